@@ -53,6 +53,13 @@ impl AsRef<[u8]> for Key {
     }
 }
 
+/// A key is ordered, compared and hashed as its bytes are.
+impl std::borrow::Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl TryFrom<&str> for Key {
     type Error = InvalidKey;
 

@@ -17,6 +17,8 @@
 //! * **Unknown is not failed.** A transaction that returns [`StoreError::OutcomeUnknown`] may or may not have been
 //!   applied. Every other error means that it was not applied and never will be.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod entry;
 mod error;
 mod key;
@@ -26,7 +28,6 @@ mod revision;
 mod store;
 mod txn;
 mod watch;
-
 
 pub use entry::Entry;
 pub use error::StoreError;

@@ -114,11 +114,7 @@ impl Txn {
 
     /// Adds the write of a value that is removed after some time.
     pub fn put_for(self, key: &Key, value: impl Into<Bytes>, time_to_live: Duration) -> Self {
-        self.mutate(Mutation::Put(Put {
-            key: key.clone(),
-            value: value.into(),
-            time_to_live: Some(time_to_live),
-        }))
+        self.mutate(Mutation::Put(Put { key: key.clone(), value: value.into(), time_to_live: Some(time_to_live) }))
     }
 
     /// Adds a removal.
@@ -241,8 +237,7 @@ mod tests {
         assert!(!Compare::exists(&missing).holds(None));
         assert!(Compare::mod_revision(&missing, Revision::ZERO).holds(None));
         assert!(Compare::create_revision(&missing, Revision::ZERO).holds(None));
-        let differs =
-            Compare { key: missing.clone(), relation: Relation::NotEqual, target: Target::Value("x".into()) };
+        let differs = Compare { key: missing.clone(), relation: Relation::NotEqual, target: Target::Value("x".into()) };
         assert!(!differs.holds(None), "a value comparison never holds for a missing key");
     }
 

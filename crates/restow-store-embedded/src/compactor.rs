@@ -1,0 +1,69 @@
+//! The thread that removes versions which nobody may read any more, in small batches beside the writer.
+//!
+//! Each change at or before the compaction makes the versions of its key before it unreadable. The change itself stays
+//! for as long as it is the key's state at the compaction; its entry among the revisions goes, except at the revision of
+//! the compaction itself, from which a watch may still start. Work that a crash interrupts is found again at the next
+//! start, because what is left to do is what is left in `revisions`.
+
+use crate::engine::{Durability, explain};
+use crate::layout::{Record, data_key};
+use crate::store::Shared;
+use restow_store::{Revision, StoreError};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+/// How many changes one batch looks at.
+const BATCH: usize = 256;
+
+/// Something for the compactor to do.
+pub(crate) enum Order {
+    UpTo(Revision),
+    Stop,
+}
+
+/// Works until it is told to stop, or the store is gone.
+pub(crate) fn run(shared: &Arc<Shared>, orders: &Receiver<Order>) {
+    let mut next = Revision::ZERO;
+    let mut order = orders.recv();
+    while let Ok(Order::UpTo(target)) = order {
+        match compact_some(shared, next, target) {
+            Ok(Some(done)) => {
+                next = done.next();
+                match orders.try_recv() {
+                    // A later target includes the earlier one.
+                    Err(TryRecvError::Empty) => {}
+                    other => order = other.map_err(|_| std::sync::mpsc::RecvError),
+                }
+            }
+            Ok(None) => order = orders.recv(),
+            Err(error) => {
+                tracing::warn!(%error, "compaction was interrupted; the next one takes it up again");
+                order = orders.recv();
+            }
+        }
+    }
+}
+
+/// Removes what one batch of changes made unreadable. Returns how far it came, or `None` when nothing is left.
+fn compact_some(shared: &Shared, first: Revision, target: Revision) -> Result<Option<Revision>, StoreError> {
+    let view = shared.engine.snapshot();
+    let changes = view.changes(first, target, BATCH)?;
+    let Some(last) = changes.last().map(|change| change.revision) else { return Ok(None) };
+    let mut batch = shared.engine.batch(Durability::Repeatable);
+    for change in changes {
+        for version in view.older_versions(&change.key, change.revision)? {
+            batch.remove_version(&version);
+        }
+        if change.revision == target {
+            continue;
+        }
+        if view.version(&change.key, change.revision)? == Some(Record::Deleted) {
+            batch.remove_version(&data_key(change.key.as_ref(), change.revision));
+        }
+        batch.remove_revision(&change.revision_key);
+    }
+    if batch.len() > 0 {
+        batch.commit().map_err(|error| StoreError::Unavailable(explain(&error)))?;
+    }
+    Ok((last < target).then_some(last))
+}

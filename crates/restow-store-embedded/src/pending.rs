@@ -1,0 +1,140 @@
+//! What a batch of transactions does to the store, worked out before anything is written.
+
+use crate::engine::View;
+use crate::index::{Index, Slot};
+use crate::layout::{KeyState, Record};
+use bytes::Bytes;
+use restow_store::{Entry, Key, Mutation, Put, Revision, StoreError, Target, Txn, TxnOutcome};
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The store as it will be once the transactions applied so far are committed.
+pub(crate) struct Pending<'a> {
+    index: &'a Index,
+    view: LazyView<'a>,
+    revision: Revision,
+    overlay: HashMap<Key, Option<Slot>>,
+    changes: Vec<PendingChange>,
+    bytes: usize,
+}
+
+/// One change of a batch, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PendingChange {
+    pub(crate) revision: Revision,
+    /// The place of the change within its transaction.
+    pub(crate) place: u32,
+    pub(crate) key: Key,
+    pub(crate) current: Option<Slot>,
+    pub(crate) previous: Option<Slot>,
+}
+
+/// A view that is opened when the first value has to be read from the disk.
+struct LazyView<'a> {
+    open: &'a dyn Fn() -> View,
+    view: std::cell::OnceCell<View>,
+}
+
+impl<'a> Pending<'a> {
+    pub(crate) fn new(index: &'a Index, open_view: &'a dyn Fn() -> View) -> Self {
+        let view = LazyView { open: open_view, view: std::cell::OnceCell::new() };
+        Pending { index, view, revision: index.revision(), overlay: HashMap::new(), changes: Vec::new(), bytes: 0 }
+    }
+
+    /// Applies a transaction to what is pending.
+    pub(crate) fn apply(&mut self, txn: Txn, now: SystemTime) -> Result<TxnOutcome, StoreError> {
+        for compare in &txn.when {
+            let by_value = matches!(compare.target, Target::Value(_));
+            let current = match by_value {
+                true => self.entry(&compare.key)?,
+                false => self.slot(&compare.key).map(|slot| slot.state.entry(compare.key.clone(), Bytes::new())),
+            };
+            if !compare.holds(current.as_ref()) {
+                let found = txn.otherwise.iter().map(|key| self.entry(key)).collect::<Result<_, _>>()?;
+                return Ok(TxnOutcome::Refused { revision: self.revision, found });
+            }
+        }
+        let revision = self.revision.next();
+        let mut place = 0;
+        for mutation in txn.then {
+            let (key, current) = match mutation {
+                Mutation::Put(put) => self.put(put, revision, now),
+                Mutation::Delete(key) if self.slot(&key).is_none() => continue,
+                Mutation::Delete(key) => (key, None),
+            };
+            let previous = self.slot(&key).cloned();
+            self.overlay.insert(key.clone(), current.clone());
+            self.changes.push(PendingChange { revision, place, key, current, previous });
+            place += 1;
+        }
+        if place > 0 {
+            self.revision = revision;
+        }
+        Ok(TxnOutcome::Committed { revision: self.revision })
+    }
+
+    /// The revision after everything pending.
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The bytes of the values pending.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// All changes in order.
+    pub(crate) fn into_changes(self) -> Vec<PendingChange> {
+        self.changes
+    }
+
+    fn put(&mut self, put: Put, revision: Revision, now: SystemTime) -> (Key, Option<Slot>) {
+        self.bytes += put.value.len();
+        let before = self.slot(&put.key).map(|slot| slot.state);
+        let state = KeyState {
+            create_revision: before.map_or(revision, |before| before.create_revision),
+            mod_revision: revision,
+            version: before.map_or(0, |before| before.version) + 1,
+            expires_at: put.time_to_live.map_or(0, |time_to_live| milliseconds(now + time_to_live)),
+        };
+        (put.key, Some(Slot { state, value: Some(put.value) }))
+    }
+
+    fn slot(&self, key: &Key) -> Option<&Slot> {
+        match self.overlay.get(key) {
+            Some(slot) => slot.as_ref(),
+            None => self.index.get(key),
+        }
+    }
+
+    fn entry(&self, key: &Key) -> Result<Option<Entry>, StoreError> {
+        let Some(slot) = self.slot(key) else { return Ok(None) };
+        let value = match &slot.value {
+            Some(value) => value.clone(),
+            None => self.view.value(key, slot.state.mod_revision)?,
+        };
+        Ok(Some(slot.state.entry(key.clone(), value)))
+    }
+}
+
+impl LazyView<'_> {
+    fn value(&self, key: &Key, revision: Revision) -> Result<Bytes, StoreError> {
+        self.view.get_or_init(self.open).value(key, revision)
+    }
+}
+
+impl View {
+    /// The value that a key has had since `revision`, which is its last change.
+    pub(crate) fn value(&self, key: &Key, revision: Revision) -> Result<Bytes, StoreError> {
+        match self.version(key, revision)? {
+            Some(Record::Put { value, .. }) => Ok(value),
+            _ => Err(StoreError::Corrupted(format!("the value of {key} at revision {revision} is missing"))),
+        }
+    }
+}
+
+/// Milliseconds since 1970, rounded up, so that nothing expires too early.
+pub(crate) fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,272 @@
+//! The store itself: opening, reading, and handing work to the threads behind it.
+
+use crate::compactor;
+use crate::config::EmbeddedConfig;
+use crate::directory::{Directory, OpenError};
+use crate::engine::{Engine, Opened};
+use crate::index::Index;
+use crate::recent::Recent;
+use crate::space::Space;
+use crate::watcher::Watcher;
+use crate::writer::{Job, Writer};
+use async_trait::async_trait;
+use bytes::Bytes;
+use restow_store::{
+    At, Content, Entry, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, Txn, TxnOutcome, Watch,
+    WatchRequest,
+};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
+use std::thread::JoinHandle;
+use tokio::sync::{Semaphore, oneshot, watch};
+
+/// How many transactions may wait for the writer.
+const WAITING_TXNS: usize = 8192;
+/// Up to how many keys a read is so quick that it is done on the spot.
+const QUICK_KEYS: usize = 1000;
+
+/// An embedded store. It is closed when it is dropped.
+pub struct EmbeddedStore {
+    shared: Arc<Shared>,
+    config: EmbeddedConfig,
+    jobs: Sender<Job>,
+    orders: Sender<compactor::Order>,
+    waiting: Arc<Semaphore>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads, the watchers and the store share.
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) recent: Recent,
+    pub(crate) progress: watch::Sender<Progress>,
+    index: RwLock<Index>,
+    _directory: Directory,
+}
+
+/// How far the store is, as watchers see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) revision: Revision,
+    pub(crate) closed: bool,
+}
+
+impl Shared {
+    pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index> {
+        // A change to the index is complete before anything in it can panic.
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EmbeddedStore {
+    /// Opens the store, or makes a new one where there is none. It blocks while it reads from the disk.
+    pub fn open(config: EmbeddedConfig) -> Result<Self, OpenError> {
+        let directory = Directory::claim(&config.directory)?;
+        let Opened { engine, revision, compacted, keys } = Engine::open(&directory)?;
+        let shared = Arc::new(Shared {
+            engine,
+            recent: Recent::after(revision),
+            progress: watch::channel(Progress { revision, closed: false }).0,
+            index: RwLock::new(Index::new(revision, compacted, keys, config.cache_bytes)),
+            _directory: directory,
+        });
+        let (jobs, job_queue) = mpsc::channel();
+        let (orders, order_queue) = mpsc::channel();
+        let writer = Writer::new(shared.clone(), Space::new(&config), orders.clone());
+        let compactor_shared = shared.clone();
+        let threads = vec![
+            spawn("restow-store-writer", &config, move || writer.run(&job_queue))?,
+            spawn("restow-store-compactor", &config, move || compactor::run(&compactor_shared, &order_queue))?,
+        ];
+        if compacted > Revision::ZERO {
+            // Takes up what the last run left; the thread was just started, so it is there to hear it.
+            let _ = orders.send(compactor::Order::UpTo(compacted));
+        }
+        let waiting = Arc::new(Semaphore::new(WAITING_TXNS));
+        Ok(EmbeddedStore { shared, config, jobs, orders, waiting, threads })
+    }
+
+    fn read(shared: &Shared, request: &RangeRequest) -> Result<RangeResponse, StoreError> {
+        let index = shared.index();
+        let latest = index.revision();
+        let at = match request.at {
+            At::Latest => latest,
+            At::Revision(revision) => revision,
+        };
+        if at > latest {
+            return Err(StoreError::FutureRevision { requested: at, current: latest });
+        }
+        if at < index.compacted() {
+            return Err(StoreError::Compacted { oldest: index.compacted() });
+        }
+        if at == latest {
+            return read_present(shared, index, request);
+        }
+        // Taken under the lock, so that no compaction can come in between.
+        let view = shared.engine.snapshot();
+        drop(index);
+        let mut answer = Answer::new(request, latest);
+        view.scan(&request.range, at, |key, state, value| answer.add(|| state.entry(key, value)))?;
+        Ok(answer.response)
+    }
+}
+
+/// Reads the latest revision from the index, and only values that are not in memory from the disk.
+fn read_present(
+    shared: &Shared,
+    index: RwLockReadGuard<'_, Index>,
+    request: &RangeRequest,
+) -> Result<RangeResponse, StoreError> {
+    let mut answer = Answer::new(request, index.revision());
+    let mut missing = Vec::new();
+    for (key, slot) in index.range(&request.range) {
+        let place = answer.response.entries.len();
+        let goes_on = answer.add(|| slot.state.entry(key.clone(), slot.value.clone().unwrap_or_default()));
+        if slot.value.is_none() && request.content == Content::Full && answer.response.entries.len() > place {
+            missing.push(place);
+        }
+        if !goes_on {
+            break;
+        }
+    }
+    if missing.is_empty() {
+        return Ok(answer.response);
+    }
+    // Taken under the lock, so that no compaction can come in between; read without it.
+    let view = shared.engine.snapshot();
+    drop(index);
+    let mut response = answer.response;
+    for place in missing.iter().copied() {
+        let entry = &mut response.entries[place];
+        entry.value = view.value(&entry.key, entry.mod_revision)?;
+    }
+    let mut index = shared.index_mut();
+    for entry in missing.iter().map(|place| &response.entries[*place]) {
+        index.remember(&entry.key, entry.mod_revision, &entry.value);
+    }
+    Ok(response)
+}
+
+/// Gathers an answer within the limits of its request.
+struct Answer<'a> {
+    request: &'a RangeRequest,
+    response: RangeResponse,
+    seen: u64,
+}
+
+impl<'a> Answer<'a> {
+    fn new(request: &'a RangeRequest, revision: Revision) -> Self {
+        let response = RangeResponse { revision, entries: Vec::new(), more: false, count: Some(0) };
+        Answer { request, response, seen: 0 }
+    }
+
+    /// Takes a key of the range; returns whether it wants another one.
+    fn add(&mut self, entry: impl FnOnce() -> Entry) -> bool {
+        if self.request.content == Content::CountOnly {
+            self.seen += 1;
+            self.response.count = Some(self.seen);
+            return true;
+        }
+        if self.request.limit.is_some_and(|limit| self.response.entries.len() >= limit.get()) {
+            // The rest is not looked at, so it is not counted either.
+            self.response.more = true;
+            self.response.count = None;
+            return false;
+        }
+        self.seen += 1;
+        self.response.count = Some(self.seen);
+        let mut entry = entry();
+        if self.request.content == Content::KeysOnly {
+            entry.value = Bytes::new();
+        }
+        self.response.entries.push(entry);
+        true
+    }
+}
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
+        let single = request.range.end().is_some_and(|end| end.len() == request.range.start().len() + 1);
+        let quick = request.limit.is_some_and(|limit| limit.get() <= QUICK_KEYS) || single;
+        if quick && request.at == At::Latest {
+            return Self::read(&self.shared, &request);
+        }
+        let shared = self.shared.clone();
+        let read = tokio::task::spawn_blocking(move || Self::read(&shared, &request));
+        read.await.map_err(|error| StoreError::Unavailable(format!("reading failed: {error}")))?
+    }
+
+    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
+        txn.check(&self.config.limits)?;
+        let timeout = self.config.request_timeout;
+        let permit = tokio::time::timeout(timeout, self.waiting.clone().acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else {
+            return Err(StoreError::Unavailable("too many writes wait for the disk".into()));
+        };
+        let (reply, answer) = oneshot::channel();
+        let job = Job::Txn { txn, reply, _permit: permit };
+        self.jobs.send(job).map_err(|_| StoreError::Unavailable("the store is closed".into()))?;
+        match tokio::time::timeout(timeout, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(StoreError::OutcomeUnknown("the store was closed meanwhile".into())),
+            Err(_) => Err(StoreError::OutcomeUnknown(format!("the disk did not answer within {timeout:?}"))),
+        }
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
+        let first = {
+            let index = self.shared.index();
+            let first = request.from.unwrap_or_else(|| index.revision().next());
+            if first < index.compacted() {
+                return Err(StoreError::Compacted { oldest: index.compacted() });
+            }
+            first
+        };
+        Ok(Watch::new(Watcher::new(self.shared.clone(), request, first).into_stream()))
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job::Compact { revision, reply };
+        self.jobs.send(job).map_err(|_| StoreError::Unavailable("the store is closed".into()))?;
+        answer.await.map_err(|_| StoreError::OutcomeUnknown("the store was closed meanwhile".into()))?
+    }
+
+    async fn status(&self) -> Result<Status, StoreError> {
+        Ok(Status {
+            backend: "embedded (fjall)".into(),
+            revision: self.shared.index().revision(),
+            disk_bytes: self.shared.engine.disk_bytes(),
+            prompt_progress: true,
+        })
+    }
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        self.shared.progress.send_modify(|progress| progress.closed = true);
+        // A thread that is gone already needs no telling.
+        let _ = self.jobs.send(Job::Stop);
+        let _ = self.orders.send(compactor::Order::Stop);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store ended with a panic");
+            }
+        }
+        self.shared.engine.settle();
+    }
+}
+
+fn spawn(
+    name: &str,
+    config: &EmbeddedConfig,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, OpenError> {
+    let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
+    spawned.map_err(|source| OpenError::Io { action: "start a thread for", path: config.directory.clone(), source })
+}

@@ -1,0 +1,174 @@
+//! What happens when the disk is full, the process is killed, or somebody else has the directory.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use restow_store::{KeyRange, RangeRequest, Store, StoreError, StoreExt, Txn, WatchRequest};
+use restow_store_embedded::{EmbeddedConfig, EmbeddedStore, OpenError};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+const WRITER: &str = env!("CARGO_BIN_EXE_restow-store-crash-writer");
+
+fn key(text: &str) -> restow_store::Key {
+    restow_store::Key::try_from(text).unwrap()
+}
+
+/// A process that writes to a store and says what was acknowledged.
+struct CrashWriter {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl CrashWriter {
+    fn start(directory: &Path) -> Self {
+        let mut child = Command::new(WRITER).arg(directory).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        CrashWriter { child, lines }
+    }
+
+    /// Lets it write for a while, kills it, and returns the highest counter that each of its tasks had acknowledged.
+    fn kill_after(mut self, pause: Duration, acknowledged: &mut [u64]) {
+        std::thread::spawn(move || {
+            std::thread::sleep(pause);
+            self.child.kill().unwrap();
+            self.child.wait().unwrap();
+        });
+        let mut line = String::new();
+        while self.lines.read_line(&mut line).unwrap() > 0 {
+            // A line that the kill cut off tells nothing.
+            if let Some((task, counter)) = line.strip_suffix('\n').and_then(|line| line.split_once(' ')) {
+                let task: usize = task.parse().unwrap();
+                acknowledged[task] = acknowledged[task].max(counter.parse().unwrap());
+            }
+            line.clear();
+        }
+    }
+}
+
+/// Each task writes its counter under two keys in one transaction. After a crash both are equal, and no smaller than
+/// what was acknowledged.
+async fn check_after_crash(directory: &Path, acknowledged: &[u64]) {
+    let store = EmbeddedStore::open(EmbeddedConfig::new(directory)).unwrap();
+    for (task, acknowledged) in acknowledged.iter().enumerate() {
+        let mut counters = Vec::new();
+        for half in ["left", "right"] {
+            let entry = store.get(&key(&format!("/{half}/{task}"))).await.unwrap();
+            let text = entry.map(|entry| String::from_utf8(entry.value.to_vec()).unwrap());
+            counters.push(text.map_or(0, |text| text.split(' ').next().unwrap().parse::<u64>().unwrap()));
+        }
+        assert_eq!(counters[0], counters[1], "task {task}: a transaction was half written");
+        assert!(counters[0] >= *acknowledged, "task {task}: {acknowledged} was acknowledged, {} is there", counters[0]);
+    }
+    check_history(&store).await;
+}
+
+/// Every revision that is not compacted has its change, and replaying them gives what is stored.
+async fn check_history(store: &EmbeddedStore) {
+    let latest = store.status().await.unwrap().revision;
+    let oldest = match store.range(RangeRequest::new(KeyRange::all()).at(restow_store::Revision::new(1))).await {
+        Err(StoreError::Compacted { oldest }) => oldest,
+        Ok(_) => restow_store::Revision::new(1),
+        Err(other) => panic!("{other}"),
+    };
+    let start = store.range(RangeRequest::new(KeyRange::all()).at(oldest)).await.unwrap().entries;
+    let mut replayed: std::collections::BTreeMap<_, _> = start.into_iter().map(|e| (e.key.clone(), e)).collect();
+    let mut watch = store.watch(WatchRequest::from(KeyRange::all(), oldest.next())).await.unwrap();
+    let mut at = oldest;
+    while at < latest {
+        for event in watch.next().await.unwrap().unwrap().events {
+            assert!(event.revision == at || event.revision == at.next(), "a revision is missing after {at}");
+            at = event.revision;
+            match event.change {
+                restow_store::Change::Put(entry) => replayed.insert(entry.key.clone(), entry),
+                restow_store::Change::Delete(key) => replayed.remove(&key),
+            };
+        }
+    }
+    let now = store.range(RangeRequest::new(KeyRange::all())).await.unwrap().entries;
+    assert_eq!(replayed.into_values().collect::<Vec<_>>(), now);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    let rounds = if std::env::var_os("RESTOW_TEST_LONG").is_some() { 120 } else { 12 };
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("store");
+    let mut acknowledged = vec![0; 8];
+    for round in 0..rounds {
+        let pause = Duration::from_millis(rand::random_range(30..500));
+        let before: u64 = acknowledged.iter().sum();
+        CrashWriter::start(&directory).kill_after(pause, &mut acknowledged);
+        let after: u64 = acknowledged.iter().sum();
+        check_after_crash(&directory, &acknowledged).await;
+        println!("round {round}: killed after {pause:?}, {} writes acknowledged", after - before);
+    }
+    assert!(acknowledged.iter().sum::<u64>() > 100, "the writers hardly wrote: {acknowledged:?}");
+}
+
+#[tokio::test]
+async fn a_second_process_is_told_who_has_the_store() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("store");
+    let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
+    let output = Command::new(WRITER).arg(&directory).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).to_string();
+    assert!(!output.status.success());
+    assert!(said.contains("in use by another process") && said.contains(&std::process::id().to_string()), "{said}");
+    drop(store);
+    drop(EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap());
+}
+
+#[tokio::test]
+async fn a_disk_without_room_refuses_writes_and_serves_reads() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("store");
+    let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
+    store.put(&key("/a"), "kept".into()).await.unwrap();
+    drop(store);
+
+    // The reserve is set beyond the size of any disk, which is what a full one looks like.
+    let full = EmbeddedConfig { disk_reserve: u64::MAX, ..EmbeddedConfig::new(&directory) };
+    let store = EmbeddedStore::open(full).unwrap();
+    let error = store.put(&key("/b"), "refused".into()).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Full(reason) if reason.contains("make room")), "{error}");
+    let kept = store.get(&key("/a")).await.unwrap().unwrap();
+    assert_eq!(kept.value, "kept");
+    store.remove(&key("/a"), kept.mod_revision).await.unwrap();
+    drop(store);
+
+    let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
+    assert_eq!(store.get(&key("/b")).await.unwrap(), None);
+    store.put(&key("/b"), "accepted".into()).await.unwrap();
+}
+
+#[tokio::test]
+async fn everything_is_there_after_a_restart() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("store");
+    let mut expected = Vec::new();
+    for round in 0..3 {
+        let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
+        assert_eq!(store.range(RangeRequest::new(KeyRange::all())).await.unwrap().entries, expected);
+        for n in 0..50 {
+            store.put(&key(&format!("/{n}")), format!("{round}").into()).await.unwrap();
+        }
+        store.txn(Txn::new().delete(&key(&format!("/{round}")))).await.unwrap();
+        if round == 1 {
+            store.compact(store.status().await.unwrap().revision).await.unwrap();
+        }
+        check_history(&store).await;
+        expected = store.range(RangeRequest::new(KeyRange::all())).await.unwrap().entries;
+    }
+}
+
+#[tokio::test]
+async fn damage_is_reported_and_not_overwritten() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("store");
+    drop(EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap());
+    std::fs::write(directory.join("FORMAT"), "something else").unwrap();
+    let error = EmbeddedStore::open(EmbeddedConfig::new(&directory)).err().unwrap();
+    assert!(matches!(error, OpenError::UnknownFormat { .. }), "{error}");
+}

@@ -1,0 +1,77 @@
+//! What concurrent clients asked and were told, and whether one store that does one thing at a time could have said so.
+//!
+//! Deciding that in general is hard; here it is easy, because the store tells an order: its revisions. A [`Recorder`]
+//! notes each call with its times and its answer, [`read_log`] asks the store afterwards for every change that it made,
+//! and [`check`], a pure function, holds the three against each other:
+//!
+//! * The log is one unbroken history: no revision is missing, and each change follows from the state before it.
+//! * Every committed transaction is in the log exactly once, at the revision that it was told. Nothing else is, save
+//!   transactions whose outcome is unknown: each of those happened once or not at all.
+//! * Every read and every refusal is what the log's state at its revision says.
+//! * Real time is kept: a call that began after another ended has a revision at least as high, and a higher one if it
+//!   changed something.
+//!
+//! The log may be read after a crash and from another store object: then `check` says whether anything acknowledged was
+//! lost. The history must be complete, so only the recorder's clients may write, without a time to live. Values should
+//! be unique, else a write that happened twice can hide behind an equal one.
+//!
+//! ```
+//! # use restow_store::conformance::{ModelStore, history::*};
+//! # use restow_store::{Key, Store, Txn};
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let store = ModelStore::default();
+//! let start = Snapshot::read(&store).await?;
+//! let recorder = Recorder::new();
+//! // Clients on many tasks do this; then the store may crash and be opened again.
+//! recorder.txn(&store, Txn::new().put(&Key::try_from("/a")?, "unique")).await?;
+//! let until = store.status().await?.revision;
+//! let log = read_log(&store, start.revision.next(), until).await?;
+//! let summary = check(&History { start, operations: recorder.operations(), log })?;
+//! assert_eq!(summary.committed, 1);
+//! # Ok(())
+//! # }
+//! ```
+
+mod checker;
+mod recorder;
+#[cfg(test)]
+mod tests;
+
+pub use checker::{Summary, Violation, check};
+pub use recorder::{Recorder, Snapshot, read_log};
+
+use crate::{Event, RangeRequest, RangeResponse, StoreError, Txn, TxnOutcome};
+use std::time::Duration;
+
+/// One call of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// When the call was made, since the recorder began.
+    pub started: Duration,
+    /// When the answer came, since the recorder began; `None` if the caller died or gave up before.
+    pub ended: Option<Duration>,
+    /// What was asked and answered.
+    pub call: Call,
+}
+
+/// What was asked, and what was answered if an answer came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A transaction. Without an answer, or with [`StoreError::OutcomeUnknown`], it may have happened; with another
+    /// error it may not.
+    Txn(Txn, Option<Result<TxnOutcome, StoreError>>),
+    /// A read. Without an answer, or with an error, it says nothing.
+    Range(RangeRequest, Option<Result<RangeResponse, StoreError>>),
+}
+
+/// Everything that [`check`] needs to know.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// The store before the first operation.
+    pub start: Snapshot,
+    /// What the clients did.
+    pub operations: Vec<Operation>,
+    /// Every change to the store since `start`, in order.
+    pub log: Vec<Event>,
+}

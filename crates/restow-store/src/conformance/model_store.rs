@@ -1,0 +1,165 @@
+//! A store in memory: the [`Model`] behind a lock, with watches and a clock. Nothing survives its end.
+
+use super::Model;
+use crate::{
+    Key, Limits, Mutation, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, Txn, TxnOutcome, Watch,
+    WatchBatch, WatchRequest,
+};
+use async_trait::async_trait;
+use futures::stream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio::time::Instant;
+
+/// An in-memory [`Store`] for tests: the suite tests itself with it, and others need no disk and no server.
+///
+/// Its calls give way to other tasks, as those of a real store do, so that a loop of calls starves nobody.
+pub struct ModelStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    model: Mutex<Model>,
+    /// Wakes the watches. It carries nothing: each looks for itself what is new.
+    changed: watch::Sender<()>,
+}
+
+impl ModelStore {
+    /// An empty store at revision 1.
+    pub fn new(limits: Limits) -> Self {
+        let model = Mutex::new(Model::new(Revision::new(1), limits));
+        ModelStore { shared: Arc::new(Shared { model, changed: watch::Sender::new(()) }) }
+    }
+}
+
+impl Default for ModelStore {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
+#[async_trait]
+impl Store for ModelStore {
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
+        yield_now().await;
+        self.shared.model().range(&request)
+    }
+
+    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
+        yield_now().await;
+        let outcome = self.shared.apply(&txn)?;
+        if let TxnOutcome::Committed { revision } = outcome {
+            for mutation in txn.then {
+                if let Mutation::Put(put) = mutation
+                    && let Some(time_to_live) = put.time_to_live
+                {
+                    tokio::spawn(expire(Arc::downgrade(&self.shared), put.key, revision, time_to_live));
+                }
+            }
+        }
+        // An answer takes its time, too: whoever gives up here has an unknown outcome that happened.
+        yield_now().await;
+        Ok(outcome)
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
+        let next = request.from.unwrap_or_else(|| self.shared.model().revision().next());
+        let changed = self.shared.changed.subscribe();
+        let cursor =
+            Cursor { shared: self.shared.clone(), request, next, changed, delivered_at: Instant::now(), ended: false };
+        Ok(Watch::new(stream::unfold(cursor, Cursor::advance)))
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.shared.model().compact(revision)?;
+        self.shared.changed.send_replace(());
+        Ok(())
+    }
+
+    async fn status(&self) -> Result<Status, StoreError> {
+        yield_now().await;
+        let model = self.shared.model();
+        Ok(Status {
+            backend: "in-memory model".to_owned(),
+            revision: model.revision(),
+            disk_bytes: model.bytes(),
+            prompt_progress: true,
+        })
+    }
+}
+
+impl Shared {
+    fn model(&self) -> MutexGuard<'_, Model> {
+        // A panic elsewhere cannot leave the model half changed, because nothing in it panics.
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply(&self, txn: &Txn) -> Result<TxnOutcome, StoreError> {
+        let outcome = self.model().txn(txn);
+        self.changed.send_replace(());
+        outcome
+    }
+}
+
+/// Deletes the key when its time has come, unless it was written again in the meantime.
+async fn expire(shared: Weak<Shared>, key: Key, written: Revision, time_to_live: Duration) {
+    tokio::time::sleep(time_to_live).await;
+    let Some(shared) = shared.upgrade() else { return };
+    let txn = Txn::new().when(crate::Compare::mod_revision(&key, written)).delete(&key);
+    // A refusal means that the key was written again; no other failure is possible for a delete.
+    let _ = shared.apply(&txn);
+}
+
+/// Where a watch is.
+struct Cursor {
+    shared: Arc<Shared>,
+    request: WatchRequest,
+    next: Revision,
+    changed: watch::Receiver<()>,
+    delivered_at: Instant,
+    ended: bool,
+}
+
+impl Cursor {
+    async fn advance(mut self) -> Option<(Result<WatchBatch, StoreError>, Self)> {
+        if self.ended {
+            return None;
+        }
+        loop {
+            // What changes from here on wakes the wait below, so nothing slips between looking and waiting.
+            self.changed.borrow_and_update();
+            let due = self.request.progress.is_some_and(|idle| self.delivered_at.elapsed() >= idle);
+            match self.look() {
+                Ok(batch) if due || !batch.events.is_empty() => {
+                    self.delivered_at = Instant::now();
+                    return Some((Ok(batch), self));
+                }
+                Ok(_) => self.wait().await,
+                Err(error) => {
+                    self.ended = true;
+                    return Some((Err(error), self));
+                }
+            }
+        }
+    }
+
+    /// Everything new in the range, and the revision up to which it is everything.
+    fn look(&mut self) -> Result<WatchBatch, StoreError> {
+        let model = self.shared.model();
+        let events = model.events(&self.request.range, self.next, self.request.previous)?;
+        self.next = self.next.max(model.revision().next());
+        Ok(WatchBatch { revision: model.revision(), events })
+    }
+
+    /// Waits for a change or until a progress mark is due.
+    async fn wait(&mut self) {
+        let changed = self.changed.changed();
+        match self.request.progress {
+            // The sender lives in what this cursor holds, so both kinds of waiting end only with a change or in time.
+            Some(idle) => drop(tokio::time::timeout_at(self.delivered_at + idle, changed).await),
+            None => drop(changed.await),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The rules of the workspace that a compiler does not check: which crate may depend on which, and how files open.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each crate with the crates of this workspace that it may depend on when it is built for use (tests may depend on
+/// more). A crate that is missing here fails the test: say first where it stands.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("restow-api", &[]),
+    ("restow-agreement", &["restow-api"]),
+    ("restow-store", &[]),
+    ("restow-store-embedded", &["restow-store"]),
+    ("restow-store-etcd", &["restow-store"]),
+    ("restow-apiserver", &["restow-api", "restow-agreement", "restow-store"]),
+    ("restow-migrate", &["restow-api", "restow-agreement"]),
+    (
+        "restow",
+        &[
+            "restow-api",
+            "restow-agreement",
+            "restow-store",
+            "restow-store-embedded",
+            "restow-store-etcd",
+            "restow-apiserver",
+            "restow-migrate",
+        ],
+    ),
+    (
+        "restow-testkit",
+        &[
+            "restow-api",
+            "restow-agreement",
+            "restow-store",
+            "restow-store-embedded",
+            "restow-store-etcd",
+            "restow-apiserver",
+            "restow-migrate",
+        ],
+    ),
+];
+
+/// Past this many lines a file hides what is in it.
+const LONGEST_FILE: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn crate_folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> =
+        fs::read_dir(root().join("crates")).unwrap().map(|folder| folder.unwrap().path()).collect();
+    folders.sort();
+    folders
+}
+
+fn source_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(listing) = fs::read_dir(folder) else { return };
+    for path in listing.map(|item| item.unwrap().path()) {
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            source_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn dependencies_point_in_the_allowed_directions() {
+    let allowed: BTreeMap<&str, BTreeSet<&str>> =
+        ALLOWED.iter().map(|(name, others)| (*name, others.iter().copied().collect())).collect();
+    let mut broken = Vec::new();
+    for folder in crate_folders() {
+        let text = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = text.parse().unwrap();
+        let name = manifest["package"]["name"].as_str().unwrap().to_string();
+        assert_eq!(folder.file_name().unwrap().to_str(), Some(name.as_str()), "a crate's folder has the crate's name");
+        let Some(allowed) = allowed.get(name.as_str()) else {
+            broken.push(format!("{name} is not in the table of allowed directions"));
+            continue;
+        };
+        for section in ["dependencies", "build-dependencies"] {
+            let dependencies = manifest.get(section).and_then(toml::Value::as_table);
+            for dependency in dependencies.into_iter().flat_map(toml::Table::keys) {
+                if dependency.starts_with("restow") && !allowed.contains(dependency.as_str()) {
+                    broken.push(format!("{name} must not depend on {dependency}"));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn every_source_file_says_what_it_is_for_and_stays_readable() {
+    let mut files = Vec::new();
+    for folder in ["crates", "examples"] {
+        source_files(&root().join(folder), &mut files);
+    }
+    assert!(files.len() > 10, "the sources were not found");
+    let mut broken = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        if !text.starts_with("//!") {
+            broken.push(format!("{}: does not open with a //! header", file.display()));
+        }
+        if text.lines().count() > LONGEST_FILE {
+            broken.push(format!("{}: longer than {LONGEST_FILE} lines", file.display()));
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
