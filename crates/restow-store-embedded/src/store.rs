@@ -22,6 +22,8 @@ use tokio::sync::{Semaphore, oneshot, watch};
 
 /// How many transactions may wait for the writer.
 const WAITING_TXNS: usize = 8192;
+/// From how many values that are not in memory on a range is read in order from the disk.
+const SCAN_FROM: usize = 64;
 /// Up to how many keys a read is so quick that it is done on the spot.
 const QUICK_KEYS: usize = 1000;
 
@@ -138,10 +140,17 @@ fn read_present(
     }
     // Taken under the lock, so that no compaction can come in between; read without it.
     let view = shared.engine.snapshot();
+    let revision = index.revision();
     drop(index);
+    if missing.len() > SCAN_FROM {
+        // So much has to be read that reading all of it in order is quicker than seeking each.
+        let mut answer = Answer::new(request, revision);
+        view.scan(&request.range, revision, |key, state, value| answer.add(|| state.entry(key, value)))?;
+        return Ok(answer.response);
+    }
     let mut response = answer.response;
-    for place in missing.iter().copied() {
-        let entry = &mut response.entries[place];
+    for place in &missing {
+        let entry = &mut response.entries[*place];
         entry.value = view.value(&entry.key, entry.mod_revision)?;
     }
     let mut index = shared.index_mut();

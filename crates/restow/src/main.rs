@@ -1,12 +1,46 @@
-//! The `restow` command.
+//! The `restow` command. It reads arguments and hands over; each command has a module of its own.
 
-use clap::Parser;
+mod bench;
+mod pki;
+mod up;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 /// Keep what a Kubernetes control plane has stored in step with what its API servers encode.
 #[derive(Debug, Parser)]
-#[command(version)]
-struct Args {}
+#[command(version, arg_required_else_help = true, max_term_width = 120)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
 
-fn main() {
-    Args::parse();
+#[derive(Debug, Subcommand)]
+enum Command {
+    Up(up::UpArgs),
+    /// Measure how fast the parts of restow are on this machine.
+    #[command(subcommand)]
+    Bench(bench::Bench),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("RESTOW_LOG").unwrap_or_else(|_| "warn,restow=info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    let done = match args.command {
+        Command::Up(args) => up::run(args).await,
+        Command::Bench(bench) => bench.run().await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -1,0 +1,168 @@
+//! One pass over everything that servers leave behind, as a list of effects in the order in which they are safe.
+
+use super::{Collected, IdentityLease, collect};
+use crate::Participants;
+use jiff::Timestamp;
+use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
+use restow_api::{ResourceVersion, ServerId};
+
+/// What one pass reads: the StorageVersions first, the leases after them or at the same revision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectSnapshot {
+    /// All StorageVersions.
+    pub storage_versions: Vec<StorageVersion>,
+    /// All identity leases; nothing when they could not be listed.
+    pub leases: Option<Vec<IdentityLease>>,
+    /// Servers whose lease exists or not, nobody knows, though the others could be listed.
+    pub unread: Vec<ServerId>,
+}
+
+/// One thing to do. Each is one transaction; one that is refused is skipped, and the next pass looks again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CollectEffect {
+    /// Delete the identity lease of this server if it still has this revision. From then on, the server cannot write.
+    DeleteLease {
+        /// The server.
+        id: ServerId,
+        /// The precondition.
+        revision: ResourceVersion,
+    },
+    /// Write this status if the object still has this revision and none of these leases exists.
+    UpdateStorageVersion {
+        /// The object's name.
+        name: String,
+        /// The precondition on the object.
+        revision: Option<ResourceVersion>,
+        /// The precondition on leases: none of these may exist.
+        absent_leases: Vec<String>,
+        /// The status to write.
+        status: StorageVersionStatus,
+    },
+    /// Delete the object if it still has this revision and none of these leases exists.
+    DeleteStorageVersion {
+        /// The object's name.
+        name: String,
+        /// The precondition on the object.
+        revision: Option<ResourceVersion>,
+        /// The precondition on leases: none of these may exist.
+        absent_leases: Vec<String>,
+    },
+}
+
+/// What to remove at `now`: expired leases first, then the entries and objects that they leave behind.
+///
+/// The entries of a server whose lease is deleted in this very pass are collected in it too. That is safe because each
+/// effect names the absent leases as preconditions: if the server renewed just in time, its lease is not deleted, and the
+/// removal of its entries is refused as well.
+pub fn plan(snapshot: &CollectSnapshot, now: Timestamp) -> Vec<CollectEffect> {
+    let Some(leases) = &snapshot.leases else {
+        return Vec::new();
+    };
+    let (expired, alive): (Vec<&IdentityLease>, Vec<_>) = leases.iter().partition(|lease| lease.is_expired(now));
+    let alive = Participants::listed(alive.into_iter().map(|lease| lease.id.clone()));
+    let participants = snapshot.unread.iter().cloned().fold(alive, Participants::with_unread);
+
+    let deletions = expired
+        .into_iter()
+        .map(|lease| CollectEffect::DeleteLease { id: lease.id.clone(), revision: lease.revision.clone() });
+    let removals = snapshot.storage_versions.iter().filter_map(|object| removal(object, &participants, now));
+    deletions.chain(removals).collect()
+}
+
+fn removal(object: &StorageVersion, participants: &Participants, now: Timestamp) -> Option<CollectEffect> {
+    let name = object.metadata.name.clone();
+    let revision = object.metadata.resource_version.clone();
+    match collect(object, participants, now) {
+        Collected::Keep => None,
+        Collected::Update { status, dropped } => {
+            Some(CollectEffect::UpdateStorageVersion { name, revision, absent_leases: dropped, status })
+        }
+        Collected::Delete { dropped } => {
+            Some(CollectEffect::DeleteStorageVersion { name, revision, absent_leases: dropped })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LeaseTimes;
+    use super::*;
+    use crate::agreement::settle;
+    use jiff::SignedDuration;
+    use restow_api::internal_apiserver::ServerStorageVersion;
+
+    const RENEWED: &str = "2026-01-01T00:00:00Z";
+    const NOW: &str = "2026-01-01T00:01:00Z";
+
+    fn now() -> Timestamp {
+        NOW.parse().unwrap()
+    }
+
+    fn lease(id: &str, lasts_seconds: i64) -> IdentityLease {
+        let duration = SignedDuration::from_secs(lasts_seconds);
+        IdentityLease {
+            id: id.parse().unwrap(),
+            revision: ResourceVersion::new(format!("lease-{id}")),
+            times: Some(LeaseTimes { renewed: RENEWED.parse().unwrap(), duration }),
+        }
+    }
+
+    fn object(resource: &str, entries: &[(&str, &str)]) -> StorageVersion {
+        let mut object = StorageVersion::new(&resource.parse().unwrap());
+        object.metadata.resource_version = Some(ResourceVersion::new(format!("object-{resource}")));
+        let entry = |(id, encoding): &(&str, &str)| ServerStorageVersion {
+            api_server_id: (*id).to_owned(),
+            encoding_version: (*encoding).to_owned(),
+            decodable_versions: vec![(*encoding).to_owned()],
+            served_versions: Vec::new(),
+        };
+        object.status.storage_versions = entries.iter().map(entry).collect();
+        settle(&mut object.status, 0, RENEWED.parse().unwrap());
+        object
+    }
+
+    #[test]
+    fn leases_go_first_and_entries_after_them() {
+        let snapshot = CollectSnapshot {
+            storage_versions: vec![
+                object("pods", &[("dead", "v1"), ("alive", "v2")]),
+                object("secrets", &[("alive", "v1")]),
+                object("widgets", &[("dead", "v1"), ("long-dead", "v1")]),
+            ],
+            leases: Some(vec![lease("alive", 90), lease("dead", 30)]),
+            unread: vec![],
+        };
+        let mut status = object("pods", &[("alive", "v2")]).status;
+        settle(&mut status, 0, now());
+        status.conditions[0].last_transition_time = Some(restow_api::Time::new(now()));
+        assert_eq!(
+            plan(&snapshot, now()),
+            [
+                CollectEffect::DeleteLease {
+                    id: "dead".parse().unwrap(),
+                    revision: ResourceVersion::new("lease-dead")
+                },
+                CollectEffect::UpdateStorageVersion {
+                    name: "core.pods".into(),
+                    revision: Some(ResourceVersion::new("object-pods")),
+                    absent_leases: vec!["dead".into()],
+                    status,
+                },
+                CollectEffect::DeleteStorageVersion {
+                    name: "core.widgets".into(),
+                    revision: Some(ResourceVersion::new("object-widgets")),
+                    absent_leases: vec!["dead".into(), "long-dead".into()],
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn nothing_is_removed_when_the_leases_could_not_be_read() {
+        let storage_versions = vec![object("pods", &[("dead", "v1")]), object("secrets", &[])];
+        let unreadable = CollectSnapshot { storage_versions: storage_versions.clone(), leases: None, unread: vec![] };
+        assert_eq!(plan(&unreadable, now()), []);
+        let partly = CollectSnapshot { storage_versions, leases: Some(vec![]), unread: vec!["dead".parse().unwrap()] };
+        assert_eq!(plan(&partly, now()), []);
+    }
+}

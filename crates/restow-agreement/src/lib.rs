@@ -1,0 +1,33 @@
+//! The rules by which API servers agree on storage versions, and by which migrations are triggered.
+//!
+//! **This crate does no I/O, reads no clock and draws no random numbers.** Every rule is a plain function from what was
+//! read (and the time, as an argument) to what is to be written. Whoever calls it reads, calls, and writes under the
+//! preconditions that the answer names; a write that is refused means: read again, decide again.
+//!
+//! | module | the question it answers |
+//! |---|---|
+//! | [`register`](mod@register) | A server wants to write a resource: what does it have to report first? |
+//! | [`collect`] | Servers went away: what of theirs may be removed, and in which order? |
+//! | [`vote`] | Servers vote on the version: which one is selected, and may this server write? |
+//! | [`trigger`] | The storage version may have changed: what has to be migrated, and what is known to be stored? |
+//!
+//! # What makes it safe
+//!
+//! A server is a *participant* as long as the key of its identity lease exists, expired or not. Its entries are removed
+//! only after that key is gone, and each of its writes compares the key's create-revision with the one that it
+//! registered under. So a server whose entry is missing cannot write, however long it slept before. The model in
+//! `tests/model` checks this in every reachable state, and shows what happens without that comparison.
+
+pub mod collect;
+pub mod register;
+pub mod trigger;
+pub mod vote;
+
+mod agreement;
+mod participants;
+mod server_report;
+
+pub use agreement::{common_encoding_version, settle};
+pub use participants::{Participants, Presence};
+pub use register::{Registration, register};
+pub use server_report::{InvalidReport, ServerReport};

@@ -1,0 +1,189 @@
+//! The decision for one resource.
+
+use super::{Agreement, Continuity, Effect, KnownMigration, MigrationState, RemovalReason, Retry, Snapshot};
+use jiff::Timestamp;
+use restow_api::migration::StorageStateStatus;
+use restow_api::{ResourceVersion, StorageVersionHash, Time};
+
+/// What to do about one resource at `now`.
+///
+/// The order within the list is: stop what is wrong, write down what is known, start what is missing. The state is
+/// written before a migration starts, so that the persisted versions are never behind; should the pass end in between, the
+/// next one finds a state that needs a migration and none that runs.
+pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Vec<Effect> {
+    let knowledge = Knowledge::of(snapshot, now);
+    let next = next_step(snapshot, &knowledge, now);
+    let mut effects = removals(snapshot, &next);
+    effects.extend(state_effect(snapshot, &knowledge.status, now));
+    effects.extend(match next {
+        Next::Start { target, agreement_revision, attempt } => {
+            Some(Effect::StartMigration { target, agreement_revision, attempt })
+        }
+        Next::WaitUntil(time) => Some(Effect::WakeAt(time)),
+        Next::Blocked | Next::Nothing => None,
+    });
+    effects
+}
+
+/// What is known after this pass, and whether it had to be thrown away first.
+struct Knowledge {
+    status: StorageStateStatus,
+    /// Nothing was known, or what was known may be untrue.
+    is_fresh: bool,
+}
+
+impl Knowledge {
+    fn of(snapshot: &Snapshot, now: Timestamp) -> Self {
+        let current_storage_version_hash = Some(match &snapshot.sightings.agreement {
+            Agreement::Agreed(hash) => hash.clone(),
+            Agreement::Disagreed(_) => StorageVersionHash::unknown(),
+        });
+        let last_heartbeat_time = Some(Time::new(now));
+        let observed_revision = snapshot.sightings.revision.clone();
+        let Some(before) = trusted(snapshot, now) else {
+            let status = StorageStateStatus {
+                persisted_storage_version_hashes: vec![StorageVersionHash::unknown()],
+                current_storage_version_hash,
+                last_heartbeat_time,
+                observed_revision,
+                // Whatever succeeded before now says nothing about what was missed.
+                applied_migrations: successes(snapshot).map(|(migration, _)| migration.uid.clone()).collect(),
+            };
+            return Knowledge { status, is_fresh: true };
+        };
+
+        let status = StorageStateStatus {
+            persisted_storage_version_hashes: persisted(snapshot, before),
+            current_storage_version_hash,
+            last_heartbeat_time,
+            observed_revision,
+            applied_migrations: successes(snapshot).map(|(migration, _)| migration.uid.clone()).collect(),
+        };
+        Knowledge { status, is_fresh: false }
+    }
+}
+
+/// The state as it was written by the last pass, if it can still be relied on.
+fn trusted(snapshot: &Snapshot, now: Timestamp) -> Option<&StorageStateStatus> {
+    let status = snapshot.storage_state.as_ref()?;
+    let heartbeat = status.last_heartbeat_time?.timestamp();
+    let is_stale = now.duration_since(heartbeat) > snapshot.policy.stale_after;
+    let is_empty = status.persisted_storage_version_hashes.is_empty();
+    let is_broken = snapshot.sightings.continuity == Continuity::Broken;
+    (!is_stale && !is_empty && !is_broken).then_some(status)
+}
+
+/// The versions in which objects may be stored, given what was known before.
+///
+/// A success says: at its end, everything was in its target version. What was seen since the last pass may have been
+/// written after that end, so it is added again. Of several successes nobody knows which ended last, so all targets stay.
+fn persisted(snapshot: &Snapshot, before: &StorageStateStatus) -> Vec<StorageVersionHash> {
+    let news: Vec<StorageVersionHash> = successes(snapshot)
+        .filter(|(migration, _)| !before.applied_migrations.contains(&migration.uid))
+        .map(|(_, target)| target.clone())
+        .collect();
+    let base = if news.is_empty() { before.persisted_storage_version_hashes.clone() } else { news };
+    let mut persisted: Vec<StorageVersionHash> = Vec::new();
+    for hash in base.into_iter().chain(snapshot.sightings.all()) {
+        if !persisted.contains(&hash) {
+            persisted.push(hash);
+        }
+    }
+    persisted
+}
+
+/// The migrations that have succeeded and say what they were for.
+fn successes(snapshot: &Snapshot) -> impl Iterator<Item = (&KnownMigration, &StorageVersionHash)> {
+    let succeeded = snapshot.migrations.iter().filter(|migration| migration.state == MigrationState::Succeeded);
+    succeeded.filter_map(|migration| migration.target.as_ref().map(|target| (migration, target)))
+}
+
+/// What is to happen with migrations.
+enum Next {
+    /// Nothing may run: the servers do not agree.
+    Blocked,
+    /// Nothing has to be done, or it is being done.
+    Nothing,
+    /// The last attempt failed, and its time has not come.
+    WaitUntil(Timestamp),
+    /// A migration has to start.
+    Start { target: StorageVersionHash, agreement_revision: Option<ResourceVersion>, attempt: u32 },
+}
+
+fn next_step(snapshot: &Snapshot, knowledge: &Knowledge, now: Timestamp) -> Next {
+    let Agreement::Agreed(hash) = &snapshot.sightings.agreement else {
+        return Next::Blocked;
+    };
+    let revision = &snapshot.sightings.revision;
+    if knowledge.status.persisted_storage_version_hashes == std::slice::from_ref(hash) {
+        return Next::Nothing;
+    }
+    let start = |attempt| Next::Start { target: hash.clone(), agreement_revision: revision.clone(), attempt };
+    if knowledge.is_fresh {
+        // A migration that began before nobody knew anything cannot make anything known.
+        return start(1);
+    }
+    let mut fitting = snapshot
+        .migrations
+        .iter()
+        .filter(|migration| migration.target.as_ref() == Some(hash) && migration.agreement_revision == *revision);
+    if fitting.clone().any(KnownMigration::is_live) {
+        return Next::Nothing;
+    }
+    let failed = fitting.find_map(|migration| match migration.state {
+        MigrationState::Failed { at } => Some((migration.attempt, at)),
+        _ => None,
+    });
+    match failed {
+        None => start(1),
+        Some((attempt, at)) => {
+            let due = at.and_then(|at| at.checked_add(snapshot.policy.backoff.after(attempt)).ok()).unwrap_or(now);
+            let is_due = now >= due || snapshot.retry == Retry::AtOnce;
+            if is_due { start(attempt.saturating_add(1)) } else { Next::WaitUntil(due) }
+        }
+    }
+}
+
+/// The migrations that have to go: before a new one all of them, without agreement those that run, else those that run
+/// towards something else.
+fn removals(snapshot: &Snapshot, next: &Next) -> Vec<Effect> {
+    let reason = match next {
+        Next::Blocked => RemovalReason::NoAgreement,
+        _ => RemovalReason::Superseded,
+    };
+    let must_go = |migration: &&KnownMigration| match next {
+        Next::Start { .. } => true,
+        Next::Blocked => migration.is_live(),
+        Next::Nothing | Next::WaitUntil(_) => migration.is_live() && is_superseded(snapshot, migration),
+    };
+    let remove = |migration: &KnownMigration| Effect::RemoveMigration {
+        name: migration.name.clone(),
+        uid: migration.uid.clone(),
+        reason,
+    };
+    snapshot.migrations.iter().filter(must_go).map(remove).collect()
+}
+
+/// Whether a migration relies on an agreement that no longer holds. One whose author did not say what it is for is left
+/// alone: whoever runs it takes the agreement that it finds.
+fn is_superseded(snapshot: &Snapshot, migration: &KnownMigration) -> bool {
+    match (&snapshot.sightings.agreement, &migration.target) {
+        (Agreement::Agreed(hash), Some(target)) => {
+            target != hash || migration.agreement_revision != snapshot.sightings.revision
+        }
+        _ => false,
+    }
+}
+
+/// The write to the StorageState, unless it would only repeat what is there and the heartbeat is young.
+fn state_effect(snapshot: &Snapshot, status: &StorageStateStatus, now: Timestamp) -> Option<Effect> {
+    let Some(before) = &snapshot.storage_state else {
+        return Some(Effect::CreateStorageState(status.clone()));
+    };
+    let with_old_heartbeat = StorageStateStatus { last_heartbeat_time: before.last_heartbeat_time, ..status.clone() };
+    let is_young = before
+        .last_heartbeat_time
+        .is_some_and(|time| now.duration_since(time.timestamp()) < snapshot.policy.heartbeat_after);
+    let is_needed = with_old_heartbeat != *before || !is_young;
+    is_needed.then(|| Effect::UpdateStorageState(status.clone()))
+}

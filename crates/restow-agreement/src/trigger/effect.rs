@@ -1,0 +1,44 @@
+//! What the trigger wants done.
+
+use jiff::Timestamp;
+use restow_api::migration::StorageStateStatus;
+use restow_api::{ResourceVersion, StorageVersionHash};
+
+/// One thing to do, in this order. Writes to the StorageState carry the revision that was read as a precondition; after a
+/// refusal the rest of the list is void, and the next pass decides anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Delete this migration, which also stops it. The uid is a precondition.
+    RemoveMigration {
+        /// The object's name.
+        name: String,
+        /// The object's uid.
+        uid: String,
+        /// Why, for logs and events.
+        reason: RemovalReason,
+    },
+    /// Create the StorageState with this status.
+    CreateStorageState(StorageStateStatus),
+    /// Write this status to the StorageState.
+    UpdateStorageState(StorageStateStatus),
+    /// Create a migration to this version.
+    StartMigration {
+        /// The version that it is for.
+        target: StorageVersionHash,
+        /// The revision of the agreement that it relies on.
+        agreement_revision: Option<ResourceVersion>,
+        /// Which attempt it is, from 1.
+        attempt: u32,
+    },
+    /// Look again at this time, though nothing may have happened: a failed migration is due then.
+    WakeAt(Timestamp),
+}
+
+/// Why a migration is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalReason {
+    /// The API servers do not agree, so nothing can be migrated.
+    NoAgreement,
+    /// Another migration takes its place.
+    Superseded,
+}

@@ -1,0 +1,147 @@
+//! What the trigger looks at.
+
+use super::TriggerPolicy;
+use jiff::Timestamp;
+use restow_api::migration::{MigrationCondition, StorageStateStatus, StorageVersionMigration};
+use restow_api::{ResourceVersion, StorageVersionHash};
+
+/// Everything that was read about one resource, in one pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// What the API servers encode.
+    pub sightings: Sightings,
+    /// The status of the resource's StorageState; nothing where there is none.
+    pub storage_state: Option<StorageStateStatus>,
+    /// All migrations of the resource, whoever created them.
+    pub migrations: Vec<KnownMigration>,
+    /// Whether someone asked for a failed migration to be tried again.
+    pub retry: Retry,
+    /// How to judge time.
+    pub policy: TriggerPolicy,
+}
+
+/// What was seen of the API servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sightings {
+    /// Whether they agree now.
+    pub agreement: Agreement,
+    /// The revision of the StorageVersion that says so; nothing where the versions come from discovery.
+    pub revision: Option<ResourceVersion>,
+    /// Every version that any of them was seen to encode since the last pass, also those that are gone again.
+    pub since_last_pass: Vec<StorageVersionHash>,
+    /// Whether anything can have been missed since the last pass.
+    pub continuity: Continuity,
+}
+
+/// Whether the API servers encode the same version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// All of them encode this version.
+    Agreed(StorageVersionHash),
+    /// They encode these versions, or not all of them could be asked: then "Unknown" is one of the versions.
+    Disagreed(Vec<StorageVersionHash>),
+}
+
+/// Whether the sightings since the last pass are complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continuity {
+    /// Every change was seen, or the versions are polled and the heartbeat says whether that was often enough.
+    Unbroken,
+    /// Changes may have been missed: a watch was interrupted and could not be continued where it stopped.
+    Broken,
+}
+
+/// Whether a failed migration waits for its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Retry {
+    /// It waits.
+    #[default]
+    WhenDue,
+    /// Someone asked for it now.
+    AtOnce,
+}
+
+/// A migration, as far as the trigger cares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownMigration {
+    /// The object's name.
+    pub name: String,
+    /// The object's uid.
+    pub uid: String,
+    /// The version that it is for; nothing when its author did not say.
+    pub target: Option<StorageVersionHash>,
+    /// The revision of the agreement that it relies on; nothing where the versions come from discovery.
+    pub agreement_revision: Option<ResourceVersion>,
+    /// Which attempt at this version it is, from 1.
+    pub attempt: u32,
+    /// How far it is.
+    pub state: MigrationState,
+}
+
+/// How far a migration is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MigrationState {
+    /// It waits or runs.
+    Live,
+    /// It ended well: at its end no object was in another version than its target, and its agreement still held.
+    Succeeded,
+    /// It ended without that.
+    Failed {
+        /// When it ended; nothing when the object does not say.
+        at: Option<Timestamp>,
+    },
+}
+
+impl Sightings {
+    /// Every version seen, now or since the last pass, in the order of sight.
+    pub fn all(&self) -> Vec<StorageVersionHash> {
+        let now = match &self.agreement {
+            Agreement::Agreed(hash) => std::slice::from_ref(hash),
+            Agreement::Disagreed(hashes) => hashes.as_slice(),
+        };
+        let mut all: Vec<StorageVersionHash> = Vec::new();
+        for hash in self.since_last_pass.iter().chain(now) {
+            if !all.contains(hash) {
+                all.push(hash.clone());
+            }
+        }
+        all
+    }
+}
+
+impl Continuity {
+    /// What a controller that starts anew can say: if the StorageVersion still has the revision at which the last pass saw
+    /// it, nothing was missed. Where there is no revision, the heartbeat has to tell.
+    pub fn after_restart(last_pass: &StorageStateStatus, revision: Option<&ResourceVersion>) -> Self {
+        match revision {
+            Some(_) if last_pass.observed_revision.as_ref() != revision => Continuity::Broken,
+            _ => Continuity::Unbroken,
+        }
+    }
+}
+
+impl KnownMigration {
+    /// Whether it waits or runs.
+    pub fn is_live(&self) -> bool {
+        self.state == MigrationState::Live
+    }
+}
+
+impl From<&StorageVersionMigration> for KnownMigration {
+    fn from(object: &StorageVersionMigration) -> Self {
+        let failed = object.true_condition(MigrationCondition::FAILED);
+        let state = match (object.true_condition(MigrationCondition::SUCCEEDED), failed) {
+            (_, Some(failed)) => MigrationState::Failed { at: failed.last_update_time.map(|time| time.timestamp()) },
+            (Some(_), None) => MigrationState::Succeeded,
+            (None, None) => MigrationState::Live,
+        };
+        KnownMigration {
+            name: object.metadata.name.clone(),
+            uid: object.metadata.uid.clone(),
+            target: object.target_hash(),
+            agreement_revision: object.agreement_revision(),
+            attempt: object.attempt(),
+            state,
+        }
+    }
+}

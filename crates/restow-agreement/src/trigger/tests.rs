@@ -1,0 +1,406 @@
+//! One resource from first sight through changes, disagreement, failures and gaps; whole lists of effects are compared.
+
+use super::*;
+use jiff::{SignedDuration, Timestamp};
+use restow_api::migration::StorageStateStatus;
+use restow_api::{ResourceVersion, StorageVersionHash, Time};
+
+const UNKNOWN: &str = "Unknown";
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn hash(text: &str) -> StorageVersionHash {
+    StorageVersionHash::new(text)
+}
+
+/// A status that says these versions are stored, and this one is current; "v1@5" is v1 as seen at revision 5.
+fn state(persisted: &[&str], current: &str, heartbeat: i64) -> StorageStateStatus {
+    let (current, revision) = current.split_once('@').map_or((current, None), |(hash, at)| (hash, Some(at)));
+    StorageStateStatus {
+        persisted_storage_version_hashes: persisted.iter().map(|text| hash(text)).collect(),
+        current_storage_version_hash: Some(hash(current)),
+        last_heartbeat_time: Some(Time::new(at(heartbeat))),
+        observed_revision: revision.map(ResourceVersion::new),
+        applied_migrations: vec![],
+    }
+}
+
+fn applied(uid: &str, status: StorageStateStatus) -> StorageStateStatus {
+    StorageStateStatus { applied_migrations: vec![uid.to_owned()], ..status }
+}
+
+fn migration(uid: &str, target: &str, revision: &str, state: MigrationState) -> KnownMigration {
+    KnownMigration {
+        name: format!("migration-{uid}"),
+        uid: uid.to_owned(),
+        target: Some(hash(target)),
+        agreement_revision: Some(ResourceVersion::new(revision)),
+        attempt: 1,
+        state,
+    }
+}
+
+fn sightings(agreement: Agreement, revision: &str) -> Sightings {
+    let revision = Some(ResourceVersion::new(revision));
+    Sightings { agreement, revision, since_last_pass: vec![], continuity: Continuity::Unbroken }
+}
+
+fn agreed(text: &str, revision: &str) -> Sightings {
+    sightings(Agreement::Agreed(hash(text)), revision)
+}
+
+fn disagreed(texts: &[&str], revision: &str) -> Sightings {
+    sightings(Agreement::Disagreed(texts.iter().map(|text| hash(text)).collect()), revision)
+}
+
+fn snapshot(sightings: Sightings, state: Option<StorageStateStatus>, migrations: &[KnownMigration]) -> Snapshot {
+    Snapshot {
+        sightings,
+        storage_state: state,
+        migrations: migrations.to_vec(),
+        retry: Retry::WhenDue,
+        policy: TriggerPolicy::for_poll_interval(SignedDuration::from_mins(10)),
+    }
+}
+
+fn removed(uid: &str, reason: RemovalReason) -> Effect {
+    Effect::RemoveMigration { name: format!("migration-{uid}"), uid: uid.to_owned(), reason }
+}
+
+fn started(target: &str, revision: &str, attempt: u32) -> Effect {
+    Effect::StartMigration { target: hash(target), agreement_revision: Some(ResourceVersion::new(revision)), attempt }
+}
+
+#[test]
+fn first_sight_knows_nothing_and_migrates() {
+    let seen = snapshot(agreed("v1", "5"), None, &[migration("old", "v1", "5", MigrationState::Live)]);
+    assert_eq!(
+        decide(&seen, at(0)),
+        [
+            removed("old", RemovalReason::Superseded),
+            Effect::CreateStorageState(state(&[UNKNOWN], "v1@5", 0)),
+            started("v1", "5", 1),
+        ]
+    );
+}
+
+#[test]
+fn first_sight_without_agreement_waits() {
+    let seen = snapshot(disagreed(&["v1", "v2"], "5"), None, &[]);
+    assert_eq!(decide(&seen, at(0)), [Effect::CreateStorageState(state(&[UNKNOWN], "Unknown@5", 0))]);
+}
+
+#[test]
+fn unchanged_means_a_heartbeat_now_and_then() {
+    let seen = snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", 0)), &[]);
+    assert_eq!(decide(&seen, at(10)), []);
+    assert_eq!(decide(&seen, at(300)), [Effect::UpdateStorageState(state(&["v1"], "v1@5", 300))]);
+}
+
+#[test]
+fn a_running_migration_to_the_current_version_is_left_alone() {
+    let running = [migration("m", "v1", "5", MigrationState::Live)];
+    let seen = snapshot(agreed("v1", "5"), Some(state(&[UNKNOWN], "v1@5", 0)), &running);
+    // The current version joins the list, though "Unknown" covers it; that happens once.
+    assert_eq!(decide(&seen, at(1)), [Effect::UpdateStorageState(state(&[UNKNOWN, "v1"], "v1@5", 1))]);
+    let seen = snapshot(agreed("v1", "5"), Some(state(&[UNKNOWN, "v1"], "v1@5", 1)), &running);
+    assert_eq!(decide(&seen, at(2)), []);
+}
+
+#[test]
+fn a_changed_version_is_appended_and_migrated_to() {
+    let old = migration("old", "v1", "5", MigrationState::Succeeded);
+    let seen = snapshot(agreed("v2", "9"), Some(applied("old", state(&["v1"], "v1@5", 0))), &[old]);
+    assert_eq!(
+        decide(&seen, at(1)),
+        [
+            removed("old", RemovalReason::Superseded),
+            Effect::UpdateStorageState(applied("old", state(&["v1", "v2"], "v2@9", 1))),
+            started("v2", "9", 1),
+        ]
+    );
+}
+
+#[test]
+fn a_pass_that_was_interrupted_before_the_start_is_made_good() {
+    let seen = snapshot(agreed("v2", "9"), Some(state(&["v1", "v2"], "v2@9", 1)), &[]);
+    assert_eq!(decide(&seen, at(2)), [started("v2", "9", 1)]);
+}
+
+#[test]
+fn a_change_while_migrating_stops_the_old_and_starts_the_new() {
+    let running = migration("m", "v2", "9", MigrationState::Live);
+    let seen = snapshot(agreed("v1", "12"), Some(state(&["v1", "v2"], "v2@9", 1)), &[running]);
+    assert_eq!(
+        decide(&seen, at(2)),
+        [
+            removed("m", RemovalReason::Superseded),
+            Effect::UpdateStorageState(state(&["v1", "v2"], "v1@12", 2)),
+            started("v1", "12", 1),
+        ]
+    );
+}
+
+#[test]
+fn an_agreement_that_was_renewed_makes_the_migration_start_over() {
+    let running = migration("m", "v2", "9", MigrationState::Live);
+    let seen = snapshot(agreed("v2", "10"), Some(state(&["v1", "v2"], "v2@9", 1)), &[running]);
+    assert_eq!(
+        decide(&seen, at(2)),
+        [
+            removed("m", RemovalReason::Superseded),
+            Effect::UpdateStorageState(state(&["v1", "v2"], "v2@10", 2)),
+            started("v2", "10", 1),
+        ]
+    );
+}
+
+#[test]
+fn a_migration_that_relies_on_an_older_agreement_goes_even_when_nothing_is_to_be_done() {
+    let running = [migration("m", "v2", "9", MigrationState::Live), migration("n", "v2", "10", MigrationState::Live)];
+    let seen = snapshot(agreed("v2", "10"), Some(state(&["v2"], "v2@10", 1)), &running);
+    assert_eq!(decide(&seen, at(2)), [removed("m", RemovalReason::Superseded)]);
+}
+
+#[test]
+fn success_leaves_only_the_version_that_the_migration_was_for() {
+    let done = [migration("m", "v2", "9", MigrationState::Succeeded)];
+    let seen = snapshot(agreed("v2", "9"), Some(state(&["v1", "v2"], "v2@9", 1)), &done);
+    let after = applied("m", state(&["v2"], "v2@9", 2));
+    assert_eq!(decide(&seen, at(2)), [Effect::UpdateStorageState(after.clone())]);
+    // Counted once, it is history.
+    assert_eq!(decide(&snapshot(agreed("v2", "9"), Some(after), &done), at(3)), []);
+}
+
+#[test]
+fn a_change_between_success_and_its_notice_is_not_lost() {
+    // The migration to v2 ended; before anyone looked, the servers went on to v3.
+    let done = migration("m", "v2", "9", MigrationState::Succeeded);
+    let seen = snapshot(agreed("v3", "14"), Some(state(&["v1", "v2"], "v2@9", 1)), &[done]);
+    assert_eq!(
+        decide(&seen, at(2)),
+        [
+            removed("m", RemovalReason::Superseded),
+            Effect::UpdateStorageState(applied("m", state(&["v2", "v3"], "v3@14", 2))),
+            started("v3", "14", 1),
+        ]
+    );
+}
+
+#[test]
+fn a_version_that_came_and_went_is_remembered() {
+    let done = migration("m", "v2", "9", MigrationState::Succeeded);
+    let mut seen = snapshot(agreed("v2", "16"), Some(state(&["v1", "v2"], "v2@9", 1)), &[done]);
+    seen.sightings.since_last_pass = vec![hash("v2"), hash("v3")];
+    assert_eq!(
+        decide(&seen, at(2)),
+        [
+            removed("m", RemovalReason::Superseded),
+            Effect::UpdateStorageState(applied("m", state(&["v2", "v3"], "v2@16", 2))),
+            started("v2", "16", 1),
+        ]
+    );
+}
+
+#[test]
+fn a_success_that_was_counted_does_not_shrink_the_list_again() {
+    let done = migration("m", "v2", "9", MigrationState::Succeeded);
+    let seen = snapshot(agreed("v2", "16"), Some(applied("m", state(&["v2", "v3"], "v2@16", 1))), &[done]);
+    assert_eq!(decide(&seen, at(2)), [removed("m", RemovalReason::Superseded), started("v2", "16", 1)]);
+}
+
+#[test]
+fn of_two_successes_at_once_both_targets_stay() {
+    let done = [("m", "v2", "9"), ("n", "v3", "12")]
+        .map(|(uid, target, revision)| migration(uid, target, revision, MigrationState::Succeeded));
+    let seen = snapshot(agreed("v3", "12"), Some(state(&["v1", "v2"], "v3@12", 1)), &done);
+    let mut after = state(&["v2", "v3"], "v3@12", 2);
+    after.applied_migrations = vec!["m".into(), "n".into()];
+    assert_eq!(
+        decide(&seen, at(2)),
+        [
+            removed("m", RemovalReason::Superseded),
+            removed("n", RemovalReason::Superseded),
+            Effect::UpdateStorageState(after),
+            started("v3", "12", 1),
+        ]
+    );
+}
+
+#[test]
+fn a_success_from_before_a_gap_is_worth_nothing_after_it() {
+    let done = [migration("m", "v2", "9", MigrationState::Succeeded)];
+    let seen = snapshot(disagreed(&["v1", "v2"], "9"), Some(state(&["v1", "v2"], "v2@9", 0)), &done);
+    let after = applied("m", state(&[UNKNOWN], "Unknown@9", 2000));
+    assert_eq!(decide(&seen, at(2000)), [Effect::UpdateStorageState(after.clone())]);
+    let seen = snapshot(agreed("v2", "20"), Some(after), &done);
+    assert_eq!(
+        decide(&seen, at(2001)),
+        [
+            removed("m", RemovalReason::Superseded),
+            Effect::UpdateStorageState(applied("m", state(&[UNKNOWN, "v2"], "v2@20", 2001))),
+            started("v2", "20", 1),
+        ]
+    );
+}
+
+#[test]
+fn a_success_for_nothing_in_particular_proves_nothing() {
+    let unsaid = KnownMigration { target: None, ..migration("m", "", "9", MigrationState::Succeeded) };
+    let seen = snapshot(agreed("v2", "9"), Some(state(&["v1", "v2"], "v2@9", 1)), &[unsaid]);
+    assert_eq!(decide(&seen, at(2)), [removed("m", RemovalReason::Superseded), started("v2", "9", 1)]);
+}
+
+#[test]
+fn disagreement_stops_everything_and_remembers_all() {
+    let running = migration("m", "v2", "9", MigrationState::Live);
+    let split = disagreed(&["v2", "v3"], "15");
+    let seen = snapshot(split.clone(), Some(state(&["v1", "v2"], "v2@9", 1)), &[running]);
+    let after = state(&["v1", "v2", "v3"], "Unknown@15", 2);
+    assert_eq!(
+        decide(&seen, at(2)),
+        [removed("m", RemovalReason::NoAgreement), Effect::UpdateStorageState(after.clone())]
+    );
+    assert_eq!(decide(&snapshot(split, Some(after.clone()), &[]), at(3)), [], "then it waits");
+    assert_eq!(
+        decide(&snapshot(agreed("v3", "20"), Some(after), &[]), at(4)),
+        [Effect::UpdateStorageState(state(&["v1", "v2", "v3"], "v3@20", 4)), started("v3", "20", 1)],
+        "and goes on when all agree again"
+    );
+}
+
+#[test]
+fn a_server_that_could_not_be_asked_may_store_anything() {
+    let seen = snapshot(disagreed(&["v1", UNKNOWN], "5"), Some(state(&["v1"], "v1@5", 1)), &[]);
+    assert_eq!(decide(&seen, at(2)), [Effect::UpdateStorageState(state(&["v1", UNKNOWN], "Unknown@5", 2))]);
+}
+
+#[test]
+fn a_stale_heartbeat_makes_everything_unknown() {
+    let running = migration("m", "v1", "5", MigrationState::Live);
+    let seen = snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", 0)), &[running]);
+    assert_eq!(decide(&seen, at(1200)), [Effect::UpdateStorageState(state(&["v1"], "v1@5", 1200))]);
+    assert_eq!(
+        decide(&seen, at(1201)),
+        [
+            removed("m", RemovalReason::Superseded),
+            Effect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 1201)),
+            started("v1", "5", 1),
+        ]
+    );
+}
+
+#[test]
+fn a_broken_watch_makes_everything_unknown_too() {
+    let mut seen = snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", 0)), &[]);
+    seen.sightings.continuity = Continuity::Broken;
+    assert_eq!(decide(&seen, at(1)), [Effect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 1)), started("v1", "5", 1)]);
+}
+
+#[test]
+fn a_state_without_heartbeat_or_versions_is_worth_nothing() {
+    for status in [
+        StorageStateStatus { last_heartbeat_time: None, ..state(&["v1"], "v1@5", 0) },
+        StorageStateStatus { persisted_storage_version_hashes: vec![], ..state(&[], "v1@5", 0) },
+    ] {
+        let seen = snapshot(agreed("v1", "5"), Some(status), &[]);
+        assert_eq!(
+            decide(&seen, at(1)),
+            [Effect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 1)), started("v1", "5", 1)]
+        );
+    }
+}
+
+#[test]
+fn a_failure_is_retried_when_its_time_has_come() {
+    let mut failed = migration("m", "v2", "9", MigrationState::Failed { at: Some(at(0)) });
+    failed.attempt = 3;
+    let mut seen = snapshot(agreed("v2", "9"), Some(state(&["v1", "v2"], "v2@9", 0)), &[failed]);
+    assert_eq!(decide(&seen, at(39)), [Effect::WakeAt(at(40))]);
+    let again = [removed("m", RemovalReason::Superseded), started("v2", "9", 4)];
+    assert_eq!(decide(&seen, at(40)), again);
+    seen.retry = Retry::AtOnce;
+    assert_eq!(decide(&seen, at(1)), again, "or at once when asked");
+}
+
+#[test]
+fn a_failure_towards_another_agreement_does_not_delay_this_one() {
+    let failed = migration("m", "v2", "9", MigrationState::Failed { at: Some(at(0)) });
+    let seen = snapshot(agreed("v2", "10"), Some(state(&["v1", "v2"], "v2@9", 0)), &[failed]);
+    assert_eq!(
+        decide(&seen, at(1)),
+        [
+            removed("m", RemovalReason::Superseded),
+            Effect::UpdateStorageState(state(&["v1", "v2"], "v2@10", 1)),
+            started("v2", "10", 1),
+        ]
+    );
+}
+
+#[test]
+fn after_a_restart_the_revision_tells_whether_anything_was_missed() {
+    let revision = |text: &str| Some(ResourceVersion::new(text));
+    let last_pass = state(&["v1"], "v1@5", 0);
+    assert_eq!(Continuity::after_restart(&last_pass, revision("5").as_ref()), Continuity::Unbroken);
+    assert_eq!(Continuity::after_restart(&last_pass, revision("6").as_ref()), Continuity::Broken);
+    assert_eq!(Continuity::after_restart(&state(&["v1"], "v1", 0), revision("5").as_ref()), Continuity::Broken);
+    assert_eq!(Continuity::after_restart(&last_pass, None), Continuity::Unbroken, "the heartbeat has to tell");
+}
+
+#[test]
+fn the_life_of_the_proposals_cronjob() {
+    // Installed on a cluster that stores v2alpha1; migrated; upgraded to v2beta1; rolled back before that was migrated.
+    let poll = |text: &str| Sightings { revision: None, ..agreed(text, "") };
+    let start = |text: &str| Effect::StartMigration { target: hash(text), agreement_revision: None, attempt: 1 };
+    let known =
+        |uid: &str, text: &str, state| KnownMigration { agreement_revision: None, ..migration(uid, text, "", state) };
+
+    let installed = state(&[UNKNOWN], "v2alpha1", 0);
+    assert_eq!(
+        decide(&snapshot(poll("v2alpha1"), None, &[]), at(0)),
+        [Effect::CreateStorageState(installed.clone()), start("v2alpha1")]
+    );
+    let done = known("1", "v2alpha1", MigrationState::Succeeded);
+    let migrated = applied("1", state(&["v2alpha1"], "v2alpha1", 60));
+    assert_eq!(
+        decide(&snapshot(poll("v2alpha1"), Some(installed), std::slice::from_ref(&done)), at(60)),
+        [Effect::UpdateStorageState(migrated.clone())]
+    );
+    let upgraded = applied("1", state(&["v2alpha1", "v2beta1"], "v2beta1", 600));
+    assert_eq!(
+        decide(&snapshot(poll("v2beta1"), Some(migrated), &[done]), at(600)),
+        [removed("1", RemovalReason::Superseded), Effect::UpdateStorageState(upgraded.clone()), start("v2beta1")]
+    );
+    let running = known("2", "v2beta1", MigrationState::Live);
+    assert_eq!(
+        decide(&snapshot(poll("v2alpha1"), Some(upgraded), &[running]), at(700)),
+        [
+            removed("2", RemovalReason::Superseded),
+            Effect::UpdateStorageState(state(&["v2alpha1", "v2beta1"], "v2alpha1", 700)),
+            start("v2alpha1"),
+        ]
+    );
+}
+
+#[test]
+fn a_wire_migration_is_read_for_what_matters() {
+    let wire = serde_json::json!({
+        "metadata": {"name": "pods-x", "uid": "u", "annotations": {"restow.dev/target-storage-version-hash": "h"}},
+        "status": {"conditions": [
+            {"type": "Running", "status": "False"},
+            {"type": "Failed", "status": "True", "lastUpdateTime": "2026-01-01T00:00:00Z"},
+        ]},
+    });
+    let object: restow_api::migration::StorageVersionMigration = serde_json::from_value(wire).unwrap();
+    let expected = KnownMigration {
+        name: "pods-x".into(),
+        uid: "u".into(),
+        target: Some(hash("h")),
+        agreement_revision: None,
+        attempt: 1,
+        state: MigrationState::Failed { at: Some("2026-01-01T00:00:00Z".parse().unwrap()) },
+    };
+    assert_eq!(KnownMigration::from(&object), expected);
+}

@@ -1,0 +1,13 @@
+//! Voting on the storage version: all servers store the *selected* version, and it moves only when all want the same.
+//!
+//! Here no two servers ever encode differently. A rolling upgrade keeps the old version until its last server votes for
+//! the new one; a server that cannot handle the selected version does not write at all.
+
+mod election;
+mod writing;
+
+pub use election::{Ballot, Tally, collect, vote};
+pub use writing::{Codec, Refusal, Writing, writing};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! Casting a vote, dropping votes of the gone, and selecting.
+
+use crate::Participants;
+use restow_api::kube_apiserver_internal::{StorageVersion, VersionCandidate};
+use restow_api::{GroupVersion, ServerId};
+
+/// One server's vote: the version that its release prefers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ballot {
+    /// The voting server.
+    pub id: ServerId,
+    /// The version that it prefers.
+    pub preferred: GroupVersion,
+}
+
+/// The state of an election: what to write. As with registration, the transaction names the revision that was read, and
+/// that the leases of all dropped servers still do not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// The version that every server stores from now on.
+    pub selected_version: String,
+    /// The votes.
+    pub candidate_versions: Vec<VersionCandidate>,
+    /// The servers whose votes are dropped.
+    pub dropped: Vec<String>,
+}
+
+/// The election after this server has voted. Where there is none yet, the first voter's preference is selected.
+///
+/// The server must hold its identity lease before it votes, and stores the version that is selected *after* its vote.
+pub fn vote(current: Option<&StorageVersion>, participants: &Participants, own: &Ballot) -> Tally {
+    let own_vote = VersionCandidate { api_server_id: own.id.to_string(), preferred_version: own.preferred.to_string() };
+    let Some(current) = current.filter(|object| !object.selected_version.is_empty()) else {
+        // The first to come has nobody to ask.
+        let selected_version = own_vote.preferred_version.clone();
+        return Tally { selected_version, candidate_versions: vec![own_vote], dropped: Vec::new() };
+    };
+    let others = current.candidate_versions.iter().filter(|candidate| candidate.api_server_id != own.id.as_str());
+    let (mut candidate_versions, dropped) = split(others, participants);
+    let before_own = current.candidate_versions.iter().take_while(|vote| vote.api_server_id != own.id.as_str());
+    let place = before_own.filter(|vote| !participants.is_gone(&vote.api_server_id)).count();
+    candidate_versions.insert(place, own_vote);
+    let selected_version = select(&current.selected_version, &candidate_versions, participants);
+    Tally { selected_version, candidate_versions, dropped }
+}
+
+/// The election after servers have gone away; nothing when it stays as it is. A tally without any vote left means that the
+/// object can be deleted: no server stores this resource any more.
+pub fn collect(current: &StorageVersion, participants: &Participants) -> Option<Tally> {
+    participants.all()?;
+    let (candidate_versions, dropped) = split(current.candidate_versions.iter(), participants);
+    let selected_version = select(&current.selected_version, &candidate_versions, participants);
+    let unchanged = dropped.is_empty() && selected_version == current.selected_version;
+    (!unchanged || candidate_versions.is_empty()).then_some(Tally { selected_version, candidate_versions, dropped })
+}
+
+/// Separates the votes that count from those of servers that are gone.
+fn split<'a>(
+    votes: impl Iterator<Item = &'a VersionCandidate>,
+    participants: &Participants,
+) -> (Vec<VersionCandidate>, Vec<String>) {
+    let (gone, kept): (Vec<_>, Vec<_>) = votes.cloned().partition(|vote| participants.is_gone(&vote.api_server_id));
+    (kept, gone.into_iter().map(|vote| vote.api_server_id).collect())
+}
+
+/// The version that all want, if every participant has voted and all votes are the same; else the one selected before.
+/// A participant without a vote is one that does not know of voting, or has yet to vote: it is waited for.
+fn select(before: &str, votes: &[VersionCandidate], participants: &Participants) -> String {
+    let Some(first) = votes.first() else {
+        return before.to_owned();
+    };
+    let unanimous = votes.iter().all(|vote| vote.preferred_version == first.preferred_version);
+    let everybody_voted = participants.all().is_some_and(|all| {
+        all.iter().all(|participant| votes.iter().any(|vote| vote.api_server_id == participant.as_str()))
+    });
+    if unanimous && everybody_voted { first.preferred_version.clone() } else { before.to_owned() }
+}

@@ -1,0 +1,143 @@
+//! Between the model's small numbers and the real types, so that the real functions decide.
+
+use crate::state::{Lease, Record, Removal, Revision, SERVERS, State, Store, Version};
+use jiff::{SignedDuration, Timestamp};
+use restow_agreement::collect::{CollectEffect, CollectSnapshot, IdentityLease, LeaseTimes, plan};
+use restow_agreement::trigger::{Agreement, Continuity, Effect, Retry, Sightings, Snapshot, TriggerPolicy, decide};
+use restow_agreement::{Participants, Registration, ServerReport, register};
+use restow_api::internal_apiserver::{ServerStorageVersion, StorageVersion, StorageVersionStatus};
+use restow_api::migration::StorageStateStatus;
+use restow_api::{ResourceVersion, ServerId, StorageVersionHash, Time};
+
+const NAMES: [&str; SERVERS] = ["a", "b", "c"];
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn id(server: usize) -> ServerId {
+    NAMES[server].parse().unwrap()
+}
+
+fn server(id: &str) -> usize {
+    NAMES.iter().position(|name| *name == id).unwrap()
+}
+
+fn text(version: Version) -> &'static str {
+    match version {
+        Version::V1 => "v1",
+        Version::V2 => "v2",
+    }
+}
+
+fn version(text: &str) -> Version {
+    if text == "v1" { Version::V1 } else { Version::V2 }
+}
+
+fn status(record: &Record) -> StorageVersionStatus {
+    let entry = |(server, version): (usize, Version)| ServerStorageVersion {
+        api_server_id: NAMES[server].to_owned(),
+        encoding_version: text(version).to_owned(),
+        decodable_versions: vec!["v1".to_owned(), "v2".to_owned()],
+        served_versions: Vec::new(),
+    };
+    let present =
+        record.entries.iter().enumerate().filter_map(|(server, version)| version.map(|version| (server, version)));
+    StorageVersionStatus {
+        storage_versions: present.map(entry).collect(),
+        common_encoding_version: record.common.map(|version| text(version).to_owned()),
+        conditions: Vec::new(),
+    }
+}
+
+fn record(status: &StorageVersionStatus) -> Record {
+    let mut entries = [None; SERVERS];
+    for entry in &status.storage_versions {
+        entries[server(&entry.api_server_id)] = Some(version(&entry.encoding_version));
+    }
+    Record { revision: Revision::NEW, entries, common: status.common_encoding_version.as_deref().map(version) }
+}
+
+fn object(record: &Record) -> StorageVersion {
+    let mut object = StorageVersion::new(&"widgets.example.com".parse().unwrap());
+    object.status = status(record);
+    object
+}
+
+fn names_to_flags(names: &[String]) -> [bool; SERVERS] {
+    std::array::from_fn(|index| names.iter().any(|name| name == NAMES[index]))
+}
+
+/// What the real [`register`] writes, and whose entries it drops.
+pub(crate) fn registered(store: &Store, own: usize, encoding: Version) -> (Record, [bool; SERVERS]) {
+    let current = store.storage_version.as_ref().map(object);
+    let alive = (0..SERVERS).filter(|server| store.leases[*server].is_some()).map(id);
+    let both = ["v1", "v2"].map(|version| version.parse().unwrap());
+    let report = ServerReport::new(id(own), text(encoding).parse().unwrap(), both, []).unwrap();
+    let Registration { status, dropped } = register(current.as_ref(), &Participants::listed(alive), &report, now());
+    (record(&status), names_to_flags(&dropped))
+}
+
+/// What the real collector's [`plan`] wants removed, in its order.
+pub(crate) fn removals(state: &State) -> Vec<Removal> {
+    let lease = |(server, lease): (usize, &Option<Lease>)| {
+        let lease = (*lease)?;
+        let age = if lease.expired { 60 } else { 0 };
+        let renewed = now() - SignedDuration::from_secs(age);
+        let times = Some(LeaseTimes { renewed, duration: SignedDuration::from_secs(10) });
+        Some(IdentityLease { id: id(server), revision: ResourceVersion::new("current"), times })
+    };
+    let snapshot = CollectSnapshot {
+        storage_versions: state.store.storage_version.iter().map(object).collect(),
+        leases: Some(state.store.leases.iter().enumerate().filter_map(lease).collect()),
+        unread: Vec::new(),
+    };
+    let revision = state.store.record_revision();
+    let removal = |effect: CollectEffect| match effect {
+        CollectEffect::DeleteLease { id, .. } => {
+            let server = server(id.as_str());
+            Removal::Lease { server, created: state.store.lease_revision(server) }
+        }
+        CollectEffect::UpdateStorageVersion { absent_leases, status, .. } => Removal::Entries {
+            revision,
+            absent: names_to_flags(&absent_leases),
+            after: Some(Box::new(record(&status))),
+        },
+        CollectEffect::DeleteStorageVersion { absent_leases, .. } => {
+            Removal::Entries { revision, absent: names_to_flags(&absent_leases), after: None }
+        }
+    };
+    plan(&snapshot, now()).into_iter().map(removal).collect()
+}
+
+/// The version that the real trigger starts a migration to, given what the servers report and that nothing is known about
+/// what is stored.
+pub(crate) fn migration_target(record: &Record) -> Option<Version> {
+    let hash = |version: Version| StorageVersionHash::new(text(version));
+    let agreement = match record.common {
+        Some(version) => Agreement::Agreed(hash(version)),
+        None => Agreement::Disagreed(record.entries.iter().flatten().map(|version| hash(*version)).collect()),
+    };
+    let snapshot = Snapshot {
+        sightings: Sightings {
+            agreement,
+            revision: Some(ResourceVersion::new("current")),
+            since_last_pass: Vec::new(),
+            continuity: Continuity::Unbroken,
+        },
+        storage_state: Some(StorageStateStatus {
+            persisted_storage_version_hashes: vec![StorageVersionHash::unknown()],
+            current_storage_version_hash: Some(StorageVersionHash::unknown()),
+            last_heartbeat_time: Some(Time::new(now())),
+            observed_revision: None,
+            applied_migrations: Vec::new(),
+        }),
+        migrations: Vec::new(),
+        retry: Retry::WhenDue,
+        policy: TriggerPolicy::default(),
+    };
+    decide(&snapshot, now()).into_iter().find_map(|effect| match effect {
+        Effect::StartMigration { target, .. } => Some(version(target.as_str())),
+        _ => None,
+    })
+}

@@ -1,0 +1,138 @@
+//! A model of the whole protocol, checked in every state that it can reach.
+//!
+//! Three API servers of two versions share a store. They crash, restart with another version, pause and wake; their
+//! writes may stay in flight for as long as you like; a collector removes what the dead left; a migrator rewrites objects.
+//! Registration, collection and the start of migrations are decided by the functions of this crate, not by copies.
+//!
+//! With the fence, the rules hold everywhere. Without it, the checker must find the way in which they break: otherwise we
+//! would not know that it can see it. The same goes for the other comparisons that the protocol relies on.
+//!
+//! Run with `-- --nocapture` to see the numbers and the counterexamples.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bridge;
+mod collector;
+mod migrator;
+mod protocol;
+mod rules;
+mod server;
+mod state;
+
+use protocol::{Action, Budget, Comparisons, Protocol};
+use state::{State, Version};
+use stateright::{Checker, HasDiscoveries, Model};
+use std::time::Instant;
+
+/// Checks every reachable state, up to the symmetry of the servers, and prints how many there are.
+fn prove(name: &str, budget: Budget) {
+    let begin = Instant::now();
+    let protocol = Protocol::new(Comparisons::ALL, budget);
+    let checker = protocol.checker().symmetry_fn(State::representative).spawn_dfs().join();
+    let (unique, generated) = (checker.unique_state_count(), checker.state_count());
+    println!("{name}: {unique} states ({generated} generated), {:.1} s", begin.elapsed().as_secs_f64());
+    checker.assert_properties();
+}
+
+/// Finds a way to break a rule, and prints it up to the step that does.
+fn refute(name: &str, rule: &'static str, comparisons: Comparisons, budget: Budget) {
+    let protocol = Protocol::new(comparisons, budget);
+    let checker = protocol.checker().finish_when(HasDiscoveries::AnyOf([rule].into())).spawn_bfs().join();
+    let path = checker.assert_any_discovery(rule).into_vec();
+    let condition = protocol.property(rule).condition;
+    let steps = path.iter().take_while(|(state, _)| condition(&protocol, state)).filter_map(|(_, action)| *action);
+    println!("{name}, \"{rule}\" is broken ({} states):", checker.unique_state_count());
+    for (step, action) in steps.enumerate() {
+        println!("  {:2}. {action}", step + 1);
+    }
+}
+
+fn budget(crashes: u8, pauses: u8, writes: u8, migrations: u8) -> Budget {
+    Budget { crashes, pauses, writes, migrations }
+}
+
+#[test]
+fn all_rules_hold_while_every_server_restarts_with_another_version() {
+    prove("three restarts, one write, one migration", budget(3, 0, 1, 1));
+}
+
+#[test]
+fn all_rules_hold_while_servers_restart_and_pause() {
+    prove("two restarts, one pause, one write, one migration", budget(2, 1, 1, 1));
+}
+
+/// Minutes instead of seconds, so only on demand: `RESTOW_LONG_TESTS=1`.
+#[test]
+fn all_rules_hold_in_larger_worlds() {
+    if std::env::var_os("RESTOW_LONG_TESTS").is_none() {
+        println!("skipped: set RESTOW_LONG_TESTS=1 to check some 14 million states");
+        return;
+    }
+    prove("three restarts, one write, two migrations", budget(3, 0, 1, 2));
+    prove("three restarts, two writes, one migration", budget(3, 0, 2, 1));
+    prove("two restarts, one pause, two writes, one migration", budget(2, 1, 2, 1));
+}
+
+#[test]
+fn without_the_fence_every_rule_breaks() {
+    let unfenced = Comparisons { fence: false, ..Comparisons::ALL };
+    refute("without the fence", rules::REPORT_BEFORE_WRITE, unfenced, budget(0, 1, 1, 0));
+    refute("without the fence", rules::AGREEMENT_IS_TRUE, unfenced, budget(1, 1, 1, 0));
+    refute("without the fence", rules::NO_POLLUTED_MIGRATION, unfenced, budget(1, 1, 1, 1));
+    refute("without the fence", rules::A_PROOF_STAYS_TRUE, unfenced, budget(1, 1, 1, 1));
+}
+
+#[test]
+fn a_write_that_is_skipped_needs_the_fence_too() {
+    let unfenced = Comparisons { skipped: false, ..Comparisons::ALL };
+    refute("when skipped writes are not fenced", rules::NO_POLLUTED_MIGRATION, unfenced, budget(1, 1, 1, 1));
+}
+
+#[test]
+fn removing_entries_must_compare_that_the_leases_are_absent() {
+    let careless = Comparisons { absence: false, ..Comparisons::ALL };
+    refute("without the comparison of absent leases", rules::REPORT_BEFORE_WRITE, careless, budget(0, 1, 1, 0));
+}
+
+#[test]
+fn a_migration_must_compare_the_agreement_at_its_end() {
+    let careless = Comparisons { agreement: false, ..Comparisons::ALL };
+    refute("without the comparison of the agreement", rules::NO_POLLUTED_MIGRATION, careless, budget(1, 0, 1, 1));
+}
+
+/// The story that the design tells: A is paused with a write in flight, the others are upgraded, agree and migrate, and A
+/// wakes. Without the fence its write lands in the old version and nobody notices; with it, it is refused.
+#[test]
+fn the_paused_writer_of_the_design() {
+    use Action::*;
+    let upgrade = |server| [Crash(server), Start(server, Version::V2), AcquireLease(server), Register(server)];
+    let mut story = vec![Send(0, 1), Pause(0), Expire(0), PlanRemovals, Remove, Remove];
+    story.extend(upgrade(1));
+    story.extend(upgrade(2));
+    story.extend([BeginMigration, Rewrite(0, 1), EndMigration, Wake(0), Land(0)]);
+
+    let end_of = |comparisons: Comparisons| {
+        let protocol = Protocol::new(comparisons, budget(2, 1, 1, 1));
+        let begin = protocol.init_states().remove(0);
+        let end = story.iter().fold(begin, |state, action| {
+            protocol.next_state(&state, *action).unwrap_or_else(|| panic!("nothing happened: {action}"))
+        });
+        let broken: Vec<&str> = protocol
+            .properties()
+            .iter()
+            .filter(|rule| !(rule.condition)(&protocol, &end))
+            .map(|rule| rule.name)
+            .collect();
+        (broken, end)
+    };
+    let (broken, end) = end_of(Comparisons { fence: false, ..Comparisons::ALL });
+    assert_eq!(end.store.objects[1].unwrap().version, Version::V1, "the write landed in the old version");
+    assert_eq!(
+        broken,
+        [rules::REPORT_BEFORE_WRITE, rules::AGREEMENT_IS_TRUE, rules::A_PROOF_STAYS_TRUE, rules::A_MIGRATION_SUCCEEDS,]
+    );
+
+    let (broken, end) = end_of(Comparisons::ALL);
+    assert_eq!(end.store.objects[1], None, "the write was refused");
+    assert_eq!(broken, Vec::<&str>::new());
+}

@@ -1,0 +1,164 @@
+//! The steps that can be taken, and by whom.
+
+use crate::rules;
+use crate::state::{
+    History, Lease, Left, OBJECTS, Object, Process, Record, Revision, SERVERS, Server, State, Store, Version,
+};
+use stateright::{Model, Property};
+use std::fmt;
+
+/// The protocol, with the comparisons that it makes and a bound on what may happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Protocol {
+    pub(crate) comparisons: Comparisons,
+    pub(crate) budget: Budget,
+}
+
+/// What transactions compare besides the revision of the key that they write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Comparisons {
+    /// Each write of an object: the create-revision of the writer's identity lease.
+    pub(crate) fence: bool,
+    /// A write that is skipped, because the object is stored as it would be written: the same as one that is not.
+    pub(crate) skipped: bool,
+    /// Each removal of entries: that the leases of the removed servers do not exist.
+    pub(crate) absence: bool,
+    /// The end of a migration: the revision of the StorageVersion.
+    pub(crate) agreement: bool,
+}
+
+/// How often things may happen.
+pub(crate) type Budget = Left;
+
+impl Comparisons {
+    /// The protocol as it is.
+    pub(crate) const ALL: Comparisons = Comparisons { fence: true, skipped: true, absence: true, agreement: true };
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Crash(usize),
+    Start(usize, Version),
+    AcquireLease(usize),
+    Register(usize),
+    Send(usize, usize),
+    Land(usize),
+    LandOrphan,
+    Pause(usize),
+    Wake(usize),
+    Expire(usize),
+    Renew(usize),
+    PlanRemovals,
+    Remove,
+    BeginMigration,
+    Rewrite(usize, usize),
+    EndMigration,
+}
+
+impl Protocol {
+    pub(crate) fn new(comparisons: Comparisons, budget: Budget) -> Self {
+        Protocol { comparisons, budget }
+    }
+}
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Action;
+
+    /// Three servers that serve v1, one object that exists and one that does not.
+    fn init_states(&self) -> Vec<State> {
+        let serving = Process::Serving { version: Version::V1, lease: Revision::CURRENT };
+        let mut objects = [None; OBJECTS];
+        objects[0] = Some(Object { revision: Revision::CURRENT, version: Version::V1 });
+        vec![State {
+            store: Store {
+                storage_version: Some(Record {
+                    revision: Revision::CURRENT,
+                    entries: [Some(Version::V1); SERVERS],
+                    common: Some(Version::V1),
+                }),
+                leases: [Some(Lease { created: Revision::CURRENT, expired: false }); SERVERS],
+                objects,
+            },
+            servers: [Server { process: serving, paused: false, in_flight: None }; SERVERS],
+            orphan: None,
+            collector: Vec::new(),
+            migration: None,
+            proof: None,
+            left: self.budget,
+            history: History::default(),
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for server in 0..SERVERS {
+            state.server_actions(server, actions);
+        }
+        if state.orphan.is_some() {
+            actions.push(Action::LandOrphan);
+        }
+        state.collector_actions(actions);
+        state.migrator_actions(actions);
+    }
+
+    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+        let mut state = before.clone();
+        match action {
+            Action::Crash(server) => state.crash(server),
+            Action::Start(server, version) => state.servers[server].process = Process::Starting { version },
+            Action::AcquireLease(server) => state.acquire_lease(server),
+            Action::Register(server) => state.register(server),
+            Action::Send(server, object) => state.send(server, object),
+            Action::Land(server) => state.land(server, self.comparisons),
+            Action::LandOrphan => state.land_orphan(self.comparisons),
+            Action::Pause(server) => state.pause(server),
+            Action::Wake(server) => state.servers[server].paused = false,
+            Action::Expire(server) => state.expire(server),
+            Action::Renew(server) => state.renew(server),
+            Action::PlanRemovals => state.plan_removals(),
+            Action::Remove => state.remove(self.comparisons),
+            Action::BeginMigration => state.begin_migration(),
+            Action::Rewrite(object, server) => state.rewrite(object, server, self.comparisons),
+            Action::EndMigration => state.end_migration(self.comparisons),
+        }
+        state.settle();
+        (state != *before).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(rules::REPORT_BEFORE_WRITE, rules::report_before_write),
+            Property::always(rules::AGREEMENT_IS_TRUE, rules::agreement_is_true),
+            Property::always(rules::NO_POLLUTED_MIGRATION, rules::no_polluted_migration),
+            Property::always(rules::A_PROOF_STAYS_TRUE, rules::a_proof_stays_true),
+            Property::sometimes(rules::A_MIGRATION_SUCCEEDS, rules::a_migration_succeeds),
+        ]
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |server: &usize| ["A", "B", "C"][*server];
+        match self {
+            Action::Crash(server) => write!(f, "{} crashes", name(server)),
+            Action::Start(server, version) => write!(f, "{} starts with {version:?}", name(server)),
+            Action::AcquireLease(server) => write!(f, "{} creates its identity lease anew", name(server)),
+            Action::Register(server) => write!(f, "{} reports its version and begins to serve", name(server)),
+            Action::Send(server, object) => write!(f, "{} encodes object {object} and sends the write", name(server)),
+            Action::Land(server) => write!(f, "the write of {} reaches the store", name(server)),
+            Action::LandOrphan => write!(f, "the write of a dead process reaches the store"),
+            Action::Pause(server) => write!(f, "{} is paused", name(server)),
+            Action::Wake(server) => write!(f, "{} wakes", name(server)),
+            Action::Expire(server) => write!(f, "the lease of {} expires", name(server)),
+            Action::Renew(server) => write!(f, "{} renews its lease, or finds it gone", name(server)),
+            Action::PlanRemovals => write!(f, "the collector looks and decides"),
+            Action::Remove => write!(f, "the collector removes what it decided next"),
+            Action::BeginMigration => write!(f, "a migration to the common version begins"),
+            Action::Rewrite(object, server) => {
+                write!(f, "the migrator has object {object} rewritten by {}", name(server))
+            }
+            Action::EndMigration => write!(f, "the migration ends"),
+        }
+    }
+}

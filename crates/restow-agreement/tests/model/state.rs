@@ -1,0 +1,261 @@
+//! Everything that can differ between two moments: the store, the servers, what is in flight.
+//!
+//! Of revisions only one thing ever matters: whether a remembered one is still that of the key. So after each step they
+//! are renumbered to "current" or "stale" (a stale one never becomes current again), which makes the states finite.
+
+/// How many API servers there are.
+pub(crate) const SERVERS: usize = 3;
+/// How many objects the resource has.
+pub(crate) const OBJECTS: usize = 2;
+
+/// The version in which an object is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Version {
+    V1,
+    V2,
+}
+
+/// The revision of one key, as the store has it or as someone remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Revision(u8);
+
+impl Revision {
+    /// The key does not exist.
+    pub(crate) const ABSENT: Revision = Revision(0);
+    /// The revision of an existing key between two steps.
+    pub(crate) const CURRENT: Revision = Revision(1);
+    /// The revision of a key that was written in this step.
+    pub(crate) const NEW: Revision = Revision(2);
+    /// A revision that the key no longer has.
+    pub(crate) const STALE: Revision = Revision(3);
+
+    /// Renumbers a remembered revision, given the key's own before renumbering.
+    fn settle(&mut self, key: Revision) {
+        *self = match *self == key {
+            true if key == Revision::ABSENT => Revision::ABSENT,
+            true => Revision::CURRENT,
+            false => Revision::STALE,
+        };
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) servers: [Server; SERVERS],
+    /// A write whose process died while it was in flight.
+    pub(crate) orphan: Option<Write>,
+    /// What the collector has decided and not yet done, the next first.
+    pub(crate) collector: Vec<Removal>,
+    pub(crate) migration: Option<Migration>,
+    /// What the last successful migration proved.
+    pub(crate) proof: Option<Proof>,
+    pub(crate) left: Left,
+    pub(crate) history: History,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Store {
+    pub(crate) storage_version: Option<Record>,
+    pub(crate) leases: [Option<Lease>; SERVERS],
+    pub(crate) objects: [Option<Object>; OBJECTS],
+}
+
+/// The StorageVersion.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Record {
+    pub(crate) revision: Revision,
+    pub(crate) entries: [Option<Version>; SERVERS],
+    pub(crate) common: Option<Version>,
+}
+
+/// An identity lease. Renewals do not change the create-revision, which is the one that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Lease {
+    pub(crate) created: Revision,
+    pub(crate) expired: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Object {
+    pub(crate) revision: Revision,
+    pub(crate) version: Version,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) paused: bool,
+    /// A write that was sent and not yet answered.
+    pub(crate) in_flight: Option<Write>,
+}
+
+/// How far a server is on its way to serving writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Process {
+    Down,
+    Starting { version: Version },
+    Leased { version: Version, lease: Revision },
+    Serving { version: Version, lease: Revision },
+}
+
+/// A write transaction: put the object in this version if it still has this revision and, with the fence, the server's lease
+/// still has that one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Write {
+    pub(crate) server: usize,
+    pub(crate) version: Version,
+    pub(crate) fence: Revision,
+    pub(crate) object: usize,
+    pub(crate) expects: Revision,
+}
+
+/// A decision of the collector.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Removal {
+    Lease {
+        server: usize,
+        created: Revision,
+    },
+    /// `after` is nothing when the whole object goes.
+    Entries {
+        revision: Revision,
+        absent: [bool; SERVERS],
+        after: Option<Box<Record>>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Migration {
+    pub(crate) target: Version,
+    /// The revision of the agreement that it relies on.
+    pub(crate) agreement: Revision,
+    /// The objects still to be rewritten, with the revisions at which they were listed.
+    pub(crate) to_do: [Option<Revision>; OBJECTS],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Proof {
+    pub(crate) version: Version,
+    pub(crate) agreement: Revision,
+}
+
+/// What may still go wrong or be done, so that there is an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Left {
+    pub(crate) crashes: u8,
+    pub(crate) pauses: u8,
+    pub(crate) writes: u8,
+    pub(crate) migrations: u8,
+}
+
+/// What has happened once and cannot be read from the rest of the state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct History {
+    pub(crate) unreported_write: bool,
+    pub(crate) polluted_migration: bool,
+    pub migrated_to_v2: bool,
+}
+
+impl Store {
+    pub(crate) fn lease_revision(&self, server: usize) -> Revision {
+        self.leases[server].map_or(Revision::ABSENT, |lease| lease.created)
+    }
+
+    pub(crate) fn object_revision(&self, object: usize) -> Revision {
+        self.objects[object].map_or(Revision::ABSENT, |object| object.revision)
+    }
+
+    pub(crate) fn record_revision(&self) -> Revision {
+        self.storage_version.as_ref().map_or(Revision::ABSENT, |record| record.revision)
+    }
+}
+
+impl State {
+    /// Renumbers all revisions.
+    pub(crate) fn settle(&mut self) {
+        let leases: [Revision; SERVERS] = std::array::from_fn(|server| self.store.lease_revision(server));
+        let objects: [Revision; OBJECTS] = std::array::from_fn(|object| self.store.object_revision(object));
+        let record = self.store.record_revision();
+
+        let in_flight = self.servers.iter_mut().filter_map(|server| server.in_flight.as_mut());
+        for write in in_flight.chain(&mut self.orphan) {
+            write.fence.settle(leases[write.server]);
+            write.expects.settle(objects[write.object]);
+        }
+        for (server, created) in self.servers.iter_mut().zip(leases) {
+            if let Process::Leased { lease, .. } | Process::Serving { lease, .. } = &mut server.process {
+                lease.settle(created);
+            }
+        }
+        for removal in &mut self.collector {
+            match removal {
+                Removal::Lease { server, created } => created.settle(leases[*server]),
+                Removal::Entries { revision, .. } => revision.settle(record),
+            }
+        }
+        if let Some(migration) = &mut self.migration {
+            migration.agreement.settle(record);
+            for (listed, current) in migration.to_do.iter_mut().zip(objects) {
+                listed.iter_mut().for_each(|listed| listed.settle(current));
+            }
+        }
+        // A proof that relies on another StorageVersion than the current one says nothing any more.
+        self.proof = self.proof.filter(|proof| proof.agreement == record);
+        self.proof.iter_mut().for_each(|proof| proof.agreement.settle(record));
+        self.settle_store();
+    }
+
+    fn settle_store(&mut self) {
+        self.store.storage_version.iter_mut().for_each(|record| record.revision = Revision::CURRENT);
+        self.store.leases.iter_mut().flatten().for_each(|lease| lease.created = Revision::CURRENT);
+        self.store.objects.iter_mut().flatten().for_each(|object| object.revision = Revision::CURRENT);
+    }
+
+    /// The same state with the servers in a fixed order: which of them is called the first makes no difference.
+    pub(crate) fn representative(&self) -> State {
+        let mut order: Vec<usize> = (0..SERVERS).collect();
+        order.sort_by_cached_key(|server| self.all_about(*server));
+        let place = |server: usize| order.iter().position(|other| *other == server).unwrap();
+
+        let mut state = self.clone();
+        let renamed = |write: Option<Write>| write.map(|write| Write { server: place(write.server), ..write });
+        let sorted = |entries: &[Option<Version>; SERVERS]| std::array::from_fn(|index| entries[order[index]]);
+        state.servers = std::array::from_fn(|index| {
+            let server = self.servers[order[index]];
+            Server { in_flight: renamed(server.in_flight), ..server }
+        });
+        state.orphan = renamed(self.orphan);
+        state.store.leases = std::array::from_fn(|index| self.store.leases[order[index]]);
+        state.store.storage_version.iter_mut().for_each(|record| record.entries = sorted(&record.entries));
+        for removal in &mut state.collector {
+            match removal {
+                Removal::Lease { server, .. } => *server = place(*server),
+                Removal::Entries { absent, after, .. } => {
+                    *absent = std::array::from_fn(|index| absent[order[index]]);
+                    after.iter_mut().for_each(|record| record.entries = sorted(&record.entries));
+                }
+            }
+        }
+        state
+    }
+
+    /// Everything by which one server can be told from another, without its own number.
+    fn all_about(&self, index: usize) -> impl Ord + use<> {
+        let unnamed = |write: Option<Write>| write.map(|write| Write { server: 0, ..write });
+        let server = Server { in_flight: unnamed(self.servers[index].in_flight), ..self.servers[index] };
+        let orphan = unnamed(self.orphan.filter(|write| write.server == index));
+        let entry = self.store.storage_version.as_ref().map(|record| record.entries[index]);
+        let removals: Vec<(bool, Option<Version>)> = self
+            .collector
+            .iter()
+            .map(|removal| match removal {
+                Removal::Lease { server, .. } => (*server == index, None),
+                Removal::Entries { absent, after, .. } => {
+                    (absent[index], after.as_ref().and_then(|record| record.entries[index]))
+                }
+            })
+            .collect();
+        (server, self.store.leases[index], entry, orphan, removals)
+    }
+}

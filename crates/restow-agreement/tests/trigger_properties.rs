@@ -1,0 +1,238 @@
+//! The trigger under random upgrades, downgrades, interruptions and gaps: what is stored is always among what it says.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+use restow_agreement::trigger::{
+    Agreement, Continuity, Effect, KnownMigration, MigrationState, Retry, Sightings, Snapshot, TriggerPolicy, decide,
+};
+use restow_api::migration::StorageStateStatus;
+use restow_api::{ResourceVersion, StorageVersionHash};
+use std::collections::BTreeSet;
+
+const SERVERS: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// A server is upgraded or downgraded, and writes at once.
+    Change { server: usize, version: u8 },
+    /// The controller looks. With `effects`, it dies after so many of them.
+    Pass { effects: Option<usize> },
+    /// The controller restarts: what it saw since the last pass is forgotten.
+    Restart,
+    /// The running migration comes to its end; it fails if the agreement changed, or for a reason of its own.
+    End { well: bool },
+    /// Time passes.
+    Wait { minutes: i64 },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (0..SERVERS, 1u8..4).prop_map(|(server, version)| Event::Change { server, version }),
+        6 => prop::option::weighted(0.2, 0usize..4).prop_map(|effects| Event::Pass { effects }),
+        1 => Just(Event::Restart),
+        4 => prop::bool::weighted(0.8).prop_map(|well| Event::End { well }),
+        2 => (0i64..30).prop_map(|minutes| Event::Wait { minutes }),
+    ]
+}
+
+fn hash(version: u8) -> StorageVersionHash {
+    StorageVersionHash::new(format!("v{version}"))
+}
+
+/// The cluster as it really is, and what the controller remembers of it.
+struct World {
+    minutes: i64,
+    servers: [u8; SERVERS],
+    revision: u32,
+    /// The versions in which objects may really be stored.
+    stored: BTreeSet<StorageVersionHash>,
+    state: Option<StorageStateStatus>,
+    migrations: Vec<KnownMigration>,
+    created: u32,
+    /// Versions seen since the last pass that was carried out to its end.
+    seen: Vec<StorageVersionHash>,
+    restarted: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        World {
+            minutes: 0,
+            servers: [1; SERVERS],
+            revision: 1,
+            stored: BTreeSet::from([hash(0), hash(1)]),
+            state: None,
+            migrations: Vec::new(),
+            created: 0,
+            seen: Vec::new(),
+            restarted: true,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + 60 * self.minutes).unwrap()
+    }
+
+    fn agreement_revision(&self) -> Option<ResourceVersion> {
+        Some(ResourceVersion::new(self.revision.to_string()))
+    }
+
+    fn agreed(&self) -> Option<u8> {
+        self.servers.iter().all(|version| *version == self.servers[0]).then_some(self.servers[0])
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let revision = self.agreement_revision();
+        let continuity = match &self.state {
+            Some(state) if self.restarted => Continuity::after_restart(state, revision.as_ref()),
+            _ => Continuity::Unbroken,
+        };
+        let agreement = match self.agreed() {
+            Some(version) => Agreement::Agreed(hash(version)),
+            None => Agreement::Disagreed(self.servers.iter().map(|version| hash(*version)).collect()),
+        };
+        Snapshot {
+            sightings: Sightings { agreement, revision, since_last_pass: self.seen.clone(), continuity },
+            storage_state: self.state.clone(),
+            migrations: self.migrations.clone(),
+            retry: Retry::WhenDue,
+            policy: TriggerPolicy::default(),
+        }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Change { server, version } => {
+                self.revision += u32::from(self.servers[*server] != *version);
+                self.servers[*server] = *version;
+                self.stored.insert(hash(*version));
+                self.seen.push(hash(*version));
+            }
+            Event::Pass { effects } => self.pass(*effects),
+            Event::Restart => {
+                self.seen.clear();
+                self.restarted = true;
+            }
+            Event::End { well } => self.end(*well),
+            Event::Wait { minutes } => self.minutes += minutes,
+        }
+    }
+
+    fn pass(&mut self, carried_out: Option<usize>) {
+        let effects = decide(&self.snapshot(), self.now());
+        for effect in effects.iter().take(carried_out.unwrap_or(usize::MAX)) {
+            match effect {
+                Effect::RemoveMigration { uid, .. } => self.migrations.retain(|migration| migration.uid != *uid),
+                Effect::CreateStorageState(status) | Effect::UpdateStorageState(status) => {
+                    self.state = Some(status.clone());
+                }
+                Effect::StartMigration { target, agreement_revision, attempt } => {
+                    self.start(target, agreement_revision, *attempt)
+                }
+                Effect::WakeAt(time) => assert!(*time > self.now(), "waiting for the past"),
+            }
+        }
+        match carried_out {
+            // Dying in the middle is a restart.
+            Some(_) => self.apply(&Event::Restart),
+            None => self.check_after_pass(),
+        }
+    }
+
+    fn start(&mut self, target: &StorageVersionHash, agreement_revision: &Option<ResourceVersion>, attempt: u32) {
+        assert!(!self.migrations.iter().any(KnownMigration::is_live), "two migrations at once");
+        self.created += 1;
+        self.migrations.push(KnownMigration {
+            name: format!("m{}", self.created),
+            uid: self.created.to_string(),
+            target: Some(target.clone()),
+            agreement_revision: agreement_revision.clone(),
+            attempt,
+            state: MigrationState::Live,
+        });
+    }
+
+    fn end(&mut self, well: bool) {
+        let (now, current) = (self.now(), self.agreement_revision());
+        let Some(running) = self.migrations.iter_mut().find(|migration| migration.is_live()) else { return };
+        if well && running.agreement_revision == current {
+            running.state = MigrationState::Succeeded;
+            self.stored = running.target.iter().cloned().collect();
+        } else {
+            running.state = MigrationState::Failed { at: Some(now) };
+        }
+    }
+
+    /// What holds after each pass that was carried out.
+    fn check_after_pass(&mut self) {
+        self.seen.clear();
+        self.restarted = false;
+        let state = self.state.as_ref().unwrap();
+        let persisted = &state.persisted_storage_version_hashes;
+        let covered = |version: &StorageVersionHash| {
+            persisted.contains(version) || persisted.iter().any(|hash| hash.is_unknown())
+        };
+        assert!(self.stored.iter().all(covered), "{:?} is stored, {persisted:?} is said", self.stored);
+        assert_eq!(persisted.iter().collect::<BTreeSet<_>>().len(), persisted.len(), "a version is listed twice");
+
+        let live: Vec<_> = self.migrations.iter().filter(|migration| migration.is_live()).collect();
+        match self.agreed() {
+            None => {
+                assert!(live.is_empty(), "nothing runs without agreement");
+                assert!(state.current_storage_version_hash.as_ref().unwrap().is_unknown());
+            }
+            Some(version) => {
+                assert_eq!(state.current_storage_version_hash, Some(hash(version)));
+                let fits = |migration: &KnownMigration| {
+                    migration.target == Some(hash(version)) && migration.agreement_revision == self.agreement_revision()
+                };
+                assert!(live.iter().all(|migration| fits(migration)), "what runs relies on this agreement");
+                let failed =
+                    self.migrations.iter().any(|migration| matches!(migration.state, MigrationState::Failed { .. }));
+                assert!(
+                    *persisted == [hash(version)] || !live.is_empty() || failed,
+                    "something is to be done and nobody does it"
+                );
+            }
+        }
+        assert!(
+            decide(&self.snapshot(), self.now())
+                .iter()
+                .all(|effect| matches!(effect, Effect::WakeAt(_)) || matches!(effect, Effect::UpdateStorageState(_))),
+            "a second look starts and stops nothing"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_stored_is_always_among_what_is_said(events in prop::collection::vec(event(), 1..60)) {
+        let mut world = World::new();
+        for event in &events {
+            world.apply(event);
+        }
+        world.apply(&Event::Pass { effects: None });
+    }
+
+    #[test]
+    fn when_the_changes_end_everything_gets_migrated(events in prop::collection::vec(event(), 1..30), version in 1u8..4) {
+        let mut world = World::new();
+        for event in &events {
+            world.apply(event);
+        }
+        for server in 0..SERVERS {
+            world.apply(&Event::Change { server, version });
+        }
+        // One pass starts the migration, perhaps after waiting for its time; one notices its end.
+        for event in [Event::Pass { effects: None }, Event::Wait { minutes: 31 }, Event::Pass { effects: None },
+                      Event::End { well: true }, Event::Pass { effects: None }] {
+            world.apply(&event);
+        }
+        let state = world.state.unwrap();
+        prop_assert_eq!(state.persisted_storage_version_hashes, vec![hash(version)]);
+    }
+}

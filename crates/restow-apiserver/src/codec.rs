@@ -1,0 +1,160 @@
+//! How objects lie in the store: JSON that opens with `apiVersion`, `kind` and `metadata`, in that order.
+//!
+//! The fixed opening tells the stored version without parsing, and lets the resource version, which is the store's
+//! revision and so cannot be stored, be spliced in on the way out. An object that is asked for in the version that it
+//! is stored in is never parsed.
+
+use crate::object::Object;
+use bytes::Bytes;
+use restow_store::Revision;
+use serde_json::Value;
+
+/// The opening of every stored object of one version and kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    text: String,
+}
+
+impl Opening {
+    /// The opening for this group and version, and kind.
+    pub fn new(api_version: &str, kind: &str) -> Self {
+        Opening {
+            text: format!(
+                "{{\"apiVersion\":{},\"kind\":{},\"metadata\":{{",
+                Value::from(api_version),
+                Value::from(kind)
+            ),
+        }
+    }
+
+    /// Whether `stored` is of this version and kind.
+    pub fn opens(&self, stored: &[u8]) -> bool {
+        stored.starts_with(self.text.as_bytes())
+    }
+
+    /// Writes a stored object of this version, with its resource version, to `out`.
+    pub fn splice(&self, stored: &[u8], revision: Revision, typed: Typed, out: &mut Vec<u8>) {
+        match typed {
+            Typed::Yes => out.extend_from_slice(self.text.as_bytes()),
+            Typed::No => out.extend_from_slice(b"{\"metadata\":{"),
+        }
+        out.extend_from_slice(b"\"resourceVersion\":\"");
+        out.extend_from_slice(revision.to_string().as_bytes());
+        out.push(b'"');
+        let rest = &stored[self.text.len()..];
+        if rest.first() != Some(&b'}') {
+            out.push(b',');
+        }
+        out.extend_from_slice(rest);
+    }
+}
+
+/// Whether an object says its version and kind; items of a list of built-ins do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Typed {
+    /// `apiVersion` and `kind` are there.
+    Yes,
+    /// They are left out.
+    No,
+}
+
+/// Encodes an object for the store. Equal objects give equal bytes. The resource version is left out.
+pub fn encode(object: &Object) -> Bytes {
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(b"{\"apiVersion\":");
+    write_json(&mut out, &Value::from(object.api_version()));
+    out.extend_from_slice(b",\"kind\":");
+    write_json(&mut out, &Value::from(object.kind()));
+    out.extend_from_slice(b",\"metadata\":{");
+    let mut first = true;
+    for (field, value) in object.metadata().into_iter().flatten() {
+        if field == "resourceVersion" || field == "selfLink" || value.is_null() {
+            continue;
+        }
+        if !first {
+            out.push(b',');
+        }
+        first = false;
+        write_json(&mut out, field);
+        out.push(b':');
+        write_json(&mut out, value);
+    }
+    out.push(b'}');
+    for (field, value) in object.fields() {
+        if matches!(field.as_str(), "apiVersion" | "kind" | "metadata") {
+            continue;
+        }
+        out.push(b',');
+        write_json(&mut out, field);
+        out.push(b':');
+        write_json(&mut out, value);
+    }
+    out.push(b'}');
+    out.into()
+}
+
+/// Decodes a stored object and gives it its resource version.
+pub fn decode(stored: &[u8], revision: Revision) -> Result<Object, serde_json::Error> {
+    let mut object = Object::from_value(serde_json::from_slice(stored)?)
+        .map_err(|other| serde::de::Error::custom(format!("expected an object, found {other}")))?;
+    object.set_meta("resourceVersion", &revision.to_string());
+    Ok(object)
+}
+
+fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    // Writing JSON values with text keys into memory cannot fail.
+    let written = serde_json::to_writer(out, value);
+    debug_assert!(written.is_ok());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn object(value: Value) -> Object {
+        Object::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn an_object_comes_back_with_its_resource_version() {
+        let original = object(json!({
+            "kind": "ConfigMap", "apiVersion": "v1",
+            "data": {"b": "2", "a": "1"},
+            "metadata": {"name": "x", "resourceVersion": "7", "labels": {"k": "v"}},
+        }));
+        let stored = encode(&original);
+        assert!(Opening::new("v1", "ConfigMap").opens(&stored));
+        assert!(!Opening::new("v1", "Secret").opens(&stored));
+        assert!(!String::from_utf8_lossy(&stored).contains("resourceVersion"));
+        let read = decode(&stored, Revision::new(12)).unwrap();
+        assert_eq!(read.resource_version(), "12");
+        assert_eq!(read.get("data"), original.get("data"));
+    }
+
+    #[test]
+    fn splicing_equals_decoding() {
+        let opening = Opening::new("v1", "ConfigMap");
+        for metadata in [json!({"name": "x", "namespace": "n"}), json!({})] {
+            let stored = encode(&object(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})));
+            let mut out = Vec::new();
+            opening.splice(&stored, Revision::new(9), Typed::Yes, &mut out);
+            let spliced: Value = serde_json::from_slice(&out).unwrap();
+            assert_eq!(spliced, decode(&stored, Revision::new(9)).unwrap().into_value());
+            out.clear();
+            opening.splice(&stored, Revision::new(9), Typed::No, &mut out);
+            let untyped: Value = serde_json::from_slice(&out).unwrap();
+            assert_eq!(untyped.get("kind"), None);
+            assert_eq!(untyped["metadata"], spliced["metadata"]);
+        }
+    }
+
+    #[test]
+    fn equal_objects_have_equal_bytes() {
+        let one =
+            object(json!({"kind": "K", "apiVersion": "v1", "metadata": {"name": "x", "uid": "u"}, "a": 1, "b": 2}));
+        let two =
+            object(json!({"b": 2, "a": 1, "metadata": {"uid": "u", "name": "x"}, "apiVersion": "v1", "kind": "K"}));
+        assert_eq!(encode(&one), encode(&two));
+    }
+}

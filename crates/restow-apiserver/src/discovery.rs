@@ -1,0 +1,154 @@
+//! What a server serves, told to clients: groups, versions, resources and the hash of their storage versions.
+
+use crate::registry::{Group, Registry};
+use crate::resource::{Resource, Verb};
+use restow_api::GroupVersion;
+use serde_json::{Value, json};
+
+/// Whether discovery shows the hash of each resource's storage version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShowHashes {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+}
+
+/// `/api`: the versions of the core group.
+pub fn core_versions(registry: &Registry, address: &str) -> Value {
+    let versions = registry.groups().get("").map(|group| group.versions.clone()).unwrap_or_default();
+    json!({
+        "kind": "APIVersions", "versions": versions,
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    })
+}
+
+/// `/apis`: all named groups.
+pub fn groups(registry: &Registry) -> Value {
+    let named = registry.groups().iter().filter(|(name, _)| !name.is_empty());
+    let groups: Vec<Value> = named.map(|(name, group)| group_body(name, group)).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/GROUP`: one group.
+pub fn group(registry: &Registry, name: &str) -> Option<Value> {
+    let group = registry.groups().get(name)?;
+    let mut body = group_body(name, group);
+    body["kind"] = "APIGroup".into();
+    body["apiVersion"] = "v1".into();
+    Some(body)
+}
+
+fn group_body(name: &str, group: &Group) -> Value {
+    let version = |version: &String| json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
+}
+
+/// `/api/v1` and `/apis/GROUP/VERSION`: the resources of one version.
+pub fn resources(registry: &Registry, version: &GroupVersion, hashes: ShowHashes) -> Option<Value> {
+    let mut list = Vec::new();
+    for (name, resource) in registry.in_version(version)? {
+        list.push(resource_body(name, resource, hashes));
+        for subresource in &resource.subresources {
+            let kind = subresource.kind.as_ref();
+            let mut body = json!({
+                "name": format!("{name}/{}", subresource.name),
+                "singularName": "",
+                "namespaced": resource.scope == crate::resource::Scope::Namespaced,
+                "kind": kind.map_or(&resource.names.kind, |kind| &kind.kind),
+                "verbs": verbs(&subresource.verbs),
+            });
+            if let Some(version) = kind.and_then(|kind| kind.version.as_ref()) {
+                body["group"] = version.group().into();
+                body["version"] = version.version().into();
+            }
+            list.push(body);
+        }
+    }
+    list.sort_by(|one, other| one["name"].as_str().cmp(&other["name"].as_str()));
+    Some(json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version.to_string(), "resources": list,
+    }))
+}
+
+fn resource_body(name: &str, resource: &Resource, hashes: ShowHashes) -> Value {
+    let mut body = json!({
+        "name": name,
+        "singularName": resource.names.singular,
+        "namespaced": resource.scope == crate::resource::Scope::Namespaced,
+        "kind": resource.names.kind,
+        "verbs": verbs(&resource.verbs),
+    });
+    if !resource.names.short.is_empty() {
+        body["shortNames"] = resource.names.short.clone().into();
+    }
+    if !resource.names.categories.is_empty() {
+        body["categories"] = resource.names.categories.clone().into();
+    }
+    if let (ShowHashes::Yes, Some(hash)) = (hashes, resource.storage_version_hash()) {
+        body["storageVersionHash"] = hash.into();
+    }
+    body
+}
+
+fn verbs(verbs: &[Verb]) -> Vec<&'static str> {
+    verbs.iter().map(|verb| verb.as_str()).collect()
+}
+
+/// `/api` or `/apis` in the aggregated form: every group with its versions and resources in one document.
+pub fn aggregated(registry: &Registry, core: bool, hashes: ShowHashes) -> Value {
+    let groups = registry.groups().iter().filter(|(name, _)| name.is_empty() == core);
+    let items: Vec<Value> = groups.map(|(name, group)| aggregated_group(registry, name, group, hashes)).collect();
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+}
+
+fn aggregated_group(registry: &Registry, name: &str, group: &Group, hashes: ShowHashes) -> Value {
+    let mut versions = Vec::new();
+    for version in &group.versions {
+        let Ok(group_version) = GroupVersion::new(name, version) else { continue };
+        let Some(resources) = registry.in_version(&group_version) else { continue };
+        let resources: Vec<Value> = resources
+            .iter()
+            .map(|(plural, resource)| aggregated_resource(plural, resource, &group_version, hashes))
+            .collect();
+        versions.push(json!({"version": version, "resources": resources, "freshness": "Current"}));
+    }
+    let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn aggregated_resource(plural: &str, resource: &Resource, version: &GroupVersion, hashes: ShowHashes) -> Value {
+    let kind = |version: &GroupVersion, kind: &str| json!({"group": version.group(), "version": version.version(), "kind": kind});
+    let mut body = json!({
+        "resource": plural,
+        "responseKind": kind(version, &resource.names.kind),
+        "scope": if resource.scope == crate::resource::Scope::Namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.names.singular,
+        "verbs": verbs(&resource.verbs),
+    });
+    if !resource.names.short.is_empty() {
+        body["shortNames"] = resource.names.short.clone().into();
+    }
+    if !resource.names.categories.is_empty() {
+        body["categories"] = resource.names.categories.clone().into();
+    }
+    let _ = hashes;
+    let subresources: Vec<Value> = resource
+        .subresources
+        .iter()
+        .map(|subresource| {
+            let own = subresource.kind.as_ref();
+            let own_version = own.and_then(|own| own.version.as_ref()).unwrap_or(version);
+            json!({
+                "subresource": subresource.name,
+                "responseKind": kind(own_version, own.map_or(&resource.names.kind, |own| &own.kind)),
+                "verbs": verbs(&subresource.verbs),
+            })
+        })
+        .collect();
+    if !subresources.is_empty() {
+        body["subresources"] = subresources.into();
+    }
+    body
+}

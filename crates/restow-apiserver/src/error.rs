@@ -1,0 +1,187 @@
+//! What can go wrong with a request, in the terms of the API. Nothing here knows HTTP; `status.rs` maps it.
+
+use crate::field::FieldError;
+use restow_api::GroupResource;
+use restow_store::StoreError;
+use std::time::Duration;
+use thiserror::Error;
+
+/// A request that failed.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum ApiError {
+    /// There is no such object.
+    #[error("{resource} \"{name}\" not found")]
+    NotFound {
+        /// The resource.
+        resource: GroupResource,
+        /// The name that was asked for.
+        name: String,
+    },
+    /// There is no such path, group, version or resource.
+    #[error("the server could not find the requested resource")]
+    NoSuchResource,
+    /// An object of that name exists.
+    #[error("{resource} \"{name}\" already exists")]
+    AlreadyExists {
+        /// The resource.
+        resource: GroupResource,
+        /// The name that is taken.
+        name: String,
+    },
+    /// The object is not as the caller expected.
+    #[error("Operation cannot be fulfilled on {resource} \"{name}\": {message}")]
+    Conflict {
+        /// The resource.
+        resource: GroupResource,
+        /// The object's name.
+        name: String,
+        /// What did not match.
+        message: String,
+    },
+    /// The object breaks rules of its kind.
+    #[error("{}", invalid_message(kind, name, causes))]
+    Invalid {
+        /// The kind and its group, as in `Deployment.apps`.
+        kind: GroupKind,
+        /// The object's name.
+        name: String,
+        /// Each broken rule.
+        causes: Vec<FieldError>,
+    },
+    /// The request cannot be understood.
+    #[error("{0}")]
+    BadRequest(String),
+    /// Nobody knows who asks.
+    #[error("Unauthorized")]
+    Unauthorized,
+    /// Who asks may not do that.
+    #[error("{resource} \"{name}\" is forbidden: {message}")]
+    Forbidden {
+        /// The resource.
+        resource: GroupResource,
+        /// The object's name; empty for a whole collection.
+        name: String,
+        /// Why.
+        message: String,
+    },
+    /// The path is not for who asks.
+    #[error("forbidden: {0}")]
+    ForbiddenPath(String),
+    /// The resource has no such verb.
+    #[error("the server does not allow this method on the requested resource")]
+    MethodNotAllowed,
+    /// No representation that the client accepts.
+    #[error("only the following media types are accepted: {0}")]
+    NotAcceptable(String),
+    /// The body is in a form that the server does not read.
+    #[error("{0}")]
+    UnsupportedMediaType(String),
+    /// The body is too large.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The list or watch reaches back further than the history kept. The token, if any, continues an inconsistent list.
+    #[error("{message}")]
+    Expired {
+        /// What expired.
+        message: String,
+        /// A continue token with which to go on, at the latest revision.
+        continue_token: Option<String>,
+    },
+    /// The revision asked for is ahead of the server.
+    #[error("Too large resource version: {requested}, current: {current}")]
+    TooLargeResourceVersion {
+        /// The revision asked for.
+        requested: u64,
+        /// The latest one.
+        current: u64,
+    },
+    /// The server is too busy; try again.
+    #[error("Too many requests, please try again later.")]
+    TooManyRequests {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The server cannot serve this now; try again.
+    #[error("{message}")]
+    Unavailable {
+        /// Why.
+        message: String,
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The request took too long. A write may or may not have been applied.
+    #[error("{0}")]
+    Timeout(String),
+    /// A fault of the server.
+    #[error("Internal error occurred: {0}")]
+    Internal(String),
+}
+
+/// A kind within a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupKind {
+    /// The group; empty for the core group.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+}
+
+impl std::fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.group.as_str() {
+            "" => f.write_str(&self.kind),
+            group => write!(f, "{}.{group}", self.kind),
+        }
+    }
+}
+
+fn invalid_message(kind: &GroupKind, name: &str, causes: &[FieldError]) -> String {
+    let mut causes: Vec<String> = causes.iter().map(FieldError::to_string).collect();
+    causes.dedup();
+    let causes = match causes.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    };
+    format!("{kind} \"{name}\" is invalid: {causes}")
+}
+
+/// Maps what the store says, where the caller has no better answer.
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Compacted { .. } => ApiError::expired(),
+            StoreError::FutureRevision { requested, current } => {
+                ApiError::TooLargeResourceVersion { requested: requested.get(), current: current.get() }
+            }
+            StoreError::TooLarge { size, limit, .. } => ApiError::TooLarge(format!(
+                "Request entity too large: the object takes {size} bytes in storage, the limit is {limit}"
+            )),
+            StoreError::OutcomeUnknown(reason) => {
+                ApiError::Timeout(format!("the store did not confirm in time, the outcome is unknown: {reason}"))
+            }
+            StoreError::Unavailable(_) | StoreError::Full(_) => {
+                ApiError::Unavailable { message: error.to_string(), retry_after: Duration::from_secs(1) }
+            }
+            StoreError::Conflict { .. }
+            | StoreError::Invalid(_)
+            | StoreError::Corrupted(_)
+            | StoreError::Denied(_)
+            | _ => ApiError::Internal(error.to_string()),
+        }
+    }
+}
+
+impl ApiError {
+    /// The history asked for is gone, with Kubernetes' words.
+    pub fn expired() -> Self {
+        ApiError::Expired {
+            message: "The provided continue parameter is too old to display a consistent list result.".into(),
+            continue_token: None,
+        }
+    }
+
+    /// A bad request.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        ApiError::BadRequest(message.into())
+    }
+}

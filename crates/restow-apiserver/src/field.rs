@@ -1,0 +1,104 @@
+//! Errors about single fields of an object, in the words that Kubernetes uses.
+
+use std::fmt;
+
+/// One broken rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// The path of the field, as in `spec.containers[0].name`.
+    pub field: String,
+    /// What kind of rule.
+    pub rule: FieldRule,
+    /// The rest of the message.
+    pub detail: String,
+}
+
+/// The kinds of rules that a field can break.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldRule {
+    /// A value is needed and there is none.
+    Required,
+    /// The value (shown as JSON) breaks a rule.
+    Invalid(String),
+    /// The value is not of the right type.
+    TypeInvalid(String),
+    /// The value (shown as JSON) is not one of those supported.
+    NotSupported(String),
+    /// The value must not be set or changed.
+    Forbidden,
+    /// The value (shown as JSON) occurs twice.
+    Duplicate(String),
+    /// The value is too long; the limit is in the detail.
+    TooLong,
+    /// The list has too many items; the limit is in the detail.
+    TooMany(String),
+    /// What the value refers to does not exist.
+    NotFound(String),
+}
+
+impl FieldError {
+    /// The field is required.
+    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        FieldError { field: field.into(), rule: FieldRule::Required, detail: detail.into() }
+    }
+
+    /// The field's value breaks a rule.
+    pub fn invalid(field: impl Into<String>, value: &serde_json::Value, detail: impl Into<String>) -> Self {
+        FieldError { field: field.into(), rule: FieldRule::Invalid(value.to_string()), detail: detail.into() }
+    }
+
+    /// The field must not be set.
+    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        FieldError { field: field.into(), rule: FieldRule::Forbidden, detail: detail.into() }
+    }
+
+    /// The field was changed and must not be.
+    pub fn immutable(field: impl Into<String>, value: &serde_json::Value) -> Self {
+        Self::invalid(field, value, "field is immutable")
+    }
+
+    /// The reason that a `Status` gives for this cause.
+    pub fn cause_reason(&self) -> &'static str {
+        match self.rule {
+            FieldRule::Required => "FieldValueRequired",
+            FieldRule::Invalid(_) => "FieldValueInvalid",
+            FieldRule::TypeInvalid(_) => "FieldValueTypeInvalid",
+            FieldRule::NotSupported(_) => "FieldValueNotSupported",
+            FieldRule::Forbidden => "FieldValueForbidden",
+            FieldRule::Duplicate(_) => "FieldValueDuplicate",
+            FieldRule::TooLong => "FieldValueTooLong",
+            FieldRule::TooMany(_) => "FieldValueTooMany",
+            FieldRule::NotFound(_) => "FieldValueNotFound",
+        }
+    }
+
+    /// The message without the field's path.
+    pub fn cause_message(&self) -> String {
+        let (rule, value) = match &self.rule {
+            FieldRule::Required => ("Required value", None),
+            FieldRule::Invalid(value) | FieldRule::TypeInvalid(value) => ("Invalid value", Some(value)),
+            FieldRule::NotSupported(value) => ("Unsupported value", Some(value)),
+            FieldRule::Forbidden => ("Forbidden", None),
+            FieldRule::Duplicate(value) => ("Duplicate value", Some(value)),
+            FieldRule::TooLong => ("Too long", None),
+            FieldRule::TooMany(value) => ("Too many", Some(value)),
+            FieldRule::NotFound(value) => ("Not found", Some(value)),
+        };
+        let mut message = rule.to_string();
+        if let Some(value) = value {
+            message.push_str(": ");
+            message.push_str(value);
+        }
+        if !self.detail.is_empty() {
+            message.push_str(": ");
+            message.push_str(&self.detail);
+        }
+        message
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.cause_message())
+    }
+}

@@ -1,0 +1,8 @@
+//! HTTP: reading requests, writing answers, and the connections they travel on.
+
+pub(crate) mod connections;
+pub(crate) mod dispatch;
+pub(crate) mod negotiate;
+pub(crate) mod query;
+pub(crate) mod render;
+pub(crate) mod request_info;

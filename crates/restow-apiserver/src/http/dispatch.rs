@@ -1,0 +1,152 @@
+//! From a request to its answer.
+
+use crate::discovery;
+use crate::error::ApiError;
+use crate::http::negotiate::{self, Accepted, Media};
+use crate::http::query::Query;
+use crate::http::render::{self, Body};
+use crate::http::request_info::{ResourceTarget, Target, target};
+use crate::resource::Verb;
+use crate::server::ApiServer;
+use crate::verbs::{self, Answer, Call};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use restow_api::GroupVersion;
+use serde_json::json;
+
+/// The largest body that is read: the largest object, and room for how it is written.
+const MAX_BODY: usize = 3 << 20;
+
+/// Answers a request, whatever happens.
+pub(crate) async fn answer<B>(server: &ApiServer, request: Request<B>) -> Response<Body>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let accept = text_header(request.headers(), &header::ACCEPT).map(str::to_string);
+    let media = negotiate::accept(accept.as_deref()).map_or(Media::Json, |accepted| accepted.media);
+    match route(server, request, accept.as_deref()).await {
+        Ok(answer) => answer,
+        Err(error) => render::failure(&error, media),
+    }
+}
+
+async fn route<B>(server: &ApiServer, request: Request<B>, accept: Option<&str>) -> Result<Response<Body>, ApiError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let query = Query::parse(request.uri().query());
+    match target(request.method(), request.uri().path(), query.is_on("watch")) {
+        Target::Path(path) => path_answer(server, &path, &query, accept),
+        Target::Resource(target) => {
+            let accepted = negotiate::accept(accept)?;
+            resource_answer(server, target, query, accepted, request).await
+        }
+    }
+}
+
+async fn resource_answer<B>(
+    server: &ApiServer,
+    target: ResourceTarget,
+    query: Query,
+    accepted: Accepted,
+    request: Request<B>,
+) -> Result<Response<Body>, ApiError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let version = GroupVersion::new(&*target.group, &*target.version).map_err(|_| ApiError::NoSuchResource)?;
+    let registry = server.registry();
+    let resource = registry.find(&version, &target.resource).ok_or(ApiError::NoSuchResource)?.clone();
+    let content_type = text_header(request.headers(), &header::CONTENT_TYPE).map(str::to_string);
+    let patch = target.verb == Verb::Patch;
+    let content = match patch {
+        true => None,
+        false => content_type.as_deref().map(|text| negotiate::content_media(Some(text))).transpose()?,
+    };
+    let patch_type = content_type.as_deref().and_then(|text| text.split(';').next()).unwrap_or_default();
+    let call = Call {
+        server,
+        resource: resource.clone(),
+        version: version.clone(),
+        target,
+        query,
+        accepted: accepted.clone(),
+        content,
+        patch_type: patch_type.trim().to_string(),
+        body: read_body(request).await?,
+    };
+    Ok(match verbs::perform(call).await? {
+        Answer::Json(bytes) => render::bytes_answer(200, bytes, Media::Json.content_type()),
+        Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
+        Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
+        Answer::Watch(changes) => render::watch(changes),
+    })
+}
+
+async fn read_body<B>(request: Request<B>) -> Result<Bytes, ApiError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let body = Box::pin(Limited::new(request.into_body(), MAX_BODY));
+    match body.collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
+            Err(ApiError::TooLarge(format!("Request entity too large: limit is {MAX_BODY}")))
+        }
+        Err(error) => Err(ApiError::BadRequest(format!("the body could not be read: {error}"))),
+    }
+}
+
+fn path_answer(
+    server: &ApiServer,
+    path: &str,
+    query: &Query,
+    accept: Option<&str>,
+) -> Result<Response<Body>, ApiError> {
+    let registry = server.registry();
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let aggregated =
+        accept.is_some_and(|accept| accept.contains("as=APIGroupDiscoveryList") && accept.contains("v=v2"));
+    let hashes = server.show_hashes();
+    let value = match parts.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => return Ok(server.health(&parts, query)),
+        ["version"] => server.version(),
+        ["api" | "apis"] if aggregated => {
+            let body = discovery::aggregated(&registry, parts == ["api"], hashes);
+            let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+            return Ok(render::bytes_answer(200, body.to_string().into_bytes(), kind));
+        }
+        ["api"] => discovery::core_versions(&registry, &server.address()),
+        ["apis"] => discovery::groups(&registry),
+        ["apis", group] => discovery::group(&registry, group).ok_or(ApiError::NoSuchResource)?,
+        ["api", version] | ["apis", _, version] => {
+            let group = if parts.len() == 3 { parts[1] } else { "" };
+            let version = GroupVersion::new(group, *version).map_err(|_| ApiError::NoSuchResource)?;
+            discovery::resources(&registry, &version, hashes).ok_or(ApiError::NoSuchResource)?
+        }
+        [] => json!({"paths": paths(server)}),
+        _ => return Err(ApiError::NoSuchResource),
+    };
+    let media = negotiate::accept(accept).map_or(Media::Json, |accepted| accepted.media);
+    Ok(render::value(200, &value, media))
+}
+
+fn paths(server: &ApiServer) -> Vec<String> {
+    let mut paths: Vec<String> = ["/healthz", "/livez", "/readyz", "/version"].map(String::from).to_vec();
+    for (name, group) in server.registry().groups() {
+        let root = if name.is_empty() { "/api".to_string() } else { format!("/apis/{name}") };
+        paths.extend(group.versions.iter().map(|version| format!("{root}/{version}")));
+        paths.push(root);
+    }
+    paths.sort();
+    paths
+}
+
+fn text_header<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}

@@ -1,0 +1,135 @@
+//! Turning answers into bytes in the form that the client accepts.
+
+use crate::error::ApiError;
+use crate::http::negotiate::{Accepted, Media, Shape};
+use crate::object::Object;
+use crate::resource::{Origin, Resource};
+use crate::status::status_of;
+use crate::verbs::watch::Changes;
+use bytes::Bytes;
+use http::{HeaderValue, Response, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use restow_api::GroupVersion;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+
+/// The body of every answer.
+pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// An answer with this value as its body.
+pub(crate) fn value(code: u16, value: &Value, media: Media) -> Response<Body> {
+    let bytes = match media {
+        Media::Json => value.to_string().into_bytes(),
+        Media::Yaml => match serde_saphyr::to_string(value) {
+            Ok(text) => text.into_bytes(),
+            Err(error) => return failure(&ApiError::Internal(format!("cannot write YAML: {error}")), Media::Json),
+        },
+    };
+    bytes_answer(code, bytes, media.content_type())
+}
+
+/// An answer with these bytes.
+pub(crate) fn bytes_answer(code: u16, bytes: Vec<u8>, content_type: &'static str) -> Response<Body> {
+    let mut answer = Response::new(Full::new(Bytes::from(bytes)).boxed_unsync());
+    *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    answer
+}
+
+/// An answer to a request that failed.
+pub(crate) fn failure(error: &ApiError, media: Media) -> Response<Body> {
+    let status = status_of(error);
+    let mut answer = value(status.code, &status.body, media);
+    if let Some(after) = status.retry_after {
+        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
+    }
+    answer
+}
+
+/// An answer with one object.
+pub(crate) fn object(code: u16, resource: &Resource, object: Object, accepted: &Accepted) -> Response<Body> {
+    let plain = object.kind() == "Status";
+    let body = match accepted.shape {
+        _ if plain => object.into_value(),
+        Shape::Whole => object.into_value(),
+        Shape::MetadataOnly => metadata_only(&object),
+        Shape::Table => {
+            let metadata = json!({"resourceVersion": object.resource_version()});
+            table(resource, &[object], &metadata)
+        }
+    };
+    value(code, &body, accepted.media)
+}
+
+/// An answer with a list of objects.
+pub(crate) fn list(
+    resource: &Resource,
+    version: &GroupVersion,
+    objects: Vec<Object>,
+    metadata: Value,
+    accepted: &Accepted,
+) -> Response<Body> {
+    let body = match accepted.shape {
+        Shape::Table => table(resource, &objects, &metadata),
+        Shape::MetadataOnly => json!({
+            "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+            "items": objects.iter().map(metadata_only).collect::<Vec<_>>(),
+        }),
+        Shape::Whole => {
+            let typed = resource.origin == Origin::Custom;
+            let items = objects.into_iter().map(|mut object| {
+                if !typed {
+                    object.set("apiVersion", None);
+                    object.set("kind", None);
+                }
+                object.into_value()
+            });
+            json!({
+                "kind": resource.names.list_kind, "apiVersion": version.to_string(), "metadata": metadata,
+                "items": items.collect::<Vec<_>>(),
+            })
+        }
+    };
+    value(200, &body, accepted.media)
+}
+
+/// An object's metadata as an object of its own.
+pub(crate) fn metadata_only(object: &Object) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.get("metadata")})
+}
+
+/// Objects as a table for people.
+pub(crate) fn table(_resource: &Resource, objects: &[Object], metadata: &Value) -> Value {
+    let rows: Vec<Value> = objects
+        .iter()
+        .map(|object| {
+            json!({"cells": [object.name(), object.meta("creationTimestamp")], "object": metadata_only(object)})
+        })
+        .collect();
+    let mut table = json!({
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1",
+        "columnDefinitions": [
+            {"name": "Name", "type": "string", "format": "name", "description": "The object's name.", "priority": 0},
+            {"name": "Created At", "type": "date", "format": "", "description": "When it was created.", "priority": 0},
+        ],
+        "rows": rows,
+    });
+    table["metadata"] = if metadata.is_null() { json!({}) } else { metadata.clone() };
+    table
+}
+
+/// An answer that goes on for as long as the watch does.
+pub(crate) fn watch(changes: Changes) -> Response<Body> {
+    let lines = futures::stream::unfold(changes, |mut changes| async {
+        let line = changes.next().await?;
+        Some((Ok::<_, Infallible>(Frame::data(line)), changes))
+    });
+    let mut answer = Response::new(BodyExt::boxed_unsync(StreamBody::new(lines)));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    answer
+}

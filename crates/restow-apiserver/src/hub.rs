@@ -1,0 +1,245 @@
+//! Fans the store's changes out to any number of watchers.
+//!
+//! The server follows the whole store with one watch. Recent changes of each collection lie in a ring; a watcher is a
+//! place in a ring, so a thousand watchers cost no more memory than one, and one that is slow holds up nobody: when the
+//! ring has overtaken it, its watch ends with "expired", and it lists again.
+
+use restow_store::{Change, Entry, Event, Key, KeyRange, Revision, Store, StoreError, WatchRequest};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How many changes a ring keeps at least, whatever their size.
+const RING_EVENTS_MIN: usize = 128;
+/// How many changes a ring keeps at most.
+const RING_EVENTS_MAX: usize = 4096;
+/// How many bytes of objects a ring keeps at most, beyond the least number of changes.
+const RING_BYTES: usize = 4 << 20;
+
+/// The recent changes of a store, by collection.
+pub struct Hub {
+    state: Mutex<State>,
+    reached: watch::Sender<Revision>,
+}
+
+struct State {
+    rings: HashMap<String, Arc<Ring>>,
+    /// Every change after this revision has been seen.
+    since: Revision,
+}
+
+/// The recent changes of one collection.
+struct Ring {
+    events: Mutex<RingEvents>,
+    /// The number of the next event, to wake watchers by.
+    next: watch::Sender<u64>,
+}
+
+struct RingEvents {
+    queue: VecDeque<Arc<HubEvent>>,
+    /// The number of the first event in the queue.
+    first: u64,
+    bytes: usize,
+    /// Every change of this collection after this revision is in the queue.
+    floor: Revision,
+    /// The hub lost its place in the store's history; this ring gets nothing more.
+    closed: bool,
+}
+
+/// A change to one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubEvent {
+    /// The revision of the change.
+    pub revision: Revision,
+    /// The object's key.
+    pub key: Key,
+    /// The object after the change; `None` when it was deleted.
+    pub current: Option<Entry>,
+    /// The object before the change; `None` when it was created.
+    pub previous: Option<Entry>,
+}
+
+/// A place in the stream of changes of a range of keys.
+pub struct Subscription {
+    ring: Arc<Ring>,
+    range: KeyRange,
+    cursor: u64,
+    after: Revision,
+    wake: watch::Receiver<u64>,
+    reached: watch::Receiver<Revision>,
+}
+
+/// The watcher was overtaken, or asked for changes that are no longer kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overtaken;
+
+impl Hub {
+    /// Starts following a store from its latest revision on. The returned task runs until it is aborted.
+    pub async fn start(store: Arc<dyn Store>) -> Result<(Arc<Self>, tokio::task::JoinHandle<()>), StoreError> {
+        let since = store.status().await?.revision;
+        let (reached, _) = watch::channel(since);
+        let hub = Arc::new(Hub { state: Mutex::new(State { rings: HashMap::new(), since }), reached });
+        let task = tokio::spawn(hub.clone().follow(store, since));
+        Ok((hub, task))
+    }
+
+    /// The latest revision up to which every change has been passed on.
+    pub fn reached(&self) -> Revision {
+        *self.reached.borrow()
+    }
+
+    /// Subscribes to the changes after `after` in `range`, which lies in the collection `folder`.
+    pub fn subscribe(&self, folder: &str, range: KeyRange, after: Revision) -> Result<Subscription, Overtaken> {
+        let ring = self.ring(folder);
+        let events = lock(&ring.events);
+        if after < events.floor || events.closed {
+            return Err(Overtaken);
+        }
+        let skipped = events.queue.partition_point(|event| event.revision <= after);
+        let cursor = events.first + skipped as u64;
+        drop(events);
+        let wake = ring.next.subscribe();
+        Ok(Subscription { wake, ring, range, cursor, after, reached: self.reached.subscribe() })
+    }
+
+    async fn follow(self: Arc<Self>, store: Arc<dyn Store>, mut since: Revision) {
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let request =
+                WatchRequest::from(KeyRange::all(), since.next()).with_previous().with_progress(Duration::from_secs(1));
+            let ended = match store.watch(request).await {
+                Err(error) => error,
+                Ok(mut watch) => loop {
+                    match watch.next().await {
+                        Some(Ok(batch)) => {
+                            pause = Duration::from_millis(20);
+                            since = batch.revision;
+                            self.publish(batch.events);
+                            self.reached.send_replace(since);
+                        }
+                        Some(Err(error)) => break error,
+                        None => break StoreError::Unavailable("the watch ended".into()),
+                    }
+                },
+            };
+            tracing::warn!(error = %ended, "following the store was interrupted");
+            if let StoreError::Compacted { .. } = ended {
+                since = self.start_over(&store, since).await;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    }
+
+    /// The history since the last change seen is gone: watchers cannot be served without a gap, so all must list again.
+    async fn start_over(&self, store: &Arc<dyn Store>, since: Revision) -> Revision {
+        let Ok(status) = store.status().await else { return since };
+        let mut state = lock(&self.state);
+        for ring in state.rings.values() {
+            lock(&ring.events).closed = true;
+            ring.next.send_modify(|_| {});
+        }
+        state.rings.clear();
+        state.since = status.revision;
+        status.revision
+    }
+
+    fn publish(&self, events: Vec<Event>) {
+        for event in events {
+            let Some(folder) = folder_of(event.key()).map(str::to_string) else { continue };
+            let ring = self.ring(&folder);
+            let (key, current) = match event.change {
+                Change::Put(entry) => (entry.key.clone(), Some(entry)),
+                Change::Delete(key) => (key, None),
+            };
+            ring.push(HubEvent { revision: event.revision, key, current, previous: event.previous });
+        }
+    }
+
+    fn ring(&self, folder: &str) -> Arc<Ring> {
+        let mut state = lock(&self.state);
+        if let Some(ring) = state.rings.get(folder) {
+            return ring.clone();
+        }
+        let ring = Arc::new(Ring::new(state.since));
+        state.rings.insert(folder.to_string(), ring.clone());
+        ring
+    }
+}
+
+impl Ring {
+    fn new(floor: Revision) -> Self {
+        let events = RingEvents { queue: VecDeque::new(), first: 0, bytes: 0, floor, closed: false };
+        Ring { events: Mutex::new(events), next: watch::channel(0).0 }
+    }
+
+    fn push(&self, event: HubEvent) {
+        let mut events = lock(&self.events);
+        events.bytes += event.bytes();
+        events.queue.push_back(Arc::new(event));
+        while events.queue.len() > RING_EVENTS_MAX || events.bytes > RING_BYTES && events.queue.len() > RING_EVENTS_MIN
+        {
+            let Some(oldest) = events.queue.pop_front() else { break };
+            events.first += 1;
+            events.bytes -= oldest.bytes();
+            events.floor = oldest.revision;
+        }
+        let next = events.first + events.queue.len() as u64;
+        drop(events);
+        self.next.send_replace(next);
+    }
+}
+
+impl HubEvent {
+    fn bytes(&self) -> usize {
+        let size = |entry: &Option<Entry>| entry.as_ref().map_or(0, |entry| entry.value.len());
+        size(&self.current) + size(&self.previous)
+    }
+}
+
+impl Subscription {
+    /// The next changes, in order; empty with a revision when there were none but time has moved on. Returns the
+    /// revision up to which everything has been delivered.
+    pub async fn next(&mut self) -> Result<(Vec<Arc<HubEvent>>, Revision), Overtaken> {
+        loop {
+            self.wake.borrow_and_update();
+            let (events, reached) = self.take()?;
+            if !events.is_empty() {
+                return Ok((events, reached));
+            }
+            if self.wake.changed().await.is_err() {
+                return Err(Overtaken);
+            }
+        }
+    }
+
+    /// What is there now, without waiting.
+    pub fn take(&mut self) -> Result<(Vec<Arc<HubEvent>>, Revision), Overtaken> {
+        // What has been reached is read first, so that everything up to it is in the ring already.
+        let reached = *self.reached.borrow();
+        let events = lock(&self.ring.events);
+        if events.closed || self.cursor < events.first {
+            return Err(Overtaken);
+        }
+        let skip = usize::try_from(self.cursor - events.first).unwrap_or(usize::MAX);
+        let fresh: Vec<Arc<HubEvent>> = events.queue.iter().skip(skip).cloned().collect();
+        drop(events);
+        self.cursor += fresh.len() as u64;
+        let wanted = fresh.into_iter().filter(|event| event.revision > self.after && self.range.contains(&event.key));
+        Ok((wanted.collect(), reached.max(self.after)))
+    }
+}
+
+/// The collection that a key lies in: its first two parts.
+fn folder_of(key: &Key) -> Option<&str> {
+    let text = std::str::from_utf8(key.as_ref()).ok()?;
+    let mut slashes = text.match_indices('/').map(|(offset, _)| offset);
+    let end = slashes.nth(2)?;
+    Some(&text[..=end])
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while the lock was held left at worst an event undelivered to a ring that is about to be rebuilt.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

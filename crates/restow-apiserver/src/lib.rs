@@ -1,0 +1,37 @@
+//! A generic, Kubernetes-compatible API server.
+//!
+//! # The way of a request
+//!
+//! `http` reads it and finds out what it is about; `verbs` has one file for each thing that can be done; they read and
+//! write through `object_store`, which knows versions and writes in the one that is in force; below lies any
+//! [`restow_store::Store`]. Changes come back through `hub`, which follows the store and feeds every watch.
+//!
+//! # What is served
+//!
+//! A [`registry::Registry`] of [`resource::Resource`]s. The built-in ones are rows of a table ([`builtin`]); others are
+//! made by whoever builds a server with this library.
+
+pub mod builtin;
+mod codec;
+pub mod conversion;
+pub mod discovery;
+pub mod error;
+pub mod field;
+mod http;
+mod hub;
+pub mod names;
+pub mod object;
+mod object_store;
+pub mod registry;
+pub mod release;
+pub mod resource;
+mod selector;
+mod server;
+mod status;
+pub mod strategy;
+mod verbs;
+
+pub use hub::{Hub, HubEvent, Overtaken, Subscription};
+pub use object_store::{Change, Changed, Decision, ObjectStore, Place};
+pub use server::{ApiServer, ServerConfig};
+pub use status::{StatusAnswer, status_of};

@@ -1,0 +1,195 @@
+//! What objects, namespaces, labels and finalizers may be called, with Kubernetes' words for what is wrong.
+
+use regex_lite::Regex;
+use std::sync::LazyLock;
+
+/// What an object may be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// As a DNS subdomain: most kinds.
+    Subdomain,
+    /// As a DNS label: namespaces.
+    Label,
+    /// As a DNS label that begins with a letter: services.
+    ServiceLabel,
+    /// Anything that can stand in a path: RBAC and others that are named by people.
+    PathSegment,
+}
+
+const SUBDOMAIN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const SERVICE_LABEL: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
+const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+
+static SUBDOMAIN_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| whole(SUBDOMAIN));
+static LABEL_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| whole(LABEL));
+static SERVICE_LABEL_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| whole(SERVICE_LABEL));
+static QUALIFIED_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| whole(QUALIFIED));
+
+impl NameRule {
+    /// Everything that is wrong with a name.
+    pub fn check(self, name: &str) -> Vec<String> {
+        match self {
+            NameRule::Subdomain => subdomain_problems(name),
+            NameRule::Label => label_problems(name),
+            NameRule::ServiceLabel => service_label_problems(name),
+            NameRule::PathSegment => path_segment_problems(name),
+        }
+    }
+
+    /// The part of a generated name that is kept, so that the random end fits.
+    pub fn longest_base(self) -> usize {
+        match self {
+            NameRule::Label | NameRule::ServiceLabel => 63 - GENERATED_SUFFIX,
+            NameRule::Subdomain | NameRule::PathSegment => 253 - GENERATED_SUFFIX,
+        }
+    }
+}
+
+/// How many random characters end a generated name.
+pub const GENERATED_SUFFIX: usize = 5;
+
+fn subdomain_problems(name: &str) -> Vec<String> {
+    let mut problems = too_long(name, 253);
+    if !matches(&SUBDOMAIN_PATTERN, name) {
+        problems.push(format!(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
+             start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+             '{SUBDOMAIN}')"
+        ));
+    }
+    problems
+}
+
+fn label_problems(name: &str) -> Vec<String> {
+    let mut problems = too_long(name, 63);
+    if !matches(&LABEL_PATTERN, name) {
+        problems.push(format!(
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
+             end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+             '{LABEL}')"
+        ));
+    }
+    problems
+}
+
+fn service_label_problems(name: &str) -> Vec<String> {
+    let mut problems = too_long(name, 63);
+    if !matches(&SERVICE_LABEL_PATTERN, name) {
+        problems.push(format!(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+             character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
+             validation is '{SERVICE_LABEL}')"
+        ));
+    }
+    problems
+}
+
+fn path_segment_problems(name: &str) -> Vec<String> {
+    if name == "." || name == ".." {
+        return vec![format!("may not be '{name}'")];
+    }
+    ["/", "%"].iter().filter(|part| name.contains(**part)).map(|part| format!("may not contain '{part}'")).collect()
+}
+
+/// Everything that is wrong with a label's or annotation's key, or with a finalizer.
+pub fn qualified_name_problems(key: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let name = match key.split_once('/') {
+        None => key,
+        Some((_, name)) if name.contains('/') => {
+            return vec![format!(
+                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+                 with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for \
+                 validation is '{QUALIFIED}') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+        Some(("", _)) => return vec!["prefix part must be non-empty".into()],
+        Some((prefix, name)) => {
+            problems.extend(subdomain_problems(prefix).into_iter().map(|problem| format!("prefix part {problem}")));
+            name
+        }
+    };
+    if name.is_empty() {
+        problems.push("name part must be non-empty".into());
+    } else if name.len() > 63 {
+        problems.push("name part must be no more than 63 bytes".into());
+    }
+    if !matches(&QUALIFIED_PATTERN, name) {
+        problems.push(format!(
+            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+             alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+             '{QUALIFIED}')"
+        ));
+    }
+    problems
+}
+
+/// Everything that is wrong with a label's value.
+pub fn label_value_problems(value: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    if value.len() > 63 {
+        problems.push("must be no more than 63 bytes".into());
+    }
+    if !value.is_empty() && !matches(&QUALIFIED_PATTERN, value) {
+        problems.push(format!(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
+             start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used \
+             for validation is '({QUALIFIED})?')"
+        ));
+    }
+    problems
+}
+
+fn too_long(name: &str, limit: usize) -> Vec<String> {
+    match name.len() > limit {
+        true => vec![format!("must be no more than {limit} bytes")],
+        false => Vec::new(),
+    }
+}
+
+fn whole(pattern: &str) -> Option<Regex> {
+    // The patterns are constants of this file, and a test matches each of them.
+    Regex::new(&format!("^({pattern})$")).ok()
+}
+
+fn matches(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
+    pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_rule_of_their_kind() {
+        for (rule, good, bad) in [
+            (NameRule::Subdomain, vec!["a", "a.b", "1-a"], vec!["", "A", "a_b", "-a", "a-", ".a"]),
+            (NameRule::Label, vec!["a", "1-a"], vec!["", "a.b", "A"]),
+            (NameRule::ServiceLabel, vec!["a", "a-1"], vec!["1a", "a."]),
+            (NameRule::PathSegment, vec!["system:node", "A b"], vec![".", "..", "a/b", "a%b"]),
+        ] {
+            for name in good {
+                assert_eq!(rule.check(name), Vec::<String>::new(), "{rule:?} {name}");
+            }
+            for name in bad {
+                assert!(!rule.check(name).is_empty(), "{rule:?} {name}");
+            }
+        }
+        assert!(NameRule::Subdomain.check(&"a".repeat(253)).is_empty());
+        assert_eq!(NameRule::Subdomain.check(&"a".repeat(254)), ["must be no more than 253 bytes"]);
+    }
+
+    #[test]
+    fn labels_and_finalizers_are_qualified_names() {
+        for good in ["app", "example.com/app", "a.b/c_d"] {
+            assert_eq!(qualified_name_problems(good), Vec::<String>::new(), "{good}");
+        }
+        for bad in ["", "/a", "a/", "a/b/c", "Example.com/a", "-a", "a b"] {
+            assert!(!qualified_name_problems(bad).is_empty(), "{bad}");
+        }
+        assert!(label_value_problems("").is_empty());
+        assert!(!label_value_problems("a b").is_empty());
+        assert!(!label_value_problems(&"a".repeat(64)).is_empty());
+    }
+}

@@ -1,0 +1,153 @@
+//! An API object as the server handles it: JSON with the metadata that every kind has.
+
+use serde_json::{Map, Value};
+
+/// One API object in one version. Fields that the server knows have accessors; everything else is left as it came.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Object(Map<String, Value>);
+
+impl Object {
+    /// Takes a JSON value that is an object; others are handed back.
+    pub fn from_value(value: Value) -> Result<Self, Value> {
+        match value {
+            Value::Object(fields) => Ok(Object(fields)),
+            other => Err(other),
+        }
+    }
+
+    /// The object as a JSON value.
+    pub fn into_value(self) -> Value {
+        Value::Object(self.0)
+    }
+
+    /// All fields.
+    pub fn fields(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// All fields, to change.
+    pub fn fields_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.0
+    }
+
+    /// A top-level field.
+    pub fn get(&self, field: &str) -> Option<&Value> {
+        self.0.get(field)
+    }
+
+    /// The value at a path such as `["spec", "replicas"]`.
+    pub fn at(&self, path: &[&str]) -> Option<&Value> {
+        let (first, rest) = path.split_first()?;
+        rest.iter().try_fold(self.0.get(*first)?, |value, step| value.get(*step))
+    }
+
+    /// The text at a path; empty where there is none.
+    pub fn text(&self, path: &[&str]) -> &str {
+        self.at(path).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Sets a top-level field, or removes it.
+    pub fn set(&mut self, field: &str, value: Option<Value>) {
+        match value {
+            Some(value) => {
+                self.0.insert(field.to_string(), value);
+            }
+            None => {
+                self.0.remove(field);
+            }
+        }
+    }
+
+    /// The group and version, as in `apps/v1`.
+    pub fn api_version(&self) -> &str {
+        self.text(&["apiVersion"])
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &str {
+        self.text(&["kind"])
+    }
+
+    /// Says what the object is.
+    pub fn set_type(&mut self, api_version: &str, kind: &str) {
+        self.set("apiVersion", Some(api_version.into()));
+        self.set("kind", Some(kind.into()));
+    }
+
+    /// The metadata; `None` when it is missing or no object.
+    pub fn metadata(&self) -> Option<&Map<String, Value>> {
+        self.0.get("metadata").and_then(Value::as_object)
+    }
+
+    /// The metadata, made where it is missing.
+    pub fn metadata_mut(&mut self) -> &mut Map<String, Value> {
+        let slot = self.0.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        if !slot.is_object() {
+            *slot = Value::Object(Map::new());
+        }
+        match slot {
+            Value::Object(fields) => fields,
+            _ => unreachable!("the slot was just made an object"),
+        }
+    }
+
+    /// A text field of the metadata; empty where there is none.
+    pub fn meta(&self, field: &str) -> &str {
+        self.text(&["metadata", field])
+    }
+
+    /// Sets a text field of the metadata; an empty text removes it.
+    pub fn set_meta(&mut self, field: &str, text: &str) {
+        if text.is_empty() {
+            self.metadata_mut().remove(field);
+        } else {
+            self.metadata_mut().insert(field.to_string(), text.into());
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.meta("name")
+    }
+
+    /// The namespace; empty for objects without one.
+    pub fn namespace(&self) -> &str {
+        self.meta("namespace")
+    }
+
+    /// The unique id.
+    pub fn uid(&self) -> &str {
+        self.meta("uid")
+    }
+
+    /// The resource version; empty when the client gave none.
+    pub fn resource_version(&self) -> &str {
+        self.meta("resourceVersion")
+    }
+
+    /// How often the specification has changed.
+    pub fn generation(&self) -> i64 {
+        self.at(&["metadata", "generation"]).and_then(Value::as_i64).unwrap_or_default()
+    }
+
+    /// Whether deletion was asked for and waits for finalizers or a grace period.
+    pub fn is_being_deleted(&self) -> bool {
+        self.at(&["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null())
+    }
+
+    /// The finalizers that must go before the object can.
+    pub fn finalizers(&self) -> Vec<&str> {
+        let list = self.at(&["metadata", "finalizers"]).and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
+    /// A label's value.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.at(&["metadata", "labels", key]).and_then(Value::as_str)
+    }
+
+    /// An annotation's value.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.at(&["metadata", "annotations", key]).and_then(Value::as_str)
+    }
+}

@@ -1,0 +1,240 @@
+//! Objects in the store: reading them in any version, and writing them in the one that is in force.
+
+use crate::codec;
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::resource::{Resource, Storage};
+use async_trait::async_trait;
+use restow_api::GroupVersion;
+use restow_store::{Compare, Entry, Key, Revision, Store, StoreExt, Txn, TxnOutcome};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a change is tried again when others change the same object.
+const ATTEMPTS: usize = 100;
+
+/// The objects of a store.
+#[derive(Clone)]
+pub struct ObjectStore {
+    store: Arc<dyn Store>,
+}
+
+/// The place of an object: its resource, the version it is spoken of in, and its name.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The resource.
+    pub resource: &'a Resource,
+    /// The version that objects are given and taken in.
+    pub version: &'a GroupVersion,
+    /// The namespace; empty for resources without.
+    pub namespace: &'a str,
+    /// The name.
+    pub name: &'a str,
+}
+
+/// What becomes of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// It is written as this.
+    Write(Object),
+    /// It stays as it is.
+    Keep,
+    /// It is removed.
+    Remove,
+}
+
+/// Says what shall become of an object. It is asked again when somebody else changed the object meanwhile.
+#[async_trait]
+pub trait Decision: Send {
+    /// Decides, given the object as it is; `None` when there is none.
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError>;
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Changed {
+    /// A new object was written; this is it.
+    Created(Object),
+    /// The object was written, or stayed as it was; this is it.
+    Updated(Object),
+    /// The object was removed; this is what it last was, with the revision of its removal.
+    Removed(Object),
+    /// There was no object, and there is none.
+    Absent,
+}
+
+impl ObjectStore {
+    /// The objects of this store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        ObjectStore { store }
+    }
+
+    /// The store beneath.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Reads one object.
+    pub async fn get(&self, place: Place<'_>) -> Result<Option<Entry>, ApiError> {
+        Ok(self.store.get(&place.key()?).await?)
+    }
+
+    /// Reads what is there, asks what shall become of it, and does that, unless somebody else was faster; then it reads
+    /// and asks again. An object that is written as it was is not written at all, unless it lies in another version
+    /// than the one in force.
+    pub async fn change(&self, place: Place<'_>, decision: &mut dyn Decision) -> Result<Changed, ApiError> {
+        let key = place.key()?;
+        let mut current = self.store.get(&key).await?;
+        for _ in 0..ATTEMPTS {
+            let before = match &current {
+                Some(entry) => Some(place.resource.decode(entry, place.version).await?),
+                None => None,
+            };
+            let attempt = match (decision.decide(before.as_ref()).await?, before) {
+                (Change::Keep, None) | (Change::Remove, None) => return Ok(Changed::Absent),
+                (Change::Keep, Some(before)) => return Ok(Changed::Updated(before)),
+                (Change::Write(object), _) => self.write(place, &key, current.as_ref(), object).await?,
+                (Change::Remove, Some(before)) => self.remove(place, &key, current.as_ref(), before).await?,
+            };
+            match attempt {
+                Attempt::Done(changed) => return Ok(changed),
+                Attempt::Overtaken(entry) => current = entry,
+            }
+        }
+        Err(ApiError::Timeout(format!("the object was changed by others {ATTEMPTS} times in a row; try again")))
+    }
+
+    async fn write(
+        &self,
+        place: Place<'_>,
+        key: &Key,
+        current: Option<&Entry>,
+        object: Object,
+    ) -> Result<Attempt, ApiError> {
+        let storage = place.storage()?;
+        let encoding = storage.encoding();
+        let stored = codec::encode(&place.resource.convert(object.clone(), &encoding.version).await?);
+        if let Some(entry) = current.filter(|entry| entry.value == stored) {
+            // "It is current already" is an answer that a migration relies on, so it needs the fence as much as a write:
+            // a server that may no longer write may not judge either.
+            let unchanged = with_revision(object, entry.mod_revision);
+            if encoding.fences.is_empty() {
+                return Ok(Attempt::Done(Changed::Updated(unchanged)));
+            }
+            let nothing = Txn::new();
+            return self.commit(key, current, &encoding.fences, nothing, |_| Changed::Updated(unchanged)).await;
+        }
+        let txn = match time_to_live(place.resource) {
+            Some(time) => Txn::new().put_for(key, stored, time),
+            None => Txn::new().put(key, stored),
+        };
+        self.commit(key, current, &encoding.fences, txn, |revision| {
+            let object = with_revision(object, revision);
+            if current.is_some() { Changed::Updated(object) } else { Changed::Created(object) }
+        })
+        .await
+    }
+
+    async fn remove(
+        &self,
+        place: Place<'_>,
+        key: &Key,
+        current: Option<&Entry>,
+        before: Object,
+    ) -> Result<Attempt, ApiError> {
+        let fences = &place.storage()?.encoding().fences;
+        let txn = Txn::new().delete(key);
+        self.commit(key, current, fences, txn, |revision| Changed::Removed(with_revision(before, revision))).await
+    }
+
+    async fn commit(
+        &self,
+        key: &Key,
+        current: Option<&Entry>,
+        fences: &[Compare],
+        mut txn: Txn,
+        done: impl FnOnce(Revision) -> Changed,
+    ) -> Result<Attempt, ApiError> {
+        let expected = current.map_or(Revision::ZERO, |entry| entry.mod_revision);
+        txn.when.push(Compare::mod_revision(key, expected));
+        txn.when.extend_from_slice(fences);
+        match self.store.txn(txn.otherwise_get(key)).await? {
+            TxnOutcome::Committed { revision } => Ok(Attempt::Done(done(revision))),
+            TxnOutcome::Refused { mut found, .. } => {
+                let found = found.pop().flatten();
+                if found.as_ref().map_or(Revision::ZERO, |entry| entry.mod_revision) == expected {
+                    return Err(fenced_out());
+                }
+                Ok(Attempt::Overtaken(found))
+            }
+        }
+    }
+}
+
+enum Attempt {
+    Done(Changed),
+    Overtaken(Option<Entry>),
+}
+
+/// The object was as expected, so it was a fence that refused: this server may not write as it is registered now.
+fn fenced_out() -> ApiError {
+    ApiError::Unavailable {
+        message: "this API server has to register its storage versions again before it may write; try again".into(),
+        retry_after: Duration::from_secs(1),
+    }
+}
+
+impl Place<'_> {
+    fn key(&self) -> Result<Key, ApiError> {
+        let key = self.storage()?.key(self.namespace, self.name);
+        key.map_err(|error| ApiError::BadRequest(format!("the name cannot be stored: {error}")))
+    }
+
+    fn storage(&self) -> Result<&Storage, ApiError> {
+        self.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)
+    }
+}
+
+impl Resource {
+    /// A stored object in the version asked for.
+    pub async fn decode(&self, entry: &Entry, version: &GroupVersion) -> Result<Object, ApiError> {
+        let object = self.decode_as_stored(entry)?;
+        self.convert(object, version).await
+    }
+
+    /// Stored objects in the version asked for.
+    pub async fn decode_all(&self, entries: &[Entry], version: &GroupVersion) -> Result<Vec<Object>, ApiError> {
+        let objects = entries.iter().map(|entry| self.decode_as_stored(entry)).collect::<Result<Vec<_>, _>>()?;
+        let wanted = version.to_string();
+        if objects.iter().all(|object| object.api_version() == wanted) {
+            return Ok(objects);
+        }
+        self.converter.convert(objects, version).await.map_err(|error| ApiError::Internal(error.to_string()))
+    }
+
+    /// An object in the version asked for.
+    pub async fn convert(&self, object: Object, version: &GroupVersion) -> Result<Object, ApiError> {
+        if object.api_version() == version.to_string() {
+            return Ok(object);
+        }
+        let converted = self.converter.convert(vec![object], version).await;
+        let converted = converted.map_err(|error| ApiError::Internal(error.to_string()))?.pop();
+        converted.ok_or_else(|| ApiError::Internal("the conversion lost the object".into()))
+    }
+
+    fn decode_as_stored(&self, entry: &Entry) -> Result<Object, ApiError> {
+        codec::decode(&entry.value, entry.mod_revision)
+            .map_err(|error| ApiError::Internal(format!("the object at {} is unreadable: {error}", entry.key)))
+    }
+}
+
+fn with_revision(mut object: Object, revision: Revision) -> Object {
+    object.set_meta("resourceVersion", &revision.to_string());
+    object
+}
+
+/// Events are of interest for a while only.
+fn time_to_live(resource: &Resource) -> Option<Duration> {
+    (resource.names.kind == "Event" && resource.origin == crate::resource::Origin::Builtin)
+        .then_some(Duration::from_secs(3600))
+}

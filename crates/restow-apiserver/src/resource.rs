@@ -1,0 +1,244 @@
+//! A resource: one collection of objects, the versions it is served in and the version it is stored in.
+
+use crate::codec::Opening;
+use crate::conversion::Converter;
+use crate::strategy::Strategy;
+use arc_swap::ArcSwap;
+use restow_api::{GroupResource, GroupVersion, storage_version_hash};
+use restow_store::{Compare, InvalidKey, Key, KeyRange};
+use std::fmt;
+use std::sync::Arc;
+
+/// A resource with everything that is needed to serve it.
+pub struct Resource {
+    /// The group and plural name.
+    pub group_resource: GroupResource,
+    /// Its other names.
+    pub names: Names,
+    /// Whether its objects live in namespaces.
+    pub scope: Scope,
+    /// The verbs that are served, in the order of discovery.
+    pub verbs: Vec<Verb>,
+    /// The versions it is served in, the preferred one first. Most are of the resource's own group; events are served
+    /// in two.
+    pub served: Vec<GroupVersion>,
+    /// What lies beneath the objects.
+    pub subresources: Vec<Subresource>,
+    /// The fields, beside name and namespace, that a field selector may name.
+    pub selectable_fields: Vec<String>,
+    /// How its objects are stored; `None` for what is answered and forgotten, such as an access review.
+    pub storage: Option<Storage>,
+    /// The rules of its objects.
+    pub strategy: Arc<dyn Strategy>,
+    /// How objects get from one version to another.
+    pub converter: Arc<dyn Converter>,
+    /// Where the resource comes from.
+    pub origin: Origin,
+}
+
+/// What a resource is called besides its plural name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// The name of one, as in `deployment`.
+    pub singular: String,
+    /// The kind of its objects, as in `Deployment`.
+    pub kind: String,
+    /// The kind of a list of them, as in `DeploymentList`.
+    pub list_kind: String,
+    /// Short names that command lines accept.
+    pub short: Vec<String>,
+    /// Groups of resources that this one belongs to, as in `all`.
+    pub categories: Vec<String>,
+}
+
+/// Where objects live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Each in a namespace.
+    Namespaced,
+    /// Beside the namespaces.
+    Cluster,
+}
+
+/// Where a resource comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Built into the server.
+    Builtin,
+    /// Defined by a CustomResourceDefinition.
+    Custom,
+}
+
+/// What can be done with a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verb {
+    /// Make a new object.
+    Create,
+    /// Remove one object.
+    Delete,
+    /// Remove all objects that match.
+    DeleteCollection,
+    /// Read one object.
+    Get,
+    /// Read all objects that match.
+    List,
+    /// Change part of an object.
+    Patch,
+    /// Replace an object.
+    Update,
+    /// Follow changes.
+    Watch,
+}
+
+/// Something beneath the objects of a resource, such as `status`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subresource {
+    /// Its name in paths.
+    pub name: String,
+    /// Its verbs.
+    pub verbs: Vec<Verb>,
+    /// Its kind, where that is not the resource's own.
+    pub kind: Option<SubresourceKind>,
+}
+
+/// The kind of a subresource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubresourceKind {
+    /// Its group and version, where they are not the resource's own.
+    pub version: Option<GroupVersion>,
+    /// The kind.
+    pub kind: String,
+}
+
+/// How the objects of a resource are stored.
+pub struct Storage {
+    /// The group and resource under which the objects lie; another resource's where two share one storage.
+    pub location: GroupResource,
+    /// The versions that stored objects can be read in.
+    pub decodable: Vec<GroupVersion>,
+    /// The version that objects are written in now, and what must hold for a write in it.
+    encoding: ArcSwap<Encoding>,
+}
+
+/// The version that objects are written in, with the comparisons that every such write carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    /// The version.
+    pub version: GroupVersion,
+    /// What must hold in the store for a write in this version to be allowed.
+    pub fences: Vec<Compare>,
+}
+
+impl Verb {
+    /// Every verb, in the order of discovery.
+    pub const ALL: [Verb; 8] = [
+        Verb::Create,
+        Verb::Delete,
+        Verb::DeleteCollection,
+        Verb::Get,
+        Verb::List,
+        Verb::Patch,
+        Verb::Update,
+        Verb::Watch,
+    ];
+
+    /// The verb's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Create => "create",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Patch => "patch",
+            Verb::Update => "update",
+            Verb::Watch => "watch",
+        }
+    }
+
+    /// The verb of this name.
+    pub fn parse(name: &str) -> Option<Verb> {
+        Verb::ALL.into_iter().find(|verb| verb.as_str() == name)
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Storage {
+    /// Objects at `location`, written in `encoding` and read in any of `decodable`.
+    pub fn new(location: GroupResource, encoding: GroupVersion, decodable: Vec<GroupVersion>) -> Self {
+        let encoding = Encoding { version: encoding, fences: Vec::new() };
+        Storage { location, decodable, encoding: ArcSwap::from_pointee(encoding) }
+    }
+
+    /// The encoding in force now.
+    pub fn encoding(&self) -> Arc<Encoding> {
+        self.encoding.load_full()
+    }
+
+    /// Puts another encoding in force for the writes that begin from now on.
+    pub fn set_encoding(&self, encoding: Encoding) {
+        self.encoding.store(Arc::new(encoding));
+    }
+
+    /// The key of one object.
+    pub fn key(&self, namespace: &str, name: &str) -> Result<Key, InvalidKey> {
+        match namespace {
+            "" => Key::try_from(format!("{}{name}", self.folder())),
+            namespace => Key::try_from(format!("{}{namespace}/{name}", self.folder())),
+        }
+    }
+
+    /// The keys of all objects, or of those in one namespace.
+    pub fn range(&self, namespace: &str) -> KeyRange {
+        match namespace {
+            "" => KeyRange::prefix(self.folder()),
+            namespace => KeyRange::prefix(format!("{}{namespace}/", self.folder())),
+        }
+    }
+
+    /// The start of every key, with a slash at its end.
+    pub fn folder(&self) -> String {
+        let group = match self.location.group() {
+            "" => "core",
+            group => group,
+        };
+        format!("/{group}/{}/", self.location.resource())
+    }
+}
+
+impl Resource {
+    /// The hash of the storage version that discovery shows: what the objects are written in now.
+    pub fn storage_version_hash(&self) -> Option<String> {
+        let encoding = self.storage.as_ref()?.encoding();
+        Some(storage_version_hash(encoding.version.group(), encoding.version.version(), &self.names.kind))
+    }
+
+    /// Whether the resource is served in this version.
+    pub fn serves(&self, version: &GroupVersion) -> bool {
+        self.served.contains(version)
+    }
+
+    /// The subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    /// How stored objects of this version open.
+    pub fn opening(&self, version: &GroupVersion) -> Opening {
+        Opening::new(&version.to_string(), &self.names.kind)
+    }
+}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resource")
+            .field("name", &self.group_resource)
+            .field("served", &self.served)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! Field selectors, as in `metadata.name=web,status.phase!=Running`.
+
+use crate::object::Object;
+use serde_json::Value;
+
+/// Requirements on fields; all of them must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector(Vec<Requirement>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    field: String,
+    value: String,
+    equal: bool,
+}
+
+impl FieldSelector {
+    /// Whether every object matches.
+    pub fn is_everything(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether an object's fields match.
+    pub fn matches(&self, object: &Object) -> bool {
+        self.0
+            .iter()
+            .all(|requirement| (field_text(object, &requirement.field) == requirement.value) == requirement.equal)
+    }
+
+    /// The fields that the selector looks at.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|requirement| requirement.field.as_str())
+    }
+
+    /// The name that an object must have, if the selector asks for one: then it is a question about one object.
+    pub fn single_name(&self) -> Option<&str> {
+        let names = self.0.iter().find(|requirement| requirement.equal && requirement.field == "metadata.name");
+        names.map(|requirement| requirement.value.as_str())
+    }
+
+    /// Reads a selector; the error says what is wrong with it. A backslash keeps a comma or an equals sign as it is.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let clauses = split_unescaped(text, ',');
+        let clauses = clauses.iter().map(|clause| clause.trim()).filter(|clause| !clause.is_empty());
+        clauses.map(Requirement::parse).collect::<Result<_, _>>().map(FieldSelector)
+    }
+}
+
+impl Requirement {
+    fn parse(clause: &str) -> Result<Self, String> {
+        for (sign, equal) in [("!=", false), ("==", true), ("=", true)] {
+            if let Some((field, value)) = clause.split_once(sign) {
+                return Ok(Requirement { field: field.trim().to_string(), value: unescape(value), equal });
+            }
+        }
+        Err(format!("invalid selector: '{clause}'; can't understand '{clause}'"))
+    }
+}
+
+/// The text of a field; numbers and truth values as they are written, missing ones as empty.
+fn field_text(object: &Object, field: &str) -> String {
+    let path: Vec<&str> = field.split('.').collect();
+    match object.at(&path) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Null) | None => String::new(),
+        Some(other) => other.to_string(),
+    }
+}
+
+fn split_unescaped(text: &str, separator: char) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut escaped = false;
+    for character in text.chars() {
+        let last = parts.len() - 1;
+        if character == separator && !escaped {
+            parts.push(String::new());
+        } else {
+            parts[last].push(character);
+        }
+        escaped = character == '\\' && !escaped;
+    }
+    parts
+}
+
+fn unescape(value: &str) -> String {
+    let mut plain = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => plain.extend(characters.next()),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(selector: &str, expected: bool) {
+        let object = Object::from_value(json!({
+            "metadata": {"name": "web", "namespace": "a"}, "spec": {"unschedulable": true, "x": "a,b"},
+        }))
+        .unwrap();
+        assert_eq!(FieldSelector::parse(selector).unwrap().matches(&object), expected, "{selector}");
+    }
+
+    #[test]
+    fn fields_are_compared_as_text() {
+        check("", true);
+        check("metadata.name=web", true);
+        check("metadata.name==web,metadata.namespace!=b", true);
+        check("metadata.name!=web", false);
+        check("spec.unschedulable=true", true);
+        check("status.phase=", true);
+        check("spec.x=a\\,b", true);
+        assert!(FieldSelector::parse("name").is_err());
+        assert_eq!(FieldSelector::parse("metadata.name=x,a=b").unwrap().single_name(), Some("x"));
+    }
+}

@@ -1,0 +1,115 @@
+//! The server: what it serves, from which store.
+
+use crate::discovery::ShowHashes;
+use crate::http::connections;
+use crate::http::query::Query;
+use crate::http::render::{self, Body};
+use crate::hub::Hub;
+use crate::object_store::ObjectStore;
+use crate::registry::Registry;
+use crate::release::Release;
+use arc_swap::ArcSwap;
+use http::Response;
+use restow_store::{Store, StoreError};
+use serde_json::{Value, json};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+/// An API server.
+pub struct ApiServer {
+    objects: ObjectStore,
+    hub: Arc<Hub>,
+    registry: ArcSwap<Registry>,
+    release: Release,
+    address: SocketAddr,
+    following: tokio::task::JoinHandle<()>,
+}
+
+/// How to set up a server.
+pub struct ServerConfig {
+    /// Where the objects lie.
+    pub store: Arc<dyn Store>,
+    /// What is served.
+    pub registry: Registry,
+    /// The release that the server says it is.
+    pub release: Release,
+    /// Where clients reach it.
+    pub address: SocketAddr,
+}
+
+impl ApiServer {
+    /// Sets up a server. It serves nothing yet.
+    pub async fn new(config: ServerConfig) -> Result<Arc<Self>, StoreError> {
+        let (hub, following) = Hub::start(config.store.clone()).await?;
+        Ok(Arc::new(ApiServer {
+            objects: ObjectStore::new(config.store),
+            hub,
+            registry: ArcSwap::from_pointee(config.registry),
+            release: config.release,
+            address: config.address,
+            following,
+        }))
+    }
+
+    /// Serves on a listener until `stop` completes, then lets running requests finish.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        tls: Arc<rustls::ServerConfig>,
+        stop: impl Future<Output = ()>,
+    ) {
+        connections::serve(self, listener, tls, stop).await;
+    }
+
+    /// The objects.
+    pub fn objects(&self) -> &ObjectStore {
+        &self.objects
+    }
+
+    /// The recent changes.
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// What is served now.
+    pub fn registry(&self) -> Arc<Registry> {
+        self.registry.load_full()
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub(crate) fn show_hashes(&self) -> ShowHashes {
+        ShowHashes::Yes
+    }
+
+    /// `/version`.
+    pub(crate) fn version(&self) -> Value {
+        let release = self.release;
+        json!({
+            "major": "1", "minor": release.minor().to_string(), "gitVersion": format!("v{release}.0+restow"),
+            "gitCommit": "", "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "", "compiler": "rustc",
+            "platform": format!("{}/{}", std::env::consts::OS, if cfg!(target_arch = "x86_64") { "amd64" } else { std::env::consts::ARCH }),
+        })
+    }
+
+    /// `/healthz`, `/livez` and `/readyz`.
+    pub(crate) fn health(&self, parts: &[&str], query: &Query) -> Response<Body> {
+        let verbose = query.has("verbose");
+        let text = match verbose {
+            true => format!("[+]ping ok\n[+]etcd ok\n{} check passed\n", parts.first().copied().unwrap_or("healthz")),
+            false => "ok".to_string(),
+        };
+        render::bytes_answer(200, text.into_bytes(), "text/plain; charset=utf-8")
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.following.abort();
+    }
+}

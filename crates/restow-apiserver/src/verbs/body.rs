@@ -1,0 +1,78 @@
+//! Reading the object that a request carries.
+
+use crate::error::ApiError;
+use crate::http::negotiate::Media;
+use crate::object::Object;
+use crate::verbs::Call;
+use serde_json::Value;
+
+/// How deep JSON may be nested. Objects of Kubernetes stay far below.
+const MAX_DEPTH: usize = 100;
+
+/// The object in a request's body, which must be of the call's kind and version.
+pub(super) fn object(call: &Call<'_>) -> Result<Object, ApiError> {
+    let value = value(call)?;
+    let mut object = Object::from_value(value)
+        .map_err(|_| ApiError::bad_request("the object provided is unrecognized (must be of type object)"))?;
+    check_type(call, &mut object)?;
+    Ok(object)
+}
+
+/// The JSON value in a request's body, or `null` when there is none.
+pub(super) fn value(call: &Call<'_>) -> Result<Value, ApiError> {
+    if call.body.is_empty() {
+        return Ok(Value::Null);
+    }
+    parse(&call.body, call.content.unwrap_or(Media::Json))
+}
+
+/// Parses a body.
+pub(super) fn parse(body: &[u8], media: Media) -> Result<Value, ApiError> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        ApiError::BadRequest(format!("the object provided is unrecognized: couldn't parse the body: {error}"))
+    };
+    let value: Value = match media {
+        Media::Json => serde_json::from_slice(body).map_err(|error| unreadable(&error))?,
+        Media::Yaml => {
+            let text = std::str::from_utf8(body).map_err(|error| unreadable(&error))?;
+            serde_saphyr::from_str(text).map_err(|error| unreadable(&error))?
+        }
+    };
+    if depth(&value, 0) > MAX_DEPTH {
+        return Err(ApiError::BadRequest(format!("the object provided is nested more than {MAX_DEPTH} levels deep")));
+    }
+    Ok(value)
+}
+
+/// Both parsers bound the depth of what they read, so this cannot run away.
+fn depth(value: &Value, above: usize) -> usize {
+    let children: Box<dyn Iterator<Item = &Value>> = match value {
+        Value::Array(items) => Box::new(items.iter()),
+        Value::Object(fields) => Box::new(fields.values()),
+        _ => return above,
+    };
+    children.map(|child| depth(child, above + 1)).max().unwrap_or(above + 1)
+}
+
+fn check_type(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
+    let expected_version = call.version.to_string();
+    let expected_kind = &call.resource.names.kind;
+    if object.api_version().is_empty() && object.kind().is_empty() {
+        object.set_type(&expected_version, expected_kind);
+    }
+    if object.kind().is_empty() {
+        return Err(ApiError::bad_request("Object 'Kind' is missing in the object provided"));
+    }
+    if object.api_version() != expected_version || object.kind() != expected_kind {
+        return Err(ApiError::BadRequest(format!(
+            "the API version in the data ({}, Kind={}) does not match the expected API version ({expected_version}, \
+             Kind={expected_kind})",
+            object.api_version(),
+            object.kind(),
+        )));
+    }
+    if object.get("metadata").is_some_and(|metadata| !metadata.is_object()) {
+        return Err(ApiError::bad_request("the metadata of the object provided is not an object"));
+    }
+    Ok(())
+}

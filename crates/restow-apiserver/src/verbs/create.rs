@@ -1,0 +1,76 @@
+//! Making a new object.
+
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::object_store::{Change, Changed, Decision};
+use crate::verbs::{Answer, Call, body, metadata};
+use async_trait::async_trait;
+
+/// How often a generated name that is taken is replaced by another.
+const NAME_ATTEMPTS: usize = 8;
+
+pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
+    if !call.target.name.is_empty() {
+        return Err(ApiError::MethodNotAllowed);
+    }
+    let given = body::object(call)?;
+    if !given.resource_version().is_empty() {
+        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    let generated = given.name().is_empty() && !given.meta("generateName").is_empty();
+    for _ in 0..NAME_ATTEMPTS {
+        match create_once(call, given.clone()).await {
+            Err(ApiError::AlreadyExists { .. }) if generated => {}
+            other => return other,
+        }
+    }
+    Err(ApiError::Timeout("no free name could be generated; try again".into()))
+}
+
+async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiError> {
+    metadata::prepare_new(call, &mut object)?;
+    let object = checked(call, object)?;
+    let name = object.name().to_string();
+    if call.query.dry_run()? {
+        return match call.server.objects().get(call.place(&name)).await? {
+            Some(_) => Err(taken(call, &name)),
+            None => Ok(Answer::Object { code: 201, object }),
+        };
+    }
+    let mut decision = Creation { call, object };
+    match call.server.objects().change(call.place(&name), &mut decision).await? {
+        Changed::Created(object) => Ok(Answer::Object { code: 201, object }),
+        other => Err(ApiError::Internal(format!("creating ended with {other:?}"))),
+    }
+}
+
+/// Writes the object where there is none.
+struct Creation<'a> {
+    call: &'a Call<'a>,
+    object: Object,
+}
+
+#[async_trait]
+impl Decision for Creation<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        match before {
+            Some(_) => Err(taken(self.call, self.object.name())),
+            None => Ok(Change::Write(self.object.clone())),
+        }
+    }
+}
+
+/// Completes and checks a new object.
+pub(super) fn checked(call: &Call<'_>, mut object: Object) -> Result<Object, ApiError> {
+    call.resource.strategy.prepare_create(&mut object);
+    let mut problems = metadata::problems(call, &object);
+    problems.extend(call.resource.strategy.validate_create(&object));
+    match problems.is_empty() {
+        true => Ok(object),
+        false => Err(call.invalid(object.name(), problems)),
+    }
+}
+
+fn taken(call: &Call<'_>, name: &str) -> ApiError {
+    ApiError::AlreadyExists { resource: call.resource.group_resource.clone(), name: name.to_string() }
+}

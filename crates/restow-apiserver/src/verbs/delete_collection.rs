@@ -1,0 +1,31 @@
+//! Removing all objects that match.
+
+use crate::error::ApiError;
+use crate::verbs::delete::{DeleteOptions, delete_one};
+use crate::verbs::{Answer, Call, list};
+
+pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let options = DeleteOptions::of(call)?;
+    let (objects, metadata) = list::matching(call).await?;
+    for object in &objects {
+        let place = crate::http::request_info::ResourceTarget {
+            namespace: object.namespace().to_string(),
+            name: object.name().to_string(),
+            ..call.target.clone()
+        };
+        let single = Call {
+            server: call.server,
+            resource: call.resource.clone(),
+            version: call.version.clone(),
+            target: place,
+            query: call.query.clone(),
+            accepted: call.accepted.clone(),
+            content: call.content,
+            patch_type: String::new(),
+            body: call.body.clone(),
+        };
+        // One that is gone meanwhile is what was wanted.
+        delete_one(&single, object.name(), &options).await?;
+    }
+    Ok(Answer::List { objects, metadata })
+}

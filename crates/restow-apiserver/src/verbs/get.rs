@@ -1,0 +1,28 @@
+//! Reading one object.
+
+use crate::codec::Typed;
+use crate::error::ApiError;
+use crate::http::negotiate::{Media, Shape};
+use crate::verbs::{Answer, Call};
+
+pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let name = &call.target.name;
+    let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let wanted = call.query.text("resourceVersion").parse::<u64>().unwrap_or(0);
+    // What was read is the latest there is; whoever has seen more has seen another store.
+    let latest = entry.mod_revision.get().max(call.server.hub().reached().get());
+    if wanted > latest {
+        let latest = call.server.objects().store().status().await?.revision.get();
+        if wanted > latest {
+            return Err(ApiError::TooLargeResourceVersion { requested: wanted, current: latest });
+        }
+    }
+    let opening = call.resource.opening(&call.version);
+    if call.accepted.shape == Shape::Whole && call.accepted.media == Media::Json && opening.opens(&entry.value) {
+        let mut json = Vec::with_capacity(entry.value.len() + 64);
+        opening.splice(&entry.value, entry.mod_revision, Typed::Yes, &mut json);
+        return Ok(Answer::Json(json));
+    }
+    let object = call.resource.decode(&entry, &call.version).await?;
+    Ok(Answer::Object { code: 200, object })
+}

@@ -1,0 +1,269 @@
+//! Reading all objects that match, whole or page by page.
+
+use crate::codec::Typed;
+use crate::error::ApiError;
+use crate::http::negotiate::{Media, Shape};
+use crate::object::Object;
+use crate::resource::{Origin, Storage};
+use crate::verbs::{Answer, Call};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use restow_store::{At, Entry, Key, KeyRange, RangeRequest, RangeResponse, Revision, StoreError, StoreExt};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// How many objects are read at once when most of them may not match.
+const CHUNK: usize = 1000;
+
+/// Where a list goes on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct ContinueToken {
+    v: String,
+    /// The revision of the list; -1 to go on at the latest one.
+    rv: i64,
+    /// The key after which to go on, without the part that all keys of the collection share.
+    start: String,
+}
+
+/// One page of entries.
+struct Page {
+    revision: Revision,
+    entries: Vec<Entry>,
+    objects: Vec<Object>,
+    next: Option<Key>,
+    remaining: Option<u64>,
+}
+
+pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let selector = call.query.selector()?;
+    let raw = selector.is_everything() && call.accepted.shape == Shape::Whole && call.accepted.media == Media::Json;
+    let page = read(call).await?;
+    let metadata = list_metadata(call, &page)?;
+    if raw {
+        let opening = call.resource.opening(&call.version);
+        if page.entries.iter().all(|entry| opening.opens(&entry.value)) {
+            return Ok(Answer::Json(splice(call, &page.entries, &metadata)?));
+        }
+    }
+    let objects = match selector.is_everything() {
+        true => call.resource.decode_all(&page.entries, &call.version).await?,
+        false => page.objects,
+    };
+    Ok(Answer::List { objects, metadata })
+}
+
+/// The objects that a call is about, decoded, with the metadata of their list.
+pub(super) async fn matching(call: &Call<'_>) -> Result<(Vec<Object>, Value), ApiError> {
+    let page = read(call).await?;
+    let metadata = list_metadata(call, &page)?;
+    let objects = match call.query.selector()?.is_everything() {
+        true => call.resource.decode_all(&page.entries, &call.version).await?,
+        false => page.objects,
+    };
+    Ok((objects, metadata))
+}
+
+/// Joins stored objects into a list without parsing any of them.
+fn splice(call: &Call<'_>, entries: &[Entry], metadata: &Value) -> Result<Vec<u8>, ApiError> {
+    let opening = call.resource.opening(&call.version);
+    let size: usize = entries.iter().map(|entry| entry.value.len() + 40).sum();
+    let mut json = Vec::with_capacity(size + 256);
+    let head = json!({"kind": call.resource.names.list_kind, "apiVersion": call.version.to_string()});
+    let head = head.to_string();
+    json.extend_from_slice(head.trim_end_matches('}').as_bytes());
+    json.extend_from_slice(format!(",\"metadata\":{metadata},\"items\":[").as_bytes());
+    // Kubernetes says the type of each item for custom resources only.
+    let typed = if call.resource.origin == Origin::Custom { Typed::Yes } else { Typed::No };
+    for (number, entry) in entries.iter().enumerate() {
+        if number > 0 {
+            json.push(b',');
+        }
+        opening.splice(&entry.value, entry.mod_revision, typed, &mut json);
+    }
+    json.extend_from_slice(b"]}");
+    Ok(json)
+}
+
+async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
+    let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
+    let selector = call.query.selector()?;
+    check_fields(call, &selector)?;
+    let limit = call.query.number("limit")?.unwrap_or(0) as usize;
+    let (at, after) = start(call, storage).await?;
+    let mut range = storage.range(&call.target.namespace);
+    if let Some(after) = &after {
+        range = range.after(after);
+    }
+    if selector.is_everything() {
+        let response = fetch(call, range.clone(), at, limit, after.as_ref()).await?;
+        return whole_page(call, response, at, &range).await;
+    }
+    let mut page =
+        Page { revision: Revision::ZERO, entries: Vec::new(), objects: Vec::new(), next: None, remaining: None };
+    let mut at = at;
+    loop {
+        let response = fetch(call, range.clone(), at, CHUNK.max(limit), after.as_ref()).await?;
+        if page.revision == Revision::ZERO {
+            page.revision = revision_of(at, &response);
+            at = At::Revision(page.revision);
+        }
+        let objects = call.resource.decode_all(&response.entries, &call.version).await?;
+        for (entry, object) in response.entries.iter().zip(objects) {
+            if !selector.matches(&object) {
+                continue;
+            }
+            if limit > 0 && page.objects.len() == limit {
+                return Ok(page);
+            }
+            page.objects.push(object);
+            page.next = Some(entry.key.clone());
+        }
+        let Some(last) = response.entries.last().filter(|_| response.more) else {
+            page.next = None;
+            return Ok(page);
+        };
+        range = range.after(&last.key);
+    }
+}
+
+async fn whole_page(call: &Call<'_>, response: RangeResponse, at: At, range: &KeyRange) -> Result<Page, ApiError> {
+    let revision = revision_of(at, &response);
+    let next = response.entries.last().filter(|_| response.more).map(|entry| entry.key.clone());
+    let remaining = match (&next, response.count) {
+        (None, _) => None,
+        (Some(_), Some(count)) => Some(count.saturating_sub(response.entries.len() as u64)),
+        (Some(next), None) => {
+            let rest = call.server.objects().store().count(range.after(next), At::Revision(revision)).await;
+            rest.ok()
+        }
+    };
+    Ok(Page { revision, entries: response.entries, objects: Vec::new(), next, remaining })
+}
+
+/// The revision that a range was read at.
+fn revision_of(at: At, response: &RangeResponse) -> Revision {
+    match at {
+        At::Latest => response.revision,
+        At::Revision(revision) => revision,
+    }
+}
+
+async fn fetch(
+    call: &Call<'_>,
+    range: KeyRange,
+    at: At,
+    limit: usize,
+    after: Option<&Key>,
+) -> Result<RangeResponse, ApiError> {
+    let request = RangeRequest { at, ..RangeRequest::new(range) }.limit(limit);
+    match call.server.objects().store().range(request).await {
+        Err(StoreError::Compacted { .. }) if after.is_some() => Err(expired(call, after)?),
+        other => Ok(other?),
+    }
+}
+
+/// A list that cannot go on as it began, with a token to go on at the latest revision.
+fn expired(call: &Call<'_>, after: Option<&Key>) -> Result<ApiError, ApiError> {
+    let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
+    let token = after.map(|after| token(storage, -1, after)).transpose()?;
+    Ok(ApiError::Expired {
+        message: "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                  list without the continue parameter, or use the continue token in this response to retrieve the \
+                  remainder of the results. Continuing with the provided token results in an inconsistent list - \
+                  objects that were created, modified, or deleted between the time the first chunk was returned and \
+                  now may show up in the list."
+            .into(),
+        continue_token: token,
+    })
+}
+
+/// Where to read: at which revision, and after which key.
+async fn start(call: &Call<'_>, storage: &Storage) -> Result<(At, Option<Key>), ApiError> {
+    let (version, matching) = (call.query.text("resourceVersion"), call.query.text("resourceVersionMatch"));
+    let given = call.query.text("continue");
+    if !given.is_empty() {
+        if !version.is_empty() && version != "0" {
+            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let token = read_token(given)?;
+        let after = Key::try_from(format!("{}{}", storage.folder(), token.start));
+        let after =
+            after.map_err(|_| ApiError::bad_request("continue key is not valid: encoded start key is invalid"))?;
+        let at = match u64::try_from(token.rv) {
+            Ok(revision) => At::Revision(Revision::new(revision)),
+            Err(_) => At::Latest,
+        };
+        return Ok((at, Some(after)));
+    }
+    let wanted = match version {
+        "" => None,
+        text => Some(text.parse::<u64>().map_err(|_| {
+            ApiError::BadRequest(format!(
+                "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
+        })?),
+    };
+    match (matching, wanted) {
+        ("Exact", Some(0) | None) => Err(ApiError::bad_request(
+            "resourceVersionMatch: Forbidden: resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
+        )),
+        ("Exact", Some(exact)) => Ok((At::Revision(Revision::new(exact)), None)),
+        ("NotOlderThan" | "", Some(oldest)) => {
+            let latest = call.server.objects().store().status().await?.revision.get();
+            match oldest > latest {
+                true => Err(ApiError::TooLargeResourceVersion { requested: oldest, current: latest }),
+                false => Ok((At::Latest, None)),
+            }
+        }
+        ("", None) => Ok((At::Latest, None)),
+        ("NotOlderThan", None) => Err(ApiError::bad_request(
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+        )),
+        (other, _) => Err(ApiError::BadRequest(format!(
+            "resourceVersionMatch: Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
+        ))),
+    }
+}
+
+/// Refuses a field selector that names a field which cannot be selected by.
+pub(super) fn check_fields(call: &Call<'_>, selector: &crate::selector::Selector) -> Result<(), ApiError> {
+    for field in selector.fields.names() {
+        let known = matches!(field, "metadata.name" | "metadata.namespace")
+            || call.resource.selectable_fields.iter().any(|selectable| selectable == field);
+        if !known {
+            return Err(ApiError::BadRequest(format!("field label not supported: {field}")));
+        }
+    }
+    Ok(())
+}
+
+fn list_metadata(call: &Call<'_>, page: &Page) -> Result<Value, ApiError> {
+    let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
+    let mut metadata = json!({"resourceVersion": page.revision.to_string()});
+    if let Some(next) = &page.next {
+        let revision = i64::try_from(page.revision.get()).unwrap_or(-1);
+        metadata["continue"] = token(storage, revision, next)?.into();
+        if let Some(remaining) = page.remaining {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+    }
+    Ok(metadata)
+}
+
+fn token(storage: &Storage, revision: i64, after: &Key) -> Result<String, ApiError> {
+    let key = String::from_utf8_lossy(after.as_ref());
+    let start = key.strip_prefix(&storage.folder()).unwrap_or_default().to_string();
+    let token = ContinueToken { v: "meta.k8s.io/v1".into(), rv: revision, start };
+    let json = serde_json::to_vec(&token).map_err(|error| ApiError::Internal(error.to_string()))?;
+    Ok(URL_SAFE_NO_PAD.encode(json))
+}
+
+fn read_token(text: &str) -> Result<ContinueToken, ApiError> {
+    let bad = || ApiError::bad_request("continue key is not valid");
+    let json = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| bad())?;
+    let token: ContinueToken = serde_json::from_slice(&json).map_err(|_| bad())?;
+    match token.v.as_str() {
+        "meta.k8s.io/v1" => Ok(token),
+        _ => Err(bad()),
+    }
+}

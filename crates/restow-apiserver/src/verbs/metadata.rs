@@ -1,0 +1,169 @@
+//! The metadata that every object has: what the server sets, what clients may change, and what is checked.
+
+use crate::error::ApiError;
+use crate::field::FieldError;
+use crate::names::{GENERATED_SUFFIX, label_value_problems, qualified_name_problems};
+use crate::object::Object;
+use crate::resource::Scope;
+use crate::verbs::Call;
+use rand::Rng;
+use serde_json::Value;
+
+/// The most bytes of all annotations together.
+const ANNOTATION_BYTES: usize = 256 * 1024;
+/// The letters of generated names: no vowels and no look-alikes, so that they spell nothing.
+const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// What the server keeps from the stored object, whatever a client sends.
+const KEPT: [&str; 4] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
+
+/// Completes the metadata of a new object.
+pub(super) fn prepare_new(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
+    settle_namespace(call, object)?;
+    if object.name().is_empty() && !object.meta("generateName").is_empty() {
+        let base: String =
+            object.meta("generateName").chars().take(call.resource.strategy.name_rule().longest_base()).collect();
+        object.set_meta("name", &format!("{base}{}", suffix()));
+    }
+    let metadata = object.metadata_mut();
+    for field in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "resourceVersion",
+        "selfLink",
+        "managedFields",
+    ] {
+        metadata.remove(field);
+    }
+    metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("creationTimestamp".into(), now().into());
+    if call.resource.strategy.has_generation() {
+        metadata.insert("generation".into(), 1.into());
+    }
+    Ok(())
+}
+
+/// Carries over what a client cannot change, and counts the change.
+pub(super) fn prepare_replacement(call: &Call<'_>, object: &mut Object, old: &Object) -> Result<(), ApiError> {
+    settle_namespace(call, object)?;
+    for field in KEPT {
+        let kept = old.at(&["metadata", field]).cloned();
+        let metadata = object.metadata_mut();
+        match kept {
+            Some(value) => metadata.insert(field.into(), value),
+            None => metadata.remove(field),
+        };
+    }
+    let generation = old.at(&["metadata", "generation"]).cloned();
+    match generation {
+        Some(generation) => object.metadata_mut().insert("generation".into(), generation),
+        None => object.metadata_mut().remove("generation"),
+    };
+    if call.resource.strategy.has_generation() && specification(object) != specification(old) {
+        object.metadata_mut().insert("generation".into(), (old.generation() + 1).into());
+    }
+    Ok(())
+}
+
+/// Everything but metadata and status.
+fn specification(object: &Object) -> Vec<(&String, &Value)> {
+    let fields = object.fields().iter();
+    fields.filter(|(name, _)| !matches!(name.as_str(), "metadata" | "status" | "apiVersion" | "kind")).collect()
+}
+
+/// Everything that is wrong with an object's metadata.
+pub(super) fn problems(call: &Call<'_>, object: &Object) -> Vec<FieldError> {
+    let mut problems = Vec::new();
+    let name = object.name();
+    if name.is_empty() {
+        problems.push(FieldError::required("metadata.name", "name or generateName is required"));
+    } else {
+        let found = call.resource.strategy.name_rule().check(name).into_iter();
+        problems.extend(found.map(|problem| FieldError::invalid("metadata.name", &name.into(), problem)));
+    }
+    problems.extend(map_problems(object, "labels", |value| label_value_problems(value).into_iter().next()));
+    problems.extend(map_problems(object, "annotations", |_| None));
+    let annotations = object.at(&["metadata", "annotations"]).and_then(Value::as_object);
+    let size: usize =
+        annotations.into_iter().flatten().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    if size > ANNOTATION_BYTES {
+        problems.push(FieldError {
+            field: "metadata.annotations".into(),
+            rule: crate::field::FieldRule::TooLong,
+            detail: format!("may not be more than {ANNOTATION_BYTES} bytes"),
+        });
+    }
+    for finalizer in object.finalizers() {
+        let found = qualified_name_problems(finalizer).into_iter();
+        problems.extend(found.map(|problem| FieldError::invalid("metadata.finalizers", &finalizer.into(), problem)));
+    }
+    problems
+}
+
+/// What is wrong with a change from `old` to `object`.
+pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
+    let mut problems = Vec::new();
+    if old.is_being_deleted() {
+        let before = old.finalizers();
+        let added: Vec<&str> = object.finalizers().into_iter().filter(|added| !before.contains(added)).collect();
+        if !added.is_empty() {
+            problems.push(FieldError::forbidden(
+                "metadata.finalizers",
+                format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
+                ),
+            ));
+        }
+    }
+    problems
+}
+
+fn map_problems(object: &Object, field: &str, value_problem: impl Fn(&str) -> Option<String>) -> Vec<FieldError> {
+    let path = format!("metadata.{field}");
+    let Some(value) = object.at(&["metadata", field]).filter(|value| !value.is_null()) else { return Vec::new() };
+    let Some(map) = value.as_object() else {
+        return vec![FieldError::invalid(path, value, "must be a map of text")];
+    };
+    let mut problems = Vec::new();
+    for (key, value) in map {
+        problems.extend(
+            qualified_name_problems(key)
+                .into_iter()
+                .map(|problem| FieldError::invalid(path.clone(), &key.as_str().into(), problem)),
+        );
+        match value.as_str() {
+            None => problems.push(FieldError::invalid(format!("{path}.{key}"), value, "must be text")),
+            Some(text) => {
+                let problem = value_problem(text);
+                problems.extend(problem.map(|problem| FieldError::invalid(path.clone(), value, problem)));
+            }
+        }
+    }
+    problems
+}
+
+fn settle_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
+    if call.resource.scope == Scope::Cluster {
+        object.set_meta("namespace", "");
+        return Ok(());
+    }
+    if object.namespace().is_empty() {
+        object.set_meta("namespace", &call.target.namespace);
+    }
+    if object.namespace() != call.target.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok(())
+}
+
+/// The present time as Kubernetes writes it.
+pub(super) fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn suffix() -> String {
+    let mut random = rand::rng();
+    (0..GENERATED_SUFFIX).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect()
+}

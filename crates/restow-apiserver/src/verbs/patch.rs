@@ -1,0 +1,71 @@
+//! Changing part of an object.
+
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::verbs::{Answer, Call, body, update};
+use serde_json::Value;
+
+/// The most operations in one JSON patch.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// A patch that has been read.
+enum Patch {
+    Json(json_patch::Patch),
+    Merge(Value),
+}
+
+pub(super) async fn patch(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let patch = read(call)?;
+    update::replace(call, |before| {
+        let old = before.ok_or_else(|| call.not_found(&call.target.name))?;
+        apply(call, &patch, old)
+    })
+    .await
+}
+
+fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
+    let unreadable = |error: &dyn std::fmt::Display| ApiError::BadRequest(format!("error decoding patch: {error}"));
+    match call.patch_type.as_str() {
+        "application/json-patch+json" => {
+            let patch: json_patch::Patch = serde_json::from_slice(&call.body).map_err(|error| unreadable(&error))?;
+            if patch.0.len() > MAX_OPERATIONS {
+                return Err(ApiError::TooLarge(format!(
+                    "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                    patch.0.len()
+                )));
+            }
+            Ok(Patch::Json(patch))
+        }
+        "application/merge-patch+json" => {
+            let value = body::parse(&call.body, crate::http::negotiate::Media::Json)?;
+            match value.is_object() {
+                true => Ok(Patch::Merge(value)),
+                false => Err(unreadable(&"a merge patch must be an object")),
+            }
+        }
+        other => Err(ApiError::UnsupportedMediaType(format!(
+            "the body of the request was in an unknown format - accepted media types include: \
+             application/json-patch+json, application/merge-patch+json, not {other}"
+        ))),
+    }
+}
+
+fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<Object, ApiError> {
+    let mut value = old.clone().into_value();
+    match patch {
+        Patch::Merge(merge) => json_patch::merge(&mut value, merge),
+        Patch::Json(operations) => json_patch::patch(&mut value, operations).map_err(|error| {
+            let detail = format!("the server rejected our request due to an error in our request: {error}");
+            call.invalid(&call.target.name, vec![crate::field::FieldError::invalid("patch", &Value::Null, detail)])
+        })?,
+    }
+    let object =
+        Object::from_value(value).map_err(|_| ApiError::bad_request("the patch makes something that is no object"))?;
+    if object.api_version() != old.api_version() || object.kind() != old.kind() {
+        return Err(ApiError::bad_request("a patch cannot change the apiVersion or the kind of an object"));
+    }
+    if object.name() != old.name() || object.namespace() != old.namespace() {
+        return Err(ApiError::bad_request("a patch cannot change the name or the namespace of an object"));
+    }
+    Ok(object)
+}

@@ -1,0 +1,142 @@
+//! Replacing an object, or its status.
+
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::object_store::{Change, Changed, Decision};
+use crate::verbs::{Answer, Call, body, create, metadata};
+use async_trait::async_trait;
+
+pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let given = body::object(call)?;
+    let name = &call.target.name;
+    if given.name().is_empty() {
+        return Err(call.invalid(
+            name,
+            vec![crate::field::FieldError::required("metadata.name", "name or generateName is required")],
+        ));
+    }
+    if given.name() != name {
+        return Err(ApiError::BadRequest(format!(
+            "the name of the object ({}) does not match the name on the URL ({name})",
+            given.name()
+        )));
+    }
+    replace(call, |_| Ok(given.clone())).await
+}
+
+/// Replaces the object by what `make` makes of the stored one. Used for patches too.
+pub(super) async fn replace(
+    call: &Call<'_>,
+    make: impl Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
+) -> Result<Answer, ApiError> {
+    let name = &call.target.name;
+    let mut decision = Replacement { call, make, dry_run: call.query.dry_run()?, rehearsed: None };
+    let changed = call.server.objects().change(call.place(name), &mut decision).await?;
+    if let Some(answer) = decision.rehearsed {
+        return Ok(answer);
+    }
+    match changed {
+        Changed::Created(object) => Ok(Answer::Object { code: 201, object }),
+        Changed::Updated(object) | Changed::Removed(object) => Ok(Answer::Object { code: 200, object }),
+        Changed::Absent => Err(call.not_found(name)),
+    }
+}
+
+/// Puts another object in the place of the stored one.
+struct Replacement<'a, M> {
+    call: &'a Call<'a>,
+    make: M,
+    dry_run: bool,
+    /// What a dry run would have answered.
+    rehearsed: Option<Answer>,
+}
+
+#[async_trait]
+impl<M> Decision for Replacement<'_, M>
+where
+    M: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
+{
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let object = (self.make)(before)?;
+        let change = match before {
+            Some(old) => replacement(self.call, object, old)?,
+            None => Change::Write(substitute(self.call, object)?),
+        };
+        if !self.dry_run {
+            return Ok(change);
+        }
+        self.rehearsed = match (change, before) {
+            (Change::Write(object), None) => Some(Answer::Object { code: 201, object }),
+            (Change::Write(object), Some(_)) => Some(Answer::Object { code: 200, object }),
+            (_, old) => old.cloned().map(|object| Answer::Object { code: 200, object }),
+        };
+        Ok(Change::Keep)
+    }
+}
+
+/// The object that takes the place of one that does not exist, where its kind allows that.
+fn substitute(call: &Call<'_>, mut object: Object) -> Result<Object, ApiError> {
+    let allowed = call.resource.strategy.create_on_update() && call.target.subresource.is_empty();
+    if !allowed || !object.uid().is_empty() || !object.resource_version().is_empty() {
+        return Err(call.not_found(&call.target.name));
+    }
+    metadata::prepare_new(call, &mut object)?;
+    create::checked(call, object)
+}
+
+fn replacement(call: &Call<'_>, mut object: Object, old: &Object) -> Result<Change, ApiError> {
+    let name = &call.target.name;
+    if !object.uid().is_empty() && object.uid() != old.uid() {
+        return Err(call.conflict(
+            name,
+            format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", object.uid(), old.uid()),
+        ));
+    }
+    let expected = object.resource_version();
+    if !expected.is_empty() && expected != "0" && expected != old.resource_version() {
+        if expected.parse::<u64>().is_err() {
+            let problem =
+                crate::field::FieldError::invalid("metadata.resourceVersion", &expected.into(), "must be a number");
+            return Err(call.invalid(name, vec![problem]));
+        }
+        return Err(call.conflict(
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        ));
+    }
+    separate_status(call, &mut object, old);
+    metadata::prepare_replacement(call, &mut object, old)?;
+    call.resource.strategy.prepare_update(&mut object, old);
+    let mut problems = metadata::problems(call, &object);
+    problems.extend(metadata::change_problems(&object, old));
+    problems.extend(call.resource.strategy.validate_update(&object, old));
+    if !problems.is_empty() {
+        return Err(call.invalid(name, problems));
+    }
+    // The last finalizer of an object that was deleted takes the object with it.
+    if old.is_being_deleted() && object.finalizers().is_empty() && !holds_on(call, &object) {
+        return Ok(Change::Remove);
+    }
+    Ok(Change::Write(object))
+}
+
+/// Whoever writes the object leaves the status alone, and the other way round.
+fn separate_status(call: &Call<'_>, object: &mut Object, old: &Object) {
+    if call.target.subresource == "status" {
+        let status = object.get("status").cloned();
+        let metadata = object.get("metadata").cloned();
+        *object = old.clone();
+        object.set("status", status);
+        object.set("metadata", metadata);
+    } else if call.resource.subresource("status").is_some() {
+        object.set("status", old.get("status").cloned());
+    }
+}
+
+/// Whether something beside the finalizers keeps a deleted object: a namespace that is not empty, a grace period.
+fn holds_on(call: &Call<'_>, object: &Object) -> bool {
+    let finalizers = object.at(&["spec", "finalizers"]).and_then(serde_json::Value::as_array);
+    let occupied = call.resource.names.kind == "Namespace" && finalizers.is_some_and(|list| !list.is_empty());
+    let grace = object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(serde_json::Value::as_i64);
+    occupied || grace.is_some_and(|seconds| seconds > 0)
+}

@@ -1,0 +1,265 @@
+//! Following the changes of a collection.
+
+use crate::error::ApiError;
+use crate::http::negotiate::Shape;
+use crate::hub::{HubEvent, Subscription};
+use crate::object::Object;
+use crate::resource::Resource;
+use crate::selector::Selector;
+use crate::status::status_of;
+use crate::verbs::{Answer, Call, list};
+use bytes::Bytes;
+use restow_api::GroupVersion;
+use restow_store::{Change, KeyRange, RangeRequest, Revision, StoreError, Watch, WatchRequest};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a watch that allows bookmarks gets one.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a watch lasts when the client does not say, before it has to be renewed.
+const DEFAULT_SECONDS: u64 = 1800;
+
+/// A running watch, as lines of JSON.
+pub(crate) struct Changes {
+    resource: Arc<Resource>,
+    version: GroupVersion,
+    selector: Selector,
+    shape: Shape,
+    source: Source,
+    /// Lines that are ready.
+    ready: VecDeque<Bytes>,
+    bookmarks: Option<Instant>,
+    delivered: Revision,
+    end: Instant,
+    ended: bool,
+}
+
+/// Where the changes come from: the server's own recent memory, or the store's history.
+enum Source {
+    Recent(Subscription),
+    History(Watch),
+}
+
+pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
+    let mut selector = call.query.selector()?;
+    list::check_fields(call, &selector)?;
+    if !call.target.name.is_empty() {
+        let only = crate::selector::FieldSelector::parse(&format!("metadata.name={}", call.target.name));
+        selector.fields = only.map_err(ApiError::BadRequest)?;
+    }
+    let range = storage.range(&call.target.namespace);
+    let seconds = call.query.number("timeoutSeconds")?.unwrap_or(DEFAULT_SECONDS).clamp(1, 24 * 3600);
+    let wants_bookmarks = call.query.is_on("allowWatchBookmarks");
+    let (initial, from) = starting_point(call, &range).await?;
+    let source = source(call, &storage.folder(), range, from).await?;
+    let mut changes = Changes {
+        resource: call.resource.clone(),
+        version: call.version.clone(),
+        selector,
+        shape: call.accepted.shape,
+        source,
+        ready: VecDeque::new(),
+        bookmarks: wants_bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL),
+        delivered: from,
+        end: Instant::now() + Duration::from_secs(seconds),
+        ended: false,
+    };
+    if let Some(objects) = initial {
+        for object in objects {
+            if changes.selector.matches(&object) {
+                changes.push("ADDED", object);
+            }
+        }
+        if call.query.is_on("sendInitialEvents") && wants_bookmarks {
+            changes.push_bookmark(from, true);
+        }
+    }
+    Ok(Answer::Watch(changes))
+}
+
+/// The objects to begin with, if any, and the revision after which changes follow.
+async fn starting_point(call: &Call<'_>, range: &KeyRange) -> Result<(Option<Vec<Object>>, Revision), ApiError> {
+    let text = call.query.text("resourceVersion");
+    let wanted = match text {
+        "" => 0,
+        text => text.parse::<u64>().map_err(|_| {
+            ApiError::BadRequest(format!(
+                "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
+        })?,
+    };
+    if call.query.is_on("sendInitialEvents") && call.query.text("resourceVersionMatch") != "NotOlderThan" {
+        return Err(ApiError::bad_request(
+            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ));
+    }
+    let list_first =
+        call.query.is_on("sendInitialEvents") || wanted == 0 && call.query.text("sendInitialEvents").is_empty();
+    if !list_first {
+        let revision = match wanted {
+            0 => call.server.objects().store().status().await?.revision,
+            wanted => Revision::new(wanted),
+        };
+        return Ok((None, revision));
+    }
+    let response = call.server.objects().store().range(RangeRequest::new(range.clone())).await?;
+    if wanted > response.revision.get() {
+        let current = response.revision.get();
+        return Err(ApiError::TooLargeResourceVersion { requested: wanted, current });
+    }
+    let objects = call.resource.decode_all(&response.entries, &call.version).await?;
+    Ok((Some(objects), response.revision))
+}
+
+async fn source(call: &Call<'_>, folder: &str, range: KeyRange, after: Revision) -> Result<Source, ApiError> {
+    if let Ok(subscription) = call.server.hub().subscribe(folder, range.clone(), after) {
+        return Ok(Source::Recent(subscription));
+    }
+    let request = WatchRequest::from(range, after.next()).with_previous().with_progress(Duration::from_secs(10));
+    match call.server.objects().store().watch(request).await {
+        Ok(watch) => Ok(Source::History(watch)),
+        Err(StoreError::Compacted { oldest }) => Err(too_old(after, Some(oldest))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn too_old(after: Revision, oldest: Option<Revision>) -> ApiError {
+    let oldest = oldest.map(|oldest| format!(" ({oldest})")).unwrap_or_default();
+    ApiError::Expired { message: format!("too old resource version: {after}{oldest}"), continue_token: None }
+}
+
+impl Changes {
+    /// The next line; `None` when the watch is over.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                return Some(line);
+            }
+            if self.ended {
+                return None;
+            }
+            let wake = self.bookmarks.unwrap_or(self.end).min(self.end);
+            match tokio::time::timeout_at(wake, self.source.next()).await {
+                Ok(Ok((events, reached))) => {
+                    for event in events {
+                        if let Err(error) = self.deliver(&event).await {
+                            self.fail(&error);
+                            break;
+                        }
+                    }
+                    self.delivered = self.delivered.max(reached);
+                }
+                Ok(Err(error)) => self.fail(&error.unwrap_or_else(|| too_old(self.delivered, None))),
+                Err(_) if Instant::now() >= self.end => self.ended = true,
+                Err(_) => self.bookmark().await,
+            }
+        }
+    }
+
+    async fn bookmark(&mut self) {
+        self.bookmarks = Some(Instant::now() + BOOKMARK_INTERVAL);
+        // Nothing was waiting a moment ago; what has come since is delivered before the mark.
+        if let Source::Recent(subscription) = &mut self.source {
+            match subscription.take() {
+                Ok((events, reached)) => {
+                    for event in events {
+                        if let Err(error) = self.deliver(&event).await {
+                            return self.fail(&error);
+                        }
+                    }
+                    self.delivered = self.delivered.max(reached);
+                }
+                Err(_) => return self.fail(&too_old(self.delivered, None)),
+            }
+        }
+        self.push_bookmark(self.delivered, false);
+    }
+
+    async fn deliver(&mut self, event: &HubEvent) -> Result<(), ApiError> {
+        let current = match &event.current {
+            Some(entry) => Some(self.resource.decode(entry, &self.version).await?),
+            None => None,
+        };
+        let previous = match &event.previous {
+            // Only needed to tell what a watcher has seen before, and what is gone.
+            Some(entry) if current.is_none() || !self.selector.is_everything() => {
+                Some(self.resource.decode(entry, &self.version).await?)
+            }
+            _ => None,
+        };
+        let created = event.previous.is_none();
+        let matched = previous.as_ref().is_some_and(|object| self.selector.matches(object))
+            || self.selector.is_everything() && !created;
+        match current {
+            Some(object) if self.selector.matches(&object) => {
+                self.push(if matched { "MODIFIED" } else { "ADDED" }, object);
+            }
+            current if matched => {
+                // What is gone, or matches no longer, is told with the revision of that change.
+                let Some(mut object) = current.or(previous) else { return Ok(()) };
+                object.set_meta("resourceVersion", &event.revision.to_string());
+                self.push("DELETED", object);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, change: &str, object: Object) {
+        let object = match self.shape {
+            Shape::Whole => object.into_value(),
+            Shape::MetadataOnly => crate::http::render::metadata_only(&object),
+            Shape::Table => crate::http::render::table(&self.resource, &[object], &Value::Null),
+        };
+        self.push_line(&json!({"type": change, "object": object}));
+    }
+
+    fn push_bookmark(&mut self, revision: Revision, initial_end: bool) {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if initial_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = json!({
+            "kind": self.resource.names.kind, "apiVersion": self.version.to_string(), "metadata": metadata,
+        });
+        self.push_line(&json!({"type": "BOOKMARK", "object": object}));
+    }
+
+    fn fail(&mut self, error: &ApiError) {
+        self.push_line(&json!({"type": "ERROR", "object": status_of(error).body}));
+        self.ended = true;
+    }
+
+    fn push_line(&mut self, event: &Value) {
+        let mut line = event.to_string().into_bytes();
+        line.push(b'\n');
+        self.ready.push_back(line.into());
+    }
+}
+
+impl Source {
+    /// The next changes, and how far they reach. An error without a reason means that the watcher was too slow.
+    async fn next(&mut self) -> Result<(Vec<Arc<HubEvent>>, Revision), Option<ApiError>> {
+        match self {
+            Source::Recent(subscription) => subscription.next().await.map_err(|_| None),
+            Source::History(watch) => match watch.next().await {
+                Some(Ok(batch)) => {
+                    let events = batch.events.into_iter().map(|event| {
+                        let (key, current) = match event.change {
+                            Change::Put(entry) => (entry.key.clone(), Some(entry)),
+                            Change::Delete(key) => (key, None),
+                        };
+                        Arc::new(HubEvent { revision: event.revision, key, current, previous: event.previous })
+                    });
+                    Ok((events.collect(), batch.revision))
+                }
+                Some(Err(StoreError::Compacted { .. })) | None => Err(None),
+                Some(Err(error)) => Err(Some(error.into())),
+            },
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! `restow bench`: measurements that anyone can repeat.
+
+mod process;
+mod report;
+mod store;
+
+use clap::Subcommand;
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Measure the embedded store against etcd, in one run, on the same disk.
+    Store(store::StoreArgs),
+}
+
+impl Bench {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        match self {
+            Bench::Store(args) => store::run(args).await,
+        }
+    }
+}
