@@ -29,6 +29,7 @@ mod selector;
 mod server;
 mod status;
 pub mod strategy;
+pub mod types;
 mod verbs;
 
 pub use hub::{Hub, HubEvent, Overtaken, Subscription};

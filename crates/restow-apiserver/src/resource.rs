@@ -2,7 +2,9 @@
 
 use crate::codec::Opening;
 use crate::conversion::Converter;
+use crate::http::negotiate::Protobuf;
 use crate::strategy::Strategy;
+use crate::types::{TypeId, TypeTable};
 use arc_swap::ArcSwap;
 use restow_api::{GroupResource, GroupVersion, storage_version_hash};
 use restow_store::{Compare, InvalidKey, Key, KeyRange};
@@ -226,6 +228,22 @@ impl Resource {
     /// The subresource of this name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    /// The type of the objects in this version, where it is one of Kubernetes' own.
+    pub fn type_id(&self, version: &GroupVersion) -> Option<TypeId> {
+        match self.origin {
+            Origin::Builtin => TypeTable::shared().kind(&version.to_string(), &self.names.kind),
+            Origin::Custom => None,
+        }
+    }
+
+    /// Whether the objects can be written as protobuf in this version.
+    pub(crate) fn protobuf(&self, version: &GroupVersion) -> Protobuf {
+        match self.type_id(version) {
+            Some(_) => Protobuf::Possible,
+            None => Protobuf::Impossible,
+        }
     }
 
     /// How stored objects of this version open.

@@ -22,7 +22,7 @@ use crate::resource::{Resource, Scope, Verb};
 use crate::server::ApiServer;
 use bytes::Bytes;
 use restow_api::GroupVersion;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A request about a resource, with everything that its verb needs.
 pub(crate) struct Call<'a> {
@@ -35,6 +35,7 @@ pub(crate) struct Call<'a> {
     pub(crate) content: Option<Media>,
     pub(crate) patch_type: String,
     pub(crate) body: Bytes,
+    pub(crate) warnings: Mutex<Vec<String>>,
 }
 
 /// What a verb answers.
@@ -50,7 +51,7 @@ pub(crate) enum Answer {
 }
 
 /// Does what the call asks for.
-pub(crate) async fn perform(call: Call<'_>) -> Result<Answer, ApiError> {
+pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
     if !call.target.subresource.is_empty() {
         let subresource = call.resource.subresource(&call.target.subresource).ok_or(ApiError::NoSuchResource)?;
         if !subresource.verbs.contains(&call.target.verb) {
@@ -65,14 +66,14 @@ pub(crate) async fn perform(call: Call<'_>) -> Result<Answer, ApiError> {
     }
     call.check_scope()?;
     match call.target.verb {
-        Verb::Get => get::get(&call).await,
-        Verb::List => list::list(&call).await,
-        Verb::Watch => watch::watch(&call).await,
-        Verb::Create => create::create(&call).await,
-        Verb::Update => update::update(&call).await,
-        Verb::Patch => patch::patch(&call).await,
-        Verb::Delete => delete::delete(&call).await,
-        Verb::DeleteCollection => delete_collection::delete_collection(&call).await,
+        Verb::Get => get::get(call).await,
+        Verb::List => list::list(call).await,
+        Verb::Watch => watch::watch(call).await,
+        Verb::Create => create::create(call).await,
+        Verb::Update => update::update(call).await,
+        Verb::Patch => patch::patch(call).await,
+        Verb::Delete => delete::delete(call).await,
+        Verb::DeleteCollection => delete_collection::delete_collection(call).await,
     }
 }
 
@@ -90,6 +91,16 @@ impl Call<'_> {
 
     pub(crate) fn place<'b>(&'b self, name: &'b str) -> Place<'b> {
         Place { resource: &self.resource, version: &self.version, namespace: &self.target.namespace, name }
+    }
+
+    /// Tells the client something beside the answer.
+    pub(crate) fn warn(&self, warning: String) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+    }
+
+    /// What is to be told beside the answer.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn not_found(&self, name: &str) -> ApiError {

@@ -2,7 +2,7 @@
 
 use crate::discovery;
 use crate::error::ApiError;
-use crate::http::negotiate::{self, Accepted, Media};
+use crate::http::negotiate::{self, Media, Protobuf};
 use crate::http::query::Query;
 use crate::http::render::{self, Body};
 use crate::http::request_info::{ResourceTarget, Target, target};
@@ -14,6 +14,7 @@ use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use restow_api::GroupVersion;
 use serde_json::json;
+use std::sync::Mutex;
 
 /// The largest body that is read: the largest object, and room for how it is written.
 const MAX_BODY: usize = 3 << 20;
@@ -25,7 +26,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let accept = text_header(request.headers(), &header::ACCEPT).map(str::to_string);
-    let media = negotiate::accept(accept.as_deref()).map_or(Media::Json, |accepted| accepted.media);
+    let media = negotiate::accept(accept.as_deref(), Protobuf::Possible).map_or(Media::Json, |accepted| accepted.media);
     match route(server, request, accept.as_deref()).await {
         Ok(answer) => answer,
         Err(error) => render::failure(&error, media),
@@ -40,10 +41,7 @@ where
     let query = Query::parse(request.uri().query());
     match target(request.method(), request.uri().path(), query.is_on("watch")) {
         Target::Path(path) => path_answer(server, &path, &query, accept),
-        Target::Resource(target) => {
-            let accepted = negotiate::accept(accept)?;
-            resource_answer(server, target, query, accepted, request).await
-        }
+        Target::Resource(target) => resource_answer(server, target, query, accept, request).await,
     }
 }
 
@@ -51,7 +49,7 @@ async fn resource_answer<B>(
     server: &ApiServer,
     target: ResourceTarget,
     query: Query,
-    accepted: Accepted,
+    accept: Option<&str>,
     request: Request<B>,
 ) -> Result<Response<Body>, ApiError>
 where
@@ -61,6 +59,7 @@ where
     let version = GroupVersion::new(&*target.group, &*target.version).map_err(|_| ApiError::NoSuchResource)?;
     let registry = server.registry();
     let resource = registry.find(&version, &target.resource).ok_or(ApiError::NoSuchResource)?.clone();
+    let accepted = negotiate::accept(accept, resource.protobuf(&version))?;
     let content_type = text_header(request.headers(), &header::CONTENT_TYPE).map(str::to_string);
     let patch = target.verb == Verb::Patch;
     let content = match patch {
@@ -78,13 +77,22 @@ where
         content,
         patch_type: patch_type.trim().to_string(),
         body: read_body(request).await?,
+        warnings: Mutex::default(),
     };
-    Ok(match verbs::perform(call).await? {
+    let answer = verbs::perform(&call).await?;
+    let mut answer = match answer {
         Answer::Json(bytes) => render::bytes_answer(200, bytes, Media::Json.content_type()),
         Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
         Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
         Answer::Watch(changes) => render::watch(changes),
-    })
+    };
+    for warning in call.warnings() {
+        let quoted = format!("299 - {}", serde_json::Value::from(warning));
+        if let Ok(value) = http::HeaderValue::from_str(&quoted) {
+            answer.headers_mut().append(header::WARNING, value);
+        }
+    }
+    Ok(answer)
 }
 
 async fn read_body<B>(request: Request<B>) -> Result<Bytes, ApiError>
@@ -132,7 +140,7 @@ fn path_answer(
         [] => json!({"paths": paths(server)}),
         _ => return Err(ApiError::NoSuchResource),
     };
-    let media = negotiate::accept(accept).map_or(Media::Json, |accepted| accepted.media);
+    let media = negotiate::accept(accept, Protobuf::Impossible).map_or(Media::Json, |accepted| accepted.media);
     Ok(render::value(200, &value, media))
 }
 

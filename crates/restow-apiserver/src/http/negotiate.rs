@@ -9,6 +9,8 @@ pub enum Media {
     Json,
     /// YAML.
     Yaml,
+    /// Kubernetes' protobuf, for built-in kinds only.
+    Protobuf,
 }
 
 /// What a client wants to get.
@@ -37,6 +39,7 @@ impl Media {
         match self {
             Media::Json => "application/json",
             Media::Yaml => "application/yaml",
+            Media::Protobuf => "application/vnd.kubernetes.protobuf",
         }
     }
 }
@@ -44,13 +47,25 @@ impl Media {
 /// What a server of objects can send; says so when a client accepts none of it.
 const OFFERED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
+/// Whether what is asked for can be written as protobuf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protobuf {
+    /// It can.
+    Possible,
+    /// It cannot.
+    Impossible,
+}
+
 /// Chooses what to send: the first that is possible, in the client's order of preference.
-pub fn accept(header: Option<&str>) -> Result<Accepted, ApiError> {
+pub fn accept(header: Option<&str>, protobuf: Protobuf) -> Result<Accepted, ApiError> {
     let header = header.unwrap_or("*/*");
     let mut clauses: Vec<(f32, Clause<'_>)> = header.split(',').filter_map(Clause::parse).collect();
     // A stable sort keeps the client's order among equals.
     clauses.sort_by(|one, other| other.0.total_cmp(&one.0));
-    clauses.iter().find_map(|(_, clause)| clause.accepted()).ok_or_else(|| ApiError::NotAcceptable(OFFERED.into()))
+    clauses
+        .iter()
+        .find_map(|(_, clause)| clause.accepted(protobuf))
+        .ok_or_else(|| ApiError::NotAcceptable(OFFERED.into()))
 }
 
 /// The form of a request's body.
@@ -59,6 +74,7 @@ pub fn content_media(header: Option<&str>) -> Result<Media, ApiError> {
     match media {
         "" | "application/json" => Ok(Media::Json),
         "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Media::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(Media::Protobuf),
         other => Err(ApiError::UnsupportedMediaType(format!(
             "the body of the request was in an unknown format - accepted media types include: {OFFERED}, not {other}"
         ))),
@@ -89,10 +105,14 @@ impl<'a> Clause<'a> {
         (quality > 0.0).then_some((quality, clause))
     }
 
-    fn accepted(&self) -> Option<Accepted> {
+    fn accepted(&self, protobuf: Protobuf) -> Option<Accepted> {
         let media = match self.media {
             "application/json" | "*/*" | "application/*" => Media::Json,
             "application/yaml" => Media::Yaml,
+            // Tables and bare metadata are sent in JSON, which every client that asks for them accepts too.
+            "application/vnd.kubernetes.protobuf" if protobuf == Protobuf::Possible && self.shape.is_none() => {
+                Media::Protobuf
+            }
             _ => return None,
         };
         let shape = match (self.shape, self.group, self.version) {
@@ -114,7 +134,7 @@ mod tests {
     use super::*;
 
     fn check(header: &str, expected: Option<(Media, Shape)>) {
-        let found = accept(Some(header)).ok().map(|accepted| (accepted.media, accepted.shape));
+        let found = accept(Some(header), Protobuf::Possible).ok().map(|accepted| (accepted.media, accepted.shape));
         assert_eq!(found, expected, "{header}");
     }
 
@@ -131,5 +151,12 @@ mod tests {
         check("application/json;q=0.1, application/yaml;q=0.9", Some((Media::Yaml, Shape::Whole)));
         check("application/json;as=Picture;g=meta.k8s.io;v=v1", None);
         check("text/html", None);
+        check("application/vnd.kubernetes.protobuf,application/json", Some((Media::Protobuf, Shape::Whole)));
+        check(
+            "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json;as=Table;g=meta.k8s.io;v=v1",
+            Some((Media::Json, Shape::Table)),
+        );
+        let json = accept(Some("application/vnd.kubernetes.protobuf,application/json"), Protobuf::Impossible);
+        assert_eq!(json.map(|accepted| accepted.media), Ok(Media::Json));
     }
 }

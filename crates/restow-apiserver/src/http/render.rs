@@ -5,6 +5,7 @@ use crate::http::negotiate::{Accepted, Media, Shape};
 use crate::object::Object;
 use crate::resource::{Origin, Resource};
 use crate::status::status_of;
+use crate::types;
 use crate::verbs::watch::Changes;
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
@@ -25,6 +26,10 @@ pub(crate) fn value(code: u16, value: &Value, media: Media) -> Response<Body> {
         Media::Yaml => match serde_saphyr::to_string(value) {
             Ok(text) => text.into_bytes(),
             Err(error) => return failure(&ApiError::Internal(format!("cannot write YAML: {error}")), Media::Json),
+        },
+        Media::Protobuf => match types::encode_protobuf(value) {
+            Ok(bytes) => bytes,
+            Err(error) => return failure(&ApiError::Internal(format!("cannot write protobuf: {error}")), Media::Json),
         },
     };
     bytes_answer(code, bytes, media.content_type())
@@ -80,7 +85,8 @@ pub(crate) fn list(
             "items": objects.iter().map(metadata_only).collect::<Vec<_>>(),
         }),
         Shape::Whole => {
-            let typed = resource.origin == Origin::Custom;
+            // Protobuf needs to know what each item is; JSON says it for custom resources only.
+            let typed = resource.origin == Origin::Custom || accepted.media == Media::Protobuf;
             let items = objects.into_iter().map(|mut object| {
                 if !typed {
                     object.set("apiVersion", None);
@@ -124,12 +130,17 @@ pub(crate) fn table(_resource: &Resource, objects: &[Object], metadata: &Value) 
 
 /// An answer that goes on for as long as the watch does.
 pub(crate) fn watch(changes: Changes) -> Response<Body> {
+    let media = changes.media();
     let lines = futures::stream::unfold(changes, |mut changes| async {
         let line = changes.next().await?;
         Some((Ok::<_, Infallible>(Frame::data(line)), changes))
     });
+    let content_type = match media {
+        Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        Media::Json | Media::Yaml => "application/json",
+    };
     let mut answer = Response::new(BodyExt::boxed_unsync(StreamBody::new(lines)));
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     answer
 }

@@ -3,6 +3,7 @@
 use crate::error::ApiError;
 use crate::http::negotiate::Media;
 use crate::object::Object;
+use crate::types;
 use crate::verbs::Call;
 use serde_json::Value;
 
@@ -11,11 +12,84 @@ const MAX_DEPTH: usize = 100;
 
 /// The object in a request's body, which must be of the call's kind and version.
 pub(super) fn object(call: &Call<'_>) -> Result<Object, ApiError> {
-    let value = value(call)?;
-    let mut object = Object::from_value(value)
-        .map_err(|_| ApiError::bad_request("the object provided is unrecognized (must be of type object)"))?;
+    let (value, problems) = match (call.resource.type_id(&call.version), call.content.unwrap_or(Media::Json)) {
+        // The type decides how the text is read, so that fields which occur twice are noticed.
+        (Some(kind), Media::Json) => {
+            untyped_kind(call, &call.body)?;
+            let decoded = types::decode_json(kind, &call.body).map_err(|error| undecodable(call, &error))?;
+            (decoded.value, decoded.problems)
+        }
+        (Some(kind), _) => {
+            let given = value(call)?;
+            check_type(call, &mut as_object(given.clone())?)?;
+            let decoded = types::normalize(kind, &given).map_err(|error| undecodable(call, &error))?;
+            (decoded.value, decoded.problems)
+        }
+        (None, _) => (value(call)?, Vec::new()),
+    };
+    report(call, &problems)?;
+    let mut object = as_object(value)?;
     check_type(call, &mut object)?;
     Ok(object)
+}
+
+/// An object that a patch has made, read as its type would read it.
+pub(super) fn normalized(call: &Call<'_>, value: Value) -> Result<Object, ApiError> {
+    let Some(kind) = call.resource.type_id(&call.version) else { return as_object(value) };
+    let decoded = types::normalize(kind, &value).map_err(|error| undecodable(call, &error))?;
+    report(call, &decoded.problems)?;
+    as_object(decoded.value)
+}
+
+fn as_object(value: Value) -> Result<Object, ApiError> {
+    Object::from_value(value)
+        .map_err(|_| ApiError::bad_request("the object provided is unrecognized (must be of type object)"))
+}
+
+/// Refuses an object of another kind before it is read as one of this kind.
+fn untyped_kind(call: &Call<'_>, text: &[u8]) -> Result<(), ApiError> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct TypeMeta {
+        #[serde(default)]
+        api_version: String,
+        #[serde(default)]
+        kind: String,
+    }
+    let Ok(given) = serde_json::from_slice::<TypeMeta>(text) else { return Ok(()) };
+    let mut object = Object::default();
+    object.set("apiVersion", (!given.api_version.is_empty()).then(|| given.api_version.into()));
+    object.set("kind", (!given.kind.is_empty()).then(|| given.kind.into()));
+    check_type(call, &mut object)
+}
+
+fn undecodable(call: &Call<'_>, error: &types::JsonError) -> ApiError {
+    let kind = &call.resource.names.kind;
+    let version = call.version.version();
+    ApiError::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
+}
+
+/// Does with unknown and duplicate fields what the client asked for.
+fn report(call: &Call<'_>, problems: &[types::FieldProblem]) -> Result<(), ApiError> {
+    match call.query.text("fieldValidation") {
+        "Ignore" => {}
+        "" | "Warn" => problems.iter().for_each(|problem| call.warn(problem.to_string())),
+        "Strict" => {
+            if let Some(error) = types::strict_decoding_error(problems) {
+                let kind = &call.resource.names.kind;
+                let version = call.version.version();
+                return Err(ApiError::BadRequest(format!(
+                    "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
+                )));
+            }
+        }
+        other => {
+            return Err(ApiError::BadRequest(format!(
+                "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The JSON value in a request's body, or `null` when there is none.
@@ -37,6 +111,7 @@ pub(super) fn parse(body: &[u8], media: Media) -> Result<Value, ApiError> {
             let text = std::str::from_utf8(body).map_err(|error| unreadable(&error))?;
             serde_saphyr::from_str(text).map_err(|error| unreadable(&error))?
         }
+        Media::Protobuf => types::decode_protobuf(body).map_err(|error| unreadable(&error))?,
     };
     if depth(&value, 0) > MAX_DEPTH {
         return Err(ApiError::BadRequest(format!("the object provided is nested more than {MAX_DEPTH} levels deep")));

@@ -23,6 +23,7 @@ pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiErro
             content: call.content,
             patch_type: String::new(),
             body: call.body.clone(),
+            warnings: Default::default(),
         };
         // One that is gone meanwhile is what was wanted.
         delete_one(&single, object.name(), &options).await?;

@@ -1,12 +1,13 @@
 //! Following the changes of a collection.
 
 use crate::error::ApiError;
-use crate::http::negotiate::Shape;
+use crate::http::negotiate::{Media, Shape};
 use crate::hub::{HubEvent, Subscription};
 use crate::object::Object;
 use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::status::status_of;
+use crate::types;
 use crate::verbs::{Answer, Call, list};
 use bytes::Bytes;
 use restow_api::GroupVersion;
@@ -28,6 +29,7 @@ pub(crate) struct Changes {
     version: GroupVersion,
     selector: Selector,
     shape: Shape,
+    media: Media,
     source: Source,
     /// Lines that are ready.
     ready: VecDeque<Bytes>,
@@ -61,6 +63,7 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
         version: call.version.clone(),
         selector,
         shape: call.accepted.shape,
+        media: call.accepted.media,
         source,
         ready: VecDeque::new(),
         bookmarks: wants_bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL),
@@ -133,6 +136,11 @@ fn too_old(after: Revision, oldest: Option<Revision>) -> ApiError {
 }
 
 impl Changes {
+    /// The form in which the changes are written.
+    pub(crate) fn media(&self) -> Media {
+        self.media
+    }
+
     /// The next line; `None` when the watch is over.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
@@ -215,7 +223,7 @@ impl Changes {
             Shape::MetadataOnly => crate::http::render::metadata_only(&object),
             Shape::Table => crate::http::render::table(&self.resource, &[object], &Value::Null),
         };
-        self.push_line(&json!({"type": change, "object": object}));
+        self.push_event(change, object);
     }
 
     fn push_bookmark(&mut self, revision: Revision, initial_end: bool) {
@@ -226,18 +234,31 @@ impl Changes {
         let object = json!({
             "kind": self.resource.names.kind, "apiVersion": self.version.to_string(), "metadata": metadata,
         });
-        self.push_line(&json!({"type": "BOOKMARK", "object": object}));
+        self.push_event("BOOKMARK", object);
     }
 
     fn fail(&mut self, error: &ApiError) {
-        self.push_line(&json!({"type": "ERROR", "object": status_of(error).body}));
+        self.push_event("ERROR", status_of(error).body);
         self.ended = true;
     }
 
-    fn push_line(&mut self, event: &Value) {
-        let mut line = event.to_string().into_bytes();
-        line.push(b'\n');
-        self.ready.push_back(line.into());
+    fn push_event(&mut self, change: &str, object: Value) {
+        let bytes = match self.media {
+            Media::Protobuf => match types::encode_watch_frame(change, &object) {
+                Ok(frame) => frame,
+                Err(error) => {
+                    tracing::error!(%error, "a change could not be written as protobuf");
+                    self.ended = true;
+                    return;
+                }
+            },
+            Media::Json | Media::Yaml => {
+                let mut line = json!({"type": change, "object": object}).to_string().into_bytes();
+                line.push(b'\n');
+                line
+            }
+        };
+        self.ready.push_back(bytes.into());
     }
 }
 

@@ -1,0 +1,291 @@
+//! From JSON to protobuf messages, along the type table.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value};
+
+use super::wire::Writer;
+use super::{MAXIMUM_DEPTH, ProtobufError};
+use crate::types::quantity::canonical_quantity;
+use crate::types::shape::Form;
+use crate::types::table::{Field, Scalar, ShapeId, Special, TypeId, TypeTable};
+use crate::types::time::{self, Precision};
+
+/// Writes the fields of a struct. Anything but an object counts as an object without fields, which only happens for
+/// values that nobody set.
+pub(super) fn message(
+    table: &TypeTable,
+    writer: &mut Writer,
+    id: TypeId,
+    object: &Value,
+    depth: usize,
+) -> Result<(), ProtobufError> {
+    if depth >= MAXIMUM_DEPTH {
+        return Err(ProtobufError::TooDeep);
+    }
+    let encoder = Encoder { table, depth: depth + 1 };
+    for field in table.fields_by_number(id) {
+        if let Some(inlined) = table.inline_type(field) {
+            writer.message(field.number, |writer| message(table, writer, inlined, object, depth + 1))?;
+            continue;
+        }
+        let value = object.get(field.name).unwrap_or(&Value::Null);
+        encoder.field(writer, field, value)?;
+    }
+    Ok(())
+}
+
+struct Encoder<'t> {
+    table: &'t TypeTable,
+    depth: usize,
+}
+
+/// A field on its way to the wire, and the name to blame in errors.
+#[derive(Clone, Copy)]
+struct Place {
+    number: u16,
+    name: &'static str,
+}
+
+impl Encoder<'_> {
+    fn field(&self, writer: &mut Writer, field: &Field, value: &Value) -> Result<(), ProtobufError> {
+        let place = Place { number: field.number, name: field.name };
+        match (self.table.form(field.shape), value) {
+            // Only these can be unset in Go; everything else has at least its zero value.
+            (Form::Pointer(_) | Form::List(_) | Form::WrappedList(_) | Form::Map(_) | Form::Bytes, Value::Null) => {
+                Ok(())
+            }
+            _ => self.value(writer, place, field.shape, value),
+        }
+    }
+
+    fn value(&self, writer: &mut Writer, place: Place, shape: ShapeId, value: &Value) -> Result<(), ProtobufError> {
+        match self.table.target_form(shape) {
+            Form::Scalar(scalar) => self.scalar(writer, place, scalar, value),
+            Form::Bytes => match value {
+                Value::Null => Ok(()),
+                Value::String(text) => {
+                    writer.bytes(place.number, &decode_base64(place, text)?);
+                    Ok(())
+                }
+                _ => Err(place.misfit("a base64 string", value)),
+            },
+            Form::Pointer(inner) => self.value(writer, place, inner, value),
+            Form::List(element) => {
+                for item in place.items(value)? {
+                    self.value(writer, place, element, item)?;
+                }
+                Ok(())
+            }
+            Form::WrappedList(element) => writer.message(place.number, |writer| {
+                for item in place.items(value)? {
+                    self.value(writer, Place { number: 1, ..place }, element, item)?;
+                }
+                Ok(())
+            }),
+            Form::Map(element) => self.entries(writer, place, element, value),
+            Form::Struct(id) => {
+                if !value.is_object() && !value.is_null() {
+                    return Err(place.misfit("an object", value));
+                }
+                writer.message(place.number, |writer| message(self.table, writer, id, value, self.depth))
+            }
+            Form::Special(special, id) => {
+                writer.message(place.number, |writer| self.special(writer, place, special, id, value))
+            }
+        }
+    }
+
+    /// Go sorts the keys of a map before it writes them.
+    fn entries(&self, writer: &mut Writer, place: Place, element: ShapeId, value: &Value) -> Result<(), ProtobufError> {
+        let nothing = Map::new();
+        let entries = match value {
+            Value::Object(entries) => entries,
+            Value::Null => &nothing,
+            _ => return Err(place.misfit("an object", value)),
+        };
+        let mut sorted: Vec<_> = entries.iter().collect();
+        sorted.sort_unstable_by_key(|(key, _)| *key);
+        for (key, value) in sorted {
+            writer.message(place.number, |writer| {
+                writer.bytes(1, key.as_bytes());
+                self.value(writer, Place { number: 2, ..place }, element, value)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn scalar(&self, writer: &mut Writer, place: Place, scalar: Scalar, value: &Value) -> Result<(), ProtobufError> {
+        match (scalar, value) {
+            (Scalar::String, Value::String(text)) => writer.bytes(place.number, text.as_bytes()),
+            (Scalar::String, Value::Null) => writer.bytes(place.number, b""),
+            (Scalar::Bool, Value::Bool(set)) => writer.varint(place.number, u64::from(*set)),
+            (Scalar::Int32 | Scalar::Int64, Value::Number(number)) => {
+                let in_range = |number: &i64| scalar == Scalar::Int64 || i32::try_from(*number).is_ok();
+                let number = number.as_i64().filter(in_range).ok_or_else(|| place.misfit("an integer", value))?;
+                writer.varint(place.number, number as u64);
+            }
+            (Scalar::Float64, Value::Number(number)) => {
+                let number = number.as_f64().ok_or_else(|| place.misfit("a number", value))?;
+                writer.fixed64(place.number, number.to_bits());
+            }
+            (Scalar::Float64, Value::Null) => writer.fixed64(place.number, 0),
+            (Scalar::Bool | Scalar::Int32 | Scalar::Int64, Value::Null) => writer.varint(place.number, 0),
+            (Scalar::String, _) => return Err(place.misfit("a string", value)),
+            (Scalar::Bool, _) => return Err(place.misfit("a boolean", value)),
+            (Scalar::Int32 | Scalar::Int64 | Scalar::Float64, _) => return Err(place.misfit("a number", value)),
+        }
+        Ok(())
+    }
+
+    fn special(
+        &self,
+        writer: &mut Writer,
+        place: Place,
+        special: Special,
+        id: TypeId,
+        value: &Value,
+    ) -> Result<(), ProtobufError> {
+        match special {
+            Special::Time => timestamp(writer, place, value, Precision::Seconds),
+            Special::MicroTime => timestamp(writer, place, value, Precision::Microseconds),
+            Special::Quantity => quantity(writer, place, value),
+            Special::IntOrString => int_or_string(writer, place, value),
+            Special::Raw | Special::Json => {
+                if !value.is_null() {
+                    writer.bytes(1, value.to_string().as_bytes());
+                }
+                Ok(())
+            }
+            Special::SchemaOrBool | Special::SchemaOrArray | Special::SchemaOrStrings => {
+                self.schema_or(writer, place, special, id, value)
+            }
+        }
+    }
+
+    fn schema_or(
+        &self,
+        writer: &mut Writer,
+        place: Place,
+        special: Special,
+        id: TypeId,
+        value: &Value,
+    ) -> Result<(), ProtobufError> {
+        let schema = self.table.sibling(id, "JSONSchemaProps").ok_or_else(|| place.misfit("a schema", value))?;
+        let is_flag = special == Special::SchemaOrBool;
+        match value {
+            Value::Object(_) => {
+                if is_flag {
+                    writer.varint(1, 1);
+                }
+                let number = if is_flag { 2 } else { 1 };
+                writer.message(number, |writer| message(self.table, writer, schema, value, self.depth))
+            }
+            Value::Bool(set) if is_flag => {
+                writer.varint(1, u64::from(*set));
+                Ok(())
+            }
+            Value::Array(items) if !is_flag => {
+                for item in items {
+                    match (special, item) {
+                        (Special::SchemaOrArray, item) => {
+                            writer.message(2, |writer| message(self.table, writer, schema, item, self.depth))?;
+                        }
+                        (_, Value::String(text)) => writer.bytes(2, text.as_bytes()),
+                        _ => return Err(place.misfit("a string", item)),
+                    }
+                }
+                Ok(())
+            }
+            Value::Null if is_flag => {
+                writer.varint(1, 0);
+                Ok(())
+            }
+            Value::Null => Ok(()),
+            _ => Err(place.misfit("a schema", value)),
+        }
+    }
+}
+
+impl Place {
+    fn items(self, value: &Value) -> Result<&[Value], ProtobufError> {
+        match value {
+            Value::Array(items) => Ok(items),
+            Value::Null => Ok(&[]),
+            _ => Err(self.misfit("a list", value)),
+        }
+    }
+
+    fn misfit(self, expected: &str, value: &Value) -> ProtobufError {
+        let found = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        };
+        self.wrong(format!("expected {expected}, found {found}"))
+    }
+
+    fn wrong(self, problem: String) -> ProtobufError {
+        ProtobufError::Value { field: self.name.to_owned(), problem }
+    }
+}
+
+fn decode_base64(place: Place, text: &str) -> Result<Vec<u8>, ProtobufError> {
+    let decoded = match text.contains(['\r', '\n']) {
+        true => STANDARD.decode(text.replace(['\r', '\n'], "")),
+        false => STANDARD.decode(text),
+    };
+    decoded.map_err(|error| place.wrong(error.to_string()))
+}
+
+/// Go's zero time is an empty message.
+fn timestamp(writer: &mut Writer, place: Place, value: &Value, precision: Precision) -> Result<(), ProtobufError> {
+    let text = match value {
+        Value::Null => return Ok(()),
+        Value::String(text) => text,
+        _ => return Err(place.misfit("a time", value)),
+    };
+    let Some(parsed) = time::parse(text, precision).map_err(|problem| place.wrong(problem))? else { return Ok(()) };
+    let nanoseconds = parsed.as_nanosecond();
+    let seconds = i64::try_from(nanoseconds.div_euclid(1_000_000_000)).unwrap_or_default();
+    let fraction = match precision {
+        Precision::Seconds => 0,
+        Precision::Microseconds => {
+            u64::try_from(nanoseconds.rem_euclid(1_000_000_000)).unwrap_or_default() / 1000 * 1000
+        }
+    };
+    writer.varint(1, seconds as u64);
+    writer.varint(2, fraction);
+    Ok(())
+}
+
+fn quantity(writer: &mut Writer, place: Place, value: &Value) -> Result<(), ProtobufError> {
+    let text = match value {
+        Value::Null => "0".to_owned(),
+        Value::String(text) => canonical_quantity(text.trim()).map_err(|error| place.wrong(error.to_string()))?,
+        Value::Number(number) => {
+            canonical_quantity(&number.to_string()).map_err(|error| place.wrong(error.to_string()))?
+        }
+        _ => return Err(place.misfit("a quantity", value)),
+    };
+    writer.bytes(1, text.as_bytes());
+    Ok(())
+}
+
+fn int_or_string(writer: &mut Writer, place: Place, value: &Value) -> Result<(), ProtobufError> {
+    let (kind, number, text) = match value {
+        Value::Null => (0, 0, ""),
+        Value::String(text) => (1, 0, text.as_str()),
+        Value::Number(number) => match number.as_i64().and_then(|number| i32::try_from(number).ok()) {
+            Some(number) => (0, i64::from(number), ""),
+            None => return Err(place.misfit("an integer of 32 bits", value)),
+        },
+        _ => return Err(place.misfit("an integer or a string", value)),
+    };
+    writer.varint(1, kind);
+    writer.varint(2, number as u64);
+    writer.bytes(3, text.as_bytes());
+    Ok(())
+}

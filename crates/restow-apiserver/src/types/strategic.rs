@@ -1,0 +1,346 @@
+//! Strategic merge patches: merge patches that know which lists are sets of named things.
+//!
+//! A plain merge patch replaces lists. Here, a list whose type says so is merged item by item: by the value of a key field
+//! when its items are objects, as a set when they are not. Directives, which are fields that begin with `$`, say where a
+//! patch means something else.
+//!
+//! | directive | meaning |
+//! |---|---|
+//! | `$patch: replace` | this object, or the list that this item stands in, replaces what was there |
+//! | `$patch: delete` | the object, or the item with this key, goes |
+//! | `$deleteFromPrimitiveList/F` | these values go from the list `F` |
+//! | `$setElementOrder/F` | the order of the items of `F` that the patch knows of |
+//! | `$retainKeys` | of this object only these fields stay |
+
+use super::shape::Form;
+use super::table::{FieldExtra, ShapeId, TypeId, TypeTable};
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+use thiserror::Error;
+
+/// A patch that cannot be applied.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum PatchError {
+    /// A directive is not one of those that exist, or is not of the right form.
+    #[error("invalid directive {0}")]
+    Directive(String),
+    /// An item of a list that is merged by a key does not have that key.
+    #[error("map: {item} does not contain declared merge key: {key}")]
+    MissingKey {
+        /// The item.
+        item: String,
+        /// The key.
+        key: String,
+    },
+}
+
+type Fields = Map<String, Value>;
+
+const PATCH: &str = "$patch";
+const RETAIN: &str = "$retainKeys";
+const DELETE_VALUES: &str = "$deleteFromPrimitiveList/";
+const ORDER: &str = "$setElementOrder/";
+
+/// Applies a patch to an object of a known kind.
+///
+/// # Errors
+/// The patch has a directive that does not exist, or an item without its key.
+pub fn strategic_merge_patch(kind: TypeId, original: &Value, patch: &Value) -> Result<Value, PatchError> {
+    let original = original.as_object().cloned().unwrap_or_default();
+    let patch = patch.as_object().cloned().unwrap_or_default();
+    let patcher = Patcher { table: TypeTable::shared() };
+    Ok(Value::Object(patcher.object(Some(Within::Struct(kind)), original, patch)?.unwrap_or_default()))
+}
+
+struct Patcher {
+    table: &'static TypeTable,
+}
+
+/// What is known about the fields of an object: they are those of a struct, or all have one type.
+#[derive(Clone, Copy)]
+enum Within {
+    Struct(TypeId),
+    Map(ShapeId),
+}
+
+/// What is known about one field.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    shape: Option<ShapeId>,
+    extra: FieldExtra,
+}
+
+impl Known {
+    fn has_strategy(&self, strategy: &str) -> bool {
+        self.extra.patch_strategy.is_some_and(|strategies| strategies.split(',').any(|known| known == strategy))
+    }
+}
+
+impl Patcher {
+    /// The patched object; `None` when the patch deletes it.
+    fn object(
+        &self,
+        within: Option<Within>,
+        mut target: Fields,
+        mut patch: Fields,
+    ) -> Result<Option<Fields>, PatchError> {
+        match patch.remove(PATCH).as_ref().map(|directive| directive.as_str().unwrap_or_default()) {
+            None | Some("merge") => {}
+            Some("delete") => return Ok(None),
+            Some("replace") => return Ok(Some(without_directives(patch))),
+            Some(other) => return Err(PatchError::Directive(format!("{PATCH}: {other}"))),
+        }
+        if let Some(kept) = patch.remove(RETAIN) {
+            let kept = kept.as_array().ok_or_else(|| PatchError::Directive(RETAIN.into()))?;
+            target.retain(|field, _| kept.iter().any(|name| name == field));
+        }
+        let mut orders = Fields::new();
+        for directive in patch.keys().filter(|field| field.starts_with('$')).cloned().collect::<Vec<_>>() {
+            let argument = patch.remove(&directive).unwrap_or_default();
+            if let Some(field) = directive.strip_prefix(DELETE_VALUES) {
+                remove_values(&mut target, field, &argument);
+            } else if let Some(field) = directive.strip_prefix(ORDER) {
+                orders.insert(field.to_string(), argument);
+            } else {
+                return Err(PatchError::Directive(directive));
+            }
+        }
+        for (field, value) in patch {
+            let known = self.field(within, &field);
+            match self.value(known, target.remove(&field), value, orders.remove(&field).as_ref())? {
+                Some(value) => target.insert(field, value),
+                None => None,
+            };
+        }
+        // An order without a patch of the list itself still orders it.
+        for (field, order) in orders {
+            let known = self.field(within, &field);
+            if let Some(Value::Array(items)) = target.remove(&field) {
+                let items = self.list(known, items, Vec::new(), Some(&order))?;
+                target.insert(field, Value::Array(items));
+            }
+        }
+        Ok(Some(target))
+    }
+
+    fn value(
+        &self,
+        known: Known,
+        old: Option<Value>,
+        new: Value,
+        order: Option<&Value>,
+    ) -> Result<Option<Value>, PatchError> {
+        match (old, new) {
+            (_, Value::Null) => Ok(None),
+            (old, Value::Object(patch)) if !known.has_strategy("replace") => {
+                let old = match old {
+                    Some(Value::Object(fields)) => fields,
+                    _ => Fields::new(),
+                };
+                Ok(self.object(self.within(known.shape), old, patch)?.map(Value::Object))
+            }
+            (old, Value::Array(patch)) if known.has_strategy("merge") => {
+                let old = match old {
+                    Some(Value::Array(items)) => items,
+                    _ => Vec::new(),
+                };
+                Ok(Some(Value::Array(self.list(known, old, patch, order)?)))
+            }
+            (_, new) => Ok(Some(new)),
+        }
+    }
+
+    fn list(
+        &self,
+        known: Known,
+        old: Vec<Value>,
+        patch: Vec<Value>,
+        order: Option<&Value>,
+    ) -> Result<Vec<Value>, PatchError> {
+        let Some(key) = known.extra.merge_key else { return Ok(merge_values(old, patch, order)) };
+        if patch.iter().any(|item| item.get(PATCH).is_some_and(|directive| directive == "replace")) {
+            let kept = patch.into_iter().filter(|item| item.get(PATCH).is_none());
+            return Ok(kept.collect());
+        }
+        let element = known.shape.and_then(|shape| match self.table.target_form(shape) {
+            Form::List(element) | Form::WrappedList(element) => self.within(Some(element)),
+            _ => None,
+        });
+        let places: Vec<Value> = old.iter().filter_map(|item| item.get(key)).cloned().collect();
+        let mut rest = old;
+        let mut touched = Vec::new();
+        for item in patch {
+            let Value::Object(item) = item else {
+                return Err(PatchError::MissingKey { item: item.to_string(), key: key.into() });
+            };
+            let Some(name) = item.get(key).cloned() else {
+                return Err(PatchError::MissingKey { item: Value::Object(item).to_string(), key: key.into() });
+            };
+            let place = rest.iter().position(|candidate| candidate.get(key) == Some(&name));
+            let before = place.and_then(|place| rest.remove(place).as_object().cloned()).unwrap_or_default();
+            if let Some(patched) = self.object(element, before, item)? {
+                touched.push(Value::Object(patched));
+            }
+        }
+        let wanted: Vec<Value> = match order.and_then(Value::as_array) {
+            Some(order) => order.iter().filter_map(|item| item.get(key)).cloned().collect(),
+            None => touched.iter().filter_map(|item| item.get(key)).cloned().collect(),
+        };
+        let all = touched.into_iter().chain(rest).collect();
+        Ok(arrange(all, |item| item.get(key).cloned().unwrap_or_default(), &wanted, &places))
+    }
+
+    fn field(&self, within: Option<Within>, name: &str) -> Known {
+        match within {
+            None => Known::default(),
+            Some(Within::Map(value)) => Known { shape: Some(value), extra: FieldExtra::default() },
+            Some(Within::Struct(id)) => match self.table.field_by_name(id, name, &mut Vec::new()) {
+                Some(field) => Known { shape: Some(field.shape), extra: self.table.extra(field) },
+                None => Known::default(),
+            },
+        }
+    }
+
+    fn within(&self, shape: Option<ShapeId>) -> Option<Within> {
+        match self.table.target_form(shape?) {
+            Form::Struct(id) => Some(Within::Struct(id)),
+            Form::Map(value) => Some(Within::Map(value)),
+            _ => None,
+        }
+    }
+}
+
+/// Merges lists of plain values as sets.
+fn merge_values(old: Vec<Value>, patch: Vec<Value>, order: Option<&Value>) -> Vec<Value> {
+    let places = old.clone();
+    let mut all = old;
+    let wanted = match order.and_then(Value::as_array) {
+        Some(order) => order.clone(),
+        None => patch.clone(),
+    };
+    let known: HashSet<String> = all.iter().map(Value::to_string).collect();
+    all.extend(patch.into_iter().filter(|value| !known.contains(&value.to_string())));
+    arrange(all, Value::clone, &wanted, &places)
+}
+
+/// Puts items in order: those that the patch knows of as it wants them, the others where they were before. Where both
+/// could come first, an item that is new comes first.
+fn arrange(items: Vec<Value>, name_of: impl Fn(&Value) -> Value, wanted: &[Value], places: &[Value]) -> Vec<Value> {
+    let place = |list: &[Value], item: &Value| list.iter().position(|name| *name == name_of(item));
+    let (mut first, second): (Vec<Value>, Vec<Value>) =
+        items.into_iter().partition(|item| place(wanted, item).is_some());
+    first.sort_by_key(|item| place(wanted, item));
+    let mut others = second.into_iter().peekable();
+    let mut arranged = Vec::with_capacity(first.len());
+    for item in first {
+        if let Some(own) = place(places, &item) {
+            while let Some(other) = others.next_if(|other| place(places, other).is_some_and(|place| place < own)) {
+                arranged.push(other);
+            }
+        }
+        arranged.push(item);
+    }
+    arranged.extend(others);
+    arranged
+}
+
+fn remove_values(target: &mut Fields, field: &str, values: &Value) {
+    let values = values.as_array().cloned().unwrap_or_default();
+    if let Some(Value::Array(items)) = target.get_mut(field) {
+        items.retain(|item| !values.contains(item));
+    }
+}
+
+/// An object that replaces another says what it is, not what to do.
+fn without_directives(fields: Fields) -> Fields {
+    fields.into_iter().filter(|(field, value)| !field.starts_with('$') && !value.is_null()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(original: Value, patch: Value, expected: Value) {
+        let pod = TypeTable::shared().kind("v1", "Pod").unwrap();
+        assert_eq!(strategic_merge_patch(pod, &original, &patch), Ok(expected), "{patch}");
+    }
+
+    fn containers(items: Value) -> Value {
+        json!({"spec": {"containers": items}})
+    }
+
+    #[test]
+    fn lists_of_named_things_are_merged_by_name() {
+        let original = || containers(json!([{"name": "a", "image": "1"}, {"name": "b", "image": "2"}]));
+        check(
+            original(),
+            containers(json!([{"name": "b", "image": "3"}])),
+            containers(json!([{"name": "a", "image": "1"}, {"name": "b", "image": "3"}])),
+        );
+        check(
+            original(),
+            containers(json!([{"name": "c"}])),
+            containers(json!([{"name": "c"}, {"name": "a", "image": "1"}, {"name": "b", "image": "2"}])),
+        );
+        check(
+            original(),
+            containers(json!([{"name": "a", "$patch": "delete"}])),
+            containers(json!([{"name": "b", "image": "2"}])),
+        );
+        check(
+            original(),
+            containers(json!([{"$patch": "replace"}, {"name": "z"}])),
+            containers(json!([{"name": "z"}])),
+        );
+        check(
+            original(),
+            json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}}),
+            containers(json!([{"name": "b", "image": "2"}, {"name": "a", "image": "1"}])),
+        );
+    }
+
+    #[test]
+    fn sets_of_values_are_merged_and_other_lists_replaced() {
+        let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
+        check(finalizers(json!(["a", "b"])), finalizers(json!(["b", "c"])), finalizers(json!(["a", "b", "c"])));
+        check(
+            finalizers(json!(["a", "b"])),
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}),
+            finalizers(json!(["b"])),
+        );
+        let command = |list: Value| containers(json!([{"name": "a", "command": list}]));
+        check(command(json!(["x", "y"])), command(json!(["z"])), command(json!(["z"])));
+    }
+
+    #[test]
+    fn maps_are_merged_replaced_or_thinned() {
+        let labels = |map: Value| json!({"metadata": {"labels": map}});
+        check(
+            labels(json!({"a": "1", "b": "2"})),
+            labels(json!({"b": null, "c": "3"})),
+            labels(json!({"a": "1", "c": "3"})),
+        );
+        check(labels(json!({"a": "1"})), labels(json!({"$patch": "replace", "c": "3"})), labels(json!({"c": "3"})));
+        check(labels(json!({"a": "1"})), labels(json!({"$patch": "delete"})), json!({"metadata": {}}));
+        check(
+            labels(json!({"a": "1", "b": "2"})),
+            labels(json!({"$retainKeys": ["b", "c"], "c": "3"})),
+            labels(json!({"b": "2", "c": "3"})),
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let pod = TypeTable::shared().kind("v1", "Pod").unwrap();
+        for patch in [
+            containers(json!([{"image": "x"}])),
+            containers(json!(["x"])),
+            json!({"$patch": "explode"}),
+            json!({"metadata": {"$unknown": 1}}),
+            json!({"metadata": {"$retainKeys": 1}}),
+        ] {
+            assert!(strategic_merge_patch(pod, &json!({}), &patch).is_err(), "{patch}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Keys that expire. In etcd a lease expires, and its keys with it; a lease costs a write of its own, so keys that are
+//! written soon after each other with the same time to live share one.
+//!
+//! No key may expire early. So a lease is granted for longer than was asked for, and is shared only while enough of
+//! that reserve is left.
+
+use crate::cluster::{Cluster, Kind};
+use crate::failure::{CallError, Failure};
+use crate::proto::{LeaseGrantRequest, LeaseKeepAliveRequest};
+use restow_store::StoreError;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+const LEAST_RESERVE: Duration = Duration::from_secs(1);
+const MOST_RESERVE: Duration = Duration::from_secs(60);
+/// A lease that expires deletes all its keys in one go; this bounds the work.
+const KEYS_PER_LEASE: usize = 1000;
+
+/// The leases that can still be shared, by time to live.
+#[derive(Default)]
+pub(crate) struct Leases {
+    shared: Mutex<HashMap<Duration, Shared>>,
+}
+
+struct Shared {
+    lease: Lease,
+    keys: usize,
+}
+
+/// The right to put one key under a lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease {
+    id: i64,
+    time_to_live: Duration,
+    /// It lives at least until then.
+    expires: Instant,
+}
+
+impl Lease {
+    pub(crate) fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// Whether a key written by now may expire before its time.
+    pub(crate) fn is_short(&self) -> bool {
+        self.rest() < self.time_to_live
+    }
+
+    fn rest(&self) -> Duration {
+        self.expires.saturating_duration_since(Instant::now())
+    }
+
+    /// Whether it can be shared with a key that is about to be written. A part of the reserve is for the writing.
+    fn is_fresh(&self) -> bool {
+        self.rest() >= self.time_to_live + reserve(self.time_to_live) / 4
+    }
+}
+
+impl Leases {
+    /// A lease under which a key can live this long from now on.
+    pub(crate) async fn claim(&self, cluster: &Cluster, time_to_live: Duration) -> Result<Lease, StoreError> {
+        let Ok(mut shared) = timeout(cluster.request_timeout(), self.shared.lock()).await else {
+            return Err(StoreError::Unavailable("etcd did not grant a lease in time".into()));
+        };
+        shared.retain(|_, shared| shared.keys < KEYS_PER_LEASE && shared.lease.is_fresh());
+        if let Some(shared) = shared.get_mut(&time_to_live) {
+            shared.keys += 1;
+            return Ok(shared.lease.clone());
+        }
+        let lease = grant(cluster, time_to_live).await?;
+        shared.insert(time_to_live, Shared { lease: lease.clone(), keys: 1 });
+        Ok(lease)
+    }
+
+    /// Stops sharing leases that the cluster does not know any more.
+    pub(crate) async fn forget(&self, leases: &[Option<Lease>]) {
+        let mut shared = self.shared.lock().await;
+        shared.retain(|_, shared| !leases.iter().flatten().any(|lease| lease.id == shared.lease.id));
+    }
+
+    /// Starts the time of a lease anew.
+    pub(crate) async fn prolong(&self, cluster: &Cluster, lease: &Lease) {
+        let id = lease.id;
+        let call = cluster.call(Kind::Read, |link| async move {
+            let request = futures::stream::iter([LeaseKeepAliveRequest { id }]);
+            let mut answers = link.lease().lease_keep_alive(link.request(request)).await?.into_inner();
+            let answer = answers.message().await?;
+            Ok(tonic::Response::new(answer.map_or(0, |answer| answer.ttl)))
+        });
+        match call.await {
+            Ok(seconds) if seconds > 0 => tracing::debug!(id, "a slow write was given its full time to live"),
+            Ok(_) => tracing::warn!(id, "a write took so long that its time to live was over when it was done"),
+            Err(error) => {
+                let error = StoreError::from(error);
+                tracing::warn!(id, %error, "a slow write may live shorter than asked for");
+            }
+        }
+    }
+}
+
+/// How much longer than asked for a lease lives.
+fn reserve(time_to_live: Duration) -> Duration {
+    (time_to_live / 20).clamp(LEAST_RESERVE, MOST_RESERVE)
+}
+
+async fn grant(cluster: &Cluster, time_to_live: Duration) -> Result<Lease, StoreError> {
+    let whole = time_to_live.saturating_add(reserve(time_to_live));
+    let seconds = whole.as_secs() + u64::from(whole.subsec_nanos() > 0);
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    // The time is counted from before the request is sent: the server cannot have begun earlier.
+    let before = Instant::now();
+    // A lease that was granted without our knowing has no keys and goes by itself, so asking again does no harm.
+    let call = cluster.call(Kind::Read, |link| async move {
+        link.lease().lease_grant(link.request(LeaseGrantRequest { ttl: seconds, id: 0 })).await
+    });
+    let granted = call.await?;
+    if !granted.error.is_empty() {
+        return Err(match Failure::said(tonic::Code::Unknown, &granted.error) {
+            Failure::Rejected(rejection) => CallError::Rejected(rejection).into(),
+            other => StoreError::Unavailable(other.reason()),
+        });
+    }
+    let lives = Duration::from_secs(granted.ttl.max(seconds).try_into().unwrap_or_default());
+    let expires = before.checked_add(lives).ok_or_else(|| {
+        StoreError::Invalid(format!("a time to live of {} seconds is too long", time_to_live.as_secs()))
+    })?;
+    Ok(Lease { id: granted.id, time_to_live, expires })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_grows_with_the_time_to_live_within_bounds() {
+        let check = |seconds, expected| {
+            assert_eq!(reserve(Duration::from_secs(seconds)), Duration::from_secs(expected), "{seconds}");
+        };
+        check(0, 1);
+        check(10, 1);
+        check(60, 3);
+        check(3600, 60);
+        check(86400, 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_shared_only_while_its_reserve_lasts() {
+        let time_to_live = Duration::from_secs(100);
+        let lease = Lease { id: 1, time_to_live, expires: Instant::now() + Duration::from_secs(105) };
+        assert!(lease.is_fresh() && !lease.is_short());
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert!(!lease.is_fresh() && !lease.is_short());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(lease.is_short());
+    }
+}

@@ -1,0 +1,72 @@
+//! Several endpoints, some of which do not work.
+
+use crate::fake::{Fake, Reply};
+use crate::support::{connect, fresh, key, start};
+use restow_store::{StoreError, StoreExt};
+use restow_store_etcd::{ConfigError, ConnectError, EtcdConfig, EtcdStore};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// An address at which nobody listens. The listener is bound and not accepting while it is held by nobody.
+fn dead_endpoint() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_there_is_unavailable_at_once() {
+    let begun = Instant::now();
+    let error = EtcdStore::connect(EtcdConfig::new([dead_endpoint(), dead_endpoint()])).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Store(StoreError::Unavailable(_))), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_goes_away_is_unavailable_for_reads_and_writes() {
+    let (mut etcd, store) = fresh().await;
+    store.put(&key("a"), "1".into()).await.unwrap();
+    etcd.kill();
+    // The first call may meet the broken connection, and a write that does is in doubt.
+    let _ = store.get(&key("a")).await;
+    let begun = Instant::now();
+    assert!(matches!(store.get(&key("a")).await, Err(StoreError::Unavailable(_))));
+    assert!(matches!(store.put(&key("a"), "2".into()).await, Err(StoreError::Unavailable(_))));
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    etcd.restart().await.unwrap();
+    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().value, "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_dead_endpoint_of_three_does_not_matter() {
+    let etcd = start().await;
+    let endpoints = [dead_endpoint(), etcd.endpoint(), dead_endpoint()];
+    let store = EtcdStore::connect(EtcdConfig::new(endpoints)).await.unwrap();
+    store.put(&key("a"), "1".into()).await.unwrap();
+    assert_eq!(store.get(&key("a")).await.unwrap().unwrap().value, "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_of_different_clusters_are_not_mixed() {
+    let (mut one, two) = (start().await, start().await);
+    let store = EtcdStore::connect(EtcdConfig::new([one.endpoint(), two.endpoint()])).await.unwrap();
+    store.put(&key("a"), "1".into()).await.unwrap();
+    one.kill();
+    let _ = store.get(&key("a")).await;
+    let error = store.put(&key("a"), "2".into()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+    assert_eq!(connect(two.endpoint()).await.get(&key("a")).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_before_3_4_is_refused_by_name() {
+    let fake = Fake::start("3.3.27", |_, _| Reply::status(12, "unimplemented")).await;
+    let error = EtcdStore::connect(EtcdConfig::new([fake.endpoint()])).await.unwrap_err();
+    assert!(matches!(error, ConnectError::TooOld(version) if version.to_string() == "3.3.27"), "{error}");
+    assert!(error.to_string().contains("3.3.27"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_configuration_is_refused_before_anything_is_sent() {
+    let error = EtcdStore::connect(EtcdConfig::new(["http://127.0.0.1"])).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Config(ConfigError::Endpoint { .. })), "{error}");
+}

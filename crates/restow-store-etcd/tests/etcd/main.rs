@@ -1,0 +1,18 @@
+//! Tests of the etcd store against real servers, with real faults.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod auth;
+mod basics;
+mod crash;
+mod endpoints;
+mod fake;
+mod faults;
+mod gateway;
+mod leases;
+mod local;
+mod proxy;
+mod retries;
+mod support;
+mod tls;
+mod watches;

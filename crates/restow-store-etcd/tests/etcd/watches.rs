@@ -1,0 +1,198 @@
+//! Watches that outlive their connections.
+
+use crate::proxy::{Proxy, Weather};
+use crate::support::{PATIENCE, changes_until, config, connect, fresh, key, next, put_at_last, start};
+use restow_store::{KeyRange, Revision, Store, StoreError, StoreExt, WatchRequest};
+use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
+use std::time::{Duration, Instant};
+
+fn everything_from(revision: Revision) -> WatchRequest {
+    WatchRequest::from(KeyRange::all(), revision)
+}
+
+/// Every revision from the first to the last one, each with one key.
+fn revisions(changes: &[(Revision, String)]) -> Vec<u64> {
+    changes.iter().map(|(revision, _)| revision.get()).collect()
+}
+
+fn all_between(first: Revision, last: Revision) -> Vec<u64> {
+    (first.get()..=last.get()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_connection_loses_nothing_and_doubles_nothing() {
+    let (etcd, direct) = fresh().await;
+    let proxy = Proxy::to(etcd.port()).await;
+    let store = connect(proxy.endpoint()).await;
+    let mut from_now = store.watch(WatchRequest::from_now(KeyRange::all())).await.unwrap();
+    // Nothing was delivered yet when the connection breaks for the first time.
+    proxy.cut_once().await;
+    let first = direct.put(&key("a"), "0".into()).await.unwrap();
+    let mut from_first = store.watch(everything_from(first)).await.unwrap();
+    let writer = tokio::spawn(async move {
+        let mut last = first;
+        for n in 0..400 {
+            last = direct.put(&key(format!("k{n}")), "x".into()).await.unwrap();
+        }
+        last
+    });
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        proxy.cut_once().await;
+    }
+    let last = writer.await.unwrap();
+    assert_eq!(revisions(&changes_until(&mut from_now, last).await), all_between(first, last));
+    assert_eq!(revisions(&changes_until(&mut from_first, last).await), all_between(first, last));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_and_restarted_server_is_waited_for() {
+    let (mut etcd, store) = fresh().await;
+    let first = store.put(&key("a"), "0".into()).await.unwrap();
+    let mut watch = store.watch(everything_from(first)).await.unwrap();
+    assert_eq!(changes_until(&mut watch, first).await.len(), 1);
+    let mut last = first;
+    for round in 0..2 {
+        etcd.kill();
+        etcd.restart().await.unwrap();
+        last = put_at_last(&store, &format!("k{round}"), "x").await;
+    }
+    let seen = revisions(&changes_until(&mut watch, last).await);
+    assert_eq!(seen, all_between(first.next(), last));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_leader_is_survived() {
+    let mut members = LocalEtcd::cluster(3).await.unwrap();
+    let endpoints: Vec<String> = members.iter().map(LocalEtcd::endpoint).collect();
+    let store = EtcdStore::connect(EtcdConfig::new(endpoints.clone())).await.unwrap();
+    let first = store.put(&key("a"), "0".into()).await.unwrap();
+    // One watch for each member as the first choice, so that one is at the leader.
+    let mut watches = Vec::new();
+    for shift in 0..3 {
+        let mut order = endpoints.clone();
+        order.rotate_left(shift);
+        let at_member = EtcdStore::connect(EtcdConfig::new(order)).await.unwrap();
+        let mut watch = at_member.watch(everything_from(first)).await.unwrap();
+        changes_until(&mut watch, first).await;
+        watches.push((at_member, watch));
+    }
+    let mut leader = None;
+    for (index, member) in members.iter().enumerate() {
+        if member.is_leader().await {
+            leader = Some(index);
+        }
+    }
+    members[leader.expect("a leader")].kill();
+    let mut last = first;
+    for n in 0..20 {
+        last = put_at_last(&store, &format!("k{n}"), "x").await;
+    }
+    for (_, watch) in &mut watches {
+        assert_eq!(revisions(&changes_until(watch, last).await), all_between(first.next(), last));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_connection_is_noticed() {
+    let (etcd, direct) = fresh().await;
+    let (silent, fair) = (Proxy::to(etcd.port()).await, Proxy::to(etcd.port()).await);
+    let store = EtcdStore::connect(EtcdConfig::new([silent.endpoint(), fair.endpoint()])).await.unwrap();
+    let mut watch = store.watch(WatchRequest::from_now(KeyRange::all())).await.unwrap();
+    silent.set(Weather::Silent);
+    let begun = Instant::now();
+    let revision = direct.put(&key("a"), "1".into()).await.unwrap();
+    changes_until(&mut watch, revision).await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compaction_while_disconnected_is_an_error_and_never_a_gap() {
+    let (etcd, direct) = fresh().await;
+    let proxy = Proxy::to(etcd.port()).await;
+    let store = connect(proxy.endpoint()).await;
+    let first = direct.put(&key("a"), "0".into()).await.unwrap();
+    let mut watch = store.watch(everything_from(first)).await.unwrap();
+    changes_until(&mut watch, first).await;
+    proxy.set(Weather::Cut);
+    for n in 0..5 {
+        direct.put(&key("a"), format!("{n}").into()).await.unwrap();
+    }
+    let cut = direct.remove(&key("a"), Revision::new(first.get() + 5)).await.unwrap();
+    direct.put(&key("b"), "1".into()).await.unwrap();
+    direct.compact(cut).await.unwrap();
+    proxy.set(Weather::Fair);
+    assert_eq!(next(&mut watch).await, Err(StoreError::Compacted { oldest: cut }));
+    assert!(watch.next().await.is_none(), "the watch ends after its error");
+}
+
+/// The watch wants exactly the revision that the history is cut at, and that revision is a deletion: some servers have
+/// forgotten it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_at_the_cut_is_delivered_or_reported_as_compacted() {
+    let (etcd, direct) = fresh().await;
+    let proxy = Proxy::to(etcd.port()).await;
+    let store = connect(proxy.endpoint()).await;
+    let first = direct.put(&key("a"), "0".into()).await.unwrap();
+    let mut watch = store.watch(everything_from(first)).await.unwrap();
+    changes_until(&mut watch, first).await;
+    proxy.set(Weather::Cut);
+    let cut = direct.remove(&key("a"), first).await.unwrap();
+    direct.put(&key("b"), "1".into()).await.unwrap();
+    direct.compact(cut).await.unwrap();
+    proxy.set(Weather::Fair);
+    match next(&mut watch).await {
+        Ok(batch) => assert_eq!((batch.events[0].revision, batch.events[0].key()), (cut, &key("a"))),
+        Err(error) => assert_eq!(error, StoreError::Compacted { oldest: cut }),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_consumer_gets_everything_and_holds_nobody_up() {
+    let (_etcd, store) = fresh().await;
+    let from = store.status().await.unwrap().revision.next();
+    let mut slow = store.watch(everything_from(from)).await.unwrap();
+    let value = bytes::Bytes::from(vec![1; 64 * 1024]);
+    let mut last = from;
+    // Far more than fits into the queue and the connection's windows.
+    for n in 0..300 {
+        last = store.put(&key(format!("k{n}")), value.clone()).await.unwrap();
+    }
+    let begun = Instant::now();
+    store.get(&key("k0")).await.unwrap().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    // The watch has been closed at the server by now, or will be; either way it goes on.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(revisions(&changes_until(&mut slow, last).await), all_between(from, last));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_marks_come_promptly_where_the_server_can() {
+    let (_etcd, store) = fresh().await;
+    if !store.status().await.unwrap().prompt_progress {
+        return;
+    }
+    let request = WatchRequest::from_now(KeyRange::prefix("nothing/")).with_progress(Duration::from_millis(50));
+    let mut watch = store.watch(request).await.unwrap();
+    let revision = store.put(&key("elsewhere"), "1".into()).await.unwrap();
+    let begun = Instant::now();
+    loop {
+        let batch = next(&mut watch).await.unwrap();
+        assert!(batch.events.is_empty() && batch.revision <= revision && begun.elapsed() < PATIENCE);
+        if batch.revision == revision {
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_of_an_unreachable_cluster_fails_by_its_deadline() {
+    let mut etcd = start().await;
+    let config = EtcdConfig { request_timeout: Duration::from_secs(1), ..config(etcd.endpoint()) };
+    let store = EtcdStore::connect(config).await.unwrap();
+    etcd.kill();
+    let begun = Instant::now();
+    let error = store.watch(everything_from(Revision::new(1))).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
