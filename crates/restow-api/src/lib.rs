@@ -4,7 +4,7 @@
 //! `restow-agreement`. Every type reads and writes exactly the JSON that Kubernetes' own clients expect; additions of
 //! ours are optional fields that older clients ignore.
 //!
-//! | module | API group | seed of the shape |
+//! | module | API group | kinds |
 //! |---|---|---|
 //! | [`internal_apiserver`] | `internal.apiserver.k8s.io/v1alpha1` | StorageVersion, reported by API servers |
 //! | [`kube_apiserver_internal`] | `kube-apiserver.internal.k8s.io/v1alpha1` | StorageVersion, voted on by API servers |

@@ -59,7 +59,7 @@ pub enum Typed {
 }
 
 /// Encodes an object for the store. Equal objects give equal bytes. The resource version is left out.
-pub fn encode(object: &Object) -> Bytes {
+pub(crate) fn encode(object: &Object) -> Bytes {
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(b"{\"apiVersion\":");
     write_json(&mut out, &Value::from(object.api_version()));
@@ -94,7 +94,7 @@ pub fn encode(object: &Object) -> Bytes {
 }
 
 /// Decodes a stored object and gives it its resource version.
-pub fn decode(stored: &[u8], revision: Revision) -> Result<Object, serde_json::Error> {
+pub(crate) fn decode(stored: &[u8], revision: Revision) -> Result<Object, serde_json::Error> {
     let mut object = Object::from_value(serde_json::from_slice(stored)?)
         .map_err(|other| serde::de::Error::custom(format!("expected an object, found {other}")))?;
     object.set_meta("resourceVersion", &revision.to_string());

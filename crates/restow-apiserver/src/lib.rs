@@ -13,15 +13,19 @@
 
 pub mod builtin;
 mod codec;
+mod compaction;
 pub mod conversion;
 pub mod discovery;
 pub mod error;
 pub mod field;
+mod health;
 mod http;
 mod hub;
 pub mod names;
+mod namespaces;
 pub mod object;
 mod object_store;
+pub mod openapi;
 pub mod registry;
 pub mod release;
 pub mod resource;

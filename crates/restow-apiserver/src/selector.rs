@@ -3,14 +3,14 @@
 mod fields;
 mod labels;
 
-pub use fields::FieldSelector;
-pub use labels::LabelSelector;
+pub(crate) use fields::FieldSelector;
+pub(crate) use labels::LabelSelector;
 
 use crate::object::Object;
 
 /// A label selector and a field selector together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
+pub(crate) struct Selector {
     /// What the labels must be.
     pub labels: LabelSelector,
     /// What the fields must be.
@@ -19,12 +19,12 @@ pub struct Selector {
 
 impl Selector {
     /// Whether everything matches, so that objects need not be looked at.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
     /// Whether an object matches.
-    pub fn matches(&self, object: &Object) -> bool {
+    pub(crate) fn matches(&self, object: &Object) -> bool {
         self.labels.matches(object) && self.fields.matches(object)
     }
 }

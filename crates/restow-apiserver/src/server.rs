@@ -1,16 +1,16 @@
 //! The server: what it serves, from which store.
 
+use crate::compaction;
 use crate::discovery::ShowHashes;
+use crate::error::ApiError;
 use crate::http::connections;
-use crate::http::query::Query;
-use crate::http::render::{self, Body};
 use crate::hub::Hub;
+use crate::namespaces::{self, Namespaces};
 use crate::object_store::ObjectStore;
 use crate::registry::Registry;
 use crate::release::Release;
 use arc_swap::ArcSwap;
-use http::Response;
-use restow_store::{Store, StoreError};
+use restow_store::Store;
 use serde_json::{Value, json};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -24,6 +24,7 @@ pub struct ApiServer {
     registry: ArcSwap<Registry>,
     release: Release,
     address: SocketAddr,
+    namespaces: Namespaces,
     following: tokio::task::JoinHandle<()>,
 }
 
@@ -41,16 +42,21 @@ pub struct ServerConfig {
 
 impl ApiServer {
     /// Sets up a server. It serves nothing yet.
-    pub async fn new(config: ServerConfig) -> Result<Arc<Self>, StoreError> {
+    pub async fn new(config: ServerConfig) -> Result<Arc<Self>, ApiError> {
         let (hub, following) = Hub::start(config.store.clone()).await?;
-        Ok(Arc::new(ApiServer {
+        let server = Arc::new(ApiServer {
             objects: ObjectStore::new(config.store),
             hub,
             registry: ArcSwap::from_pointee(config.registry),
             release: config.release,
             address: config.address,
+            namespaces: Namespaces::default(),
             following,
-        }))
+        });
+        server.make_namespaces().await?;
+        tokio::spawn(namespaces::tend(Arc::downgrade(&server)));
+        tokio::spawn(compaction::compact_regularly(server.objects.store().clone(), Arc::downgrade(&server)));
+        Ok(server)
     }
 
     /// Serves on a listener until `stop` completes, then lets running requests finish.
@@ -78,8 +84,16 @@ impl ApiServer {
         self.registry.load_full()
     }
 
+    pub(crate) fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
+    }
+
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
+    }
+
+    pub(crate) fn release(&self) -> Release {
+        self.release
     }
 
     pub(crate) fn show_hashes(&self) -> ShowHashes {
@@ -95,16 +109,6 @@ impl ApiServer {
             "goVersion": "", "compiler": "rustc",
             "platform": format!("{}/{}", std::env::consts::OS, if cfg!(target_arch = "x86_64") { "amd64" } else { std::env::consts::ARCH }),
         })
-    }
-
-    /// `/healthz`, `/livez` and `/readyz`.
-    pub(crate) fn health(&self, parts: &[&str], query: &Query) -> Response<Body> {
-        let verbose = query.has("verbose");
-        let text = match verbose {
-            true => format!("[+]ping ok\n[+]etcd ok\n{} check passed\n", parts.first().copied().unwrap_or("healthz")),
-            false => "ok".to_string(),
-        };
-        render::bytes_answer(200, text.into_bytes(), "text/plain; charset=utf-8")
     }
 }
 

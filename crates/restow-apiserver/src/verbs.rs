@@ -6,7 +6,7 @@ mod delete;
 mod delete_collection;
 mod get;
 mod list;
-mod metadata;
+pub(crate) mod metadata;
 mod patch;
 mod update;
 pub(crate) mod watch;
@@ -47,7 +47,7 @@ pub(crate) enum Answer {
     /// A list of objects with the list's metadata.
     List { objects: Vec<Object>, metadata: serde_json::Value },
     /// A stream of changes.
-    Watch(watch::Changes),
+    Watch(Box<watch::Changes>),
 }
 
 /// Does what the call asks for.
@@ -86,6 +86,14 @@ impl Call<'_> {
             (Scope::Namespaced, Verb::List | Verb::Watch | Verb::DeleteCollection) => Ok(()),
             (Scope::Namespaced, _) if !in_namespace => Err(ApiError::NoSuchResource),
             _ => Ok(()),
+        }
+    }
+
+    /// Refuses to create an object in a namespace that is not there, or not for long.
+    async fn check_namespace(&self, name: &str) -> Result<(), ApiError> {
+        match self.resource.scope {
+            Scope::Cluster => Ok(()),
+            Scope::Namespaced => self.server.check_namespace(&self.resource, &self.target.namespace, name).await,
         }
     }
 

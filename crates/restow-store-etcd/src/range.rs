@@ -2,7 +2,7 @@
 
 use crate::cluster::Kind;
 use crate::failure::{CallError, Rejection};
-use crate::keyspace::{EtcdRange, revision};
+use crate::keyspace::{EtcdRange, number};
 use crate::proto;
 use crate::store::EtcdStore;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -96,10 +96,9 @@ impl Pages {
                 other => other?,
             };
             if first {
-                let latest = answer.header.unwrap_or_default().revision;
-                found.revision = revision(latest);
+                found.revision = store.meet(answer.header);
                 found.count = answer.count.try_into().unwrap_or_default();
-                self.at = if self.at == 0 { latest } else { self.at };
+                self.at = if self.at == 0 { number(found.revision.get()) } else { self.at };
                 first = false;
             }
             found.more = answer.more;

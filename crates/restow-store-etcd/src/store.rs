@@ -13,7 +13,7 @@ use restow_store::{
 };
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
 /// A store on an etcd cluster.
@@ -24,6 +24,8 @@ pub struct EtcdStore {
     pub(crate) leases: Leases,
     /// Where the history began when that was last found out; 0 if it never was.
     pub(crate) last_cut: AtomicU64,
+    /// The latest revision that was ever met: whatever is written from now on gets a later one.
+    met: AtomicU64,
 }
 
 /// Why a cluster cannot be used.
@@ -52,6 +54,7 @@ impl EtcdStore {
             limits: config.limits,
             leases: Leases::default(),
             last_cut: AtomicU64::new(0),
+            met: AtomicU64::new(0),
         };
         match store.current_revision().await {
             Ok(_) => Ok(store),
@@ -70,7 +73,19 @@ impl EtcdStore {
                 async move { link.kv().range(link.request(request)).await }
             })
             .await?;
-        Ok(revision(answer.header.unwrap_or_default().revision))
+        Ok(self.meet(answer.header))
+    }
+
+    /// Reads the revision of an answer, and keeps it in mind.
+    pub(crate) fn meet(&self, header: Option<proto::ResponseHeader>) -> Revision {
+        let revision = revision(header.unwrap_or_default().revision);
+        self.met.fetch_max(revision.get(), Ordering::Relaxed);
+        revision
+    }
+
+    /// A revision that existed before anything that is sent from now on.
+    pub(crate) fn latest_met(&self) -> Revision {
+        Revision::new(self.met.load(Ordering::Relaxed))
     }
 
     /// The error for a revision that does not exist yet.

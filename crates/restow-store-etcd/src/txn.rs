@@ -2,13 +2,15 @@
 
 use crate::cluster::Kind;
 use crate::failure::{CallError, Rejection};
-use crate::keyspace::{Keyspace, number, revision};
+use crate::keyspace::{Keyspace, number};
 use crate::lease::Lease;
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::{self, request_op, response_op};
 use crate::store::EtcdStore;
 use prost::Message;
-use restow_store::{Compare, Entry, Mutation, Put, Relation, StoreError, Target, Txn, TxnOutcome};
+use restow_store::{
+    Compare, Entry, Key, Mutation, Put, RangeRequest, Relation, Revision, StoreError, Target, Txn, TxnOutcome,
+};
 
 /// Requests up to this size are sent; what beyond its own limit etcd then refuses, it refuses by name.
 const LEAST_REQUEST_LIMIT: usize = 2 * 1024 * 1024;
@@ -16,6 +18,8 @@ const LEAST_REQUEST_LIMIT: usize = 2 * 1024 * 1024;
 const REQUEST_SLACK: usize = 512 * 1024;
 /// A lease can expire between its grant and its use only if everything stands still in between.
 const LEASE_ATTEMPTS: usize = 3;
+/// How many revisions are looked through for a write that may have been applied.
+const MOST_REVISIONS_SEARCHED: u64 = 32;
 
 impl EtcdStore {
     pub(crate) async fn run_txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
@@ -24,6 +28,7 @@ impl EtcdStore {
         let mut attempt = 1;
         loop {
             let leases = self.claim_leases(&txn).await?;
+            let before = self.latest_met();
             let request = self.encode(&txn, &leases);
             self.check_size(&txn, request.encoded_len())?;
             let sent = self.cluster.call(kind, |link| {
@@ -46,6 +51,7 @@ impl EtcdStore {
                     Err(StoreError::Unavailable("leases expire before they can be used".into()))
                 }
                 Err(CallError::Rejected(Rejection::RequestTooLarge(reason))) => Err(self.too_large(&txn, &reason)),
+                Err(CallError::Rejected(Rejection::Full(reason))) => Err(self.full(&txn, before, reason).await),
                 Err(error) => Err(error.into()),
             };
         }
@@ -99,7 +105,7 @@ impl EtcdStore {
     }
 
     fn outcome(&self, txn: &Txn, answer: proto::TxnResponse) -> Result<TxnOutcome, StoreError> {
-        let revision = revision(answer.header.unwrap_or_default().revision);
+        let revision = self.meet(answer.header);
         if answer.succeeded {
             return Ok(TxnOutcome::Committed { revision });
         }
@@ -127,6 +133,37 @@ impl EtcdStore {
             return Ok(());
         }
         Err(self.too_large(txn, &format!("the transaction has {size} bytes, more than the {limit} that are sent")))
+    }
+
+    /// The error for a write that etcd has no room for. It says the same of a write that it refuses and of one that it
+    /// applies and that exceeds the quota, so the key tells which it was; `before` is a revision from before the write.
+    async fn full(&self, txn: &Txn, before: Revision, reason: String) -> StoreError {
+        let put = txn.then.iter().find(|mutation| matches!(mutation, Mutation::Put(_)));
+        match put {
+            Some(put) if self.was_put_since(put.key(), before).await != Ok(false) => {
+                StoreError::OutcomeUnknown(format!("etcd ran full while it was writing: {reason}"))
+            }
+            _ => StoreError::Full(reason),
+        }
+    }
+
+    /// Whether a key was written after a revision, or may have been.
+    async fn was_put_since(&self, key: &Key, before: Revision) -> Result<bool, StoreError> {
+        let now = self.read_range(RangeRequest::key(key)).await?;
+        if let Some(entry) = now.entries.first() {
+            return Ok(entry.mod_revision > before);
+        }
+        // It may have been written and deleted again.
+        let searched = before.get() + 1..=now.revision.get();
+        if now.revision.get().saturating_sub(before.get()) > MOST_REVISIONS_SEARCHED {
+            return Ok(true);
+        }
+        for revision in searched {
+            if !self.read_range(RangeRequest::key(key).at(Revision::new(revision))).await?.entries.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Blames the value where there is only one. How much the server would have taken is not known; less than this.

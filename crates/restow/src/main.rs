@@ -2,9 +2,12 @@
 
 mod bench;
 mod pki;
+mod serve;
+mod serving;
 mod up;
 
 use clap::{Parser, Subcommand};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Keep what a Kubernetes control plane has stored in step with what its API servers encode.
@@ -18,6 +21,8 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(up::UpArgs),
+    Serve(serve::ServeArgs),
+    Pki(pki::PkiArgs),
     /// Measure how fast the parts of restow are on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -30,10 +35,13 @@ async fn main() -> ExitCode {
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("RESTOW_LOG").unwrap_or_else(|_| "warn,restow=info".into()),
         )
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
     let done = match args.command {
         Command::Up(args) => up::run(args).await,
+        Command::Serve(args) => serve::run(args).await,
+        Command::Pki(args) => pki::run(&args),
         Command::Bench(bench) => bench.run().await,
     };
     match done {

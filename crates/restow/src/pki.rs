@@ -1,16 +1,17 @@
 //! The certificates of a server that nobody has given any: a CA of its own, one for the server, one for its admin.
 //!
-//! They are made on the first start and kept in the data directory. A server certificate that does not cover an address
-//! that is asked for, or that is about to expire, is made anew from the same CA.
+//! The CA is made on the first start and kept. The others are made from it on every start, so that they cover the
+//! addresses asked for and never expire while they are in use.
 
 use anyhow::Context;
+use clap::Args;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
 };
 use std::fs;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use time::{Duration, OffsetDateTime};
@@ -44,6 +45,43 @@ impl Pki {
         let admin = write(folder, "admin", make_client(&issuer, "restow-admin", "system:masters")?)?;
         Ok(Pki { ca: ca.certificate, server, admin })
     }
+
+    /// How the admin's clients reach the server.
+    pub(crate) fn kubeconfig(&self, address: &str) -> String {
+        use base64::Engine;
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        let (ca, certificate, key) = (encode(&self.ca), encode(&self.admin.certificate), encode(&self.admin.key));
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: restow\n  cluster:\n    server: https://{address}\n    \
+             certificate-authority-data: {ca}\nusers:\n- name: restow-admin\n  user:\n    client-certificate-data: \
+             {certificate}\n    client-key-data: {key}\ncontexts:\n- name: restow\n  context:\n    cluster: \
+             restow\n    user: restow-admin\ncurrent-context: restow\n"
+        )
+    }
+}
+
+/// Make the certificates that `restow serve` needs: a CA, one for the servers, one for an admin, and a kubeconfig.
+///
+/// What is there already of the CA is kept; the rest is made anew from it.
+#[derive(Debug, Args)]
+pub(crate) struct PkiArgs {
+    /// Where to put them.
+    directory: PathBuf,
+    /// An address at which clients reach the servers, beside the local ones; can be given several times.
+    #[arg(long = "address", value_name = "IP")]
+    addresses: Vec<IpAddr>,
+    /// The address that the kubeconfig names.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
+    server: String,
+}
+
+pub(crate) fn run(args: &PkiArgs) -> anyhow::Result<()> {
+    let local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    let addresses: Vec<IpAddr> = local.into_iter().chain(args.addresses.iter().copied()).collect();
+    let pki = Pki::open(&args.directory, &addresses)?;
+    write_private(&args.directory.join("kubeconfig"), &pki.kubeconfig(&args.server))?;
+    println!("certificates and a kubeconfig for https://{} are in {}", args.server, args.directory.display());
+    Ok(())
 }
 
 fn make_ca() -> anyhow::Result<Identity> {

@@ -61,11 +61,11 @@ fn all_rules_hold_while_servers_restart_and_pause() {
     prove("two restarts, one pause, one write, one migration", budget(2, 1, 1, 1));
 }
 
-/// Minutes instead of seconds, so only on demand: `RESTOW_LONG_TESTS=1`.
+/// Minutes instead of seconds, so only on demand: `RESTOW_TEST_LONG=1`.
 #[test]
 fn all_rules_hold_in_larger_worlds() {
-    if std::env::var_os("RESTOW_LONG_TESTS").is_none() {
-        println!("skipped: set RESTOW_LONG_TESTS=1 to check some 14 million states");
+    if std::env::var_os("RESTOW_TEST_LONG").is_none() {
+        println!("skipped: set RESTOW_TEST_LONG=1 to check some 14 million states");
         return;
     }
     prove("three restarts, one write, two migrations", budget(3, 0, 1, 2));

@@ -2,10 +2,12 @@
 
 use crate::discovery;
 use crate::error::ApiError;
+use crate::health;
 use crate::http::negotiate::{self, Media, Protobuf};
 use crate::http::query::Query;
 use crate::http::render::{self, Body};
 use crate::http::request_info::{ResourceTarget, Target, target};
+use crate::openapi;
 use crate::resource::Verb;
 use crate::server::ApiServer;
 use crate::verbs::{self, Answer, Call};
@@ -40,7 +42,7 @@ where
 {
     let query = Query::parse(request.uri().query());
     match target(request.method(), request.uri().path(), query.is_on("watch")) {
-        Target::Path(path) => path_answer(server, &path, &query, accept),
+        Target::Path(path) => path_answer(server, &path, &query, accept).await,
         Target::Resource(target) => resource_answer(server, target, query, accept, request).await,
     }
 }
@@ -84,7 +86,7 @@ where
         Answer::Json(bytes) => render::bytes_answer(200, bytes, Media::Json.content_type()),
         Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
         Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
-        Answer::Watch(changes) => render::watch(changes),
+        Answer::Watch(changes) => render::watch(*changes),
     };
     for warning in call.warnings() {
         let quoted = format!("299 - {}", serde_json::Value::from(warning));
@@ -110,7 +112,7 @@ where
     }
 }
 
-fn path_answer(
+async fn path_answer(
     server: &ApiServer,
     path: &str,
     query: &Query,
@@ -122,8 +124,15 @@ fn path_answer(
         accept.is_some_and(|accept| accept.contains("as=APIGroupDiscoveryList") && accept.contains("v=v2"));
     let hashes = server.show_hashes();
     let value = match parts.as_slice() {
-        ["healthz" | "livez" | "readyz", ..] => return Ok(server.health(&parts, query)),
+        ["healthz" | "livez" | "readyz", ..] => return Ok(health::answer(server, &parts, query).await),
         ["version"] => server.version(),
+        ["openapi", "v2"] => openapi::version_2(&registry, server.release()),
+        ["openapi", "v3"] => openapi::index(&registry, server.release()),
+        ["openapi", "v3", "api", version] | ["openapi", "v3", "apis", _, version] => {
+            let group = if parts.len() == 5 { parts[3] } else { "" };
+            let version = GroupVersion::new(group, *version).map_err(|_| ApiError::NoSuchResource)?;
+            openapi::document(&registry, &version, server.release()).ok_or(ApiError::NoSuchResource)?
+        }
         ["api" | "apis"] if aggregated => {
             let body = discovery::aggregated(&registry, parts == ["api"], hashes);
             let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

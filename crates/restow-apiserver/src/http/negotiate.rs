@@ -4,7 +4,7 @@ use crate::error::ApiError;
 
 /// A form in which bytes can carry an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Media {
+pub(crate) enum Media {
     /// JSON.
     Json,
     /// YAML.
@@ -15,7 +15,7 @@ pub enum Media {
 
 /// What a client wants to get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub(crate) struct Accepted {
     /// The bytes' form.
     pub media: Media,
     /// The object's form.
@@ -24,7 +24,7 @@ pub struct Accepted {
 
 /// Which form of an object, or of a list of objects, is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// The objects themselves.
     Whole,
     /// Only their metadata.
@@ -35,7 +35,7 @@ pub enum Shape {
 
 impl Media {
     /// The media type.
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Media::Json => "application/json",
             Media::Yaml => "application/yaml",
@@ -57,7 +57,7 @@ pub(crate) enum Protobuf {
 }
 
 /// Chooses what to send: the first that is possible, in the client's order of preference.
-pub fn accept(header: Option<&str>, protobuf: Protobuf) -> Result<Accepted, ApiError> {
+pub(crate) fn accept(header: Option<&str>, protobuf: Protobuf) -> Result<Accepted, ApiError> {
     let header = header.unwrap_or("*/*");
     let mut clauses: Vec<(f32, Clause<'_>)> = header.split(',').filter_map(Clause::parse).collect();
     // A stable sort keeps the client's order among equals.
@@ -69,7 +69,7 @@ pub fn accept(header: Option<&str>, protobuf: Protobuf) -> Result<Accepted, ApiE
 }
 
 /// The form of a request's body.
-pub fn content_media(header: Option<&str>) -> Result<Media, ApiError> {
+pub(crate) fn content_media(header: Option<&str>) -> Result<Media, ApiError> {
     let media = header.unwrap_or("application/json").split(';').next().unwrap_or_default().trim();
     match media {
         "" | "application/json" => Ok(Media::Json),

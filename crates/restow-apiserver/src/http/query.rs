@@ -6,32 +6,32 @@ use std::collections::HashMap;
 
 /// The query of a request.
 #[derive(Clone, Debug, Default)]
-pub struct Query(HashMap<String, String>);
+pub(crate) struct Query(HashMap<String, String>);
 
 impl Query {
     /// Reads a query.
-    pub fn parse(text: Option<&str>) -> Self {
+    pub(crate) fn parse(text: Option<&str>) -> Self {
         let pairs = form_urlencoded::parse(text.unwrap_or_default().as_bytes());
         Query(pairs.into_owned().collect())
     }
 
     /// An option's text; empty where it is not given.
-    pub fn text(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         self.0.get(name).map(String::as_str).unwrap_or_default()
     }
 
     /// Whether an option is given, with whatever value.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
     /// Whether an option is on.
-    pub fn is_on(&self, name: &str) -> bool {
+    pub(crate) fn is_on(&self, name: &str) -> bool {
         matches!(self.text(name), "true" | "1")
     }
 
     /// A number.
-    pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.text(name) {
             "" => Ok(None),
             text => text.parse().map(Some).map_err(|_| {
@@ -41,7 +41,7 @@ impl Query {
     }
 
     /// Whether nothing is to be written.
-    pub fn dry_run(&self) -> Result<bool, ApiError> {
+    pub(crate) fn dry_run(&self) -> Result<bool, ApiError> {
         match self.text("dryRun") {
             "" => Ok(false),
             "All" => Ok(true),
@@ -52,7 +52,7 @@ impl Query {
     }
 
     /// Which objects of a collection are meant.
-    pub fn selector(&self) -> Result<Selector, ApiError> {
+    pub(crate) fn selector(&self) -> Result<Selector, ApiError> {
         let labels = LabelSelector::parse(self.text("labelSelector")).map_err(ApiError::BadRequest)?;
         let fields = FieldSelector::parse(self.text("fieldSelector")).map_err(ApiError::BadRequest)?;
         Ok(Selector { labels, fields })

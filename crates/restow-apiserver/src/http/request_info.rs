@@ -4,7 +4,7 @@ use crate::resource::Verb;
 
 /// A request's target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// A resource, or something in it.
     Resource(ResourceTarget),
     /// Anything else, such as `/healthz` or `/apis`.
@@ -13,7 +13,7 @@ pub enum Target {
 
 /// A resource, or something in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResourceTarget {
+pub(crate) struct ResourceTarget {
     /// The group; empty for the core group.
     pub group: String,
     /// The version.
@@ -31,7 +31,7 @@ pub struct ResourceTarget {
 }
 
 /// Reads a request's target. `watch` tells whether the query asks for a watch.
-pub fn target(method: &http::Method, path: &str, watch: bool) -> Target {
+pub(crate) fn target(method: &http::Method, path: &str, watch: bool) -> Target {
     resource_target(method, path, watch).map_or_else(|| Target::Path(path.to_string()), Target::Resource)
 }
 

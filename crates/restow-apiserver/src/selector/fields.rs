@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// Requirements on fields; all of them must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldSelector(Vec<Requirement>);
+pub(crate) struct FieldSelector(Vec<Requirement>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
@@ -16,30 +16,24 @@ struct Requirement {
 
 impl FieldSelector {
     /// Whether every object matches.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether an object's fields match.
-    pub fn matches(&self, object: &Object) -> bool {
+    pub(crate) fn matches(&self, object: &Object) -> bool {
         self.0
             .iter()
             .all(|requirement| (field_text(object, &requirement.field) == requirement.value) == requirement.equal)
     }
 
     /// The fields that the selector looks at.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|requirement| requirement.field.as_str())
     }
 
-    /// The name that an object must have, if the selector asks for one: then it is a question about one object.
-    pub fn single_name(&self) -> Option<&str> {
-        let names = self.0.iter().find(|requirement| requirement.equal && requirement.field == "metadata.name");
-        names.map(|requirement| requirement.value.as_str())
-    }
-
     /// Reads a selector; the error says what is wrong with it. A backslash keeps a comma or an equals sign as it is.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let clauses = split_unescaped(text, ',');
         let clauses = clauses.iter().map(|clause| clause.trim()).filter(|clause| !clause.is_empty());
         clauses.map(Requirement::parse).collect::<Result<_, _>>().map(FieldSelector)
@@ -117,6 +111,5 @@ mod tests {
         check("status.phase=", true);
         check("spec.x=a\\,b", true);
         assert!(FieldSelector::parse("name").is_err());
-        assert_eq!(FieldSelector::parse("metadata.name=x,a=b").unwrap().single_name(), Some("x"));
     }
 }

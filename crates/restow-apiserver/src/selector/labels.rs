@@ -5,7 +5,7 @@ use crate::object::Object;
 
 /// Requirements on labels; all of them must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LabelSelector(Vec<Requirement>);
+pub(crate) struct LabelSelector(Vec<Requirement>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
@@ -25,17 +25,17 @@ enum Test {
 
 impl LabelSelector {
     /// Whether every object matches.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether an object's labels match.
-    pub fn matches(&self, object: &Object) -> bool {
+    pub(crate) fn matches(&self, object: &Object) -> bool {
         self.0.iter().all(|requirement| requirement.holds(object.label(&requirement.key)))
     }
 
     /// Reads a selector; the error says what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         let mut rest = text.trim();
         while !rest.is_empty() {

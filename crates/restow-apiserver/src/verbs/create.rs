@@ -31,6 +31,7 @@ async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiE
     metadata::prepare_new(call, &mut object)?;
     let object = checked(call, object)?;
     let name = object.name().to_string();
+    call.check_namespace(&name).await?;
     if call.query.dry_run()? {
         return match call.server.objects().get(call.place(&name)).await? {
             Some(_) => Err(taken(call, &name)),

@@ -106,13 +106,7 @@ fn removal(call: &Call<'_>, old: &Object) -> Change {
         return Change::Keep;
     }
     let mut marked = old.clone();
-    let generation = call.resource.strategy.has_generation().then(|| old.generation() + 1);
-    let fields = marked.metadata_mut();
-    fields.insert("deletionTimestamp".into(), metadata::now().into());
-    fields.insert("deletionGracePeriodSeconds".into(), 0.into());
-    if let Some(generation) = generation {
-        fields.insert("generation".into(), generation.into());
-    }
+    metadata::mark_deleted(&mut marked);
     if namespace {
         marked.set("status", Some(json!({"phase": "Terminating"})));
     }

@@ -158,8 +158,19 @@ fn settle_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError
     Ok(())
 }
 
+/// Marks an object as deleted; it goes when its finalizers have gone.
+pub(crate) fn mark_deleted(object: &mut Object) {
+    let generation = object.at(&["metadata", "generation"]).is_some().then(|| object.generation() + 1);
+    let fields = object.metadata_mut();
+    fields.insert("deletionTimestamp".into(), now().into());
+    fields.insert("deletionGracePeriodSeconds".into(), 0.into());
+    if let Some(generation) = generation {
+        fields.insert("generation".into(), generation.into());
+    }
+}
+
 /// The present time as Kubernetes writes it.
-pub(super) fn now() -> String {
+pub(crate) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 

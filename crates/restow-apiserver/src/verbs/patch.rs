@@ -70,8 +70,7 @@ fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<Object, ApiErro
             call.invalid(&call.target.name, vec![crate::field::FieldError::invalid("patch", &Value::Null, detail)])
         })?,
     }
-    let object =
-        Object::from_value(value).map_err(|_| ApiError::bad_request("the patch makes something that is no object"))?;
+    let object = body::normalized(call, value)?;
     if object.api_version() != old.api_version() || object.kind() != old.kind() {
         return Err(ApiError::bad_request("a patch cannot change the apiVersion or the kind of an object"));
     }

@@ -60,7 +60,11 @@ where
         let object = (self.make)(before)?;
         let change = match before {
             Some(old) => replacement(self.call, object, old)?,
-            None => Change::Write(substitute(self.call, object)?),
+            None => {
+                let object = substitute(self.call, object)?;
+                self.call.check_namespace(object.name()).await?;
+                Change::Write(object)
+            }
         };
         if !self.dry_run {
             return Ok(change);

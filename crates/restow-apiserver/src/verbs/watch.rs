@@ -81,7 +81,7 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
             changes.push_bookmark(from, true);
         }
     }
-    Ok(Answer::Watch(changes))
+    Ok(Answer::Watch(Box::new(changes)))
 }
 
 /// The objects to begin with, if any, and the revision after which changes follow.

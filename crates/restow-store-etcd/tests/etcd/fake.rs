@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) enum Reply {
     /// What a healthy server would say, at revision 5.
     Success,
+    /// This message, encoded.
+    Message(&'static [u8]),
     /// A gRPC code and text.
     Status(u16, &'static str),
     /// The connection is closed.
@@ -86,6 +88,7 @@ async fn serve(socket: TcpStream, version: &str, script: Arc<Script>, calls: Arc
         match reply {
             Reply::HangUp => return,
             Reply::Success => respond(answer, Some(message), 0, ""),
+            Reply::Message(message) => respond(answer, Some(Bytes::from_static(message)), 0, ""),
             Reply::Status(code, text) => respond(answer, None, code, text),
         }
     }

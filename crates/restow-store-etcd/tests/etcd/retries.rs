@@ -76,3 +76,24 @@ async fn a_read_is_repeated_whatever_happened() {
         assert_eq!(fake.calls(), 4, "one to connect, two that fail, one that works");
     }
 }
+
+/// etcd says that it is full when it refuses a write, and also when it applies the write that makes it full.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_finds_the_server_full_is_refused_only_if_it_was_not_applied() {
+    let no_space = || Reply::status(8, "etcdserver: mvcc: database space exceeded");
+    let (result, calls) = put_after(no_space).await;
+    assert!(matches!(result, Err(StoreError::Full(_))) && calls == 2, "{result:?}");
+
+    // At revision 6 the key "a" is there, with this revision.
+    let applied = b"\x0a\x04\x08\x01\x18\x06\x12\x0c\x0a\x01a\x10\x06\x18\x06\x20\x01\x2a\x011\x20\x01";
+    let script = move |called: &str, before: usize| match (called, before) {
+        ("Txn", _) => no_space(),
+        ("Range", 2) => Reply::Message(applied),
+        _ => Reply::Success,
+    };
+    let fake = Fake::start("3.5.30", script).await;
+    let store = EtcdStore::connect(EtcdConfig::new([fake.endpoint()])).await.unwrap();
+    let result = store.put(&key("a"), "1".into()).await;
+    assert!(matches!(result, Err(StoreError::OutcomeUnknown(_))), "{result:?}");
+    assert_eq!(fake.calls(), 3);
+}

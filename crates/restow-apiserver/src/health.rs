@@ -1,0 +1,65 @@
+//! `/healthz`, `/livez` and `/readyz`: is the server alive, and can it serve?
+
+use crate::http::query::Query;
+use crate::http::render::{self, Body};
+use crate::server::ApiServer;
+use http::Response;
+use std::time::Duration;
+
+/// How long a check may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One check and what came of it.
+struct Check {
+    name: &'static str,
+    failure: Option<String>,
+}
+
+/// Answers one of the health paths, given its parts.
+pub(crate) async fn answer(server: &ApiServer, parts: &[&str], query: &Query) -> Response<Body> {
+    let endpoint = parts.first().copied().unwrap_or("healthz");
+    let mut checks = checks(server, endpoint).await;
+    if let Some(single) = parts.get(1) {
+        checks.retain(|check| check.name == *single);
+        if checks.is_empty() {
+            return text(404, format!("there is no check {single}\n"));
+        }
+    }
+    let failed = checks.iter().any(|check| check.failure.is_some());
+    if !failed && !query.has("verbose") {
+        return text(200, "ok".into());
+    }
+    let mut lines = String::new();
+    for check in &checks {
+        match &check.failure {
+            None => lines.push_str(&format!("[+]{} ok\n", check.name)),
+            // The reason may name hosts; it is in the log, not in an answer that anyone may read.
+            Some(_) => lines.push_str(&format!("[-]{} failed: reason withheld\n", check.name)),
+        }
+    }
+    let verdict = if failed { "failed" } else { "passed" };
+    lines.push_str(&format!("{endpoint} check {verdict}\n"));
+    text(if failed { 500 } else { 200 }, lines)
+}
+
+/// A server that is alive but cannot reach its store is not to be restarted, only not to be used.
+async fn checks(server: &ApiServer, endpoint: &str) -> Vec<Check> {
+    let mut checks = vec![Check { name: "ping", failure: None }];
+    if endpoint != "livez" {
+        let status = tokio::time::timeout(PATIENCE, server.objects().store().status()).await;
+        let failure = match status {
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {PATIENCE:?}")),
+        };
+        if let Some(reason) = &failure {
+            tracing::warn!(reason, "the store does not answer");
+        }
+        checks.push(Check { name: "etcd", failure });
+    }
+    checks
+}
+
+fn text(code: u16, body: String) -> Response<Body> {
+    render::bytes_answer(code, body.into_bytes(), "text/plain; charset=utf-8")
+}

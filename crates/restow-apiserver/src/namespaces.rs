@@ -1,0 +1,261 @@
+//! Namespaces: those that are always there, which ones exist, and emptying those that are to go.
+
+use crate::error::ApiError;
+use crate::hub::Subscription;
+use crate::object::Object;
+use crate::object_store::{Change, Changed, Decision, Place};
+use crate::resource::{Resource, Scope, Verb};
+use crate::server::ApiServer;
+use crate::verbs::metadata;
+use async_trait::async_trait;
+use restow_api::GroupVersion;
+use restow_store::{Key, RangeRequest};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+/// The namespaces that every cluster has.
+const ALWAYS: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// How often the emptying of a namespace is tried again while something in it holds on.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Which namespaces exist, and whether they are about to go. It follows the store, so it can be a little behind.
+#[derive(Default)]
+pub(crate) struct Namespaces {
+    known: RwLock<HashMap<String, Phase>>,
+}
+
+/// What may be done in a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Active,
+    Terminating,
+}
+
+impl Namespaces {
+    fn phase(&self, name: &str) -> Option<Phase> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+    }
+
+    fn set(&self, name: &str, phase: Option<Phase>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        match phase {
+            Some(phase) => known.insert(name.to_string(), phase),
+            None => known.remove(name),
+        };
+    }
+
+    /// Forgets what it knew, and knows these.
+    fn reset(&self, namespaces: impl Iterator<Item = (String, Phase)>) {
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = namespaces.collect();
+    }
+
+    fn terminating(&self) -> Vec<String> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().filter(|(_, phase)| **phase == Phase::Terminating).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+impl ApiServer {
+    /// Refuses to create something in a namespace that does not exist or is about to go.
+    pub(crate) async fn check_namespace(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        let phase = match self.namespaces().phase(namespace) {
+            Some(phase) => Some(phase),
+            // It may be so new that this server has not heard of it.
+            None => match self.namespace_resource() {
+                Some((namespaces, version)) => {
+                    let place = Place { resource: &namespaces, version: &version, namespace: "", name: namespace };
+                    let entry = self.objects().get(place).await?;
+                    entry.map(|entry| phase_of(&entry.value))
+                }
+                // A server without namespaces has nothing to check against.
+                None => Some(Phase::Active),
+            },
+        };
+        match phase {
+            Some(Phase::Active) => Ok(()),
+            None => Err(ApiError::NotFound { resource: namespaces_resource()?, name: namespace.to_string() }),
+            Some(Phase::Terminating) => Err(ApiError::Forbidden {
+                resource: resource.group_resource.clone(),
+                name: name.to_string(),
+                message: format!(
+                    "unable to create new content in namespace {namespace} because it is being terminated"
+                ),
+            }),
+        }
+    }
+
+    fn namespace_resource(&self) -> Option<(Arc<Resource>, GroupVersion)> {
+        let version = GroupVersion::new("", "v1").ok()?;
+        let resource = self.registry().find(&version, "namespaces")?.clone();
+        Some((resource, version))
+    }
+
+    /// Makes the namespaces that are always there.
+    pub(crate) async fn make_namespaces(&self) -> Result<(), ApiError> {
+        let Some((resource, version)) = self.namespace_resource() else { return Ok(()) };
+        for name in ALWAYS {
+            let place = Place { resource: &resource, version: &version, namespace: "", name };
+            self.objects().change(place, &mut Ensure { name, resource: &resource }).await?;
+        }
+        Ok(())
+    }
+}
+
+fn namespaces_resource() -> Result<restow_api::GroupResource, ApiError> {
+    restow_api::GroupResource::new("", "namespaces").map_err(|error| ApiError::Internal(error.to_string()))
+}
+
+fn phase_of(stored: &[u8]) -> Phase {
+    let object: Value = serde_json::from_slice(stored).unwrap_or_default();
+    match object["metadata"]["deletionTimestamp"].is_null() {
+        true => Phase::Active,
+        false => Phase::Terminating,
+    }
+}
+
+/// Makes a namespace where there is none.
+struct Ensure<'a> {
+    name: &'a str,
+    resource: &'a Resource,
+}
+
+#[async_trait]
+impl Decision for Ensure<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        if before.is_some() {
+            return Ok(Change::Keep);
+        }
+        let mut object = Object::from_value(json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {
+                "name": self.name, "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": metadata::now(),
+            },
+        }))
+        .unwrap_or_default();
+        self.resource.strategy.prepare_create(&mut object);
+        Ok(Change::Write(object))
+    }
+}
+
+/// Follows the namespaces, and empties those that are to go. Runs for as long as the server lives.
+pub(crate) async fn tend(server: Weak<ApiServer>) {
+    while let Some(strong) = server.upgrade() {
+        let subscribed = subscribe(&strong).await;
+        drop(strong);
+        match subscribed {
+            Ok(Some(subscription)) => follow(&server, subscription).await,
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "the namespaces could not be listed"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Lists the namespaces; what comes after the list comes from the subscription.
+async fn subscribe(server: &ApiServer) -> Result<Option<Subscription>, ApiError> {
+    let Some((resource, _)) = server.namespace_resource() else { return Ok(None) };
+    let Some(storage) = &resource.storage else { return Ok(None) };
+    let listed = server.objects().store().range(RangeRequest::new(storage.range(""))).await?;
+    let found = listed.entries.iter().map(|entry| (name_of(&entry.key).to_string(), phase_of(&entry.value)));
+    server.namespaces().reset(found);
+    Ok(server.hub().subscribe(&storage.folder(), storage.range(""), listed.revision).ok())
+}
+
+/// Applies changes until this is overtaken by them, or the server is gone.
+async fn follow(server: &Weak<ApiServer>, mut subscription: Subscription) {
+    while let Some(strong) = server.upgrade() {
+        for name in strong.namespaces().terminating() {
+            if let Err(error) = empty(&strong, &name).await {
+                tracing::warn!(namespace = name, %error, "a namespace could not be emptied yet");
+            }
+        }
+        drop(strong);
+        // The wait is short so that a server which is gone is noticed, and what holds a namespace is tried again.
+        match tokio::time::timeout(RETRY, subscription.next()).await {
+            Ok(Err(_)) => return,
+            Ok(Ok((events, _))) => {
+                let Some(strong) = server.upgrade() else { return };
+                for event in events {
+                    let phase = event.current.as_ref().map(|entry| phase_of(&entry.value));
+                    strong.namespaces().set(name_of(&event.key), phase);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn name_of(key: &Key) -> &str {
+    std::str::from_utf8(key.as_ref()).ok().and_then(|key| key.rsplit('/').next()).unwrap_or_default()
+}
+
+/// Deletes everything in a namespace; once nothing is left, lets the namespace go.
+async fn empty(server: &ApiServer, name: &str) -> Result<(), ApiError> {
+    let Some((namespaces, namespaces_version)) = server.namespace_resource() else { return Ok(()) };
+    let mut left = 0;
+    for resource in server.registry().resources() {
+        let (Some(storage), Some(version)) = (&resource.storage, resource.served.first()) else { continue };
+        if resource.scope != Scope::Namespaced || !resource.verbs.contains(&Verb::Delete) {
+            continue;
+        }
+        let entries = server.objects().store().range(RangeRequest::new(storage.range(name))).await?.entries;
+        for entry in entries {
+            let place = Place { resource, version, namespace: name, name: name_of(&entry.key) };
+            match server.objects().change(place, &mut Dismiss).await? {
+                Changed::Removed(_) | Changed::Absent => {}
+                Changed::Created(_) | Changed::Updated(_) => left += 1,
+            }
+        }
+    }
+    if left == 0 {
+        let place = Place { resource: &namespaces, version: &namespaces_version, namespace: "", name };
+        server.objects().change(place, &mut Release).await?;
+    }
+    Ok(())
+}
+
+/// Removes an object, or marks it where finalizers hold it.
+struct Dismiss;
+
+#[async_trait]
+impl Decision for Dismiss {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let Some(object) = before else { return Ok(Change::Keep) };
+        if object.finalizers().is_empty() {
+            return Ok(Change::Remove);
+        }
+        if object.is_being_deleted() {
+            return Ok(Change::Keep);
+        }
+        let mut marked = object.clone();
+        metadata::mark_deleted(&mut marked);
+        Ok(Change::Write(marked))
+    }
+}
+
+/// Takes the finalizer of the server off a namespace; without any left, the namespace is gone.
+struct Release;
+
+#[async_trait]
+impl Decision for Release {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let Some(object) = before.filter(|object| object.is_being_deleted()) else { return Ok(Change::Keep) };
+        let finalizers = object.at(&["spec", "finalizers"]).and_then(Value::as_array).cloned().unwrap_or_default();
+        let others: Vec<Value> = finalizers.into_iter().filter(|finalizer| finalizer != "kubernetes").collect();
+        if others.is_empty() && object.finalizers().is_empty() {
+            return Ok(Change::Remove);
+        }
+        let mut released = object.clone();
+        let mut spec = object.get("spec").cloned().unwrap_or_default();
+        spec["finalizers"] = others.into();
+        released.set("spec", Some(spec));
+        Ok(Change::Write(released))
+    }
+}

@@ -1,0 +1,108 @@
+//! What a server at release 1.37 says it serves, compared with what a real kube-apiserver 1.37 said.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use restow_api::GroupVersion;
+use restow_apiserver::builtin::{self, RuntimeConfig};
+use restow_apiserver::discovery::{self, ShowHashes};
+use restow_apiserver::registry::Registry;
+use restow_apiserver::release::Release;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Kubernetes serves the StorageVersion API only where its gate is on, as it was when this was recorded.
+fn config() -> RuntimeConfig {
+    let internal = GroupVersion::new("internal.apiserver.k8s.io", "v1alpha1").unwrap();
+    RuntimeConfig { versions: vec![(internal, true)], ..RuntimeConfig::default() }
+}
+
+fn registry(release: Release) -> Registry {
+    Registry::new(builtin::resources(release, &config()).unwrap().into_iter().map(Arc::new))
+}
+
+fn recorded() -> BTreeMap<String, Value> {
+    serde_json::from_str(include_str!("recorded/discovery-1.37.json")).unwrap()
+}
+
+fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
+    list["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|resource| (resource["name"].as_str().unwrap(), resource))
+        .collect()
+}
+
+#[test]
+fn every_resource_is_as_kubernetes_has_it() {
+    let registry = registry(Release::NEWEST);
+    let mut differences = Vec::new();
+    for (path, theirs) in recorded() {
+        let Some(version) = theirs["groupVersion"].as_str() else { continue };
+        let Some(ours) = discovery::resources(&registry, &version.parse().unwrap(), ShowHashes::Yes) else {
+            differences.push(format!("{path} is missing"));
+            continue;
+        };
+        let (ours, theirs) = (by_name(&ours), by_name(&theirs));
+        for (name, resource) in &theirs {
+            match ours.get(name) {
+                None => differences.push(format!("{path}: {name} is missing")),
+                Some(found) if found != resource => {
+                    differences.push(format!("{path}: {name}\n  ours   {found}\n  theirs {resource}"));
+                }
+                Some(_) => {}
+            }
+        }
+        let more = ours.keys().filter(|name| !theirs.contains_key(*name));
+        differences.extend(more.map(|name| format!("{path}: {name} is not in Kubernetes")));
+    }
+    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+}
+
+#[test]
+fn every_group_is_as_kubernetes_has_it() {
+    let sorted = |list: &Value| {
+        let groups = list["groups"].as_array().unwrap().iter();
+        groups.map(|group| (group["name"].to_string(), group.clone())).collect::<BTreeMap<_, _>>()
+    };
+    let ours = discovery::groups(&registry(Release::NEWEST));
+    assert_eq!(sorted(&ours), sorted(&recorded()["/apis"]));
+}
+
+#[test]
+fn a_storage_version_that_is_not_served_has_its_hash_all_the_same() {
+    let registry = registry("1.30".parse().unwrap());
+    let version = GroupVersion::new("discovery.k8s.io", "v1").unwrap();
+    let slices = registry.find(&version, "endpointslices").unwrap();
+    let expected = restow_api::storage_version_hash("discovery.k8s.io", "v1beta1", "EndpointSlice");
+    assert_eq!(slices.storage_version_hash(), Some(expected));
+}
+
+#[test]
+fn without_the_gate_no_hash_is_shown() {
+    let list = discovery::resources(&registry(Release::NEWEST), &"v1".parse().unwrap(), ShowHashes::No).unwrap();
+    assert!(!list.to_string().contains("storageVersionHash"));
+}
+
+#[test]
+fn each_release_serves_what_it_did() {
+    let check = |release: &str, version: &str, plural: &str, stored: Option<&str>| {
+        let registry = registry(release.parse().unwrap());
+        let found = registry.find(&version.parse().unwrap(), plural);
+        let stored_in = found.map(|resource| resource.storage.as_ref().unwrap().encoding().version.to_string());
+        assert_eq!(stored_in.as_deref(), stored, "{release} {version} {plural}");
+    };
+    check("1.29", "flowcontrol.apiserver.k8s.io/v1", "flowschemas", Some("flowcontrol.apiserver.k8s.io/v1beta3"));
+    check("1.30", "flowcontrol.apiserver.k8s.io/v1", "flowschemas", Some("flowcontrol.apiserver.k8s.io/v1"));
+    check("1.31", "flowcontrol.apiserver.k8s.io/v1beta3", "flowschemas", Some("flowcontrol.apiserver.k8s.io/v1"));
+    check("1.32", "flowcontrol.apiserver.k8s.io/v1beta3", "flowschemas", None);
+    check("1.29", "admissionregistration.k8s.io/v1", "validatingadmissionpolicies", None);
+    check(
+        "1.30",
+        "admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicies",
+        Some("admissionregistration.k8s.io/v1beta1"),
+    );
+    check("1.37", "events.k8s.io/v1", "events", Some("v1"));
+}

@@ -1,0 +1,93 @@
+//! `restow serve`: one instance of a highly available control plane on etcd.
+
+use crate::pki::Identity;
+use crate::serving;
+use anyhow::Context;
+use clap::Args;
+use restow_apiserver::release::Release;
+use restow_store_etcd::{ClientIdentity, Credentials, EtcdConfig, EtcdStore, TlsConfig};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Start one API server on etcd. Any number of them can run on the same etcd.
+///
+/// `restow pki DIR` makes the certificates that this needs, where there are none yet.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The etcd members to speak to.
+    #[arg(long, value_name = "URL", value_delimiter = ',', required = true)]
+    etcd_endpoints: Vec<String>,
+    /// What every key in etcd begins with.
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    etcd_prefix: String,
+    /// The CA of etcd's certificates.
+    #[arg(long, value_name = "FILE")]
+    etcd_cafile: Option<PathBuf>,
+    /// The certificate to show to etcd.
+    #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
+    etcd_certfile: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+    /// The user to be for etcd; the password is read from the environment variable RESTOW_ETCD_PASSWORD.
+    #[arg(long, value_name = "NAME")]
+    etcd_user: Option<String>,
+    /// Where to listen. Port 0 takes any free port.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
+    listen: SocketAddr,
+    /// The server's certificate.
+    #[arg(long, value_name = "FILE")]
+    tls_cert_file: PathBuf,
+    /// The key of that certificate.
+    #[arg(long, value_name = "FILE")]
+    tls_private_key_file: PathBuf,
+    /// The CA of the certificates that clients show.
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: PathBuf,
+    /// The Kubernetes release to behave as: it decides which versions are served and stored.
+    #[arg(long, value_name = "RELEASE", default_value_t = Release::NEWEST)]
+    release: Release,
+}
+
+pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let identity = Identity { certificate: read(&args.tls_cert_file)?, key: read(&args.tls_private_key_file)? };
+    let tls = serving::tls_config(&identity, &read(&args.client_ca_file)?)?;
+    let config = args.etcd_config()?;
+    let listener = serving::listen(args.listen).await?;
+    let address = listener.local_addr()?;
+    let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
+    let server = serving::server(Arc::new(store), args.release, address).await?;
+    println!("restow is ready at https://{address} as Kubernetes {}", args.release);
+    server.serve(listener, tls, serving::stop_signal()).await;
+    println!("stopped");
+    Ok(())
+}
+
+impl ServeArgs {
+    fn etcd_config(&self) -> anyhow::Result<EtcdConfig> {
+        let mut config =
+            EtcdConfig { prefix: self.etcd_prefix.clone(), ..EtcdConfig::new(self.etcd_endpoints.clone()) };
+        if let Some(ca) = &self.etcd_cafile {
+            let identity = match (&self.etcd_certfile, &self.etcd_keyfile) {
+                (Some(certificate), Some(key)) => {
+                    Some(ClientIdentity { certificate: read(certificate)?.into_bytes(), key: read(key)?.into_bytes() })
+                }
+                _ => None,
+            };
+            config.tls = Some(TlsConfig { ca: read(ca)?.into_bytes(), identity, domain: None });
+        }
+        if let Some(user) = &self.etcd_user {
+            let password = std::env::var("RESTOW_ETCD_PASSWORD")
+                .context("--etcd-user needs a password in the environment variable RESTOW_ETCD_PASSWORD")?;
+            config.credentials = Some(Credentials { user: user.clone(), password });
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}

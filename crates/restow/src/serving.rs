@@ -1,0 +1,71 @@
+//! What `up` and `serve` have in common: a server on a store, TLS, and stopping it.
+
+use crate::pki::Identity;
+use anyhow::Context;
+use restow_apiserver::builtin::{self, RuntimeConfig};
+use restow_apiserver::registry::Registry;
+use restow_apiserver::release::Release;
+use restow_apiserver::{ApiServer, ServerConfig};
+use restow_store::Store;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+/// Takes the address, or says how to choose another.
+pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address}; is another server running there? Choose another with --listen")
+    })
+}
+
+/// A server of the built-in resources of a release.
+pub(crate) async fn server(
+    store: Arc<dyn Store>,
+    release: Release,
+    address: SocketAddr,
+) -> anyhow::Result<Arc<ApiServer>> {
+    let resources = builtin::resources(release, &RuntimeConfig::default())?;
+    let registry = Registry::new(resources.into_iter().map(Arc::new));
+    Ok(ApiServer::new(ServerConfig { store, registry, release, address }).await?)
+}
+
+/// TLS with this identity; clients may show a certificate of the CA.
+pub(crate) fn tls_config(identity: &Identity, client_ca: &str) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
+        roots.add(certificate.context("the client CA is unreadable")?)?;
+    }
+    let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .allow_unauthenticated()
+        .build()
+        .context("the client CA holds no certificate")?;
+    let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let chain = chain.context("the server's certificate is unreadable")?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).context("the server's key is unreadable")?;
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .context("the server's certificate and key do not fit together")?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Completes when the process is asked to stop.
+pub(crate) async fn stop_signal() {
+    let terminate = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminate => {}
+    }
+}

@@ -1,0 +1,7 @@
+//! Real clients against real servers: the binary, on each store, used with kubectl.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod cluster;
+mod kubectl;
+mod start_up;
