@@ -26,6 +26,7 @@ mod namespaces;
 pub mod object;
 mod object_store;
 pub mod openapi;
+mod printing;
 pub mod registry;
 pub mod release;
 pub mod resource;

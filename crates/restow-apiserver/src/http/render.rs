@@ -3,6 +3,7 @@
 use crate::error::ApiError;
 use crate::http::negotiate::{Accepted, Media, Shape};
 use crate::object::Object;
+use crate::printing;
 use crate::resource::{Origin, Resource};
 use crate::status::status_of;
 use crate::types;
@@ -61,10 +62,10 @@ pub(crate) fn object(code: u16, resource: &Resource, object: Object, accepted: &
     let body = match accepted.shape {
         _ if plain => object.into_value(),
         Shape::Whole => object.into_value(),
-        Shape::MetadataOnly => metadata_only(&object),
+        Shape::MetadataOnly => printing::metadata_only(&object),
         Shape::Table => {
             let metadata = json!({"resourceVersion": object.resource_version()});
-            table(resource, &[object], &metadata)
+            printing::table(resource, &[object], metadata)
         }
     };
     value(code, &body, accepted.media)
@@ -79,10 +80,10 @@ pub(crate) fn list(
     accepted: &Accepted,
 ) -> Response<Body> {
     let body = match accepted.shape {
-        Shape::Table => table(resource, &objects, &metadata),
+        Shape::Table => printing::table(resource, &objects, metadata),
         Shape::MetadataOnly => json!({
             "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-            "items": objects.iter().map(metadata_only).collect::<Vec<_>>(),
+            "items": objects.iter().map(printing::metadata_only).collect::<Vec<_>>(),
         }),
         Shape::Whole => {
             // Protobuf needs to know what each item is; JSON says it for custom resources only.
@@ -101,31 +102,6 @@ pub(crate) fn list(
         }
     };
     value(200, &body, accepted.media)
-}
-
-/// An object's metadata as an object of its own.
-pub(crate) fn metadata_only(object: &Object) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.get("metadata")})
-}
-
-/// Objects as a table for people.
-pub(crate) fn table(_resource: &Resource, objects: &[Object], metadata: &Value) -> Value {
-    let rows: Vec<Value> = objects
-        .iter()
-        .map(|object| {
-            json!({"cells": [object.name(), object.meta("creationTimestamp")], "object": metadata_only(object)})
-        })
-        .collect();
-    let mut table = json!({
-        "kind": "Table", "apiVersion": "meta.k8s.io/v1",
-        "columnDefinitions": [
-            {"name": "Name", "type": "string", "format": "name", "description": "The object's name.", "priority": 0},
-            {"name": "Created At", "type": "date", "format": "", "description": "When it was created.", "priority": 0},
-        ],
-        "rows": rows,
-    });
-    table["metadata"] = if metadata.is_null() { json!({}) } else { metadata.clone() };
-    table
 }
 
 /// An answer that goes on for as long as the watch does.

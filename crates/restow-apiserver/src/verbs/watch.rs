@@ -4,6 +4,7 @@ use crate::error::ApiError;
 use crate::http::negotiate::{Media, Shape};
 use crate::hub::{HubEvent, Subscription};
 use crate::object::Object;
+use crate::printing;
 use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::status::status_of;
@@ -220,8 +221,8 @@ impl Changes {
     fn push(&mut self, change: &str, object: Object) {
         let object = match self.shape {
             Shape::Whole => object.into_value(),
-            Shape::MetadataOnly => crate::http::render::metadata_only(&object),
-            Shape::Table => crate::http::render::table(&self.resource, &[object], &Value::Null),
+            Shape::MetadataOnly => printing::metadata_only(&object),
+            Shape::Table => printing::table(&self.resource, &[object], json!({})),
         };
         self.push_event(change, object);
     }
