@@ -55,7 +55,7 @@ pub enum ApiError {
     #[error("Unauthorized")]
     Unauthorized,
     /// Who asks may not do that.
-    #[error("{resource} \"{name}\" is forbidden: {message}")]
+    #[error("{resource}{} is forbidden: {message}", quoted(name))]
     Forbidden {
         /// The resource.
         resource: GroupResource,
@@ -133,6 +133,11 @@ impl std::fmt::Display for GroupKind {
             group => write!(f, "{}.{group}", self.kind),
         }
     }
+}
+
+/// A name in quotes behind what it belongs to; nothing where there is none.
+fn quoted(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" \"{name}\"") }
 }
 
 fn invalid_message(kind: &GroupKind, name: &str, causes: &[FieldError]) -> String {

@@ -11,6 +11,8 @@
 //! A [`registry::Registry`] of [`resource::Resource`]s. The built-in ones are rows of a table ([`builtin`]); others are
 //! made by whoever builds a server with this library.
 
+mod access;
+pub mod auth;
 pub mod builtin;
 mod codec;
 mod compaction;
@@ -18,6 +20,7 @@ pub mod conversion;
 pub mod discovery;
 pub mod error;
 pub mod field;
+mod following;
 mod health;
 mod http;
 mod hub;
@@ -37,6 +40,7 @@ pub mod strategy;
 pub mod types;
 mod verbs;
 
+pub use access::{AccessConfig, Authorization};
 pub use hub::{Hub, HubEvent, Overtaken, Subscription};
 pub use object_store::{Change, Changed, Decision, ObjectStore, Place};
 pub use server::{ApiServer, ServerConfig};

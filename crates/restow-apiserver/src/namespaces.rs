@@ -1,7 +1,8 @@
 //! Namespaces: those that are always there, which ones exist, and emptying those that are to go.
 
 use crate::error::ApiError;
-use crate::hub::Subscription;
+use crate::following::{Follower, follow, name_of};
+use crate::hub::HubEvent;
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision, Place};
 use crate::resource::{Resource, Scope, Verb};
@@ -9,16 +10,13 @@ use crate::server::ApiServer;
 use crate::verbs::metadata;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
-use restow_store::{Key, RangeRequest};
+use restow_store::{Entry, RangeRequest};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The namespaces that every cluster has.
 const ALWAYS: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
-/// How often the emptying of a namespace is tried again while something in it holds on.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// Which namespaces exist, and whether they are about to go. It follows the store, so it can be a little behind.
 #[derive(Default)]
@@ -91,6 +89,13 @@ impl ApiServer {
         }
     }
 
+    /// Starts to follow the namespaces.
+    pub(crate) fn tend_namespaces(self: &Arc<Self>) -> Result<(), ApiError> {
+        let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+        tokio::spawn(follow(Arc::downgrade(self), version, "namespaces", NamespaceFollower));
+        Ok(())
+    }
+
     fn namespace_resource(&self) -> Option<(Arc<Resource>, GroupVersion)> {
         let version = GroupVersion::new("", "v1").ok()?;
         let resource = self.registry().find(&version, "namespaces")?.clone();
@@ -144,56 +149,29 @@ impl Decision for Ensure<'_> {
     }
 }
 
-/// Follows the namespaces, and empties those that are to go. Runs for as long as the server lives.
-pub(crate) async fn tend(server: Weak<ApiServer>) {
-    while let Some(strong) = server.upgrade() {
-        let subscribed = subscribe(&strong).await;
-        drop(strong);
-        match subscribed {
-            Ok(Some(subscription)) => follow(&server, subscription).await,
-            Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "the namespaces could not be listed"),
-        }
-        tokio::time::sleep(RETRY).await;
+/// Keeps the namespaces in step, and empties those that are to go.
+struct NamespaceFollower;
+
+#[async_trait]
+impl Follower for NamespaceFollower {
+    fn reset(&self, server: &ApiServer, entries: &[Entry]) {
+        let found = entries.iter().map(|entry| (name_of(&entry.key).to_string(), phase_of(&entry.value)));
+        server.namespaces().reset(found);
     }
-}
 
-/// Lists the namespaces; what comes after the list comes from the subscription.
-async fn subscribe(server: &ApiServer) -> Result<Option<Subscription>, ApiError> {
-    let Some((resource, _)) = server.namespace_resource() else { return Ok(None) };
-    let Some(storage) = &resource.storage else { return Ok(None) };
-    let listed = server.objects().store().range(RangeRequest::new(storage.range(""))).await?;
-    let found = listed.entries.iter().map(|entry| (name_of(&entry.key).to_string(), phase_of(&entry.value)));
-    server.namespaces().reset(found);
-    Ok(server.hub().subscribe(&storage.folder(), storage.range(""), listed.revision).ok())
-}
+    fn change(&self, server: &ApiServer, event: &HubEvent) {
+        let phase = event.current.as_ref().map(|entry| phase_of(&entry.value));
+        server.namespaces().set(name_of(&event.key), phase);
+    }
 
-/// Applies changes until this is overtaken by them, or the server is gone.
-async fn follow(server: &Weak<ApiServer>, mut subscription: Subscription) {
-    while let Some(strong) = server.upgrade() {
-        for name in strong.namespaces().terminating() {
-            if let Err(error) = empty(&strong, &name).await {
+    /// What holds a namespace may have let go.
+    async fn settle(&self, server: &ApiServer) {
+        for name in server.namespaces().terminating() {
+            if let Err(error) = empty(server, &name).await {
                 tracing::warn!(namespace = name, %error, "a namespace could not be emptied yet");
             }
         }
-        drop(strong);
-        // The wait is short so that a server which is gone is noticed, and what holds a namespace is tried again.
-        match tokio::time::timeout(RETRY, subscription.next()).await {
-            Ok(Err(_)) => return,
-            Ok(Ok((events, _))) => {
-                let Some(strong) = server.upgrade() else { return };
-                for event in events {
-                    let phase = event.current.as_ref().map(|entry| phase_of(&entry.value));
-                    strong.namespaces().set(name_of(&event.key), phase);
-                }
-            }
-            Err(_) => {}
-        }
     }
-}
-
-fn name_of(key: &Key) -> &str {
-    std::str::from_utf8(key.as_ref()).ok().and_then(|key| key.rsplit('/').next()).unwrap_or_default()
 }
 
 /// Deletes everything in a namespace; once nothing is left, lets the namespace go.

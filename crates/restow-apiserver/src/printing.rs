@@ -25,7 +25,8 @@ enum What {
     Or(Box<What>, String),
 }
 
-static COLUMNS: LazyLock<HashMap<&'static str, Vec<Column>>> = LazyLock::new(|| parse(include_str!("builtin/columns.txt")));
+static COLUMNS: LazyLock<HashMap<&'static str, Vec<Column>>> =
+    LazyLock::new(|| parse(include_str!("builtin/columns.txt")));
 
 /// Objects as a `Table`, each row with the object's metadata.
 pub(crate) fn table(resource: &Resource, objects: &[Object], metadata: Value) -> Value {
@@ -255,9 +256,20 @@ mod tests {
     #[test]
     fn ages_are_short() {
         for (seconds, expected) in [
-            (-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (601, "10m"), (7300, "121m"),
-            (10_800, "3h"), (11_000, "3h3m"), (30_000, "8h"), (180_000, "2d2h"), (700_000, "8d"),
-            (63_072_000 + 86_400, "2y1d"), (400_000_000, "12y"),
+            (-5, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (601, "10m"),
+            (7300, "121m"),
+            (10_800, "3h"),
+            (11_000, "3h3m"),
+            (30_000, "8h"),
+            (180_000, "2d2h"),
+            (700_000, "8d"),
+            (63_072_000 + 86_400, "2y1d"),
+            (400_000_000, "12y"),
         ] {
             assert_eq!(duration(seconds), expected, "{seconds}");
         }

@@ -1,11 +1,12 @@
 //! The server: what it serves, from which store.
 
+use crate::access::{Access, AccessConfig};
 use crate::compaction;
 use crate::discovery::ShowHashes;
 use crate::error::ApiError;
 use crate::http::connections;
 use crate::hub::Hub;
-use crate::namespaces::{self, Namespaces};
+use crate::namespaces::Namespaces;
 use crate::object_store::ObjectStore;
 use crate::registry::Registry;
 use crate::release::Release;
@@ -25,6 +26,7 @@ pub struct ApiServer {
     release: Release,
     address: SocketAddr,
     namespaces: Namespaces,
+    access: Access,
     following: tokio::task::JoinHandle<()>,
 }
 
@@ -38,6 +40,8 @@ pub struct ServerConfig {
     pub release: Release,
     /// Where clients reach it.
     pub address: SocketAddr,
+    /// Who may do what.
+    pub access: AccessConfig,
 }
 
 impl ApiServer {
@@ -51,10 +55,12 @@ impl ApiServer {
             release: config.release,
             address: config.address,
             namespaces: Namespaces::default(),
+            access: Access::new(config.access),
             following,
         });
         server.make_namespaces().await?;
-        tokio::spawn(namespaces::tend(Arc::downgrade(&server)));
+        server.establish_policy().await?;
+        server.tend_namespaces()?;
         tokio::spawn(compaction::compact_regularly(server.objects.store().clone(), Arc::downgrade(&server)));
         Ok(server)
     }
@@ -82,6 +88,10 @@ impl ApiServer {
     /// What is served now.
     pub fn registry(&self) -> Arc<Registry> {
         self.registry.load_full()
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
     }
 
     pub(crate) fn namespaces(&self) -> &Namespaces {

@@ -8,9 +8,11 @@ mod get;
 mod list;
 pub(crate) mod metadata;
 mod patch;
+mod review;
 mod update;
 pub(crate) mod watch;
 
+use crate::auth::User;
 use crate::error::{ApiError, GroupKind};
 use crate::field::FieldError;
 use crate::http::negotiate::{Accepted, Media};
@@ -27,6 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A request about a resource, with everything that its verb needs.
 pub(crate) struct Call<'a> {
     pub(crate) server: &'a ApiServer,
+    pub(crate) user: User,
     pub(crate) resource: Arc<Resource>,
     pub(crate) version: GroupVersion,
     pub(crate) target: ResourceTarget,
@@ -57,14 +60,22 @@ pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
         if !subresource.verbs.contains(&call.target.verb) {
             return Err(ApiError::MethodNotAllowed);
         }
-        // Other subresources have answers of their own, which this server does not give.
-        if call.target.subresource != "status" {
-            return Err(ApiError::NoSuchResource);
+        match (call.resource.group_resource.resource(), call.target.subresource.as_str()) {
+            (_, "status") => {}
+            ("serviceaccounts", "token") => return review::token(call).await,
+            // Other subresources have answers of their own, which this server does not give.
+            _ => return Err(ApiError::NoSuchResource),
         }
     } else if !call.resource.verbs.contains(&call.target.verb) {
         return Err(ApiError::MethodNotAllowed);
     }
     call.check_scope()?;
+    if call.resource.storage.is_none() {
+        return match call.target.verb {
+            Verb::Create => review::review(call).await,
+            _ => Err(ApiError::MethodNotAllowed),
+        };
+    }
     match call.target.verb {
         Verb::Get => get::get(call).await,
         Verb::List => list::list(call).await,

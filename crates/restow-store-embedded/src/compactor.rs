@@ -7,8 +7,10 @@
 
 use crate::engine::{Durability, explain};
 use crate::layout::{Record, data_key};
+use crate::space::Space;
 use crate::store::Shared;
-use restow_store::{Revision, StoreError};
+use restow_store::{Key, Revision, StoreError};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
@@ -22,11 +24,12 @@ pub(crate) enum Order {
 }
 
 /// Works until it is told to stop, or the store is gone.
-pub(crate) fn run(shared: &Arc<Shared>, orders: &Receiver<Order>) {
+pub(crate) fn run(shared: &Arc<Shared>, mut space: Space, orders: &Receiver<Order>) {
     let mut next = Revision::ZERO;
     let mut order = orders.recv();
     while let Ok(Order::UpTo(target)) = order {
-        match compact_some(shared, next, target) {
+        space.refresh(&shared.engine);
+        match space.may_write().and_then(|()| compact_some(shared, next, target)) {
             Ok(Some(done)) => {
                 next = done.next();
                 match orders.try_recv() {
@@ -35,7 +38,10 @@ pub(crate) fn run(shared: &Arc<Shared>, orders: &Receiver<Order>) {
                     other => order = other.map_err(|_| std::sync::mpsc::RecvError),
                 }
             }
-            Ok(None) => order = orders.recv(),
+            Ok(None) => {
+                reclaim(shared, &space);
+                order = orders.recv();
+            }
             Err(error) => {
                 tracing::warn!(%error, "compaction was interrupted; the next one takes it up again");
                 order = orders.recv();
@@ -48,22 +54,37 @@ pub(crate) fn run(shared: &Arc<Shared>, orders: &Receiver<Order>) {
 fn compact_some(shared: &Shared, first: Revision, target: Revision) -> Result<Option<Revision>, StoreError> {
     let view = shared.engine.snapshot();
     let changes = view.changes(first, target, BATCH)?;
-    let Some(last) = changes.last().map(|change| change.revision) else { return Ok(None) };
+    let Some(reached) = changes.last().map(|change| change.revision) else { return Ok(None) };
     let mut batch = shared.engine.batch(Durability::Repeatable);
+    // The last change of a key makes all before it unreadable, so the others need not be looked at.
+    let mut last: HashMap<Key, Revision> = HashMap::new();
     for change in changes {
-        for version in view.older_versions(&change.key, change.revision)? {
+        if change.revision != target {
+            batch.remove_revision(&change.revision_key);
+        }
+        last.insert(change.key, change.revision);
+    }
+    for (key, revision) in last {
+        for version in view.older_versions(&key, revision)? {
             batch.remove_version(&version);
         }
-        if change.revision == target {
-            continue;
+        if revision != target && view.version(&key, revision)? == Some(Record::Deleted) {
+            batch.remove_version(&data_key(key.as_ref(), revision));
         }
-        if view.version(&change.key, change.revision)? == Some(Record::Deleted) {
-            batch.remove_version(&data_key(change.key.as_ref(), change.revision));
-        }
-        batch.remove_revision(&change.revision_key);
     }
     if batch.len() > 0 {
         batch.commit().map_err(|error| StoreError::Unavailable(explain(&error)))?;
     }
-    Ok((last < target).then_some(last))
+    Ok((reached < target).then_some(reached))
+}
+
+/// Gives back to the disk what was removed, where it is needed.
+fn reclaim(shared: &Shared, space: &Space) {
+    if !space.asks_for_reclaiming(&shared.engine) {
+        return;
+    }
+    match shared.engine.reclaim() {
+        Ok(()) => tracing::info!(bytes = shared.engine.data_bytes(), "rewrote the store, because room was scarce"),
+        Err(reason) => tracing::warn!(reason, "could not give room back"),
+    }
 }

@@ -77,7 +77,7 @@ pub(crate) struct Directory {
 impl Directory {
     /// Claims the directory, makes it where it does not exist, and checks its format.
     pub(crate) fn claim(path: &Path) -> Result<Self, OpenError> {
-        match fs::create_dir(path) {
+        match fs::create_dir(path).and_then(|()| sync_parent(path)) {
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(OpenError::Io { action: "create the data directory", path: path.into(), source });
             }
@@ -97,9 +97,34 @@ impl Directory {
         self.path.join("engine")
     }
 
+    /// Makes the engine's files where there are none, so that they are either there as a whole, or not.
+    pub(crate) fn create_engine(&self, create: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
+        let draft = self.path.join("engine.new");
+        let failed = |action| {
+            let path = draft.clone();
+            move |source| OpenError::Io { action, path, source }
+        };
+        match fs::remove_dir_all(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove")(error)),
+            _ => {}
+        }
+        if self.engine().exists() {
+            return Ok(());
+        }
+        create(&draft)?;
+        let finish = fs::rename(&draft, self.engine()).and_then(|()| File::open(&self.path)?.sync_all());
+        finish.map_err(failed("finish"))
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Makes a new directory outlive a crash of the system.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)?.sync_all()
 }
 
 /// Anything but what an interrupted first start leaves behind.
@@ -129,13 +154,15 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
         }
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
-    // The process id is for people only; the lock is what counts.
     let note = || -> io::Result<()> {
         file.set_len(0)?;
         file.rewind()?;
         writeln!(file, "{}", std::process::id())
     }();
-    note.map_err(failed)?;
+    if let Err(error) = note {
+        // The process id is for people only; the lock is what counts. A full disk can still be read from.
+        tracing::warn!(%error, path = %path.display(), "could not note which process uses the store");
+    }
     Ok(file)
 }
 
@@ -190,6 +217,37 @@ mod tests {
             matches!(Directory::claim(&path), Err(OpenError::UnknownFormat { found, .. }) if found.ends_with("99"))
         );
         assert_eq!(fs::read_to_string(path.join("FORMAT")).unwrap(), "restow-embedded-store 99\n");
+    }
+
+    #[test]
+    fn a_directory_is_claimed_though_nothing_can_be_noted_in_it() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("store");
+        drop(Directory::claim(&path).unwrap());
+        // A pipe can be locked and not be cut, much as a file on a full disk.
+        fs::remove_file(path.join("LOCK")).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, path.join("LOCK"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let _claimed = Directory::claim(&path).unwrap();
+    }
+
+    #[test]
+    fn half_of_an_engine_is_thrown_away() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = Directory::claim(&parent.path().join("store")).unwrap();
+        let broken = |path: &Path| OpenError::Engine { directory: path.into(), reason: "killed".into() };
+        let killed = directory.create_engine(|draft| {
+            fs::create_dir(draft).unwrap();
+            Err(broken(draft))
+        });
+        assert!(killed.is_err());
+        assert!(!directory.engine().exists());
+        let create = |draft: &Path| {
+            fs::create_dir(draft).map_err(|source| OpenError::Io { action: "create", path: draft.into(), source })
+        };
+        directory.create_engine(create).unwrap();
+        assert!(directory.engine().exists());
+        directory.create_engine(|draft| Err(broken(draft))).unwrap();
     }
 
     #[test]

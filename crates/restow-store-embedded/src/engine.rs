@@ -6,10 +6,14 @@ use crate::layout::{
     split_data_key, split_revision_key,
 };
 use bytes::Bytes;
+use fjall::compaction::Leveled;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 use restow_store::{Key, KeyRange, Revision, StoreError};
 use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The engine's files, open.
 #[derive(Clone)]
@@ -46,29 +50,50 @@ pub(crate) struct Opened {
 
 /// The revision of a new store. Nothing has been written at it, as in etcd.
 const FIRST_REVISION: Revision = Revision::new(1);
+/// The bytes of versions that the engine gathers in memory before it writes them out, and of one of its files.
+const DATA_TABLE: u64 = 8 << 20;
+/// The same for the smaller keyspaces.
+const SMALL_TABLE: u64 = 2 << 20;
+/// How many tables may wait to be written out, and how many written ones to be merged, before writers wait. Both lie
+/// well below where the engine's own commit begins to wait.
+const MAX_SEALED: usize = 1;
+const MAX_UNMERGED: usize = 16;
+/// How long to wait before the engine is asked again how far it is.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long closing waits for the engine to write out what it has in memory.
+const SETTLE_TIME: Duration = Duration::from_secs(10);
 
 impl Engine {
     pub(crate) fn open(directory: &Directory) -> Result<Opened, OpenError> {
-        let engine = Self::open_files(directory)
-            .map_err(|error| OpenError::Engine { directory: directory.path().into(), reason: explain(&error) })?;
+        let failed =
+            |error: fjall::Error| OpenError::Engine { directory: directory.path().into(), reason: explain(&error) };
+        // The engine cannot open what it was killed in the middle of making, so it makes it under another name.
+        directory.create_engine(|draft| Self::open_files(draft).map(drop).map_err(failed))?;
+        let engine = Self::open_files(&directory.engine()).map_err(failed)?;
         let opened = engine.load();
         opened.map_err(|reason| OpenError::Damaged { directory: directory.path().into(), reason })
     }
 
-    fn open_files(directory: &Directory) -> fjall::Result<Engine> {
-        let database = Database::builder(directory.engine())
+    fn open_files(path: &Path) -> fjall::Result<Engine> {
+        let database = Database::builder(path)
             .cache_size(16 << 20)
             .max_journaling_size(64 << 20)
             .journal_compression(CompressionType::None)
             .worker_threads(2)
             .open()?;
+        // A merge rewrites whole levels at once, and a level is as large as some tables. Small tables keep the room that
+        // a merge needs within the reserve.
+        let merged_by = |table| Arc::new(Leveled::default().with_table_target_size(table));
         let large = || {
             KeyspaceCreateOptions::default()
-                .max_memtable_size(8 << 20)
+                .max_memtable_size(DATA_TABLE)
+                .compaction_strategy(merged_by(DATA_TABLE))
                 .data_block_size_policy(BlockSizePolicy::all(16 << 10))
                 .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
         };
-        let small = || KeyspaceCreateOptions::default().max_memtable_size(2 << 20);
+        let small = || {
+            KeyspaceCreateOptions::default().max_memtable_size(SMALL_TABLE).compaction_strategy(merged_by(SMALL_TABLE))
+        };
         Ok(Engine {
             data: database.keyspace("data", large)?,
             revisions: database.keyspace("revisions", small)?,
@@ -124,18 +149,72 @@ impl Engine {
     /// The bytes that the stored versions take, on the disk and on their way there. The journal, which has a fixed size
     /// of its own, does not count.
     pub(crate) fn data_bytes(&self) -> u64 {
-        let keyspaces = [&self.data, &self.revisions, &self.keys, &self.meta];
-        let settled: u64 = keyspaces.into_iter().map(Keyspace::disk_space).sum();
+        let settled: u64 = self.keyspaces().into_iter().map(Keyspace::disk_space).sum();
         settled + self.database.write_buffer_size()
+    }
+
+    /// The bytes that the engine will write without being asked: what it has in memory, and what it will merge.
+    pub(crate) fn unsettled_bytes(&self) -> u64 {
+        let unmerged = self.data.l0_table_count() as u64 * DATA_TABLE;
+        self.database.write_buffer_size() + unmerged
+    }
+
+    /// Waits until the engine has caught up so far that it can take another batch, or fails where it never will. Its
+    /// commit waits by itself, but for ever when the threads that it waits for have died of a failed write.
+    pub(crate) fn wait_for_room(&self) -> fjall::Result<()> {
+        let behind = |keyspace: &Keyspace| {
+            keyspace.sealed_memtable_count() > MAX_SEALED || keyspace.l0_table_count() > MAX_UNMERGED
+        };
+        while self.keyspaces().into_iter().any(behind) {
+            self.check()?;
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
     }
 
     /// Writes out what is only in the journal, so that the next start has nothing to replay.
     pub(crate) fn settle(&self) {
-        for keyspace in [&self.data, &self.revisions, &self.keys, &self.meta] {
-            if let Err(error) = keyspace.rotate_memtable_and_wait() {
-                tracing::warn!(reason = explain(&error), "could not settle the store; the next start takes longer");
-            }
+        if let Err(reason) = self.write_out() {
+            tracing::warn!(reason, "could not settle the store; the next start takes longer");
         }
+    }
+
+    /// Rewrites everything without what was removed. The engine does so by itself only where much is written.
+    pub(crate) fn reclaim(&self) -> Result<(), String> {
+        // The engine drops only what an older batch has removed, so there must be one after the last removal.
+        let mut batch = self.batch(Durability::Repeatable);
+        batch.remove_revision(&revision_key(Revision::ZERO, 0));
+        batch.commit().map_err(|error| explain(&error))?;
+        self.write_out()?;
+        for keyspace in self.keyspaces() {
+            keyspace.major_compact().map_err(|error| explain(&error))?;
+        }
+        Ok(())
+    }
+
+    fn write_out(&self) -> Result<(), String> {
+        let until = Instant::now() + SETTLE_TIME;
+        self.check().map_err(|error| explain(&error))?;
+        for keyspace in self.keyspaces() {
+            keyspace.rotate_memtable().map_err(|error| explain(&error))?;
+        }
+        while self.keyspaces().into_iter().any(|keyspace| keyspace.sealed_memtable_count() > 0) {
+            self.check().map_err(|error| explain(&error))?;
+            if Instant::now() > until {
+                return Err(format!("the disk did not finish within {SETTLE_TIME:?}"));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Fails once the engine has given up writing, be it in its own threads.
+    fn check(&self) -> fjall::Result<()> {
+        self.database.persist(PersistMode::Buffer)
+    }
+
+    fn keyspaces(&self) -> [&Keyspace; 4] {
+        [&self.data, &self.revisions, &self.keys, &self.meta]
     }
 }
 
@@ -170,6 +249,7 @@ impl Batch<'_> {
     }
 
     pub(crate) fn commit(self) -> fjall::Result<()> {
+        self.engine.wait_for_room()?;
         self.batch.commit()
     }
 }
@@ -287,7 +367,7 @@ fn failed(error: fjall::Error) -> StoreError {
 /// The engine's error in words for people.
 pub(crate) fn explain(error: &fjall::Error) -> String {
     match error {
-        fjall::Error::Io(source) => source.to_string(),
+        fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source)) => source.to_string(),
         fjall::Error::Poisoned => "an earlier write to the disk failed".into(),
         fjall::Error::JournalRecovery(source) => format!("the end of its journal is damaged ({source:?})"),
         other => format!("{other:?}"),

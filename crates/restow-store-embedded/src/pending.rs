@@ -15,7 +15,6 @@ pub(crate) struct Pending<'a> {
     revision: Revision,
     overlay: HashMap<Key, Option<Slot>>,
     changes: Vec<PendingChange>,
-    bytes: usize,
 }
 
 /// One change of a batch, in order.
@@ -38,7 +37,7 @@ struct LazyView<'a> {
 impl<'a> Pending<'a> {
     pub(crate) fn new(index: &'a Index, open_view: &'a dyn Fn() -> View) -> Self {
         let view = LazyView { open: open_view, view: std::cell::OnceCell::new() };
-        Pending { index, view, revision: index.revision(), overlay: HashMap::new(), changes: Vec::new(), bytes: 0 }
+        Pending { index, view, revision: index.revision(), overlay: HashMap::new(), changes: Vec::new() }
     }
 
     /// Applies a transaction to what is pending.
@@ -78,24 +77,18 @@ impl<'a> Pending<'a> {
         self.revision
     }
 
-    /// The bytes of the values pending.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// All changes in order.
     pub(crate) fn into_changes(self) -> Vec<PendingChange> {
         self.changes
     }
 
     fn put(&mut self, put: Put, revision: Revision, now: SystemTime) -> (Key, Option<Slot>) {
-        self.bytes += put.value.len();
         let before = self.slot(&put.key).map(|slot| slot.state);
         let state = KeyState {
             create_revision: before.map_or(revision, |before| before.create_revision),
             mod_revision: revision,
             version: before.map_or(0, |before| before.version) + 1,
-            expires_at: put.time_to_live.map_or(0, |time_to_live| milliseconds(now + time_to_live)),
+            expires_at: put.time_to_live.map_or(0, |time_to_live| expiry(now, time_to_live)),
         };
         (put.key, Some(Slot { state, value: Some(put.value) }))
     }
@@ -133,8 +126,26 @@ impl View {
     }
 }
 
+/// When a key expires. A time beyond what a clock can show is one that never comes.
+fn expiry(now: SystemTime, time_to_live: Duration) -> u64 {
+    now.checked_add(time_to_live).map_or(u64::MAX, milliseconds)
+}
+
 /// Milliseconds since 1970, rounded up, so that nothing expires too early.
 pub(crate) fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_to_live_may_be_longer_than_any_clock_runs() {
+        let now = SystemTime::now();
+        assert_eq!(expiry(now, Duration::MAX), u64::MAX);
+        assert_eq!(expiry(now, Duration::from_secs(5)), milliseconds(now) + 5000);
+        assert_eq!(milliseconds(UNIX_EPOCH + Duration::from_nanos(1)), 1, "nothing expires too early");
+    }
 }

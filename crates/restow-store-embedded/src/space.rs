@@ -2,7 +2,8 @@
 
 use crate::config::EmbeddedConfig;
 use crate::engine::Engine;
-use restow_store::StoreError;
+use crate::writer::size_of;
+use restow_store::{Mutation, StoreError, Txn};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,10 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_millis(200);
 /// After how many bytes written it is asked in any case; sooner in a store with a small limit.
 const BYTES: u64 = 8 << 20;
+/// What a change takes beside its value.
+const CHANGE_BYTES: u64 = 256;
+/// Below how many free bytes nothing is written any more, not even that something is deleted.
+const FLOOR: u64 = 16 << 20;
 
 /// Watches the room that is left.
 pub(crate) struct Space {
@@ -18,7 +23,16 @@ pub(crate) struct Space {
     limit: Option<u64>,
     asked: Option<Instant>,
     written: u64,
-    verdict: Result<(), StoreError>,
+    room: Room,
+}
+
+/// What fits in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Room {
+    /// By how many bytes the store may grow.
+    growth: Result<u64, StoreError>,
+    /// Whether it may be written to at all. What shrinks it takes room at first, too.
+    writes: Result<(), StoreError>,
 }
 
 impl Space {
@@ -29,46 +43,117 @@ impl Space {
             limit: config.limits.store_bytes,
             asked: None,
             written: 0,
-            verdict: Ok(()),
+            room: Room { growth: Ok(0), writes: Ok(()) },
         }
     }
 
-    /// Says whether the store may grow.
-    pub(crate) fn check(&mut self, engine: &Engine) -> Result<(), StoreError> {
+    /// Looks again how much room there is, if it is time to.
+    pub(crate) fn refresh(&mut self, engine: &Engine) {
         let due = self.asked.is_none_or(|asked| asked.elapsed() > INTERVAL)
             || self.written > self.limit.map_or(BYTES, |limit| BYTES.min(limit / 16));
         if due {
             self.asked = Some(Instant::now());
             self.written = 0;
-            self.verdict = self.ask(engine);
+            self.room = self.judge(engine.data_bytes(), self.free(), engine.unsettled_bytes());
         }
-        self.verdict.clone()
     }
 
-    /// Notes that bytes were written.
-    pub(crate) fn note(&mut self, bytes: usize) {
-        self.written += bytes as u64;
+    /// Says whether anything may be written.
+    pub(crate) fn may_write(&self) -> Result<(), StoreError> {
+        self.room.writes.clone()
     }
 
-    fn ask(&self, engine: &Engine) -> Result<(), StoreError> {
-        if let Some(limit) = self.limit {
-            let used = engine.data_bytes();
-            if used >= limit {
-                return Err(StoreError::Full(format!(
-                    "it takes {used} bytes of the {limit} that it may; delete something and compact, or raise the limit"
-                )));
-            }
+    /// Takes the room that a transaction needs, or says why there is none.
+    pub(crate) fn admit(&mut self, txn: &Txn) -> Result<(), StoreError> {
+        if txn.then.is_empty() {
+            return Ok(());
         }
-        // A disk that cannot be asked is not taken for full; writing will tell.
-        let Ok(disk) = rustix::fs::statvfs(&self.directory) else { return Ok(()) };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free < self.reserve {
-            return Err(StoreError::Full(format!(
-                "only {free} bytes are free on the disk of {}, {} are kept in reserve; make room and write again",
-                self.directory.display(),
-                self.reserve
-            )));
+        self.may_write()?;
+        if !txn.then.iter().any(|mutation| matches!(mutation, Mutation::Put(_))) {
+            return Ok(());
         }
+        let left = self.room.growth.as_mut().map_err(|full| full.clone())?;
+        let needed = size_of(txn) as u64 + CHANGE_BYTES * txn.then.len() as u64;
+        let Some(rest) = left.checked_sub(needed) else {
+            return Err(StoreError::Full(format!("it takes {needed} bytes, and there is room for {left}")));
+        };
+        *left = rest;
+        self.written += needed;
         Ok(())
+    }
+
+    /// Whether room is so scarce that everything should be rewritten without what was removed, and enough to do so.
+    pub(crate) fn asks_for_reclaiming(&self, engine: &Engine) -> bool {
+        let (used, free) = (engine.data_bytes(), self.free());
+        let scarce = self.limit.is_some_and(|limit| used > limit / 4 * 3) || free < self.reserve.saturating_mul(2);
+        scarce && free > self.reserve.saturating_add(used)
+    }
+
+    /// The bytes that are free on the disk. One that cannot be asked is not taken for full; writing will tell.
+    fn free(&self) -> u64 {
+        let disk = rustix::fs::statvfs(&self.directory);
+        disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    /// `unsettled` is what the engine will write on its own account.
+    fn judge(&self, used: u64, free: u64, unsettled: u64) -> Room {
+        let kept = self.reserve.saturating_add(unsettled);
+        let scarce = || {
+            StoreError::Full(format!(
+                "only {free} bytes are free on the disk of {}, {kept} are kept in reserve; make room and write again",
+                self.directory.display(),
+            ))
+        };
+        let writes = if free < FLOOR.min(self.reserve / 4) { Err(scarce()) } else { Ok(()) };
+        let within_limit = match self.limit {
+            Some(limit) if used >= limit => Err(StoreError::Full(format!(
+                "it takes {used} bytes of the {limit} that it may; delete something and compact, or raise the limit"
+            ))),
+            Some(limit) => Ok(limit - used),
+            None => Ok(u64::MAX),
+        };
+        // What is written goes to the journal first, and to its place after.
+        let on_disk = if free < kept { Err(scarce()) } else { Ok((free - kept) / 2) };
+        Room { growth: within_limit.and_then(|within_limit| Ok(within_limit.min(on_disk?))), writes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use restow_store::Key;
+
+    const MEGABYTE: u64 = 1 << 20;
+
+    fn space(store_bytes: Option<u64>, disk_reserve: u64) -> Space {
+        let limits = restow_store::Limits { store_bytes, ..Default::default() };
+        Space::new(&EmbeddedConfig { limits, disk_reserve, ..EmbeddedConfig::new("/store") })
+    }
+
+    #[test]
+    fn the_reserve_comes_on_top_of_what_the_engine_has_still_to_write() {
+        let space = space(None, 100 * MEGABYTE);
+        let room = |free, unsettled| space.judge(0, free * MEGABYTE, unsettled * MEGABYTE);
+        assert_eq!(room(140, 0).growth, Ok(20 * MEGABYTE));
+        assert_eq!(room(140, 30).growth, Ok(5 * MEGABYTE));
+        assert!(matches!(room(140, 50).growth, Err(StoreError::Full(reason)) if reason.contains("make room")));
+        assert_eq!(room(16, 50).writes, Ok(()), "deleting is possible below the reserve");
+        assert!(room(15, 50).writes.is_err(), "but not to the last byte");
+    }
+
+    #[test]
+    fn a_transaction_that_does_not_fit_is_refused_and_a_smaller_one_is_not() {
+        let mut space = space(Some(10 * MEGABYTE), 0);
+        space.room = space.judge(8 * MEGABYTE, 100 * MEGABYTE, 0);
+        let key = Key::try_from("a").unwrap();
+        let put = |size: u64| Txn::new().put(&key, vec![0; size as usize]);
+        assert!(matches!(space.admit(&put(2 * MEGABYTE)), Err(StoreError::Full(_))));
+        assert_eq!(space.admit(&put(MEGABYTE)), Ok(()));
+        assert!(space.admit(&put(MEGABYTE)).is_err(), "the room is taken");
+        assert_eq!(space.admit(&Txn::new().delete(&key)), Ok(()));
+        space.room = space.judge(10 * MEGABYTE, 100 * MEGABYTE, 0);
+        assert!(matches!(space.admit(&put(0)), Err(StoreError::Full(reason)) if reason.contains("compact")));
+        assert_eq!(space.admit(&Txn::new().delete(&key)), Ok(()));
+        assert_eq!(space.admit(&Txn::new()), Ok(()));
     }
 }

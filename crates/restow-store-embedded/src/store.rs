@@ -8,7 +8,7 @@ use crate::index::Index;
 use crate::recent::Recent;
 use crate::space::Space;
 use crate::watcher::Watcher;
-use crate::writer::{Job, Writer};
+use crate::writer::{Job, Writer, size_of};
 use async_trait::async_trait;
 use bytes::Bytes;
 use restow_store::{
@@ -18,10 +18,12 @@ use restow_store::{
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot, watch};
 
-/// How many transactions may wait for the writer.
-const WAITING_TXNS: usize = 8192;
+/// How much may wait for the writer: so many transactions, or fewer that are larger than the room for one.
+const WAITING_TXNS: u32 = 8192;
+const WAITING_TXN_BYTES: usize = 32 << 10;
 /// From how many values that are not in memory on a range is read in order from the disk.
 const SCAN_FROM: usize = 64;
 /// Up to how many keys a read is so quick that it is done on the spot.
@@ -79,16 +81,18 @@ impl EmbeddedStore {
         let (jobs, job_queue) = mpsc::channel();
         let (orders, order_queue) = mpsc::channel();
         let writer = Writer::new(shared.clone(), Space::new(&config), orders.clone());
-        let compactor_shared = shared.clone();
+        let (compactor_shared, compactor_space) = (shared.clone(), Space::new(&config));
         let threads = vec![
             spawn("restow-store-writer", &config, move || writer.run(&job_queue))?,
-            spawn("restow-store-compactor", &config, move || compactor::run(&compactor_shared, &order_queue))?,
+            spawn("restow-store-compactor", &config, move || {
+                compactor::run(&compactor_shared, compactor_space, &order_queue);
+            })?,
         ];
         if compacted > Revision::ZERO {
             // Takes up what the last run left; the thread was just started, so it is there to hear it.
             let _ = orders.send(compactor::Order::UpTo(compacted));
         }
-        let waiting = Arc::new(Semaphore::new(WAITING_TXNS));
+        let waiting = Arc::new(Semaphore::new(WAITING_TXNS as usize));
         Ok(EmbeddedStore { shared, config, jobs, orders, waiting, threads })
     }
 
@@ -117,12 +121,8 @@ impl EmbeddedStore {
     }
 }
 
-/// Reads the latest revision from the index, and only values that are not in memory from the disk.
-fn read_present(
-    shared: &Shared,
-    index: RwLockReadGuard<'_, Index>,
-    request: &RangeRequest,
-) -> Result<RangeResponse, StoreError> {
+/// Reads the latest revision from the index, and says at which places the value is not in memory.
+fn read_in_memory(index: &Index, request: &RangeRequest) -> (RangeResponse, Vec<usize>) {
     let mut answer = Answer::new(request, index.revision());
     let mut missing = Vec::new();
     for (key, slot) in index.range(&request.range) {
@@ -135,8 +135,18 @@ fn read_present(
             break;
         }
     }
+    (answer.response, missing)
+}
+
+/// Reads the latest revision from the index, and only values that are not in memory from the disk.
+fn read_present(
+    shared: &Shared,
+    index: RwLockReadGuard<'_, Index>,
+    request: &RangeRequest,
+) -> Result<RangeResponse, StoreError> {
+    let (mut response, missing) = read_in_memory(&index, request);
     if missing.is_empty() {
-        return Ok(answer.response);
+        return Ok(response);
     }
     // Taken under the lock, so that no compaction can come in between; read without it.
     let view = shared.engine.snapshot();
@@ -148,7 +158,6 @@ fn read_present(
         view.scan(&request.range, revision, |key, state, value| answer.add(|| state.entry(key, value)))?;
         return Ok(answer.response);
     }
-    let mut response = answer.response;
     for place in &missing {
         let entry = &mut response.entries[*place];
         entry.value = view.value(&entry.key, entry.mod_revision)?;
@@ -203,28 +212,33 @@ impl Store for EmbeddedStore {
         let single = request.range.end().is_some_and(|end| end.len() == request.range.start().len() + 1);
         let quick = request.limit.is_some_and(|limit| limit.get() <= QUICK_KEYS) || single;
         if quick && request.at == At::Latest {
-            return Self::read(&self.shared, &request);
+            let (response, missing) = read_in_memory(&self.shared.index(), &request);
+            if missing.is_empty() {
+                return Ok(response);
+            }
         }
         let shared = self.shared.clone();
         let read = tokio::task::spawn_blocking(move || Self::read(&shared, &request));
-        read.await.map_err(|error| StoreError::Unavailable(format!("reading failed: {error}")))?
+        let timeout = self.config.request_timeout;
+        match tokio::time::timeout(timeout, read).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => Err(StoreError::Unavailable(format!("reading failed: {error}"))),
+            Err(_) => Err(StoreError::Unavailable(format!("the disk did not answer within {timeout:?}"))),
+        }
     }
 
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
         txn.check(&self.config.limits)?;
         let timeout = self.config.request_timeout;
-        let permit = tokio::time::timeout(timeout, self.waiting.clone().acquire_owned()).await;
+        let permit = self.waiting.clone().acquire_many_owned(places_for(&txn));
+        let permit = tokio::time::timeout(timeout, permit).await;
         let Ok(Ok(permit)) = permit else {
             return Err(StoreError::Unavailable("too many writes wait for the disk".into()));
         };
         let (reply, answer) = oneshot::channel();
         let job = Job::Txn { txn, reply, _permit: permit };
         self.jobs.send(job).map_err(|_| StoreError::Unavailable("the store is closed".into()))?;
-        match tokio::time::timeout(timeout, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(StoreError::OutcomeUnknown("the store was closed meanwhile".into())),
-            Err(_) => Err(StoreError::OutcomeUnknown(format!("the disk did not answer within {timeout:?}"))),
-        }
+        answer_within(timeout, answer).await
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
@@ -236,14 +250,14 @@ impl Store for EmbeddedStore {
             }
             first
         };
-        Ok(Watch::new(Watcher::new(self.shared.clone(), request, first).into_stream()))
+        Ok(Watch::new(Watcher::new(&self.shared, request, first).into_stream()))
     }
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = Job::Compact { revision, reply };
         self.jobs.send(job).map_err(|_| StoreError::Unavailable("the store is closed".into()))?;
-        answer.await.map_err(|_| StoreError::OutcomeUnknown("the store was closed meanwhile".into()))?
+        answer_within(self.config.request_timeout, answer).await
     }
 
     async fn status(&self) -> Result<Status, StoreError> {
@@ -271,6 +285,24 @@ impl Drop for EmbeddedStore {
     }
 }
 
+/// Waits for the writer's answer.
+async fn answer_within<T>(
+    timeout: Duration,
+    answer: oneshot::Receiver<Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(timeout, answer).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err(StoreError::OutcomeUnknown("the store was closed meanwhile".into())),
+        Err(_) => Err(StoreError::OutcomeUnknown(format!("the disk did not answer within {timeout:?}"))),
+    }
+}
+
+/// How many of the waiting places a transaction takes, so that large ones do not fill the memory.
+fn places_for(txn: &Txn) -> u32 {
+    let places = 1 + size_of(txn) / WAITING_TXN_BYTES;
+    u32::try_from(places).unwrap_or(u32::MAX).min(WAITING_TXNS)
+}
+
 fn spawn(
     name: &str,
     config: &EmbeddedConfig,
@@ -278,4 +310,32 @@ fn spawn(
 ) -> Result<JoinHandle<()>, OpenError> {
     let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
     spawned.map_err(|source| OpenError::Io { action: "start a thread for", path: config.directory.clone(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use restow_store::Key;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_does_not_come_leaves_the_outcome_unknown() {
+        let (reply, answer) = oneshot::channel::<Result<(), StoreError>>();
+        let outcome = answer_within(Duration::from_secs(10), answer).await;
+        assert!(matches!(outcome, Err(StoreError::OutcomeUnknown(reason)) if reason.contains("10s")));
+        drop(reply);
+        let (reply, answer) = oneshot::channel::<Result<(), StoreError>>();
+        drop(reply);
+        let outcome = answer_within(Duration::from_secs(10), answer).await;
+        assert!(matches!(outcome, Err(StoreError::OutcomeUnknown(reason)) if reason.contains("closed")));
+    }
+
+    #[test]
+    fn large_transactions_take_more_of_the_places() {
+        let key = |n: usize| Key::try_from(format!("k{n}")).unwrap();
+        let put = |n: usize, size: usize| Txn::new().put(&key(n), vec![0; size]);
+        assert_eq!(places_for(&Txn::new()), 1);
+        assert_eq!(places_for(&put(1, 2000)), 1);
+        assert_eq!(places_for(&put(1, 1 << 20)), 33);
+        assert_eq!(places_for(&put(1, WAITING_TXNS as usize * WAITING_TXN_BYTES)), WAITING_TXNS);
+    }
 }

@@ -6,24 +6,31 @@ use crate::store::{Progress, Shared};
 use bytes::Bytes;
 use futures::Stream;
 use restow_store::{Change, Entry, Event, Key, Revision, StoreError, WatchBatch, WatchRequest};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// How many changes are read from the disk at once for a watcher that is behind.
 const CATCH_UP: usize = 512;
+/// After how many bytes of values no further revision is read at once.
+const CATCH_UP_BYTES: usize = 4 << 20;
 
 /// A watch that has delivered everything before `next`.
 pub(crate) struct Watcher {
-    shared: Arc<Shared>,
+    /// A watch that nobody asks for more must not keep a closed store open.
+    shared: Weak<Shared>,
     request: WatchRequest,
     next: Revision,
     progress: watch::Receiver<Progress>,
+    /// When something was delivered last.
+    delivered: Instant,
 }
 
 impl Watcher {
-    pub(crate) fn new(shared: Arc<Shared>, request: WatchRequest, first: Revision) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, request: WatchRequest, first: Revision) -> Self {
         let progress = shared.progress.subscribe();
-        Watcher { shared, request, next: first, progress }
+        Watcher { shared: Arc::downgrade(shared), request, next: first, progress, delivered: Instant::now() }
     }
 
     /// The watch as a stream that ends after an error.
@@ -31,7 +38,10 @@ impl Watcher {
         futures::stream::unfold(Some(self), |watcher| async {
             let mut watcher = watcher?;
             match watcher.batch().await {
-                Ok(batch) => Some((Ok(batch), Some(watcher))),
+                Ok(batch) => {
+                    watcher.delivered = Instant::now();
+                    Some((Ok(batch), Some(watcher)))
+                }
                 Err(error) => Some((Err(error), None)),
             }
         })
@@ -41,7 +51,7 @@ impl Watcher {
         loop {
             let Progress { revision: latest, closed } = *self.progress.borrow_and_update();
             if closed {
-                return Err(StoreError::Unavailable("the store was closed".into()));
+                return Err(store_closed());
             }
             if self.next <= latest {
                 let (events, reached) = self.advance(latest).await?;
@@ -49,34 +59,45 @@ impl Watcher {
                 if let Some(last) = events.last() {
                     return Ok(WatchBatch { revision: last.revision, events });
                 }
+                // Changes elsewhere may come so often that there is never a pause in which to wait for the mark.
+                if self.until_mark().is_some_and(|wait| wait.is_zero()) {
+                    return Ok(WatchBatch { revision: reached, events });
+                }
                 continue;
             }
+            let until_mark = self.until_mark();
             let changed = self.progress.changed();
-            let waited = match self.request.progress {
+            let waited = match until_mark {
                 None => Ok(changed.await),
-                Some(idle) => tokio::time::timeout(idle, changed).await,
+                Some(wait) => tokio::time::timeout(wait, changed).await,
             };
             match waited {
                 Ok(Ok(())) => {}
-                Ok(Err(_)) => return Err(StoreError::Unavailable("the store was closed".into())),
+                Ok(Err(_)) => return Err(store_closed()),
                 Err(_idle) => return Ok(WatchBatch { revision: latest, events: Vec::new() }),
             }
         }
     }
 
+    /// How long it is until a progress mark is due, where they are asked for.
+    fn until_mark(&self) -> Option<Duration> {
+        self.request.progress.map(|idle| idle.saturating_sub(self.delivered.elapsed()))
+    }
+
     /// The events from `next` on, and the revision up to which these are all. Never beyond `latest`.
     async fn advance(&self, latest: Revision) -> Result<(Vec<Event>, Revision), StoreError> {
-        if let Some(changes) = self.shared.recent.between(self.next, latest) {
+        let shared = self.shared.upgrade().ok_or_else(store_closed)?;
+        if let Some(changes) = shared.recent.between(self.next, latest) {
             let wanted = changes.iter().filter(|change| self.request.range.contains(&change.key));
-            let events = wanted.map(|change| self.event(change)).collect::<Result<_, _>>()?;
+            let events = wanted.map(|change| self.event(&shared, change)).collect::<Result<_, _>>()?;
             return Ok((events, latest));
         }
-        let (shared, request, next) = (self.shared.clone(), self.request.clone(), self.next);
+        let (request, next) = (self.request.clone(), self.next);
         let read = tokio::task::spawn_blocking(move || catch_up(&shared, &request, next, latest));
         read.await.map_err(|error| StoreError::Unavailable(format!("reading history failed: {error}")))?
     }
 
-    fn event(&self, change: &PendingChange) -> Result<Event, StoreError> {
+    fn event(&self, shared: &Shared, change: &PendingChange) -> Result<Event, StoreError> {
         let current = match &change.current {
             Some(slot) => Change::Put(slot.state.entry(change.key.clone(), slot.value.clone().unwrap_or_default())),
             None => Change::Delete(change.key.clone()),
@@ -84,7 +105,7 @@ impl Watcher {
         let previous = match &change.previous {
             Some(slot) if self.request.previous => match &slot.value {
                 Some(value) => Some(slot.state.entry(change.key.clone(), value.clone())),
-                None => previous(&self.shared.engine.snapshot(), &change.key, slot.state.mod_revision.next())?,
+                None => previous(&shared.engine.snapshot(), &change.key, slot.state.mod_revision.next())?,
             },
             _ => None,
         };
@@ -108,8 +129,13 @@ fn catch_up(
     let changes = view.changes(first, latest, CATCH_UP)?;
     let whole = changes.len() < CATCH_UP;
     let reached = if whole { latest } else { changes.last().map_or(latest, |change| change.revision) };
-    let mut events = Vec::new();
+    let mut events: Vec<Event> = Vec::new();
+    let mut bytes = 0;
     for change in changes.into_iter().filter(|change| request.range.contains(&change.key)) {
+        if let Some(last) = events.last().filter(|last| last.revision != change.revision && bytes > CATCH_UP_BYTES) {
+            let enough = last.revision;
+            return Ok((events, enough));
+        }
         let record = view.version(&change.key, change.revision)?;
         let previous = match request.previous {
             true => previous(&view, &change.key, change.revision)?,
@@ -120,9 +146,21 @@ fn catch_up(
             Some(Record::Deleted) => Change::Delete(change.key),
             None => return Err(StoreError::Corrupted(format!("the change of {} is missing", change.key))),
         };
+        bytes += bytes_of(&current) + previous.as_ref().map_or(0, |entry| entry.value.len());
         events.push(Event { revision: change.revision, change: current, previous });
     }
     Ok((events, reached))
+}
+
+fn store_closed() -> StoreError {
+    StoreError::Unavailable("the store was closed".into())
+}
+
+fn bytes_of(change: &Change) -> usize {
+    match change {
+        Change::Put(entry) => entry.value.len(),
+        Change::Delete(_) => 0,
+    }
 }
 
 /// The entry of a key as it was before `revision`, if that is not compacted.

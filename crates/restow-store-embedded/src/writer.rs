@@ -103,7 +103,7 @@ impl Writer {
                     let _ = reply.send(answer);
                 }
             }
-            Err(reason) => self.fail(&reason, waiting),
+            Err(error) => self.fail(&error, waiting),
         }
     }
 
@@ -113,12 +113,12 @@ impl Writer {
         expired: Vec<(Key, Revision)>,
         now: SystemTime,
     ) -> (Vec<PendingChange>, Revision, Vec<Waiting>) {
-        let room = self.space.check(&self.shared.engine);
+        self.space.refresh(&self.shared.engine);
         let broken = self.broken.as_deref().map(read_only);
         let open_view = || self.shared.engine.snapshot();
         let index = self.shared.index();
         let mut pending = Pending::new(&index, &open_view);
-        if broken.is_none() {
+        if broken.is_none() && self.space.may_write().is_ok() {
             for (key, revision) in expired {
                 let expiry = Txn::new().when(Compare::mod_revision(&key, revision)).delete(&key);
                 if let Err(error) = pending.apply(expiry, now) {
@@ -128,23 +128,17 @@ impl Writer {
         }
         let mut waiting = Vec::with_capacity(txns.len());
         for (txn, reply) in txns {
-            let writes = !txn.then.is_empty();
-            let grows = txn.then.iter().any(|mutation| matches!(mutation, Mutation::Put(_)));
-            let answer = match (&broken, &room) {
-                (Some(error), _) if writes => Err(error.clone()),
-                (None, Err(full)) if grows => Err(full.clone()),
-                _ => pending.apply(txn, now),
+            let answer = match &broken {
+                Some(error) if !txn.then.is_empty() => Err(error.clone()),
+                _ => self.space.admit(&txn).and_then(|()| pending.apply(txn, now)),
             };
             waiting.push((reply, answer));
         }
-        let (revision, bytes) = (pending.revision(), pending.bytes());
-        let changes = pending.into_changes();
-        drop(index);
-        self.space.note(bytes);
-        (changes, revision, waiting)
+        let revision = pending.revision();
+        (pending.into_changes(), revision, waiting)
     }
 
-    fn write(&self, changes: &[PendingChange], revision: Revision) -> Result<(), String> {
+    fn write(&self, changes: &[PendingChange], revision: Revision) -> fjall::Result<()> {
         let mut batch = self.shared.engine.batch(Durability::Synced);
         let mut last: HashMap<&Key, Option<&Slot>> = HashMap::new();
         for change in changes {
@@ -159,7 +153,7 @@ impl Writer {
             batch.set_key(key, slot.map(|slot| &slot.state));
         }
         batch.set_number(META_REVISION, revision);
-        batch.commit().map_err(|error| explain(&error))
+        batch.commit()
     }
 
     fn publish(&self, changes: Vec<PendingChange>, revision: Revision) {
@@ -174,19 +168,18 @@ impl Writer {
 
     /// The batch may or may not have reached the disk. Nothing more is written, so that what is on the disk stays a
     /// prefix of what was answered; whoever restarts the store finds out which it was.
-    fn fail(&mut self, reason: &str, waiting: Vec<Waiting>) {
+    fn fail(&mut self, error: &fjall::Error, waiting: Vec<Waiting>) {
+        let reason = explain(error);
         tracing::error!(reason, "writing to the disk failed; the store is read-only until it is opened again");
         for (reply, answer) in waiting {
             let answer = match answer {
-                Ok(TxnOutcome::Committed { .. }) => Err(StoreError::OutcomeUnknown(format!(
-                    "writing to the disk failed: {reason}; the store is read-only until it is opened again"
-                ))),
-                Ok(TxnOutcome::Refused { .. }) => Err(read_only(reason)),
+                Ok(TxnOutcome::Committed { .. }) => Err(unwritten(error)),
+                Ok(TxnOutcome::Refused { .. }) => Err(read_only(&reason)),
                 Err(error) => Err(error),
             };
             let _ = reply.send(answer);
         }
-        self.broken = Some(reason.to_string());
+        self.broken = Some(reason);
     }
 
     fn compact(&mut self, revision: Revision) -> Result<(), StoreError> {
@@ -203,12 +196,13 @@ impl Writer {
         if let Some(reason) = &self.broken {
             return Err(read_only(reason));
         }
+        self.space.refresh(&self.shared.engine);
+        self.space.may_write()?;
         let mut batch = self.shared.engine.batch(Durability::Synced);
         batch.set_number(META_COMPACTED, revision);
         if let Err(error) = batch.commit() {
-            let reason = explain(&error);
-            self.fail(&reason, Vec::new());
-            return Err(StoreError::OutcomeUnknown(reason));
+            self.fail(&error, Vec::new());
+            return Err(unwritten(&error));
         }
         self.shared.index_mut().set_compacted(revision);
         // The compactor is gone only when the store is closing; then the next start takes the work up.
@@ -223,7 +217,20 @@ fn read_only(reason: &str) -> StoreError {
     ))
 }
 
-fn size_of(txn: &Txn) -> usize {
+/// What became of a batch that could not be committed.
+fn unwritten(error: &fjall::Error) -> StoreError {
+    match error {
+        // An engine that has given up says so before it writes anything.
+        fjall::Error::Poisoned => read_only(&explain(error)),
+        _ => StoreError::OutcomeUnknown(format!(
+            "writing to the disk failed: {}; the store is read-only until it is opened again",
+            explain(error)
+        )),
+    }
+}
+
+/// The bytes of the values that a transaction writes.
+pub(crate) fn size_of(txn: &Txn) -> usize {
     let value = |mutation: &Mutation| match mutation {
         Mutation::Put(put) => put.value.len(),
         Mutation::Delete(_) => 0,

@@ -46,6 +46,12 @@ pub(crate) struct ServeArgs {
     /// The CA of the certificates that clients show.
     #[arg(long, value_name = "FILE")]
     client_ca_file: PathBuf,
+    /// The key that signs the tokens of service accounts, the same on every server; made where it does not exist.
+    #[arg(long, value_name = "FILE")]
+    service_account_signing_key_file: Option<PathBuf>,
+    /// Tokens of users, one line each: TOKEN,USER,UID,"GROUP,GROUP".
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
     /// The Kubernetes release to behave as: it decides which versions are served and stored.
     #[arg(long, value_name = "RELEASE", default_value_t = Release::NEWEST)]
     release: Release,
@@ -58,7 +64,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let listener = serving::listen(args.listen).await?;
     let address = listener.local_addr()?;
     let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
-    let server = serving::server(Arc::new(store), args.release, address).await?;
+    let key = args.service_account_signing_key_file.as_deref();
+    let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
+    let server = serving::server(Arc::new(store), args.release, address, authenticators).await?;
     println!("restow is ready at https://{address} as Kubernetes {}", args.release);
     server.serve(listener, tls, serving::stop_signal()).await;
     println!("stopped");

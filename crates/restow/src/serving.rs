@@ -2,14 +2,17 @@
 
 use crate::pki::Identity;
 use anyhow::Context;
+use restow_apiserver::auth::authenticate::{AnonymousAccess, Authenticators, TokenFile};
+use restow_apiserver::auth::service_account::{SigningKey, TokenOptions, Tokens};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::registry::Registry;
 use restow_apiserver::release::Release;
-use restow_apiserver::{ApiServer, ServerConfig};
+use restow_apiserver::{AccessConfig, ApiServer, Authorization, ServerConfig};
 use restow_store::Store;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
@@ -25,10 +28,24 @@ pub(crate) async fn server(
     store: Arc<dyn Store>,
     release: Release,
     address: SocketAddr,
+    authenticators: Authenticators,
 ) -> anyhow::Result<Arc<ApiServer>> {
     let resources = builtin::resources(release, &RuntimeConfig::default())?;
     let registry = Registry::new(resources.into_iter().map(Arc::new));
-    Ok(ApiServer::new(ServerConfig { store, registry, release, address }).await?)
+    let access = AccessConfig { authenticators, authorization: Authorization::Rbac };
+    Ok(ApiServer::new(ServerConfig { store, registry, release, address, access }).await?)
+}
+
+/// What is accepted as proof of who asks, beside certificates.
+pub(crate) fn authenticators(signing_key: Option<&Path>, token_file: Option<&Path>) -> anyhow::Result<Authenticators> {
+    let options = TokenOptions::new("https://kubernetes.default.svc.cluster.local");
+    let api_audiences = options.api_audiences.clone();
+    let tokens = match signing_key {
+        Some(path) => Some(Tokens::new(options, SigningKey::load_or_create(path)?, Vec::new())),
+        None => None,
+    };
+    let token_file = token_file.map(TokenFile::load).transpose()?;
+    Ok(Authenticators { token_file, tokens, api_audiences, anonymous: AnonymousAccess::health_and_version() })
 }
 
 /// TLS with this identity; clients may show a certificate of the CA.

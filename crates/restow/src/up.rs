@@ -43,7 +43,8 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
         false => address,
     };
     write_private(&kubeconfig, &pki.kubeconfig(&reachable.to_string()))?;
-    let server = serving::server(store, args.release, address).await?;
+    let authenticators = serving::authenticators(Some(&args.data_dir.join("pki/service-accounts.key")), None)?;
+    let server = serving::server(store, args.release, address, authenticators).await?;
     let tls = serving::tls_config(&pki.server, &pki.ca)?;
 
     println!(

@@ -1,5 +1,7 @@
 //! Connections: accepting them, TLS, and ending them gracefully.
 
+use crate::auth::User;
+use crate::auth::authenticate::user_of_certificate;
 use crate::http::dispatch;
 use crate::server::ApiServer;
 use hyper::service::service_fn;
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// How long a client may take for its TLS handshake or for the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,9 +57,10 @@ async fn connection(server: Arc<ApiServer>, stream: TcpStream, acceptor: TlsAcce
     // Small answers must not wait for company.
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await else { return };
+    let certificate = Arc::new(user_of(&stream));
     let service = service_fn(move |request| {
-        let server = server.clone();
-        async move { Ok::<_, Infallible>(dispatch::answer(&server, request).await) }
+        let (server, certificate) = (server.clone(), certificate.clone());
+        async move { Ok::<_, Infallible>(dispatch::answer(&server, request, certificate.as_ref().as_ref()).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
@@ -66,5 +70,17 @@ async fn connection(server: Arc<ApiServer>, stream: TcpStream, acceptor: TlsAcce
     drop(graceful);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Who the client's certificate says it is; TLS has checked that it is genuine.
+fn user_of(stream: &TlsStream<TcpStream>) -> Option<User> {
+    let certificate = stream.get_ref().1.peer_certificates()?.first()?;
+    match user_of_certificate(certificate) {
+        Ok(user) => user,
+        Err(error) => {
+            tracing::debug!(%error, "a client's certificate says nothing about who it is");
+            None
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! From a request to its answer.
 
+use crate::auth::service_account::KEYS_PATH;
+use crate::auth::{Attributes, ResourceAttributes, User};
 use crate::discovery;
 use crate::error::ApiError;
 use crate::health;
@@ -22,33 +24,42 @@ use std::sync::Mutex;
 const MAX_BODY: usize = 3 << 20;
 
 /// Answers a request, whatever happens.
-pub(crate) async fn answer<B>(server: &ApiServer, request: Request<B>) -> Response<Body>
+pub(crate) async fn answer<B>(server: &ApiServer, request: Request<B>, certificate: Option<&User>) -> Response<Body>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let accept = text_header(request.headers(), &header::ACCEPT).map(str::to_string);
     let media = negotiate::accept(accept.as_deref(), Protobuf::Possible).map_or(Media::Json, |accepted| accepted.media);
-    match route(server, request, accept.as_deref()).await {
+    match route(server, request, accept.as_deref(), certificate).await {
         Ok(answer) => answer,
         Err(error) => render::failure(&error, media),
     }
 }
 
-async fn route<B>(server: &ApiServer, request: Request<B>, accept: Option<&str>) -> Result<Response<Body>, ApiError>
+async fn route<B>(
+    server: &ApiServer,
+    request: Request<B>,
+    accept: Option<&str>,
+    certificate: Option<&User>,
+) -> Result<Response<Body>, ApiError>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let query = Query::parse(request.uri().query());
-    match target(request.method(), request.uri().path(), query.is_on("watch")) {
+    let target = target(request.method(), request.uri().path(), query.is_on("watch"));
+    let user = server.access().identify(certificate, request.headers(), request.uri().path())?;
+    server.access().authorize(&user, &attributes(&target, request.method()))?;
+    match target {
         Target::Path(path) => path_answer(server, &path, &query, accept).await,
-        Target::Resource(target) => resource_answer(server, target, query, accept, request).await,
+        Target::Resource(target) => resource_answer(server, user, target, query, accept, request).await,
     }
 }
 
 async fn resource_answer<B>(
     server: &ApiServer,
+    user: User,
     target: ResourceTarget,
     query: Query,
     accept: Option<&str>,
@@ -71,6 +82,7 @@ where
     let patch_type = content_type.as_deref().and_then(|text| text.split(';').next()).unwrap_or_default();
     let call = Call {
         server,
+        user,
         resource: resource.clone(),
         version: version.clone(),
         target,
@@ -95,6 +107,26 @@ where
         }
     }
     Ok(answer)
+}
+
+/// What a request wants to do, as the policy speaks of it.
+fn attributes(target: &Target, method: &http::Method) -> Attributes {
+    match target {
+        Target::Path(path) => Attributes::path(method.as_str().to_ascii_lowercase(), path.clone()),
+        Target::Resource(target) => Attributes::Resource(ResourceAttributes {
+            verb: target.verb.to_string(),
+            group: target.group.clone(),
+            version: target.version.clone(),
+            resource: target.resource.clone(),
+            subresource: target.subresource.clone(),
+            namespace: match (target.resource.as_str(), target.group.as_str()) {
+                // A namespace is in itself, so that its owner can be given rights to it.
+                ("namespaces", "") => target.name.clone(),
+                _ => target.namespace.clone(),
+            },
+            name: target.name.clone(),
+        }),
+    }
 }
 
 async fn read_body<B>(request: Request<B>) -> Result<Bytes, ApiError>
@@ -125,6 +157,13 @@ async fn path_answer(
     let hashes = server.show_hashes();
     let value = match parts.as_slice() {
         ["healthz" | "livez" | "readyz", ..] => return Ok(health::answer(server, &parts, query).await),
+        [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => {
+            let tokens = server.access().authenticators().tokens.as_ref().ok_or(ApiError::NoSuchResource)?;
+            match parts.first() {
+                Some(&"openid") => tokens.json_web_keys(),
+                _ => tokens.openid_configuration(&format!("https://{}{KEYS_PATH}", server.address())),
+            }
+        }
         ["version"] => server.version(),
         ["openapi", "v2"] => openapi::version_2(&registry, server.release()),
         ["openapi", "v3"] => openapi::index(&registry, server.release()),

@@ -32,6 +32,7 @@ async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiE
     let object = checked(call, object)?;
     let name = object.name().to_string();
     call.check_namespace(&name).await?;
+    call.server.access().check_grant(&call.user, &object, None, "")?;
     if call.query.dry_run()? {
         return match call.server.objects().get(call.place(&name)).await? {
             Some(_) => Err(taken(call, &name)),

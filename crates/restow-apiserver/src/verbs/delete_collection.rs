@@ -15,6 +15,7 @@ pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiErro
         };
         let single = Call {
             server: call.server,
+            user: call.user.clone(),
             resource: call.resource.clone(),
             version: call.version.clone(),
             target: place,

@@ -66,6 +66,10 @@ where
                 Change::Write(object)
             }
         };
+        if let Change::Write(object) = &change {
+            let access = self.call.server.access();
+            access.check_grant(&self.call.user, object, before, &self.call.target.name)?;
+        }
         if !self.dry_run {
             return Ok(change);
         }

@@ -1,0 +1,28 @@
+//! The roles and bindings that every cluster has, and how they are kept in step with the objects that exist.
+//!
+//! The policy is a table, `default_policy.txt`; `table.rs` makes objects of it. At each start the server compares every
+//! one with what is stored, with [`reconcile`], and writes what that returns.
+
+mod reconcile;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+pub use reconcile::{Reconciliation, reconcile};
+
+use serde_json::Value;
+
+const DEFAULT_POLICY: &str = include_str!("bootstrap/default_policy.txt");
+
+/// An object that says `"true"` here is completed at every start; one that says `"false"` is left alone.
+pub const AUTOUPDATE_ANNOTATION: &str = "rbac.authorization.kubernetes.io/autoupdate";
+/// The label of the objects of the default policy.
+pub const BOOTSTRAPPING_LABEL: &str = "kubernetes.io/bootstrapping";
+
+/// The default policy: ClusterRoles, their bindings, then Roles in `kube-system` and `kube-public` and theirs. The
+/// aggregates `admin`, `edit` and `view` have no rules yet: see `Rules::stale_aggregates`.
+pub fn bootstrap_objects() -> Vec<Value> {
+    // The table is part of the program, and a test reads all of it.
+    table::read(DEFAULT_POLICY).unwrap_or_default()
+}

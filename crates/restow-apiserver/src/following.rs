@@ -1,0 +1,88 @@
+//! Keeping something in memory in step with a collection of objects.
+
+use crate::error::ApiError;
+use crate::hub::{HubEvent, Subscription};
+use crate::server::ApiServer;
+use async_trait::async_trait;
+use restow_api::GroupVersion;
+use restow_store::{Entry, Key, RangeRequest};
+use std::sync::Weak;
+use std::time::Duration;
+
+/// How long a follower waits before it looks again whether the server is still there.
+const BREATH: Duration = Duration::from_millis(500);
+
+/// What is kept in step.
+#[async_trait]
+pub(crate) trait Follower: Send + Sync + 'static {
+    /// These are all objects there are.
+    fn reset(&self, server: &ApiServer, entries: &[Entry]);
+
+    /// One object was changed.
+    fn change(&self, server: &ApiServer, event: &HubEvent);
+
+    /// Called after the above, and again from time to time.
+    async fn settle(&self, _server: &ApiServer) {}
+}
+
+/// Follows a collection for as long as the server lives.
+pub(crate) async fn follow(
+    server: Weak<ApiServer>,
+    version: GroupVersion,
+    plural: &'static str,
+    follower: impl Follower,
+) {
+    while let Some(strong) = server.upgrade() {
+        match list(&strong, &version, plural).await {
+            Ok(Some((entries, subscription))) => {
+                follower.reset(&strong, &entries);
+                drop(strong);
+                keep_up(&server, subscription, &follower).await;
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, plural, "a collection could not be listed"),
+        }
+        tokio::time::sleep(BREATH).await;
+    }
+}
+
+/// Everything in a collection, and a subscription to what comes after; `None` when there is no such collection, or the
+/// list is out of date already.
+async fn list(
+    server: &ApiServer,
+    version: &GroupVersion,
+    plural: &str,
+) -> Result<Option<(Vec<Entry>, Subscription)>, ApiError> {
+    let registry = server.registry();
+    let Some(resource) = registry.find(version, plural) else { return Ok(None) };
+    let Some(storage) = &resource.storage else { return Ok(None) };
+    let listed = server.objects().store().range(RangeRequest::new(storage.range(""))).await?;
+    let subscription = server.hub().subscribe(&storage.folder(), storage.range(""), listed.revision);
+    Ok(subscription.ok().map(|subscription| (listed.entries, subscription)))
+}
+
+/// Applies changes until they have overtaken this, or the server is gone.
+async fn keep_up(server: &Weak<ApiServer>, mut subscription: Subscription, follower: &impl Follower) {
+    while let Some(strong) = server.upgrade() {
+        follower.settle(&strong).await;
+        drop(strong);
+        match tokio::time::timeout(BREATH, subscription.next()).await {
+            Ok(Err(_)) => return,
+            Ok(Ok((events, _))) => {
+                let Some(strong) = server.upgrade() else { return };
+                events.iter().for_each(|event| follower.change(&strong, event));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// The last part of a key: the object's name.
+pub(crate) fn name_of(key: &Key) -> &str {
+    std::str::from_utf8(key.as_ref()).ok().and_then(|key| key.rsplit('/').next()).unwrap_or_default()
+}
+
+/// The part before the last of a key: the object's namespace, where it has one.
+pub(crate) fn namespace_of(key: &Key) -> &str {
+    std::str::from_utf8(key.as_ref()).ok().and_then(|key| key.rsplit('/').nth(1)).unwrap_or_default()
+}

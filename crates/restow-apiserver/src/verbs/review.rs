@@ -1,0 +1,82 @@
+//! Questions that are answered and forgotten: access reviews, token reviews and requests for tokens.
+
+use crate::auth::FieldProblem;
+use crate::auth::field_problem::BrokenRule;
+use crate::auth::review::{self, ReviewError};
+use crate::auth::service_account::{Account, IssueError};
+use crate::error::ApiError;
+use crate::field::{FieldError, FieldRule};
+use crate::object::Object;
+use crate::types::{self, TypeTable};
+use crate::verbs::{Answer, Call, body};
+use restow_api::GroupResource;
+
+/// Answers an object of a kind that is not stored.
+pub(super) async fn review(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let now = jiff::Timestamp::now();
+    let access = call.server.access();
+    let posted = body::object(call)?.into_value();
+    let answered = match call.resource.group_resource.resource() {
+        "subjectaccessreviews" => review::subject_access_review(access.authorizer(), &posted),
+        "selfsubjectaccessreviews" => review::self_subject_access_review(access.authorizer(), &call.user, &posted),
+        "localsubjectaccessreviews" => {
+            review::local_subject_access_review(access.authorizer(), &call.target.namespace, &posted)
+        }
+        "selfsubjectrulesreviews" => review::self_subject_rules_review(access.authorizer(), &call.user, &posted),
+        "selfsubjectreviews" => Ok(review::self_subject_review(&call.user, &posted, now)),
+        "tokenreviews" => review::token_review(access.authenticators(), access, &posted, now),
+        _ => return Err(ApiError::MethodNotAllowed),
+    };
+    let answer = answered.map_err(|error| match error {
+        ReviewError::BadRequest(message) => ApiError::BadRequest(message),
+        ReviewError::Invalid(problems) => call.invalid("", problems.into_iter().map(field_error).collect()),
+    })?;
+    Ok(Answer::Object { code: 201, object: Object::from_value(answer).unwrap_or_default() })
+}
+
+/// Issues a token for a service account.
+pub(super) async fn token(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let access = call.server.access();
+    let Some(tokens) = &access.authenticators().tokens else { return Err(ApiError::NoSuchResource) };
+    let name = &call.target.name;
+    let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let account = call.resource.decode(&entry, &call.version).await?;
+    let account = Account { namespace: &call.target.namespace, name, uid: account.uid() };
+    let mut request = body::value(call)?;
+    if let Some(kind) = TypeTable::shared().kind("authentication.k8s.io/v1", "TokenRequest") {
+        let decoded = types::normalize(kind, &request).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+        request = decoded.value;
+    }
+    request["apiVersion"] = "authentication.k8s.io/v1".into();
+    request["kind"] = "TokenRequest".into();
+    let issued = tokens.issue(&request, &account, access, jiff::Timestamp::now());
+    let issued = issued.map_err(|error| issue_error(call, error))?;
+    if let Some(warning) = issued.warning {
+        call.warn(warning);
+    }
+    Ok(Answer::Object { code: 201, object: Object::from_value(issued.answer).unwrap_or_default() })
+}
+
+fn issue_error(call: &Call<'_>, error: IssueError) -> ApiError {
+    match error {
+        IssueError::Invalid(problems) => {
+            call.invalid(&call.target.name, problems.into_iter().map(field_error).collect())
+        }
+        IssueError::BadRequest(message) => ApiError::BadRequest(message),
+        IssueError::NotFound { resource, name } => match GroupResource::new("", resource) {
+            Ok(resource) => ApiError::NotFound { resource, name },
+            Err(_) => ApiError::NoSuchResource,
+        },
+        IssueError::Conflict { name, message, .. } => call.conflict(&name, message),
+        IssueError::Internal(message) => ApiError::Internal(message),
+    }
+}
+
+fn field_error(problem: FieldProblem) -> FieldError {
+    let rule = match problem.rule {
+        BrokenRule::Required => FieldRule::Required,
+        BrokenRule::Forbidden => FieldRule::Forbidden,
+        BrokenRule::Invalid(value) => FieldRule::Invalid(value.to_string()),
+    };
+    FieldError { field: problem.field, rule, detail: problem.detail }
+}

@@ -1,0 +1,81 @@
+//! Who may do what, asked with kubectl.
+
+use crate::cluster::{Cluster, On, eventually};
+use std::process::Command;
+
+/// What curl says of a path without any credentials: the code alone.
+fn anonymous(address: &str, path: &str) -> String {
+    let url = format!("https://{address}{path}");
+    let output = Command::new("curl").args(["-sk", "-o", "/dev/null", "-w", "%{http_code}", &url]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn roles_decide_what_users_may_do() {
+    let cluster = Cluster::one(On::Embedded).await;
+    let server = &cluster.servers[0];
+    cluster.kubectl(&["create", "namespace", "demo"]);
+    assert_eq!(cluster.kubectl(&["auth", "can-i", "delete", "nodes"]), "yes\n");
+    let refused = server.kubectl_fails(&["-n", "demo", "get", "cm", "--as=alice"]);
+    assert!(
+        refused.contains(
+            "configmaps is forbidden: User \"alice\" cannot list resource \"configmaps\" in API group \"\" in the \
+             namespace \"demo\""
+        ),
+        "{refused}"
+    );
+    cluster.kubectl(&["-n", "demo", "create", "rolebinding", "alice-views", "--clusterrole=view", "--user=alice"]);
+    eventually("the binding is known", || {
+        server.try_kubectl(&["-n", "demo", "get", "cm", "--as=alice"]).status.success()
+    });
+    let refused = server.kubectl_fails(&["-n", "demo", "create", "cm", "x", "--as=alice"]);
+    assert!(refused.contains("cannot create resource"), "{refused}");
+    let refused = server.kubectl_fails(&["-n", "default", "get", "cm", "--as=alice"]);
+    assert!(refused.contains("in the namespace \"default\""), "{refused}");
+
+    cluster.kubectl(&["-n", "demo", "create", "rolebinding", "bob-admin", "--clusterrole=admin", "--user=bob"]);
+    let bind = ["-n", "demo", "create", "rolebinding", "grab", "--clusterrole=cluster-admin", "--user=bob", "--as=bob"];
+    eventually("the binding is known", || !server.try_kubectl(&bind).status.success());
+    let refused = server.kubectl_fails(&bind);
+    assert!(refused.contains("attempting to grant RBAC permissions not currently held"), "{refused}");
+}
+
+#[tokio::test]
+async fn service_accounts_have_tokens() {
+    let cluster = Cluster::one(On::Embedded).await;
+    let server = &cluster.servers[0];
+    cluster.kubectl(&["create", "serviceaccount", "robot"]);
+    cluster.kubectl(&[
+        "create",
+        "clusterrolebinding",
+        "robots",
+        "--clusterrole=view",
+        "--serviceaccount=default:robot",
+    ]);
+    let token = cluster.kubectl(&["create", "token", "robot"]);
+    let config = cluster.file("bare", "");
+    let with_token = |token: &str, arguments: &[&str]| {
+        let mut command = Command::new("kubectl");
+        command.env("KUBECONFIG", &config).args(["--server", &format!("https://{}", server.address)]);
+        command.args(["--insecure-skip-tls-verify", "--token", token]).args(arguments).output().unwrap()
+    };
+    eventually("the binding is known", || with_token(token.trim(), &["get", "cm"]).status.success());
+    let who = with_token(token.trim(), &["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]);
+    assert_eq!(String::from_utf8_lossy(&who.stdout), "system:serviceaccount:default:robot");
+    assert!(!with_token(token.trim(), &["create", "cm", "x"]).status.success());
+    assert!(!with_token("nonsense", &["get", "cm"]).status.success());
+    cluster.kubectl(&["delete", "serviceaccount", "robot"]);
+    eventually("the account's token is void", || !with_token(token.trim(), &["get", "cm"]).status.success());
+}
+
+#[tokio::test]
+async fn without_credentials_only_health_and_version_are_told() {
+    let cluster = Cluster::one(On::Embedded).await;
+    let address = &cluster.servers[0].address;
+    for path in ["/healthz", "/livez", "/readyz", "/version"] {
+        assert_eq!(anonymous(address, path), "200", "{path}");
+    }
+    for path in ["/api", "/apis", "/api/v1/namespaces", "/api/v1/secrets", "/openapi/v3", "/nothing"] {
+        assert_eq!(anonymous(address, path), "401", "{path}");
+    }
+}
