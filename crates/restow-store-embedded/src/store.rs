@@ -317,11 +317,11 @@ mod tests {
     use super::*;
     use restow_store::Key;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_answer_that_does_not_come_leaves_the_outcome_unknown() {
         let (reply, answer) = oneshot::channel::<Result<(), StoreError>>();
-        let outcome = answer_within(Duration::from_secs(10), answer).await;
-        assert!(matches!(outcome, Err(StoreError::OutcomeUnknown(reason)) if reason.contains("10s")));
+        let outcome = answer_within(Duration::from_millis(10), answer).await;
+        assert!(matches!(outcome, Err(StoreError::OutcomeUnknown(reason)) if reason.contains("10ms")));
         drop(reply);
         let (reply, answer) = oneshot::channel::<Result<(), StoreError>>();
         drop(reply);

@@ -5,6 +5,7 @@
 use restow_store::{KeyRange, RangeRequest, Store, StoreError, StoreExt, Txn, WatchRequest};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore, OpenError};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -28,23 +29,38 @@ impl CrashWriter {
         CrashWriter { child, lines }
     }
 
-    /// Lets it write for a while, kills it, and returns the highest counter that each of its tasks had acknowledged.
-    fn kill_after(mut self, pause: Duration, acknowledged: &mut [u64]) {
-        std::thread::spawn(move || {
-            std::thread::sleep(pause);
-            self.child.kill().unwrap();
-            self.child.wait().unwrap();
-        });
-        let mut line = String::new();
-        while self.lines.read_line(&mut line).unwrap() > 0 {
-            // A line that the kill cut off tells nothing.
-            if let Some((task, counter)) = line.strip_suffix('\n').and_then(|line| line.split_once(' ')) {
-                let task: usize = task.parse().unwrap();
-                acknowledged[task] = acknowledged[task].max(counter.parse().unwrap());
-            }
-            line.clear();
-        }
+    /// Waits until it has written something, which takes as long as opening what the last one left behind.
+    fn wait_for_first_write(&mut self, acknowledged: &mut [u64]) {
+        assert!(self.next_acknowledged(acknowledged), "the writer ended before it wrote anything");
     }
+
+    /// Kills it after a while, and notes the highest counter that each of its tasks had acknowledged.
+    fn kill_after(mut self, pause: Duration, acknowledged: &mut [u64]) {
+        let mut child = self.child;
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(pause);
+            child.kill().unwrap();
+            child.wait().unwrap()
+        });
+        while next_acknowledged(&mut self.lines, acknowledged) {}
+        let status = killer.join().unwrap();
+        assert_eq!(status.signal(), Some(9), "the writer ended by itself");
+    }
+
+    fn next_acknowledged(&mut self, acknowledged: &mut [u64]) -> bool {
+        next_acknowledged(&mut self.lines, acknowledged)
+    }
+}
+
+/// Reads one line; false at the end. A line that a kill cut off tells nothing.
+fn next_acknowledged(lines: &mut BufReader<ChildStdout>, acknowledged: &mut [u64]) -> bool {
+    let mut line = String::new();
+    let read = lines.read_line(&mut line).unwrap();
+    if let Some((task, counter)) = line.strip_suffix('\n').and_then(|line| line.split_once(' ')) {
+        let task: usize = task.parse().unwrap();
+        acknowledged[task] = acknowledged[task].max(counter.parse().unwrap());
+    }
+    read > 0
 }
 
 /// Each task writes its counter under two keys in one transaction. After a crash both are equal, and no smaller than
@@ -97,14 +113,89 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let directory = parent.path().join("store");
     let mut acknowledged = vec![0; 8];
     for round in 0..rounds {
-        let pause = Duration::from_millis(rand::random_range(30..500));
+        let pause = Duration::from_millis(rand::random_range(0..400));
         let before: u64 = acknowledged.iter().sum();
-        CrashWriter::start(&directory).kill_after(pause, &mut acknowledged);
+        let mut writer = CrashWriter::start(&directory);
+        // Some are killed while they still clean up after the one before.
+        if round % 6 != 5 {
+            writer.wait_for_first_write(&mut acknowledged);
+        }
+        writer.kill_after(pause, &mut acknowledged);
         let after: u64 = acknowledged.iter().sum();
         check_after_crash(&directory, &acknowledged).await;
         println!("round {round}: killed after {pause:?}, {} writes acknowledged", after - before);
     }
     assert!(acknowledged.iter().sum::<u64>() > 100, "the writers hardly wrote: {acknowledged:?}");
+}
+
+#[test]
+fn a_first_start_may_be_killed_at_any_moment() {
+    let parent = tempfile::tempdir().unwrap();
+    for round in 0..40 {
+        let directory = parent.path().join(format!("store{round}"));
+        let pause = Duration::from_micros(rand::random_range(0..20_000));
+        CrashWriter::start(&directory).kill_after(pause, &mut [0; 8]);
+        let opened = EmbeddedStore::open(EmbeddedConfig::new(&directory));
+        assert!(opened.is_ok(), "killed after {pause:?}: {}", opened.err().unwrap());
+    }
+}
+
+/// Takes away the directories that the engine writes to, as a disk without room does; or gives them back.
+fn move_tables(directory: &Path, from: &str, to: &str) {
+    for keyspace in std::fs::read_dir(directory.join("engine/keyspaces")).unwrap() {
+        let keyspace = keyspace.unwrap().path();
+        std::fs::rename(keyspace.join(from), keyspace.join(to)).unwrap();
+    }
+}
+
+/// Closes the store, or fails where that takes for ever.
+fn close(store: EmbeddedStore) {
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(store);
+        done.send(()).unwrap();
+    });
+    wait.recv_timeout(Duration::from_secs(60)).expect("closing the store hangs");
+}
+
+#[tokio::test]
+async fn a_store_whose_disk_fails_on_closing_is_closed_and_loses_nothing() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("store");
+    let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
+    store.put(&key("/a"), "kept".into()).await.unwrap();
+    move_tables(&directory, "tables", "gone");
+    close(store);
+    move_tables(&directory, "gone", "tables");
+    let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
+    assert_eq!(store.get(&key("/a")).await.unwrap().unwrap().value, "kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_fails_in_the_background_stops_writes_and_nothing_else() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("store");
+    let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
+    store.put(&key("/first"), "kept".into()).await.unwrap();
+    move_tables(&directory, "tables", "gone");
+    let mut acknowledged = 0;
+    let error = loop {
+        assert!(acknowledged < 1000, "the engine has not noticed that it cannot write");
+        match store.put(&key(&format!("/{acknowledged:04}")), vec![b'x'; 500_000].into()).await {
+            Ok(_) => acknowledged += 1,
+            Err(error) => break error,
+        }
+    };
+    // The engine had given up before this was written, so it was certainly not written.
+    assert!(matches!(&error, StoreError::Unavailable(reason) if reason.contains("read-only")), "{error}");
+    assert_eq!(store.get(&key("/first")).await.unwrap().unwrap().value, "kept");
+    assert_eq!(store.count(KeyRange::all(), restow_store::At::Latest).await, Ok(acknowledged + 1));
+    close(store);
+
+    move_tables(&directory, "gone", "tables");
+    let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
+    assert_eq!(store.count(KeyRange::all(), restow_store::At::Latest).await, Ok(acknowledged + 1));
+    store.put(&key("/again"), "accepted".into()).await.unwrap();
 }
 
 #[tokio::test]

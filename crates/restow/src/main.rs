@@ -21,7 +21,7 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(up::UpArgs),
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     Pki(pki::PkiArgs),
     /// Measure how fast the parts of restow are on this machine.
     #[command(subcommand)]
@@ -40,7 +40,7 @@ async fn main() -> ExitCode {
         .init();
     let done = match args.command {
         Command::Up(args) => up::run(args).await,
-        Command::Serve(args) => serve::run(args).await,
+        Command::Serve(args) => serve::run(*args).await,
         Command::Pki(args) => pki::run(&args),
         Command::Bench(bench) => bench.run().await,
     };

@@ -6,32 +6,32 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-pub const RESTOW: &str = env!("CARGO_BIN_EXE_restow");
+pub(crate) const RESTOW: &str = env!("CARGO_BIN_EXE_restow");
 
 /// Which store a server runs on.
 #[derive(Clone, Copy, Debug)]
-pub enum On {
+pub(crate) enum On {
     Embedded,
     Etcd,
 }
 
 /// Servers that share one store. They end when this is dropped.
-pub struct Cluster {
-    pub servers: Vec<Server>,
+pub(crate) struct Cluster {
+    pub(crate) servers: Vec<Server>,
     folder: tempfile::TempDir,
     etcd: Option<LocalEtcd>,
 }
 
 /// One server process.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub address: String,
-    pub kubeconfig: PathBuf,
+    pub(crate) address: String,
+    pub(crate) kubeconfig: PathBuf,
 }
 
 impl Cluster {
     /// One server on this store.
-    pub async fn one(on: On) -> Self {
+    pub(crate) async fn one(on: On) -> Self {
         match on {
             On::Embedded => {
                 let folder = tempfile::tempdir().unwrap();
@@ -43,7 +43,7 @@ impl Cluster {
     }
 
     /// Servers of these releases on one etcd.
-    pub async fn on_etcd(releases: &[&str]) -> Self {
+    pub(crate) async fn on_etcd(releases: &[&str]) -> Self {
         let etcd = LocalEtcd::start().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut cluster = Cluster { servers: Vec::new(), folder, etcd: Some(etcd) };
@@ -54,7 +54,7 @@ impl Cluster {
     }
 
     /// Starts one more server on the etcd.
-    pub fn join(&mut self, release: &str) {
+    pub(crate) fn join(&mut self, release: &str) {
         let number = self.servers.len();
         let pki = self.folder.path().join("pki");
         let endpoint = self.etcd.as_ref().unwrap().endpoint();
@@ -78,12 +78,12 @@ impl Cluster {
     }
 
     /// Runs kubectl against the first server.
-    pub fn kubectl(&self, arguments: &[&str]) -> String {
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         self.servers[0].kubectl(arguments)
     }
 
     /// A file with this text, for kubectl to read.
-    pub fn file(&self, name: &str, text: &str) -> String {
+    pub(crate) fn file(&self, name: &str, text: &str) -> String {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_string()
@@ -92,7 +92,7 @@ impl Cluster {
 
 impl Server {
     /// `restow up` in this folder.
-    pub fn up(folder: &Path) -> Self {
+    pub(crate) fn up(folder: &Path) -> Self {
         let data = folder.join("data");
         let child = Command::new(RESTOW)
             .args(["up", "--listen", "127.0.0.1:0", "--data-dir"])
@@ -105,7 +105,7 @@ impl Server {
     }
 
     /// Runs kubectl, which must succeed, and returns what it printed.
-    pub fn kubectl(&self, arguments: &[&str]) -> String {
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         let output = self.try_kubectl(arguments);
         let errors = String::from_utf8_lossy(&output.stderr).to_string();
         assert!(output.status.success(), "kubectl {} failed: {errors}", arguments.join(" "));
@@ -113,17 +113,17 @@ impl Server {
     }
 
     /// Runs kubectl, which must fail, and returns what it complained of.
-    pub fn kubectl_fails(&self, arguments: &[&str]) -> String {
+    pub(crate) fn kubectl_fails(&self, arguments: &[&str]) -> String {
         let output = self.try_kubectl(arguments);
         assert!(!output.status.success(), "kubectl {} succeeded", arguments.join(" "));
         String::from_utf8_lossy(&output.stderr).to_string()
     }
 
-    pub fn try_kubectl(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> Output {
         self.kubectl_command(arguments).output().unwrap()
     }
 
-    pub fn kubectl_command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn kubectl_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
         // A cache of its own: servers of different tests come and go on the same ports.
         let cache = self.kubeconfig.with_extension("cache");
@@ -132,14 +132,14 @@ impl Server {
     }
 
     /// Asks the server to stop, and waits until it has.
-    pub fn stop(mut self) -> std::process::ExitStatus {
+    pub(crate) fn stop(mut self) -> std::process::ExitStatus {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
         self.child.wait().unwrap()
     }
 
     /// Kills the server.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -171,7 +171,7 @@ fn run(command: &mut Command) {
 }
 
 /// Waits until something holds.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < Duration::from_secs(60), "still not so after a minute: {what}");
