@@ -36,7 +36,6 @@ pub(crate) fn float(value: f64) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
 
     use super::*;
 
