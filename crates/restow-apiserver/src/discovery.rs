@@ -96,29 +96,37 @@ fn verbs(verbs: &[Verb]) -> Vec<&'static str> {
     verbs.iter().map(|verb| verb.as_str()).collect()
 }
 
-/// `/api` or `/apis` in the aggregated form: every group with its versions and resources in one document.
-pub fn aggregated(registry: &Registry, core: bool, hashes: ShowHashes) -> Value {
-    let groups = registry.groups().iter().filter(|(name, _)| name.is_empty() == core);
-    let items: Vec<Value> = groups.map(|(name, group)| aggregated_group(registry, name, group, hashes)).collect();
+/// Which of the two roots discovery is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// `/api`: the core group.
+    Core,
+    /// `/apis`: all others.
+    Named,
+}
+
+/// `/api` or `/apis` in the aggregated form: every group with its versions and resources in one document. This form has
+/// no place for the hash of the storage version.
+pub fn aggregated(registry: &Registry, half: Half) -> Value {
+    let groups = registry.groups().iter().filter(|(name, _)| name.is_empty() == (half == Half::Core));
+    let items: Vec<Value> = groups.map(|(name, group)| aggregated_group(registry, name, group)).collect();
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
 
-fn aggregated_group(registry: &Registry, name: &str, group: &Group, hashes: ShowHashes) -> Value {
+fn aggregated_group(registry: &Registry, name: &str, group: &Group) -> Value {
     let mut versions = Vec::new();
     for version in &group.versions {
         let Ok(group_version) = GroupVersion::new(name, version) else { continue };
         let Some(resources) = registry.in_version(&group_version) else { continue };
-        let resources: Vec<Value> = resources
-            .iter()
-            .map(|(plural, resource)| aggregated_resource(plural, resource, &group_version, hashes))
-            .collect();
+        let resources: Vec<Value> =
+            resources.iter().map(|(plural, resource)| aggregated_resource(plural, resource, &group_version)).collect();
         versions.push(json!({"version": version, "resources": resources, "freshness": "Current"}));
     }
     let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
     json!({"metadata": metadata, "versions": versions})
 }
 
-fn aggregated_resource(plural: &str, resource: &Resource, version: &GroupVersion, hashes: ShowHashes) -> Value {
+fn aggregated_resource(plural: &str, resource: &Resource, version: &GroupVersion) -> Value {
     let kind = |version: &GroupVersion, kind: &str| json!({"group": version.group(), "version": version.version(), "kind": kind});
     let mut body = json!({
         "resource": plural,
@@ -133,7 +141,6 @@ fn aggregated_resource(plural: &str, resource: &Resource, version: &GroupVersion
     if !resource.names.categories.is_empty() {
         body["categories"] = resource.names.categories.clone().into();
     }
-    let _ = hashes;
     let subresources: Vec<Value> = resource
         .subresources
         .iter()

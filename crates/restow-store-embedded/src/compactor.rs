@@ -5,7 +5,7 @@
 //! the compaction itself, from which a watch may still start. Work that a crash interrupts is found again at the next
 //! start, because what is left to do is what is left in `revisions`.
 
-use crate::engine::{Durability, explain};
+use crate::engine::{Batch, ChangedKey, Durability, Engine, explain};
 use crate::layout::{Record, data_key};
 use crate::space::Space;
 use crate::store::Shared;
@@ -52,10 +52,19 @@ pub(crate) fn run(shared: &Arc<Shared>, mut space: Space, orders: &Receiver<Orde
 
 /// Removes what one batch of changes made unreadable. Returns how far it came, or `None` when nothing is left.
 fn compact_some(shared: &Shared, first: Revision, target: Revision) -> Result<Option<Revision>, StoreError> {
-    let view = shared.engine.snapshot();
-    let changes = view.changes(first, target, BATCH)?;
+    let changes = shared.engine.snapshot().changes(first, target, BATCH)?;
     let Some(reached) = changes.last().map(|change| change.revision) else { return Ok(None) };
-    let mut batch = shared.engine.batch(Durability::Repeatable);
+    let batch = removals(&shared.engine, changes, target)?;
+    if batch.len() > 0 {
+        batch.commit().map_err(|error| StoreError::Unavailable(explain(&error)))?;
+    }
+    Ok((reached < target).then_some(reached))
+}
+
+/// What these changes made unreadable.
+fn removals(engine: &Engine, changes: Vec<ChangedKey>, target: Revision) -> Result<Batch<'_>, StoreError> {
+    let view = engine.snapshot();
+    let mut batch = engine.batch(Durability::Repeatable);
     // The last change of a key makes all before it unreadable, so the others need not be looked at.
     let mut last: HashMap<Key, Revision> = HashMap::new();
     for change in changes {
@@ -72,10 +81,7 @@ fn compact_some(shared: &Shared, first: Revision, target: Revision) -> Result<Op
             batch.remove_version(&data_key(key.as_ref(), revision));
         }
     }
-    if batch.len() > 0 {
-        batch.commit().map_err(|error| StoreError::Unavailable(explain(&error)))?;
-    }
-    Ok((reached < target).then_some(reached))
+    Ok(batch)
 }
 
 /// Gives back to the disk what was removed, where it is needed.
@@ -86,5 +92,33 @@ fn reclaim(shared: &Shared, space: &Space) {
     match shared.engine.reclaim() {
         Ok(()) => tracing::info!(bytes = shared.engine.data_bytes(), "rewrote the store, because room was scarce"),
         Err(reason) => tracing::warn!(reason, "could not give room back"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Directory;
+    use crate::engine::Opened;
+
+    #[test]
+    fn a_key_that_changes_often_is_removed_once() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = Directory::claim(&parent.path().join("store")).unwrap();
+        let Opened { engine, .. } = Engine::open(&directory).unwrap();
+        let mut batch = engine.batch(Durability::Synced);
+        let changed = 2..102;
+        for revision in changed.clone() {
+            batch.put_version(&Key::try_from("lease").unwrap(), Revision::new(revision), 0, &Record::Deleted);
+        }
+        batch.commit().unwrap();
+        let (first, target) = (Revision::new(changed.start), Revision::new(changed.end - 1));
+        let changes = engine.snapshot().changes(first, target, BATCH).unwrap();
+        let batch = removals(&engine, changes, target).unwrap();
+        // Every version but the last, and as many entries among the revisions.
+        assert_eq!(batch.len(), 2 * 99);
+        batch.commit().unwrap();
+        let left = engine.snapshot().changes(Revision::ZERO, target, BATCH).unwrap();
+        assert_eq!(left.iter().map(|change| change.revision).collect::<Vec<_>>(), [target]);
     }
 }

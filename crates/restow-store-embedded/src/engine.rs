@@ -50,16 +50,21 @@ pub(crate) struct Opened {
 
 /// The revision of a new store. Nothing has been written at it, as in etcd.
 const FIRST_REVISION: Revision = Revision::new(1);
-/// The bytes of versions that the engine gathers in memory before it writes them out, and of one of its files.
+/// The bytes of versions that the engine gathers in memory before it writes them out as a table.
 const DATA_TABLE: u64 = 8 << 20;
 /// The same for the smaller keyspaces.
 const SMALL_TABLE: u64 = 2 << 20;
+/// The bytes of a table that was merged with others. A merge rewrites whole levels, and how large these are follows from
+/// this: small tables keep the room that it needs within the reserve.
+const MERGED_TABLE: u64 = 4 << 20;
 /// How many tables may wait to be written out, and how many written ones to be merged, before writers wait. Both lie
 /// well below where the engine's own commit begins to wait.
 const MAX_SEALED: usize = 1;
-const MAX_UNMERGED: usize = 16;
+const MAX_UNMERGED: usize = 12;
 /// How long to wait before the engine is asked again how far it is.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How often it is asked to tidy up while writers wait for it.
+const TIDY: Duration = Duration::from_millis(250);
 /// How long closing waits for the engine to write out what it has in memory.
 const SETTLE_TIME: Duration = Duration::from_secs(10);
 
@@ -81,19 +86,15 @@ impl Engine {
             .journal_compression(CompressionType::None)
             .worker_threads(2)
             .open()?;
-        // A merge rewrites whole levels at once, and a level is as large as some tables. Small tables keep the room that
-        // a merge needs within the reserve.
-        let merged_by = |table| Arc::new(Leveled::default().with_table_target_size(table));
+        let merged = || Arc::new(Leveled::default().with_table_target_size(MERGED_TABLE));
         let large = || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(DATA_TABLE)
-                .compaction_strategy(merged_by(DATA_TABLE))
+                .compaction_strategy(merged())
                 .data_block_size_policy(BlockSizePolicy::all(16 << 10))
                 .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
         };
-        let small = || {
-            KeyspaceCreateOptions::default().max_memtable_size(SMALL_TABLE).compaction_strategy(merged_by(SMALL_TABLE))
-        };
+        let small = || KeyspaceCreateOptions::default().max_memtable_size(SMALL_TABLE).compaction_strategy(merged());
         Ok(Engine {
             data: database.keyspace("data", large)?,
             revisions: database.keyspace("revisions", small)?,
@@ -153,9 +154,10 @@ impl Engine {
         settled + self.database.write_buffer_size()
     }
 
-    /// The bytes that the engine will write without being asked: what it has in memory, and what it will merge.
+    /// The bytes that the engine will write without being asked: what it has in memory, and what it will merge. For each
+    /// table that waits to be merged it lets the level below grow by one merged table, which are merged again with it.
     pub(crate) fn unsettled_bytes(&self) -> u64 {
-        let unmerged = self.data.l0_table_count() as u64 * DATA_TABLE;
+        let unmerged = self.data.l0_table_count() as u64 * (DATA_TABLE + MERGED_TABLE);
         self.database.write_buffer_size() + unmerged
     }
 
@@ -165,9 +167,14 @@ impl Engine {
         let behind = |keyspace: &Keyspace| {
             keyspace.sealed_memtable_count() > MAX_SEALED || keyspace.l0_table_count() > MAX_UNMERGED
         };
+        let mut tidied = Instant::now();
         while self.keyspaces().into_iter().any(behind) {
             self.check()?;
             std::thread::sleep(PAUSE);
+            if tidied.elapsed() > TIDY {
+                self.tidy()?;
+                tidied = Instant::now();
+            }
         }
         Ok(())
     }
@@ -179,12 +186,21 @@ impl Engine {
         }
     }
 
+    /// Lets the engine delete the files that it has replaced. By itself it does so only when it begins to write out what
+    /// it has in memory, so not while writers wait or are refused; but it goes on replacing files.
+    pub(crate) fn tidy(&self) -> fjall::Result<()> {
+        self.check()?;
+        if self.revisions.sealed_memtable_count() > MAX_SEALED || self.revisions.l0_table_count() > MAX_UNMERGED / 2 {
+            return Ok(());
+        }
+        self.write_nothing()?;
+        self.revisions.rotate_memtable().map(drop)
+    }
+
     /// Rewrites everything without what was removed. The engine does so by itself only where much is written.
     pub(crate) fn reclaim(&self) -> Result<(), String> {
         // The engine drops only what an older batch has removed, so there must be one after the last removal.
-        let mut batch = self.batch(Durability::Repeatable);
-        batch.remove_revision(&revision_key(Revision::ZERO, 0));
-        batch.commit().map_err(|error| explain(&error))?;
+        self.write_nothing().map_err(|error| explain(&error))?;
         self.write_out()?;
         for keyspace in self.keyspaces() {
             keyspace.major_compact().map_err(|error| explain(&error))?;
@@ -206,6 +222,13 @@ impl Engine {
             std::thread::sleep(PAUSE);
         }
         Ok(())
+    }
+
+    /// Commits a batch that changes nothing. It does not wait for room, which it may be there to bring about.
+    fn write_nothing(&self) -> fjall::Result<()> {
+        let mut batch = self.batch(Durability::Repeatable);
+        batch.remove_revision(&revision_key(Revision::ZERO, 0));
+        batch.batch.commit()
     }
 
     /// Fails once the engine has given up writing, be it in its own threads.
@@ -371,5 +394,34 @@ pub(crate) fn explain(error: &fjall::Error) -> String {
         fjall::Error::Poisoned => "an earlier write to the disk failed".into(),
         fjall::Error::JournalRecovery(source) => format!("the end of its journal is damaged ({source:?})"),
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaced_files_are_deleted_when_it_is_tidied_up() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = Directory::claim(&parent.path().join("store")).unwrap();
+        let Opened { engine, .. } = Engine::open(&directory).unwrap();
+        let files = || std::fs::read_dir(engine.data.path().join("tables")).unwrap().count();
+        for revision in 2..6 {
+            let mut batch = engine.batch(Durability::Synced);
+            let key = Key::try_from("a").unwrap();
+            batch.put_version(&key, Revision::new(revision), 0, &Record::Deleted);
+            batch.commit().unwrap();
+            engine.write_out().unwrap();
+        }
+        engine.data.major_compact().unwrap();
+        assert!(files() > engine.data.table_count(), "without this the engine needs no tidying");
+        engine.tidy().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while files() > engine.data.table_count() {
+            assert!(Instant::now() < until, "{} files for {} tables", files(), engine.data.table_count());
+            std::thread::sleep(PAUSE);
+            engine.tidy().unwrap();
+        }
     }
 }

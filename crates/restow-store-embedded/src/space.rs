@@ -15,6 +15,12 @@ const BYTES: u64 = 8 << 20;
 const CHANGE_BYTES: u64 = 256;
 /// Below how many free bytes nothing is written any more, not even that something is deleted.
 const FLOOR: u64 = 16 << 20;
+/// How often the engine tidies up while room is scarce: often at first, because it is still at work.
+const TIDY: Duration = Duration::from_millis(250);
+const TIDY_OFTEN: u32 = 60;
+const TIDY_SELDOM: Duration = Duration::from_secs(10);
+/// What tidying up may write itself.
+const TIDY_BYTES: u64 = 1 << 20;
 
 /// Watches the room that is left.
 pub(crate) struct Space {
@@ -24,6 +30,14 @@ pub(crate) struct Space {
     asked: Option<Instant>,
     written: u64,
     room: Room,
+    tidied: Tidied,
+}
+
+/// How often the engine was asked to tidy up since room became scarce, and when last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tidied {
+    count: u32,
+    last: Option<Instant>,
 }
 
 /// What fits in.
@@ -33,6 +47,8 @@ struct Room {
     growth: Result<u64, StoreError>,
     /// Whether it may be written to at all. What shrinks it takes room at first, too.
     writes: Result<(), StoreError>,
+    /// Whether the disk is so full that every file counts.
+    scarce: bool,
 }
 
 impl Space {
@@ -43,7 +59,8 @@ impl Space {
             limit: config.limits.store_bytes,
             asked: None,
             written: 0,
-            room: Room { growth: Ok(0), writes: Ok(()) },
+            room: Room { growth: Ok(0), writes: Ok(()), scarce: false },
+            tidied: Tidied::default(),
         }
     }
 
@@ -82,6 +99,25 @@ impl Space {
         Ok(())
     }
 
+    /// Whether room is so scarce that the engine should tidy up now.
+    pub(crate) fn asks_for_tidying(&mut self) -> bool {
+        if !self.room.scarce {
+            self.tidied = Tidied::default();
+            return false;
+        }
+        let interval = if self.tidied.count < TIDY_OFTEN { TIDY } else { TIDY_SELDOM };
+        let due = self.tidied.last.is_none_or(|last| last.elapsed() >= interval);
+        if due {
+            self.tidied = Tidied { count: self.tidied.count.saturating_add(1), last: Some(Instant::now()) };
+        }
+        due
+    }
+
+    /// How long the room that is left need not be looked at.
+    pub(crate) fn patience(&self) -> Duration {
+        if self.room.scarce { TIDY } else { Duration::MAX }
+    }
+
     /// Whether room is so scarce that everything should be rewritten without what was removed, and enough to do so.
     pub(crate) fn asks_for_reclaiming(&self, engine: &Engine) -> bool {
         let (used, free) = (engine.data_bytes(), self.free());
@@ -112,9 +148,13 @@ impl Space {
             Some(limit) => Ok(limit - used),
             None => Ok(u64::MAX),
         };
-        // What is written goes to the journal first, and to its place after.
-        let on_disk = if free < kept { Err(scarce()) } else { Ok((free - kept) / 2) };
-        Room { growth: within_limit.and_then(|within_limit| Ok(within_limit.min(on_disk?))), writes }
+        // What is written goes to the journal first, then to a table, and with that to a larger one.
+        let on_disk = if free < kept { Err(scarce()) } else { Ok((free - kept) / 3) };
+        Room {
+            growth: within_limit.and_then(|within_limit| Ok(within_limit.min(on_disk?))),
+            writes,
+            scarce: free < kept.saturating_mul(2) && free >= TIDY_BYTES,
+        }
     }
 }
 
@@ -134,8 +174,8 @@ mod tests {
     fn the_reserve_comes_on_top_of_what_the_engine_has_still_to_write() {
         let space = space(None, 100 * MEGABYTE);
         let room = |free, unsettled| space.judge(0, free * MEGABYTE, unsettled * MEGABYTE);
-        assert_eq!(room(140, 0).growth, Ok(20 * MEGABYTE));
-        assert_eq!(room(140, 30).growth, Ok(5 * MEGABYTE));
+        assert_eq!(room(160, 0).growth, Ok(20 * MEGABYTE));
+        assert_eq!(room(160, 45).growth, Ok(5 * MEGABYTE));
         assert!(matches!(room(140, 50).growth, Err(StoreError::Full(reason)) if reason.contains("make room")));
         assert_eq!(room(16, 50).writes, Ok(()), "deleting is possible below the reserve");
         assert!(room(15, 50).writes.is_err(), "but not to the last byte");

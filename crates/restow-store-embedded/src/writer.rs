@@ -78,6 +78,18 @@ impl Writer {
                 }
             }
             self.commit(txns);
+            self.tidy();
+        }
+    }
+
+    /// While room is scarce, has the engine give back what it can.
+    fn tidy(&mut self) {
+        self.space.refresh(&self.shared.engine);
+        if self.broken.is_some() || !self.space.asks_for_tidying() {
+            return;
+        }
+        if let Err(error) = self.shared.engine.tidy() {
+            self.fail(&error, Vec::new());
         }
     }
 
@@ -85,7 +97,8 @@ impl Writer {
         let now = milliseconds(SystemTime::now());
         let wait = self.shared.index().next_expiry().map(|due| Duration::from_millis(due.saturating_sub(now)));
         // A short pause gathers the keys that expire together, and keeps a key that cannot be deleted from spinning.
-        wait.map_or(LONGEST_SLEEP, |wait| wait.clamp(Duration::from_millis(20), LONGEST_SLEEP))
+        let wait = wait.map_or(LONGEST_SLEEP, |wait| wait.clamp(Duration::from_millis(20), LONGEST_SLEEP));
+        wait.min(self.space.patience())
     }
 
     fn commit(&mut self, txns: Vec<(Txn, oneshot::Sender<Result<TxnOutcome, StoreError>>)>) {

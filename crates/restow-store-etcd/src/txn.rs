@@ -96,10 +96,17 @@ impl EtcdStore {
         let reads = txn.otherwise.iter().map(|key| {
             request_op::Request::RequestRange(proto::RangeRequest { key: self.keyspace.key(key), ..Default::default() })
         });
+        // etcd answers a transaction without any operation from what one member happens to know. A read makes it ask the
+        // others, so that comparisons alone are as good as those of a write.
+        let bare = txn.then.is_empty() && txn.otherwise.is_empty();
+        let witness = txn.when.first().filter(|_| bare).map(|compare| {
+            let key = self.keyspace.key(&compare.key);
+            request_op::Request::RequestRange(proto::RangeRequest { key, count_only: true, ..Default::default() })
+        });
         let operation = |request| proto::RequestOp { request: Some(request) };
         proto::TxnRequest {
             compare: txn.when.iter().map(|compare| encode_compare(&self.keyspace, compare)).collect(),
-            success: mutations.map(operation).collect(),
+            success: mutations.chain(witness).map(operation).collect(),
             failure: reads.map(operation).collect(),
         }
     }

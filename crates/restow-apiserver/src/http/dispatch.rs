@@ -2,7 +2,7 @@
 
 use crate::auth::service_account::KEYS_PATH;
 use crate::auth::{Attributes, ResourceAttributes, User};
-use crate::discovery;
+use crate::discovery::{self, Half};
 use crate::error::ApiError;
 use crate::health;
 use crate::http::negotiate::{self, Media, Protobuf};
@@ -173,7 +173,7 @@ async fn path_answer(
             openapi::document(&registry, &version, server.release()).ok_or(ApiError::NoSuchResource)?
         }
         ["api" | "apis"] if aggregated => {
-            let body = discovery::aggregated(&registry, parts == ["api"], hashes);
+            let body = discovery::aggregated(&registry, if parts == ["api"] { Half::Core } else { Half::Named });
             let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
             return Ok(render::bytes_answer(200, body.to_string().into_bytes(), kind));
         }
