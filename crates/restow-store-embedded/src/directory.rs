@@ -71,7 +71,16 @@ pub enum OpenError {
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that is being started has a copy of it for a moment.
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, path = %self.path.display(), "could not unlock the store");
+        }
+    }
 }
 
 impl Directory {
@@ -89,7 +98,7 @@ impl Directory {
         }
         let lock = lock(path)?;
         check_format(path)?;
-        Ok(Directory { path: path.into(), _lock: lock })
+        Ok(Directory { path: path.into(), lock })
     }
 
     /// Where the engine keeps its files.
@@ -203,8 +212,10 @@ mod tests {
         let error = Directory::claim(&path).unwrap_err();
         assert!(matches!(&error, OpenError::InUse { process: Some(id), .. } if *id == std::process::id().to_string()));
         assert!(error.to_string().contains("in use by another process"), "{error}");
+        let inherited = first.lock.try_clone().unwrap();
         drop(first);
-        Directory::claim(&path).unwrap();
+        drop(Directory::claim(&path).unwrap());
+        drop(inherited);
     }
 
     #[test]
