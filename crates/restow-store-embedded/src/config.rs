@@ -15,8 +15,9 @@ pub struct EmbeddedConfig {
     pub cache_bytes: usize,
     /// How long a transaction may wait for the disk before its outcome is reported as unknown.
     pub request_timeout: Duration,
-    /// How much room must stay free on the disk; writes are refused below. It keeps the engine from running into the
-    /// end of the disk in the middle of its own work, from which it would not recover without a restart.
+    /// How much room must stay free on the disk, beside what the engine has still to write on its own account; writes are
+    /// refused below. It keeps the engine from running into the end of the disk in the middle of its own work, from which
+    /// it would not recover without a restart.
     pub disk_reserve: u64,
 }
 
