@@ -128,12 +128,19 @@ impl View {
 
 /// When a key expires. A time beyond what a clock can show is one that never comes.
 fn expiry(now: SystemTime, time_to_live: Duration) -> u64 {
-    now.checked_add(time_to_live).map_or(u64::MAX, milliseconds)
+    now.checked_add(time_to_live).map_or(u64::MAX, rounded_up)
 }
 
-/// Milliseconds since 1970, rounded up, so that nothing expires too early.
-pub(crate) fn milliseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+/// The milliseconds since 1970 that have passed. The present is rounded down and a deadline up, so that nothing expires
+/// too early.
+pub(crate) fn milliseconds(present: SystemTime) -> u64 {
+    let since = present.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The first whole millisecond at which a deadline has passed.
+fn rounded_up(deadline: SystemTime) -> u64 {
+    let since = deadline.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
@@ -142,10 +149,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_key_does_not_expire_within_the_last_millisecond_of_its_time() {
+        let written = UNIX_EPOCH + Duration::from_micros(1_000_900);
+        let due = expiry(written, Duration::from_secs(2));
+        assert!(milliseconds(written + Duration::from_micros(1_999_950)) < due);
+        assert!(milliseconds(written + Duration::from_millis(2_001)) >= due);
+    }
+
+    #[test]
     fn a_time_to_live_may_be_longer_than_any_clock_runs() {
         let now = SystemTime::now();
         assert_eq!(expiry(now, Duration::MAX), u64::MAX);
-        assert_eq!(expiry(now, Duration::from_secs(5)), milliseconds(now) + 5000);
-        assert_eq!(milliseconds(UNIX_EPOCH + Duration::from_nanos(1)), 1, "nothing expires too early");
+        assert_eq!(expiry(now, Duration::from_secs(5)), rounded_up(now) + 5000);
+        assert_eq!(rounded_up(UNIX_EPOCH + Duration::from_nanos(1)), 1, "a deadline is rounded up");
+        assert_eq!(milliseconds(UNIX_EPOCH + Duration::from_nanos(1)), 0, "and the present down");
     }
 }
