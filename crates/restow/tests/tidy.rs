@@ -14,7 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("restow-store", &[]),
     ("restow-store-embedded", &["restow-store"]),
     ("restow-store-etcd", &["restow-store"]),
-    ("restow-apiserver", &["restow-api", "restow-agreement", "restow-store"]),
+    ("restow-schema", &[]),
+    ("restow-apiserver", &["restow-api", "restow-agreement", "restow-schema", "restow-store"]),
     ("restow-migrate", &["restow-api", "restow-agreement"]),
     (
         "restow",

@@ -1,0 +1,1 @@
+//! Finds objects stored in an old version and rewrites them, on any Kubernetes.
