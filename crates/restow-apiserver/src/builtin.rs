@@ -2,10 +2,10 @@
 //!
 //! Adding a kind is adding a row there and, if it has rules of its own, a strategy. Nothing else knows single kinds.
 
+mod convert;
 mod strategy;
 mod table;
 
-use crate::conversion::RenameVersion;
 use crate::release::Release;
 use crate::resource::{Names, Origin, Resource, Scope, Storage};
 use restow_api::GroupVersion;
@@ -77,7 +77,7 @@ fn resource(row: &Row, release: Release, config: &RuntimeConfig) -> Option<Resou
         storage: storage(row, history, release),
         selectable_fields: row.fields.clone(),
         strategy: Arc::new(BuiltinStrategy::of(row)),
-        converter: Arc::new(RenameVersion),
+        converter: convert::converter(row.group_resource.group(), &row.kind),
         origin: Origin::Builtin,
     })
 }

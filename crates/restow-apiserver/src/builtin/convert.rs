@@ -1,0 +1,110 @@
+//! Getting built-in objects from one version to another where the versions differ in more than their name.
+//!
+//! | kinds | what differs |
+//! |---|---|
+//! | HorizontalPodAutoscaler | v1 has one CPU target; v2's metrics, behavior and conditions travel in annotations |
+//! | Event | events.k8s.io has other names for the fields of the core group's events |
+//! | EndpointSlice | v1beta1 keeps zone and host in `topology` |
+//! | PriorityLevelConfiguration | `assuredConcurrencyShares` before v1beta3; zero shares need an annotation in v1beta3 |
+//! | CustomResourceDefinition | v1beta1 has what all versions share at the top, and a flat webhook |
+//! | Ingress | v1beta1's backends are flat, and the default one is called `backend` |
+//! | ResourceClaim, ResourceClaimTemplate | requests are flat up to v1beta1 and nested in `exactly` after it |
+//! | ResourceSlice | devices are nested in `basic` up to v1beta1; capacities are bare quantities in v1alpha3 |
+//! | RuntimeClass | v1alpha1 has everything in a `spec` |
+//! | PodDisruptionBudget | an empty selector selects nothing in v1beta1 and everything in v1 |
+//! | RoleBinding, ClusterRoleBinding | v1alpha1's subjects have an `apiVersion` instead of a group |
+//! | CertificateSigningRequest | v1beta1 may lack signer and status of conditions |
+//! | Deployment | v1beta1 has `rollbackTo`, later an annotation |
+//! | LeaseCandidate | v1alpha1 has a list of strategies, later ones have one |
+//! | StorageVersionMigration | v1alpha1 names a version, and its conditions an update instead of a transition |
+//! | PodGroup, Workload, resource claims of v1alpha2 | these alphas were dropped without a conversion, so there is none |
+//!
+//! All other kinds differ in name only. Every function here is pure; the result is then written as its type writes
+//! itself, which drops what the target version does not have.
+
+mod autoscaling;
+mod custom_resource_definition;
+mod devices;
+mod renamed;
+mod small;
+#[cfg(test)]
+mod tests;
+
+use crate::conversion::{ConversionError, Converter, RenameVersion};
+use crate::object::Object;
+use crate::types::{self, TypeTable};
+use async_trait::async_trait;
+use restow_api::GroupVersion;
+use std::sync::Arc;
+
+/// Changes the fields of an object from one version to another, both given as in `apps/v1`.
+type Reshape = fn(&mut Object, &str, &str) -> Result<(), String>;
+
+/// How objects of this kind get from one version to another.
+pub(super) fn converter(group: &str, kind: &str) -> Arc<dyn Converter> {
+    match reshape(group, kind) {
+        Some(reshape) => Arc::new(Reshaping { reshape }),
+        None => Arc::new(RenameVersion),
+    }
+}
+
+fn reshape(group: &str, kind: &str) -> Option<Reshape> {
+    Some(match (group, kind) {
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::horizontal_pod_autoscaler,
+        ("" | "events.k8s.io", "Event") => renamed::event,
+        ("discovery.k8s.io", "EndpointSlice") => renamed::endpoint_slice,
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => renamed::priority_level,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => custom_resource_definition::convert,
+        ("networking.k8s.io", "Ingress") => small::ingress,
+        ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") => devices::claim,
+        ("resource.k8s.io", "ResourceSlice") => devices::slice,
+        ("node.k8s.io", "RuntimeClass") => small::runtime_class,
+        ("policy", "PodDisruptionBudget") => small::pod_disruption_budget,
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => small::role_binding,
+        ("certificates.k8s.io", "CertificateSigningRequest") => small::certificate_signing_request,
+        ("apps", "Deployment") => small::deployment,
+        ("coordination.k8s.io", "LeaseCandidate") => small::lease_candidate,
+        ("storagemigration.k8s.io", "StorageVersionMigration") => small::storage_version_migration,
+        ("scheduling.k8s.io", "PodGroup" | "Workload") => small::dropped_alphas,
+        _ => return None,
+    })
+}
+
+/// Converts with a function, and writes the result as its type writes itself.
+struct Reshaping {
+    reshape: Reshape,
+}
+
+#[async_trait]
+impl Converter for Reshaping {
+    async fn convert(&self, objects: Vec<Object>, target: &GroupVersion) -> Result<Vec<Object>, ConversionError> {
+        let target = target.to_string();
+        objects.into_iter().map(|object| reshaped(self.reshape, object, &target)).collect()
+    }
+}
+
+fn reshaped(reshape: Reshape, mut object: Object, target: &str) -> Result<Object, ConversionError> {
+    let source = object.api_version().to_string();
+    if source == target {
+        return Ok(object);
+    }
+    let failed = |object: &Object, reason: String| ConversionError {
+        object: format!("{}/{}", object.namespace(), object.name()),
+        target: target.to_string(),
+        reason,
+    };
+    reshape(&mut object, &source, target).map_err(|reason| failed(&object, reason))?;
+    object.set("apiVersion", Some(target.into()));
+    let Some(kind) = TypeTable::shared().kind(target, object.kind()) else { return Ok(object) };
+    let revision = object.resource_version().to_string();
+    let written = types::normalize(kind, &object.clone().into_value());
+    let written = written.map_err(|error| failed(&object, error.to_string()))?;
+    let mut written = Object::from_value(written.value).unwrap_or_default();
+    written.set_meta("resourceVersion", &revision);
+    Ok(written)
+}
+
+/// The version without its group.
+fn version_of(api_version: &str) -> &str {
+    api_version.rsplit('/').next().unwrap_or(api_version)
+}
