@@ -1,1 +1,30 @@
 //! Structural schemas of custom resources: validation, pruning, defaulting and CEL rules.
+//!
+//! Everything here is a pure function of its arguments: no I/O, no clock, no randomness. A [`Schema`] is compiled once
+//! from a CustomResourceDefinition's `openAPIV3Schema` and then applied to any number of objects, from any number of
+//! threads. Findings are [`Problem`]s in the words of Kubernetes; what becomes of them (a `Status`, a warning) is the
+//! caller's affair.
+
+mod correlate;
+mod default;
+mod defaults_check;
+mod embedded;
+mod format;
+mod go_text;
+pub mod json_path;
+mod keywords;
+mod list_type;
+mod node;
+mod number;
+mod parse;
+mod path;
+mod pattern;
+mod problem;
+mod prune;
+mod raw;
+mod schema;
+mod structural;
+mod validate;
+
+pub use problem::{Problem, ProblemKind};
+pub use schema::{Schema, SelectableField};

@@ -1,0 +1,113 @@
+//! The compiled schema of one version of a custom resource.
+
+use serde_json::Value;
+
+use crate::json_path::{Brackets, field_path};
+use crate::keywords::{self, Around};
+use crate::node::{Kind, Node};
+use crate::parse::Compiler;
+use crate::problem::{Problem, ProblemKind};
+use crate::raw::Raw;
+use crate::{default, defaults_check, embedded, list_type, prune, structural, validate};
+
+/// A structural schema, ready to be applied to objects.
+#[derive(Debug)]
+pub struct Schema {
+    node: Node,
+}
+
+/// A field that a selectable field's path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectableField {
+    /// The path without its leading dot, as in `spec.color`.
+    pub path: String,
+    /// Whether the field is of a type that can be selected by: a text, a flag or a whole number.
+    pub is_selectable: bool,
+}
+
+impl Schema {
+    /// Compiles an `openAPIV3Schema`. `path` is where it stands in its CustomResourceDefinition, for messages:
+    /// `spec.versions[0].schema.openAPIV3Schema`.
+    ///
+    /// # Errors
+    ///
+    /// Everything that Kubernetes would refuse the schema for.
+    pub fn compile(schema: &Value, path: &str) -> Result<Schema, Vec<Problem>> {
+        if let Some(problem) = keywords::size_problem(schema, path) {
+            return Err(vec![problem]);
+        }
+        let Some(raw) = Raw::of(schema) else {
+            return Err(vec![Problem::type_invalid(path, schema.clone(), "must be an object")]);
+        };
+        let mut problems = Vec::new();
+        if raw.flag("nullable") {
+            problems.push(Problem::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
+        }
+        let mut written = Vec::new();
+        keywords::check(raw, path, &Around::default(), true, &mut written);
+        let structural = structural::problems(raw, path);
+        let is_structural = structural.is_empty();
+        problems.extend(structural);
+        let node = Compiler::default().node(raw);
+        if is_structural && written.is_empty() {
+            problems.extend(defaults_check::problems(&node, path));
+        }
+        problems.extend(written);
+        if problems.is_empty() { Ok(Schema { node }) } else { Err(problems) }
+    }
+
+    /// What the status subresource forbids at the root of a schema: whatever would reach across `spec` and `status`.
+    pub fn status_subresource_problem(schema: &Value, path: &str) -> Option<Problem> {
+        keywords::status_root_problem(Raw::of(schema)?, path)
+    }
+
+    /// Checks that a selectable field's path names a field of a written schema.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not, to follow `is an invalid path: `.
+    pub fn selectable_field(schema: &Value, path: &str) -> Result<SelectableField, String> {
+        let raw = Raw::of(schema).ok_or("does not refer to a valid field")?;
+        let (shown, found) = field_path(path, raw, Brackets::Refused)?;
+        let kind = Kind::from_name(found.kind());
+        let is_selectable = matches!(kind, Some(Kind::String | Kind::Boolean | Kind::Integer));
+        Ok(SelectableField { path: shown, is_selectable })
+    }
+
+    /// Removes every field that the schema does not know, and returns their paths, sorted. The resource's own
+    /// `apiVersion`, `kind` and `metadata` are left as they are; metadata of embedded resources is pruned to what
+    /// metadata can have.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        prune::prune_resource(&self.node, object)
+    }
+
+    /// Drops nulls where none may be, then fills in the defaults.
+    pub fn default(&self, object: &mut Value) {
+        default::default_resource(&self.node, object);
+    }
+
+    /// Checks an object. On an update, `old` is the object before it: problems of what has not changed are passed over.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Problem> {
+        let mut problems = validate::check(&self.node, object, old, None);
+        problems.extend(embedded::check(&self.node, object));
+        if old.is_none_or(|old| list_type::check(&self.node, old).is_empty()) {
+            problems.extend(list_type::check(&self.node, object));
+        }
+        problems
+    }
+}
+
+/// Whether rules cannot be evaluated because the object does not even have the shape that they rely on.
+#[allow(dead_code)]
+pub(crate) fn blocks_rules(problems: &[Problem]) -> bool {
+    problems.iter().any(|problem| {
+        matches!(
+            problem.kind,
+            ProblemKind::NotSupported
+                | ProblemKind::Required
+                | ProblemKind::TooLong
+                | ProblemKind::TooMany
+                | ProblemKind::TypeInvalid
+        )
+    })
+}
