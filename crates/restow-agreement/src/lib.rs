@@ -9,6 +9,7 @@
 //! | [`register`](mod@register) | A server wants to write a resource: what does it have to report first? |
 //! | [`collect`] | Servers went away: what of theirs may be removed, and in which order? |
 //! | [`vote`] | Servers vote on the version: which one is selected, and may this server write? |
+//! | [`census`] | In which versions do objects really lie in the store, and is any of them old? |
 //! | [`trigger`] | The storage version may have changed: what has to be migrated, and what is known to be stored? |
 //!
 //! # What makes it safe
@@ -18,6 +19,7 @@
 //! registered under. So a server whose entry is missing cannot write, however long it slept before. The model in
 //! `tests/model` checks this in every reachable state, and shows what happens without that comparison.
 
+pub mod census;
 pub mod collect;
 pub mod register;
 pub mod trigger;
