@@ -36,6 +36,7 @@ pub mod resource;
 mod selector;
 mod server;
 mod status;
+pub mod stored;
 pub mod strategy;
 pub mod types;
 mod verbs;

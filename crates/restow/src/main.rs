@@ -1,6 +1,8 @@
 //! The `restow` command. It reads arguments and hands over; each command has a module of its own.
 
 mod bench;
+mod etcd_args;
+mod explain;
 mod pki;
 mod serve;
 mod serving;
@@ -23,6 +25,7 @@ enum Command {
     Up(up::UpArgs),
     Serve(Box<serve::ServeArgs>),
     Pki(pki::PkiArgs),
+    Explain(explain::ExplainArgs),
     /// Measure how fast the parts of restow are on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -42,6 +45,7 @@ async fn main() -> ExitCode {
         Command::Up(args) => up::run(args).await,
         Command::Serve(args) => serve::run(*args).await,
         Command::Pki(args) => pki::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Bench(bench) => bench.run().await,
     };
     match done {

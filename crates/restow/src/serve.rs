@@ -1,11 +1,12 @@
 //! `restow serve`: one instance of a highly available control plane on etcd.
 
+use crate::etcd_args::EtcdArgs;
 use crate::pki::Identity;
 use crate::serving;
 use anyhow::Context;
 use clap::Args;
 use restow_apiserver::release::Release;
-use restow_store_etcd::{ClientIdentity, Credentials, EtcdConfig, EtcdStore, TlsConfig};
+use restow_store_etcd::EtcdStore;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,21 +20,8 @@ pub(crate) struct ServeArgs {
     /// The etcd members to speak to.
     #[arg(long, value_name = "URL", value_delimiter = ',', required = true)]
     etcd_endpoints: Vec<String>,
-    /// What every key in etcd begins with.
-    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
-    etcd_prefix: String,
-    /// The CA of etcd's certificates.
-    #[arg(long, value_name = "FILE")]
-    etcd_cafile: Option<PathBuf>,
-    /// The certificate to show to etcd.
-    #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
-    etcd_certfile: Option<PathBuf>,
-    /// The key of that certificate.
-    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
-    etcd_keyfile: Option<PathBuf>,
-    /// The user to be for etcd; the password is read from the environment variable RESTOW_ETCD_PASSWORD.
-    #[arg(long, value_name = "NAME")]
-    etcd_user: Option<String>,
+    #[command(flatten)]
+    etcd: EtcdArgs,
     /// Where to listen. Port 0 takes any free port.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
     listen: SocketAddr,
@@ -60,7 +48,7 @@ pub(crate) struct ServeArgs {
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let identity = Identity { certificate: read(&args.tls_cert_file)?, key: read(&args.tls_private_key_file)? };
     let tls = serving::tls_config(&identity, &read(&args.client_ca_file)?)?;
-    let config = args.etcd_config()?;
+    let config = args.etcd.config(&args.etcd_endpoints)?;
     let listener = serving::listen(args.listen).await?;
     let address = listener.local_addr()?;
     let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
@@ -73,29 +61,6 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl ServeArgs {
-    fn etcd_config(&self) -> anyhow::Result<EtcdConfig> {
-        let mut config =
-            EtcdConfig { prefix: self.etcd_prefix.clone(), ..EtcdConfig::new(self.etcd_endpoints.clone()) };
-        if let Some(ca) = &self.etcd_cafile {
-            let identity = match (&self.etcd_certfile, &self.etcd_keyfile) {
-                (Some(certificate), Some(key)) => {
-                    Some(ClientIdentity { certificate: read(certificate)?.into_bytes(), key: read(key)?.into_bytes() })
-                }
-                _ => None,
-            };
-            config.tls = Some(TlsConfig { ca: read(ca)?.into_bytes(), identity, domain: None });
-        }
-        if let Some(user) = &self.etcd_user {
-            let password = std::env::var("RESTOW_ETCD_PASSWORD")
-                .context("--etcd-user needs a password in the environment variable RESTOW_ETCD_PASSWORD")?;
-            config.credentials = Some(Credentials { user: user.clone(), password });
-        }
-        config.check()?;
-        Ok(config)
-    }
-}
-
-fn read(path: &Path) -> anyhow::Result<String> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

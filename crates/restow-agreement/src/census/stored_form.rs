@@ -136,7 +136,14 @@ mod tests {
     #[test]
     fn anything_else_is_other() {
         let cases: [&[u8]; 9] = [
-            b"", b"7", b"null", b"{}", b"{\"kind\":\"A\"}", b"k8s\0", b"k8s\0\xff\xff\xff", b"k8s:enc:aescbc:v1",
+            b"",
+            b"7",
+            b"null",
+            b"{}",
+            b"{\"kind\":\"A\"}",
+            b"k8s\0",
+            b"k8s\0\xff\xff\xff",
+            b"k8s:enc:aescbc:v1",
             b"k8s\0\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
         ];
         for case in cases {

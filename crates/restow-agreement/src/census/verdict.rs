@@ -1,24 +1,28 @@
 //! Is anything stored in an old version?
 
 use super::{CensusRow, Encoding};
+use restow_api::{StorageVersionHash, storage_version_hash};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The version that the API servers write a kind in now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What the API servers write a kind as now.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The group that objects lie in; empty for the core group.
+    /// The group that it is served in; empty for the core group.
     pub group: String,
     /// The kind.
     pub kind: String,
     /// The name of the resource.
     pub resource: String,
-    /// The storage version; `None` when it is not known, or the servers do not agree.
-    pub version: Option<String>,
+    /// The hash of the storage version; `None` when it is not known, or the servers do not agree.
+    pub hash: Option<StorageVersionHash>,
+    /// The versions that the hash may stand for.
+    pub candidates: Vec<String>,
 }
 
 /// What is to be said of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct KindVerdict {
     /// The group.
     pub group: String,
@@ -63,25 +67,28 @@ pub fn judge(rows: &[CensusRow], targets: &[Target]) -> Vec<KindVerdict> {
 
 fn judge_kind(group: &str, kind: &str, rows: &[(&str, &CensusRow)], targets: &[Target]) -> KindVerdict {
     let target = targets.iter().find(|target| target.group == group && target.kind == kind);
-    let storage_version = target.and_then(|target| target.version.clone());
+    let hash = target.and_then(|target| target.hash.as_ref());
+    let is_target =
+        |version: &str| hash.is_some_and(|hash| hash.as_str() == storage_version_hash(group, version, kind));
     let mut stored = BTreeMap::new();
     for (version, row) in rows {
         *stored.entry(version.to_string()).or_insert(0) += row.count;
     }
-    let old = rows.iter().find(|(version, _)| storage_version.as_ref().is_some_and(|wanted| wanted != version));
-    let verdict = match (target, &storage_version, old) {
+    let old = rows.iter().find(|(version, _)| hash.is_some() && !is_target(version));
+    let verdict = match (target, hash, old) {
         (None, _, _) => Verdict::NotServed,
         (Some(_), None, _) => Verdict::Unknown,
         (Some(_), Some(_), Some(_)) => Verdict::Old,
         (Some(_), Some(_), None) => Verdict::Current,
     };
+    let candidates = target.iter().flat_map(|target| &target.candidates).chain(stored.keys());
     KindVerdict {
         group: group.to_string(),
         kind: kind.to_string(),
         resource: target.map(|target| target.resource.clone()).unwrap_or_default(),
-        storage_version,
-        stored,
+        storage_version: candidates.into_iter().find(|version| is_target(version)).cloned(),
         example_of_old: old.map(|(_, row)| row.example.clone()),
+        stored,
         verdict,
     }
 }
@@ -100,10 +107,15 @@ mod tests {
             group: "example.com".into(),
             kind: "Widget".into(),
             resource: "widgets".into(),
-            version: storage_version.map(String::from),
+            hash: storage_version
+                .map(|version| StorageVersionHash::new(storage_version_hash("example.com", version, "Widget"))),
+            candidates: vec!["v1".into(), "v2".into()],
         };
         let verdicts = judge(&census.rows(), &[target]);
         assert_eq!(verdicts.first().map(|kind| kind.verdict), Some(expected), "{stored:?} {storage_version:?}");
+        if expected != Verdict::NotServed {
+            assert_eq!(verdicts[0].storage_version.as_deref(), storage_version);
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::http::request_info::{ResourceTarget, Target, target};
 use crate::openapi;
 use crate::resource::Verb;
 use crate::server::ApiServer;
+use crate::stored;
 use crate::verbs::{self, Answer, Call};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
@@ -165,6 +166,10 @@ async fn path_answer(
             }
         }
         ["version"] => server.version(),
+        ["debug", "stored-versions"] => {
+            let census = stored::take_census(server.objects().store().as_ref(), |_| {}).await?;
+            serde_json::to_value(census).map_err(|error| ApiError::Internal(error.to_string()))?
+        }
         ["openapi", "v2"] => openapi::version_2(&registry, server.release()),
         ["openapi", "v3"] => openapi::index(&registry, server.release()),
         ["openapi", "v3", "api", version] | ["openapi", "v3", "apis", _, version] => {

@@ -1,0 +1,50 @@
+//! How etcd is reached: the flags that every command with `--etcd-endpoints` has.
+
+use crate::serve::read;
+use anyhow::Context;
+use clap::Args;
+use restow_store_etcd::{ClientIdentity, Credentials, EtcdConfig, TlsConfig};
+use std::path::PathBuf;
+
+/// How to speak to etcd.
+#[derive(Debug, Args)]
+pub(crate) struct EtcdArgs {
+    /// What every key in etcd begins with.
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    etcd_prefix: String,
+    /// The CA of etcd's certificates.
+    #[arg(long, value_name = "FILE")]
+    etcd_cafile: Option<PathBuf>,
+    /// The certificate to show to etcd.
+    #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
+    etcd_certfile: Option<PathBuf>,
+    /// The key of that certificate.
+    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+    /// The user to be for etcd; the password is read from the environment variable RESTOW_ETCD_PASSWORD.
+    #[arg(long, value_name = "NAME")]
+    etcd_user: Option<String>,
+}
+
+impl EtcdArgs {
+    /// What the flags mean, for the members at these URLs.
+    pub(crate) fn config(&self, endpoints: &[String]) -> anyhow::Result<EtcdConfig> {
+        let mut config = EtcdConfig { prefix: self.etcd_prefix.clone(), ..EtcdConfig::new(endpoints.to_vec()) };
+        if let Some(ca) = &self.etcd_cafile {
+            let identity = match (&self.etcd_certfile, &self.etcd_keyfile) {
+                (Some(certificate), Some(key)) => {
+                    Some(ClientIdentity { certificate: read(certificate)?.into_bytes(), key: read(key)?.into_bytes() })
+                }
+                _ => None,
+            };
+            config.tls = Some(TlsConfig { ca: read(ca)?.into_bytes(), identity, domain: None });
+        }
+        if let Some(user) = &self.etcd_user {
+            let password = std::env::var("RESTOW_ETCD_PASSWORD")
+                .context("--etcd-user needs a password in the environment variable RESTOW_ETCD_PASSWORD")?;
+            config.credentials = Some(Credentials { user: user.clone(), password });
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
