@@ -9,10 +9,12 @@ mod table;
 use crate::release::Release;
 use crate::resource::{Names, Origin, Resource, Scope, Storage};
 use restow_api::GroupVersion;
+use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 use strategy::BuiltinStrategy;
 pub use table::TableError;
 use table::{History, Row};
+use thiserror::Error;
 
 static ROWS: LazyLock<Result<Vec<Row>, TableError>> =
     LazyLock::new(|| table::parse(include_str!("builtin/resources.txt")));
@@ -45,6 +47,50 @@ impl RuntimeConfig {
         }
         true
     }
+}
+
+impl FromStr for RuntimeConfig {
+    type Err = RuntimeConfigError;
+
+    /// Reads what `--runtime-config` takes: `api/all`, `api/ga`, `api/beta`, `api/alpha` and single versions, each with
+    /// `=true` or `=false`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut config = RuntimeConfig::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, "true"));
+            let on = value.parse().map_err(|_| RuntimeConfigError::NotABool(part.into()))?;
+            match name {
+                "api/all" => (config.all_betas, config.all_alphas) = (on, on),
+                "api/beta" => config.all_betas = on,
+                "api/alpha" => config.all_alphas = on,
+                // What is generally available is served unless it is turned off by name.
+                "api/ga" if on => {}
+                _ => {
+                    let version = match name {
+                        "v1" | "api/v1" => GroupVersion::new("", "v1"),
+                        _ => match name.split_once('/') {
+                            Some((group, version)) => GroupVersion::new(group, version),
+                            None => return Err(RuntimeConfigError::Unknown(name.into())),
+                        },
+                    };
+                    let version = version.map_err(|_| RuntimeConfigError::Unknown(name.into()))?;
+                    config.versions.push((version, on));
+                }
+            }
+        }
+        Ok(config)
+    }
+}
+
+/// Why a text is no runtime configuration.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum RuntimeConfigError {
+    /// A value is neither true nor false.
+    #[error("{0:?} must be =true or =false")]
+    NotABool(String),
+    /// A name means nothing.
+    #[error("{0:?} is no API version; write GROUP/VERSION, api/all, api/beta or api/alpha")]
+    Unknown(String),
 }
 
 /// The built-in resources that a release has, those that are served in no version left out.
@@ -85,4 +131,23 @@ fn resource(row: &Row, release: Release, config: &RuntimeConfig) -> Option<Resou
 fn storage(row: &Row, history: &History, release: Release) -> Option<Storage> {
     let encoding = history.stored.clone()?;
     Some(Storage::new(row.location.clone(), encoding, row.decodable_at(release)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_configuration_turns_versions_on_and_off() {
+        let config: RuntimeConfig = "api/beta=true, storage.k8s.io/v1alpha1=true,batch/v1=false".parse().unwrap();
+        let serves = |group: &str, version: &str| config.serves(&GroupVersion::new(group, version).unwrap());
+        assert!(serves("apps", "v1"));
+        assert!(serves("any", "v1beta1"));
+        assert!(serves("storage.k8s.io", "v1alpha1"));
+        assert!(!serves("any", "v1alpha1"));
+        assert!(!serves("batch", "v1"));
+        let refused = |text: &str| text.parse::<RuntimeConfig>().unwrap_err();
+        assert_eq!(refused("api/beta=perhaps"), RuntimeConfigError::NotABool("api/beta=perhaps".into()));
+        assert_eq!(refused("beta=true"), RuntimeConfigError::Unknown("beta".into()));
+    }
 }

@@ -110,7 +110,7 @@ pub enum ApiError {
         retry_after: Duration,
     },
     /// The request took too long. A write may or may not have been applied.
-    #[error("{0}")]
+    #[error("Timeout: {0}")]
     Timeout(String),
     /// A fault of the server.
     #[error("Internal error occurred: {0}")]

@@ -1,7 +1,8 @@
 //! `/healthz`, `/livez` and `/readyz`: is the server alive, and can it serve?
 
+use crate::http::body::Body;
 use crate::http::query::Query;
-use crate::http::render::{self, Body};
+use crate::http::render;
 use crate::server::ApiServer;
 use http::Response;
 use std::time::Duration;
@@ -17,7 +18,11 @@ struct Check {
 
 /// Answers one of the health paths, given its parts.
 pub(crate) async fn answer(server: &ApiServer, parts: &[&str], query: &Query) -> Response<Body> {
-    let endpoint = parts.first().copied().unwrap_or("healthz");
+    let endpoint = match parts.first() {
+        Some(&"livez") => "livez",
+        Some(&"readyz") => "readyz",
+        _ => "healthz",
+    };
     let mut checks = checks(server, endpoint).await;
     if let Some(single) = parts.get(1) {
         checks.retain(|check| check.name == *single);
@@ -42,8 +47,13 @@ pub(crate) async fn answer(server: &ApiServer, parts: &[&str], query: &Query) ->
     text(if failed { 500 } else { 200 }, lines)
 }
 
+/// Makes all checks, for the metrics that tell of them.
+pub(crate) async fn check(server: &ApiServer) {
+    checks(server, "readyz").await;
+}
+
 /// A server that is alive but cannot reach its store is not to be restarted, only not to be used.
-async fn checks(server: &ApiServer, endpoint: &str) -> Vec<Check> {
+async fn checks(server: &ApiServer, endpoint: &'static str) -> Vec<Check> {
     let mut checks = vec![Check { name: "ping", failure: None }];
     if endpoint != "livez" {
         let status = tokio::time::timeout(PATIENCE, server.objects().store().status()).await;
@@ -56,6 +66,13 @@ async fn checks(server: &ApiServer, endpoint: &str) -> Vec<Check> {
             tracing::warn!(reason, "the store does not answer");
         }
         checks.push(Check { name: "etcd", failure });
+    }
+    if endpoint == "readyz" {
+        let failure = server.is_stopped().then(|| "the server is about to stop".to_string());
+        checks.push(Check { name: "shutdown", failure });
+    }
+    for check in &checks {
+        server.metrics().health_checked(endpoint, check.name, check.failure.is_none());
     }
     checks
 }

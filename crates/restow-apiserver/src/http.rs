@@ -1,8 +1,13 @@
 //! HTTP: reading requests, writing answers, and the connections they travel on.
 
+pub(crate) mod body;
 pub(crate) mod connections;
+pub(crate) mod deadline;
 pub(crate) mod dispatch;
+pub(crate) mod limits;
 pub(crate) mod negotiate;
 pub(crate) mod query;
+pub(crate) mod record;
 pub(crate) mod render;
 pub(crate) mod request_info;
+pub(crate) mod stall;

@@ -24,6 +24,7 @@ mod following;
 mod health;
 mod http;
 mod hub;
+mod metrics;
 pub mod names;
 mod namespaces;
 pub mod object;
@@ -42,7 +43,9 @@ pub mod types;
 mod verbs;
 
 pub use access::{AccessConfig, Authorization};
+pub use http::limits::LoadLimits;
 pub use hub::{Hub, HubEvent, Overtaken, Subscription};
+pub use metrics::Metrics;
 pub use object_store::{Change, Changed, Decision, ObjectStore, Place};
 pub use server::{ApiServer, ServerConfig};
 pub use status::{StatusAnswer, status_of};

@@ -5,7 +5,9 @@ use crate::compaction;
 use crate::discovery::ShowHashes;
 use crate::error::ApiError;
 use crate::http::connections;
+use crate::http::limits::{InFlight, LoadLimits};
 use crate::hub::Hub;
+use crate::metrics::{MeasuredStore, Metrics};
 use crate::namespaces::Namespaces;
 use crate::object_store::ObjectStore;
 use crate::registry::Registry;
@@ -17,6 +19,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 /// An API server.
 pub struct ApiServer {
@@ -27,6 +30,10 @@ pub struct ApiServer {
     address: SocketAddr,
     namespaces: Namespaces,
     access: Access,
+    metrics: Arc<Metrics>,
+    limits: LoadLimits,
+    in_flight: InFlight,
+    stopped: watch::Sender<bool>,
     following: tokio::task::JoinHandle<()>,
 }
 
@@ -42,20 +49,28 @@ pub struct ServerConfig {
     pub address: SocketAddr,
     /// Who may do what.
     pub access: AccessConfig,
+    /// How much it takes on at once.
+    pub limits: LoadLimits,
 }
 
 impl ApiServer {
     /// Sets up a server. It serves nothing yet.
     pub async fn new(config: ServerConfig) -> Result<Arc<Self>, ApiError> {
-        let (hub, following) = Hub::start(config.store.clone()).await?;
+        let metrics = Arc::new(Metrics::default());
+        let store: Arc<dyn Store> = Arc::new(MeasuredStore::new(config.store, &metrics));
+        let (hub, following) = Hub::start(store.clone()).await?;
         let server = Arc::new(ApiServer {
-            objects: ObjectStore::new(config.store),
+            objects: ObjectStore::new(store),
             hub,
             registry: ArcSwap::from_pointee(config.registry),
             release: config.release,
             address: config.address,
             namespaces: Namespaces::default(),
             access: Access::new(config.access),
+            in_flight: InFlight::new(&config.limits, &metrics),
+            metrics,
+            limits: config.limits,
+            stopped: watch::Sender::new(false),
             following,
         });
         server.make_namespaces().await?;
@@ -88,6 +103,37 @@ impl ApiServer {
     /// What is served now.
     pub fn registry(&self) -> Arc<Registry> {
         self.registry.load_full()
+    }
+
+    /// What is counted and measured; others may register metrics of their own.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    pub(crate) fn limits(&self) -> &LoadLimits {
+        &self.limits
+    }
+
+    pub(crate) fn in_flight(&self) -> &InFlight {
+        &self.in_flight
+    }
+
+    /// Tells everything that goes on to come to an end, and that the server is no longer ready.
+    pub(crate) fn stop(&self) {
+        self.stopped.send_replace(true);
+    }
+
+    /// Whether the server has been asked to stop.
+    pub(crate) fn is_stopped(&self) -> bool {
+        *self.stopped.borrow()
+    }
+
+    /// Completes when the server is asked to stop.
+    pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut stopped = self.stopped.subscribe();
+        async move {
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        }
     }
 
     pub(crate) fn access(&self) -> &Access {

@@ -32,7 +32,7 @@ pub(crate) struct Call<'a> {
     pub(crate) user: User,
     pub(crate) resource: Arc<Resource>,
     pub(crate) version: GroupVersion,
-    pub(crate) target: ResourceTarget,
+    pub(crate) target: Arc<ResourceTarget>,
     pub(crate) query: Query,
     pub(crate) accepted: Accepted,
     pub(crate) content: Option<Media>,

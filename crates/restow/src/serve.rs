@@ -43,6 +43,8 @@ pub(crate) struct ServeArgs {
     /// The Kubernetes release to behave as: it decides which versions are served and stored.
     #[arg(long, value_name = "RELEASE", default_value_t = Release::NEWEST)]
     release: Release,
+    #[command(flatten)]
+    serving: serving::ServingArgs,
 }
 
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
@@ -54,7 +56,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
     let key = args.service_account_signing_key_file.as_deref();
     let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
-    let server = serving::server(Arc::new(store), args.release, address, authenticators).await?;
+    let server = serving::server(Arc::new(store), args.release, address, authenticators, &args.serving).await?;
     println!("restow is ready at https://{address} as Kubernetes {}", args.release);
     server.serve(listener, tls, serving::stop_signal()).await;
     println!("stopped");

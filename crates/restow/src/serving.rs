@@ -2,19 +2,50 @@
 
 use crate::pki::Identity;
 use anyhow::Context;
+use clap::Args;
 use restow_apiserver::auth::authenticate::{AnonymousAccess, Authenticators, TokenFile};
 use restow_apiserver::auth::service_account::{SigningKey, TokenOptions, Tokens};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::registry::Registry;
 use restow_apiserver::release::Release;
-use restow_apiserver::{AccessConfig, ApiServer, Authorization, ServerConfig};
+use restow_apiserver::{AccessConfig, ApiServer, Authorization, LoadLimits, ServerConfig};
 use restow_store::Store;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
+
+/// How to serve, the same for `up` and `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServingArgs {
+    /// The most requests that only read, at once; 0 for no limit. Watches do not count.
+    #[arg(long, value_name = "N", default_value_t = LoadLimits::default().requests_in_flight)]
+    max_requests_inflight: usize,
+    /// The most requests that may write, at once; 0 for no limit.
+    #[arg(long, value_name = "N", default_value_t = LoadLimits::default().mutating_requests_in_flight)]
+    max_mutating_requests_inflight: usize,
+    /// How many seconds a request may take, watches apart.
+    #[arg(long, value_name = "SECONDS", default_value_t = LoadLimits::default().request_timeout.as_secs(),
+          value_parser = clap::value_parser!(u64).range(1..))]
+    request_timeout: u64,
+    /// Which API versions to serve beside the usual ones, as in `api/beta=true,storage.k8s.io/v1alpha1=true`.
+    #[arg(long, value_name = "VERSION=BOOL,…", default_value = "")]
+    runtime_config: RuntimeConfig,
+}
+
+impl ServingArgs {
+    fn limits(&self) -> LoadLimits {
+        LoadLimits {
+            requests_in_flight: self.max_requests_inflight,
+            mutating_requests_in_flight: self.max_mutating_requests_inflight,
+            request_timeout: Duration::from_secs(self.request_timeout),
+            ..LoadLimits::default()
+        }
+    }
+}
 
 /// Takes the address, or says how to choose another.
 pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
@@ -29,11 +60,12 @@ pub(crate) async fn server(
     release: Release,
     address: SocketAddr,
     authenticators: Authenticators,
+    options: &ServingArgs,
 ) -> anyhow::Result<Arc<ApiServer>> {
-    let resources = builtin::resources(release, &RuntimeConfig::default())?;
+    let resources = builtin::resources(release, &options.runtime_config)?;
     let registry = Registry::new(resources.into_iter().map(Arc::new));
     let access = AccessConfig { authenticators, authorization: Authorization::Rbac };
-    Ok(ApiServer::new(ServerConfig { store, registry, release, address, access }).await?)
+    Ok(ApiServer::new(ServerConfig { store, registry, release, address, access, limits: options.limits() }).await?)
 }
 
 /// What is accepted as proof of who asks, beside certificates.

@@ -26,6 +26,8 @@ pub(crate) struct UpArgs {
     /// The Kubernetes release to behave as: it decides which versions are served and stored.
     #[arg(long, value_name = "RELEASE", default_value_t = Release::NEWEST)]
     release: Release,
+    #[command(flatten)]
+    serving: serving::ServingArgs,
 }
 
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
@@ -44,7 +46,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     };
     write_private(&kubeconfig, &pki.kubeconfig(&reachable.to_string()))?;
     let authenticators = serving::authenticators(Some(&args.data_dir.join("pki/service-accounts.key")), None)?;
-    let server = serving::server(store, args.release, address, authenticators).await?;
+    let server = serving::server(store, args.release, address, authenticators, &args.serving).await?;
     let tls = serving::tls_config(&pki.server, &pki.ca)?;
 
     println!(

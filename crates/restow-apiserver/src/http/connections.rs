@@ -3,23 +3,34 @@
 use crate::auth::User;
 use crate::auth::authenticate::user_of_certificate;
 use crate::http::dispatch;
+use crate::http::stall::StallGuard;
 use crate::server::ApiServer;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// How long a client may take for its TLS handshake or for the head of its request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long requests that run may go on after the server was asked to stop.
-const DRAIN: Duration = Duration::from_secs(5);
+/// The most that the head of a request may take.
+const MAX_HEAD: usize = 64 << 10;
+/// How many requests may run on one connection at once.
+const MAX_STREAMS: u32 = 1000;
+/// How often a silent client is asked whether it is still there.
+const PING: Duration = Duration::from_secs(30);
+
+/// Who is at the other end of a connection.
+pub(crate) struct Peer {
+    /// Who its certificate says it is.
+    pub(crate) certificate: Option<User>,
+}
 
 /// Serves until `stop` completes, then lets running requests finish.
 pub(crate) async fn serve(
@@ -29,7 +40,8 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let acceptor = TlsAcceptor::from(tls);
-    let graceful = Arc::new(GracefulShutdown::new());
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(server.limits().connections.min(Semaphore::MAX_PERMITS)));
     let mut stop = std::pin::pin!(stop);
     loop {
         let accepted = tokio::select! {
@@ -37,8 +49,11 @@ pub(crate) async fn serve(
             () = &mut stop => break,
         };
         match accepted {
-            Ok((stream, _)) => {
-                tokio::spawn(connection(server.clone(), stream, acceptor.clone(), graceful.clone()));
+            Ok((stream, address)) => {
+                // A server with all places taken says so by closing; whoever waits would only pile up.
+                let Ok(place) = places.clone().try_acquire_owned() else { continue };
+                let arrival = Arrival { stream, address, place, watcher: graceful.watcher() };
+                tokio::spawn(connection(server.clone(), acceptor.clone(), arrival));
             }
             Err(error) => {
                 // Out of file descriptors, usually; going on at once would only spin.
@@ -48,33 +63,51 @@ pub(crate) async fn serve(
         }
     }
     drop(listener);
-    if let Some(graceful) = Arc::into_inner(graceful) {
-        let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+    server.stop();
+    if tokio::time::timeout(server.limits().drain, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some requests were still running when the server stopped");
     }
 }
 
-async fn connection(server: Arc<ApiServer>, stream: TcpStream, acceptor: TlsAcceptor, graceful: Arc<GracefulShutdown>) {
+/// A connection that was accepted.
+struct Arrival {
+    stream: TcpStream,
+    address: SocketAddr,
+    place: OwnedSemaphorePermit,
+    watcher: Watcher,
+}
+
+async fn connection(server: Arc<ApiServer>, acceptor: TlsAcceptor, arrival: Arrival) {
+    let Arrival { stream, address, place: _place, watcher } = arrival;
+    let limits = server.limits().clone();
     // Small answers must not wait for company.
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await else { return };
-    let certificate = Arc::new(user_of(&stream));
+    let stream = StallGuard::new(stream, limits.stall_timeout);
+    let Ok(Ok(stream)) = tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream)).await else {
+        server.metrics().requests.handshake_errors.inc();
+        return;
+    };
+    let open = server.metrics().requests.connections.clone();
+    open.inc();
+    let peer = Arc::new(Peer { certificate: user_of(&stream) });
     let service = service_fn(move |request| {
-        let (server, certificate) = (server.clone(), certificate.clone());
-        async move { Ok::<_, Infallible>(dispatch::answer(&server, request, certificate.as_ref().as_ref()).await) }
+        let (server, peer) = (server.clone(), peer.clone());
+        async move { Ok::<_, Infallible>(dispatch::answer(&server, request, &peer).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(1000).keep_alive_interval(Duration::from_secs(30));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.head_timeout).max_buf_size(MAX_HEAD);
+    let http2 = &mut builder.http2();
+    http2.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS).keep_alive_interval(PING);
+    http2.max_header_list_size(MAX_HEAD as u32);
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    let connection = graceful.watch(connection);
-    drop(graceful);
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection ended early");
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, %address, "a connection ended early");
     }
+    open.dec();
 }
 
 /// Who the client's certificate says it is; TLS has checked that it is genuine.
-fn user_of(stream: &TlsStream<TcpStream>) -> Option<User> {
+fn user_of<T>(stream: &TlsStream<T>) -> Option<User> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
     match user_of_certificate(certificate) {
         Ok(user) => user,

@@ -5,12 +5,17 @@ use crate::auth::{Attributes, ResourceAttributes, User};
 use crate::discovery::{self, Half};
 use crate::error::ApiError;
 use crate::health;
+use crate::http::body::Body;
+use crate::http::connections::Peer;
+use crate::http::deadline;
 use crate::http::negotiate::{self, Media, Protobuf};
 use crate::http::query::Query;
-use crate::http::render::{self, Body};
+use crate::http::record::{Record, Subject};
+use crate::http::render;
 use crate::http::request_info::{ResourceTarget, Target, target};
+use crate::metrics;
 use crate::openapi;
-use crate::resource::Verb;
+use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
 use crate::stored;
 use crate::verbs::{self, Answer, Call};
@@ -19,49 +24,120 @@ use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use restow_api::GroupVersion;
 use serde_json::json;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The largest body that is read: the largest object, and room for how it is written.
 const MAX_BODY: usize = 3 << 20;
 
 /// Answers a request, whatever happens.
-pub(crate) async fn answer<B>(server: &ApiServer, request: Request<B>, certificate: Option<&User>) -> Response<Body>
+pub(crate) async fn answer<B>(server: &ApiServer, request: Request<B>, peer: &Peer) -> Response<Body>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let accept = text_header(request.headers(), &header::ACCEPT).map(str::to_string);
     let media = negotiate::accept(accept.as_deref(), Protobuf::Possible).map_or(Media::Json, |accepted| accepted.media);
-    match route(server, request, accept.as_deref(), certificate).await {
+    let query = Query::parse(request.uri().query());
+    let target = target(request.method(), request.uri().path(), query.is_on("watch"));
+    let found = match &target {
+        Target::Resource(target) => find(server, target),
+        Target::Path(_) => None,
+    };
+    let record = Record::begin(
+        server,
+        Subject {
+            method: request.method(),
+            target: &target,
+            resource: found.as_ref().map(|found| found.resource.clone()),
+            dry_run: query.has("dryRun"),
+        },
+    );
+    let asked = Asked { target, found, query, accept };
+    let answer = match in_time(server, request, asked, peer, &record).await {
         Ok(answer) => answer,
-        Err(error) => render::failure(&error, media),
+        Err(error) => {
+            if let ApiError::TooManyRequests { .. } = error {
+                record.terminated(429);
+            }
+            render::failure(&error, media)
+        }
+    };
+    record.answered(answer)
+}
+
+/// What a request asks for, as far as its head tells.
+struct Asked {
+    target: Target,
+    found: Option<Found>,
+    query: Query,
+    accept: Option<String>,
+}
+
+/// A resource that is served, and the version that it is asked for in.
+struct Found {
+    resource: Arc<Resource>,
+    version: GroupVersion,
+}
+
+fn find(server: &ApiServer, target: &ResourceTarget) -> Option<Found> {
+    let version = GroupVersion::new(&*target.group, &*target.version).ok()?;
+    let resource = server.registry().find(&version, &target.resource)?.clone();
+    Some(Found { resource, version })
+}
+
+/// Answers within the time that the request has. A watch has its own.
+async fn in_time<B>(
+    server: &ApiServer,
+    request: Request<B>,
+    asked: Asked,
+    peer: &Peer,
+    record: &Record,
+) -> Result<Response<Body>, ApiError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if matches!(&asked.target, Target::Resource(target) if target.verb == Verb::Watch) {
+        return route(server, request, asked, peer).await;
+    }
+    let time = deadline::allowed(asked.query.text("timeout"), server.limits().request_timeout)?;
+    match tokio::time::timeout(time, route(server, request, asked, peer)).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            record.terminated(504);
+            Err(deadline::exceeded())
+        }
     }
 }
 
 async fn route<B>(
     server: &ApiServer,
     request: Request<B>,
-    accept: Option<&str>,
-    certificate: Option<&User>,
+    asked: Asked,
+    peer: &Peer,
 ) -> Result<Response<Body>, ApiError>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let query = Query::parse(request.uri().query());
-    let target = target(request.method(), request.uri().path(), query.is_on("watch"));
-    let user = server.access().identify(certificate, request.headers(), request.uri().path())?;
-    server.access().authorize(&user, &attributes(&target, request.method()))?;
-    match target {
-        Target::Path(path) => path_answer(server, &path, &query, accept).await,
-        Target::Resource(target) => resource_answer(server, user, target, query, accept, request).await,
+    let user = server.access().identify(peer.certificate.as_ref(), request.headers(), request.uri().path())?;
+    let _place = server.in_flight().enter(&user, &asked.target).await?;
+    server.access().authorize(&user, &attributes(&asked.target, request.method()))?;
+    match asked.target {
+        Target::Path(path) => path_answer(server, &path, &asked.query, asked.accept.as_deref()).await,
+        Target::Resource(target) => {
+            let found = asked.found.ok_or(ApiError::NoSuchResource)?;
+            resource_answer(server, user, target, found, asked.query, asked.accept.as_deref(), request).await
+        }
     }
 }
 
 async fn resource_answer<B>(
     server: &ApiServer,
     user: User,
-    target: ResourceTarget,
+    target: Arc<ResourceTarget>,
+    found: Found,
     query: Query,
     accept: Option<&str>,
     request: Request<B>,
@@ -70,9 +146,7 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let version = GroupVersion::new(&*target.group, &*target.version).map_err(|_| ApiError::NoSuchResource)?;
-    let registry = server.registry();
-    let resource = registry.find(&version, &target.resource).ok_or(ApiError::NoSuchResource)?.clone();
+    let Found { resource, version } = found;
     let accepted = negotiate::accept(accept, resource.protobuf(&version))?;
     let content_type = text_header(request.headers(), &header::CONTENT_TYPE).map(str::to_string);
     let patch = target.verb == Verb::Patch;
@@ -91,7 +165,7 @@ where
         accepted: accepted.clone(),
         content,
         patch_type: patch_type.trim().to_string(),
-        body: read_body(request).await?,
+        body: read_body(request, server.limits().body_timeout).await?,
         warnings: Mutex::default(),
     };
     let answer = verbs::perform(&call).await?;
@@ -99,7 +173,7 @@ where
         Answer::Json(bytes) => render::bytes_answer(200, bytes, Media::Json.content_type()),
         Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
         Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
-        Answer::Watch(changes) => render::watch(*changes),
+        Answer::Watch(changes) => render::watch(*changes, server.stopping()),
     };
     for warning in call.warnings() {
         let quoted = format!("299 - {}", serde_json::Value::from(warning));
@@ -130,13 +204,16 @@ fn attributes(target: &Target, method: &http::Method) -> Attributes {
     }
 }
 
-async fn read_body<B>(request: Request<B>) -> Result<Bytes, ApiError>
+async fn read_body<B>(request: Request<B>, patience: Duration) -> Result<Bytes, ApiError>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let body = Box::pin(Limited::new(request.into_body(), MAX_BODY));
-    match body.collect().await {
+    let Ok(collected) = tokio::time::timeout(patience, body.collect()).await else {
+        return Err(ApiError::Timeout("the body of the request did not arrive in time".into()));
+    };
+    match collected {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
             Err(ApiError::TooLarge(format!("Request entity too large: limit is {MAX_BODY}")))
@@ -165,6 +242,7 @@ async fn path_answer(
                 _ => tokens.openid_configuration(&format!("https://{}{KEYS_PATH}", server.address())),
             }
         }
+        ["metrics"] => return Ok(metrics(server).await),
         ["version"] => server.version(),
         ["debug", "stored-versions"] => {
             let census = stored::take_census(server.objects().store().as_ref(), |_| {}).await?;
@@ -197,8 +275,14 @@ async fn path_answer(
     Ok(render::value(200, &value, media))
 }
 
+/// The metrics as text. The health of the server is among them, so it is looked at first.
+async fn metrics(server: &ApiServer) -> Response<Body> {
+    health::check(server).await;
+    render::bytes_answer(200, server.metrics().render().into_bytes(), metrics::CONTENT_TYPE)
+}
+
 fn paths(server: &ApiServer) -> Vec<String> {
-    let mut paths: Vec<String> = ["/healthz", "/livez", "/readyz", "/version"].map(String::from).to_vec();
+    let mut paths: Vec<String> = ["/healthz", "/livez", "/metrics", "/readyz", "/version"].map(String::from).to_vec();
     for (name, group) in server.registry().groups() {
         let root = if name.is_empty() { "/api".to_string() } else { format!("/apis/{name}") };
         paths.extend(group.versions.iter().map(|version| format!("{root}/{version}")));

@@ -1,6 +1,7 @@
 //! Turning answers into bytes in the form that the client accepts.
 
 use crate::error::ApiError;
+use crate::http::body::Body;
 use crate::http::negotiate::{Accepted, Media, Shape};
 use crate::object::Object;
 use crate::printing;
@@ -9,16 +10,10 @@ use crate::status::status_of;
 use crate::types;
 use crate::verbs::watch::Changes;
 use bytes::Bytes;
+use futures::StreamExt;
 use http::{HeaderValue, Response, header};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::Frame;
 use restow_api::GroupVersion;
 use serde_json::{Value, json};
-use std::convert::Infallible;
-
-/// The body of every answer.
-pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// An answer with this value as its body.
 pub(crate) fn value(code: u16, value: &Value, media: Media) -> Response<Body> {
@@ -38,7 +33,7 @@ pub(crate) fn value(code: u16, value: &Value, media: Media) -> Response<Body> {
 
 /// An answer with these bytes.
 pub(crate) fn bytes_answer(code: u16, bytes: Vec<u8>, content_type: &'static str) -> Response<Body> {
-    let mut answer = Response::new(Full::new(Bytes::from(bytes)).boxed_unsync());
+    let mut answer = Response::new(Body::Whole(Bytes::from(bytes)));
     *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -104,18 +99,18 @@ pub(crate) fn list(
     value(200, &body, accepted.media)
 }
 
-/// An answer that goes on for as long as the watch does.
-pub(crate) fn watch(changes: Changes) -> Response<Body> {
+/// An answer that goes on for as long as the watch does, or until the server stops.
+pub(crate) fn watch(changes: Changes, stopping: impl Future<Output = ()> + Send + 'static) -> Response<Body> {
     let media = changes.media();
     let lines = futures::stream::unfold(changes, |mut changes| async {
         let line = changes.next().await?;
-        Some((Ok::<_, Infallible>(Frame::data(line)), changes))
+        Some((line, changes))
     });
     let content_type = match media {
         Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         Media::Json | Media::Yaml => "application/json",
     };
-    let mut answer = Response::new(BodyExt::boxed_unsync(StreamBody::new(lines)));
+    let mut answer = Response::new(Body::stream(lines.take_until(stopping)));
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     answer

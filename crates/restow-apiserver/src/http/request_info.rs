@@ -1,12 +1,13 @@
 //! What a request is about, read off its method and path.
 
 use crate::resource::Verb;
+use std::sync::Arc;
 
 /// A request's target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A resource, or something in it.
-    Resource(ResourceTarget),
+    Resource(Arc<ResourceTarget>),
     /// Anything else, such as `/healthz` or `/apis`.
     Path(String),
 }
@@ -32,7 +33,10 @@ pub(crate) struct ResourceTarget {
 
 /// Reads a request's target. `watch` tells whether the query asks for a watch.
 pub(crate) fn target(method: &http::Method, path: &str, watch: bool) -> Target {
-    resource_target(method, path, watch).map_or_else(|| Target::Path(path.to_string()), Target::Resource)
+    match resource_target(method, path, watch) {
+        Some(target) => Target::Resource(Arc::new(target)),
+        None => Target::Path(path.to_string()),
+    }
 }
 
 fn resource_target(method: &http::Method, path: &str, watch: bool) -> Option<ResourceTarget> {

@@ -11,14 +11,14 @@ pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiErro
         let place = crate::http::request_info::ResourceTarget {
             namespace: object.namespace().to_string(),
             name: object.name().to_string(),
-            ..call.target.clone()
+            ..(*call.target).clone()
         };
         let single = Call {
             server: call.server,
             user: call.user.clone(),
             resource: call.resource.clone(),
             version: call.version.clone(),
-            target: place,
+            target: place.into(),
             query: call.query.clone(),
             accepted: call.accepted.clone(),
             content: call.content,

@@ -1,0 +1,242 @@
+//! How much the server takes on at once, so that it stays able to answer at all.
+//!
+//! Requests in flight are limited, those that may write more than those that read. Watches do not count: they wait most
+//! of the time. What keeps the control plane alive has places of its own: leases, and the system's own clients; health
+//! checks and administrators are never turned away.
+
+use crate::auth::User;
+use crate::auth::user::MASTERS;
+use crate::error::ApiError;
+use crate::http::request_info::Target;
+use crate::metrics::{Metrics, RequestKind};
+use crate::resource::Verb;
+use prometheus_client::metrics::gauge::Gauge;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How long a request waits for its turn before it is turned away. Bursts are shorter than this.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After which time a client that was turned away should come back.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How much a server takes on at once, and how long it takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadLimits {
+    /// The most requests that only read, at once; 0 for no limit.
+    pub requests_in_flight: usize,
+    /// The most requests that may write, at once; 0 for no limit.
+    pub mutating_requests_in_flight: usize,
+    /// How long a request may take, watches apart.
+    pub request_timeout: Duration,
+    /// The most connections at once; further ones are closed at once.
+    pub connections: usize,
+    /// How long a client may take for its TLS handshake.
+    pub handshake_timeout: Duration,
+    /// How long a client may take for the head of a request, and how long a connection may idle in between.
+    pub head_timeout: Duration,
+    /// How long a client may take for the body of a request.
+    pub body_timeout: Duration,
+    /// How long a client may go without taking what is sent to it.
+    pub stall_timeout: Duration,
+    /// How long running requests may go on after the server was asked to stop.
+    pub drain: Duration,
+}
+
+impl Default for LoadLimits {
+    fn default() -> Self {
+        LoadLimits {
+            requests_in_flight: 400,
+            mutating_requests_in_flight: 200,
+            request_timeout: Duration::from_secs(60),
+            connections: 20_000,
+            handshake_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(90),
+            body_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(60),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How important it is that a request is answered soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rank {
+    /// It is never turned away.
+    Exempt,
+    /// It keeps the control plane alive: it has places of its own beside the common ones.
+    System,
+    /// Everything else.
+    Common,
+}
+
+/// The places for requests.
+pub(crate) struct InFlight {
+    read_only: Pool,
+    mutating: Pool,
+}
+
+struct Pool {
+    common: Arc<Semaphore>,
+    reserved: Arc<Semaphore>,
+    gauge: Gauge,
+}
+
+/// A request's place; it is free again when this is dropped.
+pub(crate) struct Running {
+    _permit: Option<OwnedSemaphorePermit>,
+    gauge: Gauge,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
+}
+
+impl InFlight {
+    pub(crate) fn new(limits: &LoadLimits, metrics: &Metrics) -> Self {
+        let pool = |limit: usize, kind| Pool {
+            common: Arc::new(Semaphore::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit })),
+            reserved: Arc::new(Semaphore::new((limit / 4).max(8))),
+            gauge: metrics.requests.in_flight(kind).clone(),
+        };
+        InFlight {
+            read_only: pool(limits.requests_in_flight, RequestKind::ReadOnly),
+            mutating: pool(limits.mutating_requests_in_flight, RequestKind::Mutating),
+        }
+    }
+
+    /// Waits a little for a place. `None` for requests that need none.
+    pub(crate) async fn enter(&self, user: &User, target: &Target) -> Result<Option<Running>, ApiError> {
+        if matches!(target, Target::Resource(target) if target.verb == Verb::Watch) {
+            return Ok(None);
+        }
+        let pool = match kind(target) {
+            RequestKind::ReadOnly => &self.read_only,
+            RequestKind::Mutating => &self.mutating,
+        };
+        let permit = match rank(user, target) {
+            Rank::Exempt => None,
+            Rank::System => Some(pool.system_place().await?),
+            Rank::Common => Some(pool.common_place().await?),
+        };
+        pool.gauge.inc();
+        Ok(Some(Running { _permit: permit, gauge: pool.gauge.clone() }))
+    }
+}
+
+impl Pool {
+    async fn common_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        if let Ok(permit) = self.common.clone().try_acquire_owned() {
+            return Ok(permit);
+        }
+        match tokio::time::timeout(PATIENCE, self.common.clone().acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(ApiError::TooManyRequests { retry_after: RETRY_AFTER }),
+        }
+    }
+
+    async fn system_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        if let Ok(permit) = self.common.clone().try_acquire_owned() {
+            return Ok(permit);
+        }
+        if let Ok(permit) = self.reserved.clone().try_acquire_owned() {
+            return Ok(permit);
+        }
+        self.common_place().await
+    }
+}
+
+fn kind(target: &Target) -> RequestKind {
+    match target {
+        Target::Path(_) => RequestKind::ReadOnly,
+        Target::Resource(target) => match target.verb {
+            Verb::Get | Verb::List | Verb::Watch => RequestKind::ReadOnly,
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => RequestKind::Mutating,
+        },
+    }
+}
+
+fn rank(user: &User, target: &Target) -> Rank {
+    // Administrators are let through, so that an overloaded server can be mended.
+    if user.groups.iter().any(|group| group == MASTERS) {
+        return Rank::Exempt;
+    }
+    match target {
+        Target::Path(path) if ["/healthz", "/livez", "/readyz"].iter().any(|known| path.starts_with(known)) => {
+            Rank::Exempt
+        }
+        Target::Resource(target) if target.group == "coordination.k8s.io" && target.resource == "leases" => {
+            Rank::System
+        }
+        _ if is_system(user) => Rank::System,
+        _ => Rank::Common,
+    }
+}
+
+/// The control plane's own clients: its components, its controllers, and the nodes.
+fn is_system(user: &User) -> bool {
+    matches!(user.name.as_str(), "system:kube-controller-manager" | "system:kube-scheduler" | "system:apiserver")
+        || user.groups.iter().any(|group| group == "system:nodes" || group == "system:serviceaccounts:kube-system")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::request_info::target;
+
+    fn user(name: &str, groups: &[&str]) -> User {
+        User { name: name.into(), groups: groups.iter().map(|group| group.to_string()).collect(), ..User::default() }
+    }
+
+    fn of(method: &str, path: &str) -> Target {
+        target(&http::Method::from_bytes(method.as_bytes()).unwrap(), path, false)
+    }
+
+    fn limits(requests: usize, mutating: usize) -> InFlight {
+        let limits =
+            LoadLimits { requests_in_flight: requests, mutating_requests_in_flight: mutating, ..LoadLimits::default() };
+        InFlight::new(&limits, &Metrics::default())
+    }
+
+    #[test]
+    fn the_rank_is_told_by_who_asks_and_for_what() {
+        let check = |user: &User, path: &str, expected| assert_eq!(rank(user, &of("GET", path)), expected, "{path}");
+        let anyone = user("anna", &["system:authenticated"]);
+        check(&anyone, "/api/v1/pods", Rank::Common);
+        check(&anyone, "/readyz", Rank::Exempt);
+        check(&anyone, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a", Rank::System);
+        check(&user("admin", &["system:masters"]), "/api/v1/pods", Rank::Exempt);
+        check(&user("system:node:a", &["system:nodes"]), "/api/v1/pods", Rank::System);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_server_turns_common_requests_away_and_lets_leases_and_reads_through() {
+        let in_flight = limits(1, 1);
+        let anyone = user("anna", &[]);
+        let write = of("POST", "/api/v1/namespaces/a/pods");
+        let first = in_flight.enter(&anyone, &write).await.unwrap();
+        let second = in_flight.enter(&anyone, &write).await.err();
+        assert_eq!(second, Some(ApiError::TooManyRequests { retry_after: RETRY_AFTER }));
+        let lease = of("PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a");
+        assert!(in_flight.enter(&anyone, &lease).await.is_ok());
+        assert!(in_flight.enter(&anyone, &of("GET", "/api/v1/pods")).await.is_ok());
+        assert!(in_flight.enter(&user("root", &[MASTERS]), &write).await.is_ok());
+        drop(first);
+        assert!(in_flight.enter(&anyone, &write).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_for_its_turn_before_it_is_turned_away() {
+        let in_flight = Arc::new(limits(1, 1));
+        let (anyone, write) = (user("anna", &[]), of("DELETE", "/api/v1/namespaces/a/pods/b"));
+        let first = in_flight.enter(&anyone, &write).await.unwrap();
+        let waiting = tokio::spawn({
+            let in_flight = in_flight.clone();
+            async move { in_flight.enter(&anyone, &write).await.map(|_| ()) }
+        });
+        tokio::time::sleep(PATIENCE / 2).await;
+        drop(first);
+        assert_eq!(waiting.await.unwrap(), Ok(()));
+    }
+}

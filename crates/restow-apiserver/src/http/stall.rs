@@ -1,0 +1,101 @@
+//! A connection that fails when its client stops taking what is sent to it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+/// Passes everything on. A write that makes no progress for too long fails, and the connection with it; without this, a
+/// client that never reads would hold its requests forever.
+pub(crate) struct StallGuard<T> {
+    inner: T,
+    patience: Duration,
+    /// When to give up on the write that waits now.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T> StallGuard<T> {
+    /// Guards a connection.
+    pub(crate) fn new(inner: T, patience: Duration) -> Self {
+        StallGuard { inner, patience, deadline: None }
+    }
+
+    fn watched<R>(&mut self, context: &mut Context<'_>, outcome: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+        if outcome.is_ready() {
+            self.deadline = None;
+            return outcome;
+        }
+        let patience = self.patience;
+        let deadline =
+            self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + patience)));
+        match deadline.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read"))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for StallGuard<T> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_read(context, buffer)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for StallGuard<T> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.inner).poll_write(context, bytes);
+        this.watched(context, outcome)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.inner).poll_write_vectored(context, slices);
+        this.watched(context, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_slowly_is_served_and_one_that_stops_is_dropped() {
+        let (mut client, server) = tokio::io::duplex(16);
+        let mut server = StallGuard::new(server, Duration::from_secs(60));
+        let sending = tokio::spawn(async move {
+            let outcome = server.write_all(&[7; 64]).await;
+            outcome.map_err(|error| error.kind())
+        });
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(50)).await;
+            client.read_exact(&mut [0; 16]).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        assert_eq!(sending.await.unwrap(), Ok(()));
+
+        let (_client, server) = tokio::io::duplex(16);
+        let mut server = StallGuard::new(server, Duration::from_secs(60));
+        let outcome = server.write_all(&[7; 64]).await;
+        assert_eq!(outcome.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+    }
+}

@@ -1,0 +1,51 @@
+//! Finding the metrics of a set of labels without making the labels anew each time.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Remembers what was made for a key. Keys are borrowed, so looking one up allocates nothing.
+pub(super) struct SeriesCache<S> {
+    known: RwLock<HashMap<u64, Arc<S>>>,
+    hasher: RandomState,
+}
+
+impl<S> Default for SeriesCache<S> {
+    fn default() -> Self {
+        SeriesCache { known: RwLock::default(), hasher: RandomState::new() }
+    }
+}
+
+impl<S> SeriesCache<S> {
+    /// What belongs to `key`. `is_of` tells whether something found really does, because two keys can hash alike; then
+    /// what `make` makes is used once and not remembered.
+    pub(super) fn find(&self, key: impl Hash, is_of: impl Fn(&S) -> bool, make: impl FnOnce() -> S) -> Arc<S> {
+        let hash = self.hasher.hash_one(key);
+        let found = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&hash).cloned();
+        match found {
+            Some(series) if is_of(&series) => series,
+            Some(_) => Arc::new(make()),
+            None => {
+                let made = Arc::new(make());
+                self.known.write().unwrap_or_else(PoisonError::into_inner).entry(hash).or_insert_with(|| made.clone());
+                made
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_key_finds_the_same_series_and_a_wrong_one_is_not_taken() {
+        let cache = SeriesCache::<String>::default();
+        let first = cache.find("a", |series| series == "a", || "a".into());
+        let again = cache.find("a", |series| series == "a", || unreachable!());
+        assert!(Arc::ptr_eq(&first, &again));
+        let collision = cache.find("a", |_| false, || "b".into());
+        assert_eq!(*collision, "b");
+        assert_eq!(*cache.find("a", |series| series == "a", || unreachable!()), "a");
+    }
+}
