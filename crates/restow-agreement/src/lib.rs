@@ -11,6 +11,8 @@
 //! | [`vote`] | Servers vote on the version: which one is selected, and may this server write? |
 //! | [`census`] | In which versions do objects really lie in the store, and is any of them old? |
 //! | [`trigger`] | The storage version may have changed: what has to be migrated, and what is known to be stored? |
+//! | [`migrate`] | Objects are being rewritten: what do the answers mean, how fast may it go, when is it done? |
+//! | [`leadership`] | Several controllers run: which of them acts? |
 //!
 //! # What makes it safe
 //!
@@ -21,6 +23,8 @@
 
 pub mod census;
 pub mod collect;
+pub mod leadership;
+pub mod migrate;
 pub mod register;
 pub mod trigger;
 pub mod vote;

@@ -1,0 +1,18 @@
+//! How a migration is carried out: what an answer of the API server means, how hard to push, when it is proven that
+//! nothing old is left, and what may then be said about a custom resource definition.
+//!
+//! | module | the question it answers |
+//! |---|---|
+//! | [`verdict`] | The server answered the rewriting of one object: what does that mean for it? |
+//! | [`pacer`] | How many objects may be in flight? |
+//! | [`passes`] | All objects were gone through once: is it done, and is that proven? |
+//! | [`stored_versions`] | May `status.storedVersions` be trimmed, and does the mark on a definition stay? |
+//! | [`managed_fields`] | Which owners of fields name a version that is about to go? |
+//! | [`window`] | Is this a time at which objects may be rewritten? |
+
+pub mod managed_fields;
+pub mod pacer;
+pub mod passes;
+pub mod stored_versions;
+pub mod verdict;
+pub mod window;

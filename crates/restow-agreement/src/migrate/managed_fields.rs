@@ -1,0 +1,117 @@
+//! Owners of fields that name a version which is about to go.
+//!
+//! Every entry of an object's `metadata.managedFields` names the version in which its fields are meant. When that
+//! version is gone, the API server cannot read the entry any more, and applying to the object fails or forgets who owns
+//! what. So entries of versions that are about to go are rewritten to the version that stays. Paths of fields that the
+//! new version does not have are of no effect: the server drops them when it next looks.
+
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// One version of a custom resource definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionView {
+    /// The version.
+    pub name: String,
+    /// Whether clients can use it.
+    pub is_served: bool,
+    /// Whether clients are told not to.
+    pub is_deprecated: bool,
+}
+
+/// The `apiVersion`s that entries may go on naming.
+pub fn staying(group: &str, versions: &[VersionView], storage_version: &str) -> BTreeSet<String> {
+    let stays = |version: &&VersionView| {
+        version.name == storage_version || (version.is_served && !version.is_deprecated)
+    };
+    versions.iter().filter(stays).map(|version| format!("{group}/{}", version.name)).collect()
+}
+
+/// The entries with those of other versions moved to `target`; nothing if there is nothing to move.
+///
+/// An entry that has a twin at the target (same manager, operation, subresource and time) is united with it, because two
+/// entries may not have the same name.
+pub fn moved(entries: &[Value], staying: &BTreeSet<String>, target: &str) -> Option<Vec<Value>> {
+    let names_a_going_version =
+        |entry: &Value| entry["apiVersion"].as_str().is_some_and(|version| !staying.contains(version));
+    if !entries.iter().any(names_a_going_version) {
+        return None;
+    }
+    let mut result: Vec<Value> = Vec::new();
+    for entry in entries {
+        let mut entry = entry.clone();
+        if names_a_going_version(&entry) {
+            entry["apiVersion"] = Value::from(target);
+        }
+        match result.iter_mut().find(|other| is_twin(other, &entry)) {
+            Some(twin) => unite(&mut twin["fieldsV1"], &entry["fieldsV1"]),
+            None => result.push(entry),
+        }
+    }
+    Some(result)
+}
+
+/// Whether the API server would take both for the same entry: who applies is one owner at all times.
+fn is_twin(one: &Value, other: &Value) -> bool {
+    let same = |field: &str| one[field] == other[field];
+    let same_time = same("time") || one["operation"] == "Apply";
+    same("manager") && same("operation") && same("subresource") && same("apiVersion") && same_time
+}
+
+/// Adds the paths of `more` to `paths`.
+fn unite(paths: &mut Value, more: &Value) {
+    let Value::Object(more) = more else { return };
+    if !paths.is_object() {
+        *paths = Value::Object(Map::new());
+    }
+    if let Value::Object(paths) = paths {
+        for (name, below) in more {
+            unite(paths.entry(name).or_insert_with(|| Value::Object(Map::new())), below);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn version(name: &str, is_served: bool, is_deprecated: bool) -> VersionView {
+        VersionView { name: name.into(), is_served, is_deprecated }
+    }
+
+    #[test]
+    fn versions_that_are_served_or_stored_stay_unless_deprecated() {
+        let versions = [version("v1", true, true), version("v2", true, false), version("v3", false, false)];
+        let names = |storage| staying("x.io", &versions, storage).into_iter().collect::<Vec<_>>();
+        assert_eq!(names("v2"), ["x.io/v2"]);
+        assert_eq!(names("v1"), ["x.io/v1", "x.io/v2"]);
+        assert_eq!(names("v3"), ["x.io/v2", "x.io/v3"]);
+    }
+
+    #[test]
+    fn entries_of_going_versions_move_and_twins_unite() {
+        let staying = BTreeSet::from(["x.io/v2".to_owned()]);
+        let entry = |manager: &str, version: &str, fields: Value| {
+            json!({"manager": manager, "operation": "Apply", "apiVersion": version, "fieldsV1": fields})
+        };
+        let entries = [
+            entry("a", "x.io/v1", json!({"f:spec": {"f:size": {}}})),
+            entry("a", "x.io/v2", json!({"f:spec": {"f:color": {}}})),
+            entry("b", "x.io/v2", json!({"f:spec": {}})),
+        ];
+        let expected = vec![
+            entry("a", "x.io/v2", json!({"f:spec": {"f:size": {}, "f:color": {}}})),
+            entry("b", "x.io/v2", json!({"f:spec": {}})),
+        ];
+        assert_eq!(moved(&entries, &staying, "x.io/v2"), Some(expected.clone()));
+        assert_eq!(moved(&expected, &staying, "x.io/v2"), None, "what was moved needs no moving");
+    }
+
+    #[test]
+    fn updates_of_different_times_stay_apart() {
+        let update = |time: &str| json!({"manager": "a", "operation": "Update", "apiVersion": "x.io/v1", "time": time});
+        let moved = moved(&[update("1"), update("2")], &BTreeSet::new(), "x.io/v2").unwrap();
+        assert_eq!(moved.len(), 2);
+    }
+}

@@ -1,0 +1,102 @@
+//! What may be said about a custom resource definition before, during and after a migration of its objects.
+//!
+//! The mark (an annotation) says that a migration runs, and makes the guard refuse changes of the storage version. The
+//! stored versions shrink only after a migration that was proven, and only if the definition is still the one that the
+//! migration began with.
+
+use restow_api::GroupResource;
+use std::collections::BTreeSet;
+
+/// The annotation that marks a definition while its objects are migrated.
+pub const MIGRATING_ANNOTATION: &str = "ksvm.sigs.k8s.io/migrating";
+
+/// A custom resource definition, as far as this is concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DefinitionView {
+    /// Tells this definition from an earlier one of the same name.
+    pub uid: String,
+    /// Counts the changes of its spec.
+    pub generation: i64,
+    /// The version that objects are stored in.
+    pub storage_version: String,
+    /// The versions in which objects may be stored, as its status says.
+    pub stored_versions: Vec<String>,
+    /// Whether it carries the mark.
+    pub is_marked: bool,
+}
+
+/// What to do about the stored versions after a proven migration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trim {
+    /// Write these.
+    To(Vec<String>),
+    /// They are right already.
+    Nothing,
+    /// The definition is another one than at the start, so nothing is proven about it.
+    Changed(String),
+}
+
+/// What to do about the stored versions, given the definition at the start and at the end of a proven migration.
+///
+/// Any change of the spec counts as a change, also one that leaves the storage version as it was: in between it may have
+/// been another one, and back.
+pub fn trim(start: &DefinitionView, end: &DefinitionView) -> Trim {
+    if start.uid != end.uid {
+        return Trim::Changed("the definition was deleted and created again".to_owned());
+    }
+    if start.generation != end.generation || start.storage_version != end.storage_version {
+        return Trim::Changed(format!(
+            "the definition was changed meanwhile (generation {} became {}, storage version {} became {})",
+            start.generation, end.generation, start.storage_version, end.storage_version
+        ));
+    }
+    let only = vec![end.storage_version.clone()];
+    if end.stored_versions == only { Trim::Nothing } else { Trim::To(only) }
+}
+
+/// The marked definitions whose mark has to go, because no migration of their objects is under way. Whatever ended the
+/// migration, a success, a failure, its deletion or a crash, ends here.
+pub fn stale_marks<'a>(marked: &'a [GroupResource], migrating: &BTreeSet<GroupResource>) -> Vec<&'a GroupResource> {
+    marked.iter().filter(|resource| !migrating.contains(resource)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(generation: i64, storage: &str, stored: &[&str]) -> DefinitionView {
+        DefinitionView {
+            uid: "u".into(),
+            generation,
+            storage_version: storage.into(),
+            stored_versions: stored.iter().map(ToString::to_string).collect(),
+            is_marked: true,
+        }
+    }
+
+    #[test]
+    fn stored_versions_shrink_to_the_storage_version_of_an_unchanged_definition() {
+        let start = definition(2, "v2", &["v1", "v2"]);
+        assert_eq!(trim(&start, &start), Trim::To(vec!["v2".into()]));
+        assert_eq!(trim(&start, &definition(2, "v2", &["v2"])), Trim::Nothing);
+    }
+
+    #[test]
+    fn a_definition_that_changed_keeps_what_it_says() {
+        let start = definition(2, "v2", &["v1", "v2"]);
+        for end in [
+            definition(3, "v2", &["v1", "v2"]),
+            definition(3, "v1", &["v1", "v2"]),
+            DefinitionView { uid: "another".into(), ..start.clone() },
+        ] {
+            assert!(matches!(trim(&start, &end), Trim::Changed(_)), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_mark_without_a_migration_is_stale() {
+        let resources: Vec<GroupResource> = ["a.x.io", "b.x.io"].map(|text| text.parse().unwrap()).into();
+        let migrating = BTreeSet::from([resources[0].clone()]);
+        assert_eq!(stale_marks(&resources, &migrating), [&resources[1]]);
+    }
+}

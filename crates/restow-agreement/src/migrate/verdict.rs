@@ -1,0 +1,187 @@
+//! What the API server's answer to the rewriting of one object means.
+//!
+//! Only codes, reasons and, where those do not suffice, messages are looked at. Nothing is retried here: the verdict says
+//! what may be done, and the caller does it.
+
+use std::time::Duration;
+
+/// An answer that is not a success, reduced to what decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal<'a> {
+    /// The HTTP code; zero when no answer came at all.
+    pub code: u16,
+    /// The reason of the Kubernetes status, such as "Conflict".
+    pub reason: &'a str,
+    /// The message of the Kubernetes status.
+    pub message: &'a str,
+    /// How long the server asks to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// What a refusal means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Someone wrote the object in between. It may be in any version: look again.
+    Moved,
+    /// The object is gone, or one of the same name has taken its place.
+    Gone,
+    /// The server has too much to do. Fewer requests, and none before this time has passed.
+    Overloaded(Duration),
+    /// A webhook that converts or admits objects of this resource cannot be reached. No object can be rewritten.
+    WebhookDown,
+    /// A passing fault, of the network or of the server.
+    TryAgain,
+    /// This object will not be accepted as it is. The others may be.
+    Refused,
+    /// We may not do this, whatever the object.
+    NotAllowed,
+}
+
+/// How long to wait when a server that has too much to do does not say how long.
+const DEFAULT_WAIT: Duration = Duration::from_secs(1);
+
+/// What an answer to the rewriting of one object means.
+pub fn judge(refusal: &Refusal<'_>) -> Verdict {
+    if is_webhook_down(refusal) {
+        return Verdict::WebhookDown;
+    }
+    match refusal.code {
+        409 if refusal.message.contains("UID in precondition") => Verdict::Gone,
+        409 => Verdict::Moved,
+        // A changed uid reads as an attempt to change an immutable field where the server does not compare it first.
+        422 if refusal.message.contains("metadata.uid") => Verdict::Gone,
+        404 | 410 => Verdict::Gone,
+        429 => Verdict::Overloaded(refusal.retry_after.unwrap_or(DEFAULT_WAIT)),
+        401 => Verdict::NotAllowed,
+        403 if is_about_permission(refusal) => Verdict::NotAllowed,
+        0 | 408 | 502..=504 => Verdict::TryAgain,
+        500 if refusal.retry_after.is_some() || is_passing(refusal.message) => Verdict::TryAgain,
+        _ => Verdict::Refused,
+    }
+}
+
+/// What a failed listing means. No single object is to blame, so that only waiting, giving up, or having nothing to do are
+/// left.
+pub fn judge_listing(refusal: &Refusal<'_>) -> Verdict {
+    match refusal.code {
+        409 => Verdict::TryAgain,
+        _ => judge(refusal),
+    }
+}
+
+/// How long to wait before the try after this many failed ones: it doubles, up to ten seconds.
+pub fn wait_after(failed_tries: u32) -> Duration {
+    Duration::from_millis(100u64.saturating_mul(1 << failed_tries.min(10)).min(10_000))
+}
+
+/// How often a passing fault is taken for passing.
+pub const MOST_TRIES: u32 = 8;
+
+/// A webhook that answered and said no is not down: that is about the object.
+fn is_webhook_down(refusal: &Refusal<'_>) -> bool {
+    let message = refusal.message;
+    let names_webhook = message.contains("conversion webhook for") || message.contains("failed calling webhook");
+    let was_not_reached = ["Post \"", "Post http", "no endpoints available", "not found", "could not get REST client"]
+        .iter()
+        .any(|sign| message.contains(sign));
+    matches!(refusal.code, 500 | 503) && names_webhook && was_not_reached
+}
+
+/// The authorizer refuses in these words; an admission plugin or policy, which looks at the object, in others.
+fn is_about_permission(refusal: &Refusal<'_>) -> bool {
+    refusal.message.contains(" cannot patch resource ")
+        || refusal.message.contains(" cannot update resource ")
+        || refusal.message.contains(" cannot list resource ")
+        || refusal.message.contains(" cannot get resource ")
+}
+
+fn is_passing(message: &str) -> bool {
+    ["etcdserver: ", "context deadline exceeded", "connection refused", "leader changed", "request timed out"]
+        .iter()
+        .any(|sign| message.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(code: u16, reason: &str, message: &str, expected: Verdict) {
+        let refusal = Refusal { code, reason, message, retry_after: None };
+        assert_eq!(judge(&refusal), expected, "{code} {reason}: {message}");
+    }
+
+    #[test]
+    fn an_object_that_someone_else_wrote_or_removed_is_no_failure() {
+        check(
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled on widgets.example.com \"a\": the object has been modified; please apply your \
+             changes to the latest version and try again",
+            Verdict::Moved,
+        );
+        check(
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled on widgets.example.com \"a\": Precondition failed: UID in precondition: x, \
+             UID in object meta: y",
+            Verdict::Gone,
+        );
+        check(422, "Invalid", "w \"a\" is invalid: metadata.uid: Invalid value: field is immutable", Verdict::Gone);
+        check(404, "NotFound", "widgets.example.com \"a\" not found", Verdict::Gone);
+    }
+
+    #[test]
+    fn an_object_that_is_not_accepted_is_refused_and_the_rest_go_on() {
+        check(422, "Invalid", "Widget.example.com \"a\" is invalid: spec.size: Required value", Verdict::Refused);
+        check(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728", Verdict::Refused);
+        check(403, "Forbidden", "widgets \"a\" is forbidden: ValidatingAdmissionPolicy denied", Verdict::Refused);
+        check(400, "BadRequest", "admission webhook \"v.example.com\" denied the request: no", Verdict::Refused);
+        check(
+            500,
+            "InternalError",
+            "conversion webhook for example.com/v1, Kind=Widget failed: I cannot convert this",
+            Verdict::Refused,
+        );
+    }
+
+    #[test]
+    fn a_webhook_that_cannot_be_reached_stops_everything() {
+        check(
+            500,
+            "InternalError",
+            "conversion webhook for example.com/v1, Kind=Widget failed: Post \"https://w.d.svc:443/c?timeout=30s\": dial \
+             tcp 10.0.0.1:443: connect: connection refused",
+            Verdict::WebhookDown,
+        );
+        check(
+            500,
+            "InternalError",
+            "Internal error occurred: failed calling webhook \"v.example.com\": failed to call webhook: Post \
+             \"https://w.d.svc:443/v?timeout=10s\": service \"w\" not found",
+            Verdict::WebhookDown,
+        );
+    }
+
+    #[test]
+    fn the_server_can_ask_for_patience_or_lack_permission() {
+        check(429, "TooManyRequests", "too many requests", Verdict::Overloaded(DEFAULT_WAIT));
+        let asks = Refusal { code: 429, reason: "", message: "", retry_after: Some(Duration::from_secs(7)) };
+        assert_eq!(judge(&asks), Verdict::Overloaded(Duration::from_secs(7)));
+        check(0, "", "connection reset", Verdict::TryAgain);
+        check(503, "ServiceUnavailable", "", Verdict::TryAgain);
+        check(500, "InternalError", "etcdserver: leader changed", Verdict::TryAgain);
+        check(
+            403,
+            "Forbidden",
+            "widgets.example.com \"a\" is forbidden: User \"u\" cannot patch resource \"widgets\" in API group",
+            Verdict::NotAllowed,
+        );
+    }
+
+    #[test]
+    fn waits_grow_and_end_at_ten_seconds() {
+        assert_eq!(wait_after(0), Duration::from_millis(100));
+        assert_eq!(wait_after(3), Duration::from_millis(800));
+        assert_eq!(wait_after(1_000), Duration::from_secs(10));
+    }
+}

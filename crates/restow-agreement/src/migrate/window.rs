@@ -1,0 +1,112 @@
+//! Maintenance windows: the times of day at which objects may be rewritten.
+
+use jiff::civil::Time;
+use jiff::{SignedDuration, Timestamp};
+use std::fmt;
+use std::str::FromStr;
+
+/// A time of day in UTC, from one minute to another: "22:00-06:00". It may span midnight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    from: Time,
+    until: Time,
+}
+
+/// A text that is no window.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a window; write the time of day in UTC from and until, as in 22:00-06:00")]
+pub struct InvalidWindow {
+    text: String,
+}
+
+/// How long to wait until one of the windows opens; nothing if one is open, or if there are none at all.
+pub fn wait(windows: &[Window], now: Timestamp) -> Option<SignedDuration> {
+    if windows.is_empty() || windows.iter().any(|window| window.is_open(now)) {
+        return None;
+    }
+    windows.iter().map(|window| window.opens_in(now)).min()
+}
+
+impl Window {
+    /// Whether objects may be rewritten at this time.
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        let time = time_of_day(now);
+        if self.from <= self.until {
+            self.from <= time && time < self.until
+        } else {
+            time >= self.from || time < self.until
+        }
+    }
+
+    fn opens_in(&self, now: Timestamp) -> SignedDuration {
+        let ahead = self.from.duration_since(time_of_day(now));
+        if ahead.is_negative() { ahead + SignedDuration::from_hours(24) } else { ahead }
+    }
+}
+
+fn time_of_day(now: Timestamp) -> Time {
+    now.to_zoned(jiff::tz::TimeZone::UTC).time()
+}
+
+impl FromStr for Window {
+    type Err = InvalidWindow;
+
+    fn from_str(text: &str) -> Result<Self, InvalidWindow> {
+        let invalid = || InvalidWindow { text: text.to_owned() };
+        let (from, until) = text.split_once('-').ok_or_else(invalid)?;
+        let time = |part: &str| {
+            let (hour, minute) = part.trim().split_once(':')?;
+            Time::new(hour.parse().ok()?, minute.parse().ok()?, 0, 0).ok()
+        };
+        let window = Window { from: time(from).ok_or_else(invalid)?, until: time(until).ok_or_else(invalid)? };
+        if window.from == window.until { Err(invalid()) } else { Ok(window) }
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, until) = (self.from, self.until);
+        write!(f, "{:02}:{:02}-{:02}:{:02}", from.hour(), from.minute(), until.hour(), until.minute())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(time: &str) -> Timestamp {
+        format!("2026-11-16T{time}:00Z").parse().unwrap()
+    }
+
+    #[test]
+    fn a_window_is_open_within_it_also_past_midnight() {
+        let day: Window = "08:00-17:30".parse().unwrap();
+        let night: Window = "22:00-06:00".parse().unwrap();
+        for (window, time, expected) in [
+            (day, "08:00", true),
+            (day, "17:29", true),
+            (day, "17:30", false),
+            (night, "23:00", true),
+            (night, "05:59", true),
+            (night, "12:00", false),
+        ] {
+            assert_eq!(window.is_open(at(time)), expected, "{window} at {time}");
+        }
+    }
+
+    #[test]
+    fn the_next_window_is_waited_for() {
+        let windows: Vec<Window> = ["08:00-09:00", "22:00-23:00"].map(|text| text.parse().unwrap()).into();
+        assert_eq!(wait(&windows, at("08:30")), None);
+        assert_eq!(wait(&windows, at("21:00")), Some(SignedDuration::from_hours(1)));
+        assert_eq!(wait(&windows, at("23:00")), Some(SignedDuration::from_hours(9)));
+        assert_eq!(wait(&[], at("23:00")), None);
+    }
+
+    #[test]
+    fn what_is_no_window_is_refused() {
+        for text in ["", "8", "08:00", "08:00-25:00", "a-b", "08:00-08:00"] {
+            assert!(text.parse::<Window>().is_err(), "{text:?} was accepted");
+        }
+    }
+}
