@@ -1,1 +1,26 @@
 //! Finds objects stored in an old version and rewrites them, on any Kubernetes.
+//!
+//! Everything here speaks the public Kubernetes API and nothing else, so the same code runs against our own API server and
+//! against a stock cluster. It observes and executes; what to do is decided in `restow-agreement`.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`cluster`] | how the API servers are reached, together and one by one |
+//! | [`discovery`] | which resources are stored, and in which version each server stores them |
+//! | [`agreement`] | whether all servers store a resource in the same version |
+//! | [`runner`] | rewrites the objects of one resource until nothing old is left |
+//! | [`definition`] | the mark and the stored versions of custom resource definitions |
+//! | [`migration`] | one migration from agreement to stored versions: what `restow migrate` and the controller share |
+//! | [`controller`] | does all of this by itself |
+//! | [`install`] | puts what the controller needs into a cluster |
+
+pub mod agreement;
+pub mod cluster;
+pub mod definition;
+pub mod discovery;
+pub mod migration;
+pub mod runner;
+
+mod exchange;
+
+pub use exchange::Failure;

@@ -3,6 +3,7 @@
 mod bench;
 mod etcd_args;
 mod explain;
+mod migrate;
 mod pki;
 mod serve;
 mod serving;
@@ -26,6 +27,7 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     Pki(pki::PkiArgs),
     Explain(explain::ExplainArgs),
+    Migrate(Box<migrate::MigrateArgs>),
     /// Measure how fast the parts of restow are on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -42,17 +44,22 @@ async fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let done = match args.command {
-        Command::Up(args) => up::run(args).await,
-        Command::Serve(args) => serve::run(*args).await,
-        Command::Pki(args) => pki::run(&args),
-        Command::Explain(args) => explain::run(&args),
-        Command::Bench(bench) => bench.run().await,
+        Command::Up(args) => up::run(args).await.map(success),
+        Command::Serve(args) => serve::run(*args).await.map(success),
+        Command::Pki(args) => pki::run(&args).map(success),
+        Command::Explain(args) => explain::run(&args).map(success),
+        Command::Migrate(args) => migrate::run(*args).await,
+        Command::Bench(bench) => bench.run().await.map(success),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn success((): ()) -> ExitCode {
+    ExitCode::SUCCESS
 }

@@ -21,9 +21,8 @@ pub struct VersionView {
 
 /// The `apiVersion`s that entries may go on naming.
 pub fn staying(group: &str, versions: &[VersionView], storage_version: &str) -> BTreeSet<String> {
-    let stays = |version: &&VersionView| {
-        version.name == storage_version || (version.is_served && !version.is_deprecated)
-    };
+    let stays =
+        |version: &&VersionView| version.name == storage_version || (version.is_served && !version.is_deprecated);
     versions.iter().filter(stays).map(|version| format!("{group}/{}", version.name)).collect()
 }
 
@@ -92,9 +91,7 @@ mod tests {
     #[test]
     fn entries_of_going_versions_move_and_twins_unite() {
         let staying = BTreeSet::from(["x.io/v2".to_owned()]);
-        let entry = |manager: &str, version: &str, fields: Value| {
-            json!({"manager": manager, "operation": "Apply", "apiVersion": version, "fieldsV1": fields})
-        };
+        let entry = |manager: &str, version: &str, fields: Value| json!({"manager": manager, "operation": "Apply", "apiVersion": version, "fieldsV1": fields});
         let entries = [
             entry("a", "x.io/v1", json!({"f:spec": {"f:size": {}}})),
             entry("a", "x.io/v2", json!({"f:spec": {"f:color": {}}})),

@@ -68,7 +68,8 @@ mod tests {
     use proptest::prelude::*;
 
     const WORK: PassReport = PassReport { rewritten: 5, current: 1, unsettled: 0, gone: 1, failed: 0, has_gaps: false };
-    const CLEAN: PassReport = PassReport { rewritten: 0, current: 5, unsettled: 0, gone: 0, failed: 0, has_gaps: false };
+    const CLEAN: PassReport =
+        PassReport { rewritten: 0, current: 5, unsettled: 0, gone: 0, failed: 0, has_gaps: false };
     const CLEAN_WITH_GAPS: PassReport = PassReport { has_gaps: true, ..CLEAN };
     const UNSETTLED: PassReport = PassReport { unsettled: 1, ..CLEAN };
 

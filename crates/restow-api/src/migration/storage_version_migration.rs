@@ -124,6 +124,9 @@ pub struct MigrationFailure {
     /// The object's uid.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
+    /// The HTTP code of the server's answer; zero when there was none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub code: i64,
     /// The server's reason, such as "Forbidden".
     pub reason: String,
     /// The server's message.

@@ -1,0 +1,71 @@
+//! What several servers' answers amount to.
+
+use super::*;
+use serde_json::json;
+
+fn widgets(hash: Option<&str>) -> StoredResource {
+    StoredResource {
+        resource: "widgets.v1.example.com".parse().unwrap(),
+        kind: "Widget".into(),
+        is_namespaced: true,
+        hash: hash.map(StorageVersionHash::new),
+    }
+}
+
+fn name() -> GroupResource {
+    "widgets.example.com".parse().unwrap()
+}
+
+fn observation(answers: Vec<Result<Option<&str>, &str>>) -> Observation {
+    let discovery = |answer: Result<Option<&str>, &str>| match answer {
+        Ok(hash) => Ok(Discovery::from([(name(), widgets(hash))])),
+        Err(message) => Err(Failure { message: message.into(), ..Failure::default() }),
+    };
+    let named = |(index, answer): (usize, _)| (format!("server-{index}"), discovery(answer));
+    let discoveries = answers.into_iter().enumerate().map(named).collect();
+    Observation { instances: Vec::new(), discoveries, reported: BTreeMap::new() }
+}
+
+#[test]
+fn servers_agree_when_all_of_them_say_the_same() {
+    let seen = observation(vec![Ok(Some("a")), Ok(Some("a"))]).resource(&name()).unwrap();
+    assert_eq!(seen.agreed(), Some(&StorageVersionHash::new("a")));
+    assert_eq!(seen.disagreement(), None);
+}
+
+#[test]
+fn a_server_that_differs_or_cannot_be_asked_is_named() {
+    for (answers, words) in [
+        (vec![Ok(Some("a")), Ok(Some("b"))], "server-1 b"),
+        (vec![Ok(Some("a")), Err("connection refused")], "server-1 cannot be asked: connection refused"),
+        (vec![Ok(Some("a")), Ok(None)], "server-1 does not say"),
+    ] {
+        let seen = observation(answers).resource(&name()).unwrap();
+        assert_eq!(seen.agreed(), None);
+        assert!(seen.disagreement().unwrap().contains(words), "{:?}", seen.disagreement());
+    }
+}
+
+#[test]
+fn what_servers_report_counts_more_than_discovery() {
+    let mut seen = observation(vec![Ok(Some("a")), Ok(Some("a"))]);
+    let report = |common: Option<&str>| {
+        let entry = |id: &str, version: &str| json!({"apiServerID": id, "encodingVersion": version});
+        serde_json::from_value::<StorageVersion>(json!({
+            "metadata": {"name": "example.com.widgets", "resourceVersion": "7"},
+            "status": {
+                "storageVersions": [entry("one", "example.com/v1"), entry("two", common.unwrap_or("example.com/v2"))],
+                "commonEncodingVersion": common,
+            },
+        }))
+        .unwrap()
+    };
+    seen.reported.insert("example.com.widgets".into(), report(None));
+    let disagreed = seen.resource(&name()).unwrap();
+    assert_eq!(disagreed.revision, Some(ResourceVersion::new("7")));
+    assert!(disagreed.disagreement().unwrap().contains("two example.com/v2"));
+
+    seen.reported.insert("example.com.widgets".into(), report(Some("example.com/v1")));
+    let kind: GroupVersionKind = "Widget.v1.example.com".parse().unwrap();
+    assert_eq!(seen.resource(&name()).unwrap().agreed(), Some(&StorageVersionHash::of(&kind)));
+}

@@ -1,0 +1,159 @@
+//! How the API servers of a cluster are reached: all of them behind one address, and each by its own.
+
+use crate::Failure;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// The API servers of a cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    config: Config,
+    client: Client,
+}
+
+/// One API server of several.
+#[derive(Clone)]
+pub struct Instance {
+    /// Its address, for people.
+    pub name: String,
+    /// How it is reached.
+    pub client: Client,
+}
+
+/// Which API servers there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Addresses {
+    /// These.
+    Known(BTreeSet<String>),
+    /// One, or nothing says that there are more.
+    Single,
+    /// So many are there by their identity leases, but nothing says where.
+    Hidden(usize),
+}
+
+/// Why a cluster cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There is no usable configuration.
+    #[error("cannot find out how to reach the cluster; give --kubeconfig, or set KUBECONFIG")]
+    Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The configuration cannot be used.
+    #[error("cannot use the configuration of the cluster")]
+    Client(#[source] Box<kube::Error>),
+}
+
+/// The name that the certificate of every API server carries, whatever its address.
+const SERVER_NAME: &str = "kubernetes.default.svc";
+
+impl Cluster {
+    /// The cluster of a kubeconfig; without one that of the environment, or the one that this runs in.
+    pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
+        let config = match kubeconfig {
+            Some(path) => {
+                let kubeconfig =
+                    Kubeconfig::read_from(path).map_err(|error| ConnectError::Configuration(Box::new(error)))?;
+                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                    .await
+                    .map_err(|error| ConnectError::Configuration(Box::new(error)))?
+            }
+            None => Config::infer().await.map_err(|error| ConnectError::Configuration(Box::new(error)))?,
+        };
+        Cluster::from_config(config)
+    }
+
+    /// The cluster of a configuration.
+    pub fn from_config(mut config: Config) -> Result<Self, ConnectError> {
+        // A server that has too much to do has to be heard, not asked again behind our back.
+        config.default_retry = false;
+        config.connect_timeout = Some(Duration::from_secs(10));
+        let client = Client::try_from(config.clone()).map_err(|error| ConnectError::Client(Box::new(error)))?;
+        Ok(Cluster { config, client })
+    }
+
+    /// All of them behind one address.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Each of them. Where there is only one, or no way to tell, it is the one behind the common address.
+    pub async fn instances(&self) -> Result<Vec<Instance>, Failure> {
+        match self.addresses().await? {
+            Addresses::Single => Ok(vec![self.common()]),
+            Addresses::Known(addresses) => addresses.into_iter().map(|address| self.instance(address)).collect(),
+            Addresses::Hidden(count) => Err(Failure {
+                message: format!(
+                    "{count} API servers hold identity leases, but the EndpointSlices of the service \"kubernetes\" in \
+                     the namespace \"default\" do not say where they are"
+                ),
+                ..Failure::default()
+            }),
+        }
+    }
+
+    fn common(&self) -> Instance {
+        Instance { name: self.config.cluster_url.to_string(), client: self.client.clone() }
+    }
+
+    fn instance(&self, address: String) -> Result<Instance, Failure> {
+        let url = format!("https://{address}/");
+        let unusable = |why: String| Failure { message: format!("{url}: {why}"), ..Failure::default() };
+        let mut config = self.config.clone();
+        config.cluster_url = url.parse().map_err(|error: http::uri::InvalidUri| unusable(error.to_string()))?;
+        config.tls_server_name.get_or_insert_with(|| SERVER_NAME.to_owned());
+        config.connect_timeout = Some(Duration::from_secs(5));
+        let client = Client::try_from(config).map_err(|error| unusable(error.to_string()))?;
+        Ok(Instance { name: address, client })
+    }
+
+    async fn addresses(&self) -> Result<Addresses, Failure> {
+        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
+        let of_service = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
+        let addresses: BTreeSet<String> = slices.list(&of_service).await?.items.iter().flat_map(addresses_of).collect();
+        match addresses.len() {
+            0 => {
+                let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
+                let identities = ListParams::default().labels("apiserver.kubernetes.io/identity=kube-apiserver");
+                let count = leases.list(&identities).await?.items.len();
+                Ok(if count > 1 { Addresses::Hidden(count) } else { Addresses::Single })
+            }
+            1 => Ok(Addresses::Single),
+            _ => Ok(Addresses::Known(addresses)),
+        }
+    }
+}
+
+/// The addresses of a slice, as they stand in a URL. One that is not ready counts too: it may still write.
+fn addresses_of(slice: &EndpointSlice) -> Vec<String> {
+    let ports = slice.ports.as_deref().unwrap_or_default();
+    let port = ports.iter().find(|port| port.name.as_deref() == Some("https")).or(ports.first());
+    let port = port.and_then(|port| port.port).unwrap_or(443);
+    let hosts = slice.endpoints.iter().flatten().flat_map(|endpoint| &endpoint.addresses);
+    hosts.map(|host| if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_endpoint_is_an_address_with_the_https_port() {
+        let slice: EndpointSlice = serde_json::from_value(json!({
+            "addressType": "IPv4",
+            "metadata": {"name": "kubernetes"},
+            "ports": [{"name": "other", "port": 1}, {"name": "https", "port": 6443}],
+            "endpoints": [
+                {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
+                {"addresses": ["fd00::2"], "conditions": {"ready": false}},
+            ],
+        }))
+        .unwrap();
+        assert_eq!(addresses_of(&slice), ["10.0.0.1:6443", "[fd00::2]:6443"]);
+    }
+}

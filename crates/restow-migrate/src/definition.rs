@@ -1,0 +1,161 @@
+//! Custom resource definitions: their mark while objects are migrated, and their stored versions.
+//!
+//! Each write carries the revision that was read, so that it never builds on something that has changed.
+
+use crate::exchange::{Failure, exchange_json};
+use crate::runner::OwnersPlan;
+use http::Request;
+use kube::Client;
+use restow_agreement::migrate::managed_fields::{VersionView, staying};
+use restow_agreement::migrate::stored_versions::{DefinitionView, MIGRATING_ANNOTATION};
+use restow_api::GroupResource;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What is read of a custom resource definition. Its schemas, which can be large, are not.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DefinitionSpec {
+    /// The group of its resource.
+    pub group: String,
+    /// The names of its resource.
+    pub names: DefinitionNames,
+    /// Its versions.
+    pub versions: Vec<DefinitionVersion>,
+}
+
+/// The names of a resource.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DefinitionNames {
+    /// The resource.
+    pub plural: String,
+    /// The kind of its objects.
+    pub kind: String,
+}
+
+/// One version of a definition.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DefinitionVersion {
+    /// The version.
+    pub name: String,
+    /// Whether clients can use it.
+    pub served: bool,
+    /// Whether objects are stored in it.
+    pub storage: bool,
+    /// Whether clients are told not to use it.
+    pub deprecated: bool,
+}
+
+/// What is read of a definition's status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DefinitionStatus {
+    /// The versions in which objects may be stored.
+    pub stored_versions: Vec<String>,
+}
+
+/// A custom resource definition, as far as we read it.
+pub type Definition = kube::core::Object<DefinitionSpec, DefinitionStatus>;
+
+const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// Reads a definition; nothing where there is none, which is so for built-in resources.
+pub async fn read(client: &Client, resource: &GroupResource) -> Result<Option<Definition>, Failure> {
+    if resource.group().is_empty() {
+        return Ok(None);
+    }
+    let request = request("GET", &format!("{PATH}/{resource}"), None)?;
+    match exchange_json(client, request).await {
+        Ok(definition) => Ok(Some(definition)),
+        Err(failure) if failure.code == 404 => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Marks a definition, or takes the mark away. Returns it as it is then.
+pub async fn set_mark(client: &Client, definition: &Definition, mark: Mark) -> Result<Definition, Failure> {
+    if view(definition).is_marked == (mark == Mark::Migrating) {
+        return Ok(definition.clone());
+    }
+    let value = if mark == Mark::Migrating { json!("true") } else { Value::Null };
+    let mut metadata = precondition(definition);
+    metadata["annotations"] = json!({ MIGRATING_ANNOTATION: value });
+    let name = definition.metadata.name.as_deref().unwrap_or_default();
+    let request = request("PATCH", &format!("{PATH}/{name}"), Some(json!({ "metadata": metadata })))?;
+    exchange_json(client, request).await
+}
+
+/// Whether a definition is marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Its objects are being migrated.
+    Migrating,
+    /// They are not.
+    None,
+}
+
+/// Writes the stored versions.
+pub async fn set_stored_versions(
+    client: &Client,
+    definition: &Definition,
+    versions: &[String],
+) -> Result<Definition, Failure> {
+    let name = definition.metadata.name.as_deref().unwrap_or_default();
+    let body = json!({"metadata": precondition(definition), "status": {"storedVersions": versions}});
+    exchange_json(client, request("PATCH", &format!("{PATH}/{name}/status"), Some(body))?).await
+}
+
+fn precondition(definition: &Definition) -> Value {
+    json!({"uid": definition.metadata.uid, "resourceVersion": definition.metadata.resource_version})
+}
+
+fn request(method: &str, path: &str, body: Option<Value>) -> Result<Request<Vec<u8>>, Failure> {
+    let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+        .header(http::header::ACCEPT, "application/json")
+        .body(body)
+        .map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
+}
+
+/// The resource that a definition is about.
+pub fn resource(definition: &Definition) -> Option<GroupResource> {
+    GroupResource::new(&definition.spec.group, &definition.spec.names.plural).ok()
+}
+
+/// What decides about a definition.
+pub fn view(definition: &Definition) -> DefinitionView {
+    let annotations = definition.metadata.annotations.as_ref();
+    DefinitionView {
+        uid: definition.metadata.uid.clone().unwrap_or_default(),
+        generation: definition.metadata.generation.unwrap_or_default(),
+        storage_version: storage_version(definition).unwrap_or_default().to_owned(),
+        stored_versions: definition.status.clone().unwrap_or_default().stored_versions,
+        is_marked: annotations.and_then(|all| all.get(MIGRATING_ANNOTATION)).is_some_and(|value| value == "true"),
+    }
+}
+
+/// What is done about owners of fields that name a version of this definition which is about to go.
+pub fn owners_plan(definition: &Definition) -> Option<OwnersPlan> {
+    let target = storage_version(definition)?;
+    let group = &definition.spec.group;
+    let versions: Vec<VersionView> = definition
+        .spec
+        .versions
+        .iter()
+        .map(|version| VersionView {
+            name: version.name.clone(),
+            is_served: version.served,
+            is_deprecated: version.deprecated,
+        })
+        .collect();
+    Some(OwnersPlan { staying: staying(group, &versions, target), target: format!("{group}/{target}") })
+}
+
+fn storage_version(definition: &Definition) -> Option<&str> {
+    definition.spec.versions.iter().find(|version| version.storage).map(|version| version.name.as_str())
+}

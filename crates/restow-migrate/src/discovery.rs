@@ -1,0 +1,158 @@
+//! Which resources are stored, and in which version a server stores them.
+//!
+//! The aggregated form of discovery does not carry the hash of the storage version, so the older form is read, group by
+//! group.
+
+use crate::exchange::{Failure, exchange_json};
+use crate::runner::path_part;
+use futures::{StreamExt, TryStreamExt, stream};
+use http::Request;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResource, APIResourceList, APIVersions};
+use kube::Client;
+use restow_api::{GroupResource, GroupVersion, GroupVersionResource, StorageVersionHash};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A resource whose objects are stored and can be rewritten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredResource {
+    /// The resource, in the version that is used to rewrite its objects.
+    pub resource: GroupVersionResource,
+    /// The kind of its objects.
+    pub kind: String,
+    /// Whether its objects live in namespaces.
+    pub is_namespaced: bool,
+    /// The version in which the server stores its objects; nothing when that version is not served.
+    pub hash: Option<StorageVersionHash>,
+}
+
+/// What one server says about its resources.
+pub type Discovery = BTreeMap<GroupResource, StoredResource>;
+
+/// How many documents are read at once.
+const AT_ONCE: usize = 8;
+
+impl StoredResource {
+    /// The path of the collection in a namespace, or of all objects.
+    pub(crate) fn collection_path(&self, namespace: &str) -> String {
+        let (group, version, resource) = (self.resource.group(), self.resource.version(), self.resource.resource());
+        let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        match namespace {
+            "" => format!("{root}/{resource}"),
+            namespace => format!("{root}/namespaces/{}/{resource}", path_part(namespace)),
+        }
+    }
+
+    /// The path of an object.
+    pub(crate) fn object_path(&self, namespace: &str, name: &str) -> String {
+        format!("{}/{}", self.collection_path(namespace), path_part(name))
+    }
+}
+
+/// All resources of a server whose objects can be listed and rewritten.
+pub async fn discover(client: &Client) -> Result<Discovery, Failure> {
+    let core: APIVersions = exchange_json(client, get("/api")?).await?;
+    let groups: APIGroupList = exchange_json(client, get("/apis")?).await?;
+    let core_versions = core.versions.into_iter();
+    let other_versions =
+        groups.groups.into_iter().flat_map(|group| group.versions).map(|version| version.group_version);
+    let versions: Vec<String> = core_versions.chain(other_versions).collect();
+    documents(client, versions).await
+}
+
+/// The resources of one group, for when only that one may have changed.
+pub async fn discover_group(client: &Client, group: &str) -> Result<Discovery, Failure> {
+    let path = format!("/apis/{group}");
+    let found: Result<k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup, Failure> =
+        exchange_json(client, get(&path)?).await;
+    match found {
+        Ok(found) => documents(client, found.versions.into_iter().map(|version| version.group_version).collect()).await,
+        Err(failure) if failure.code == 404 => Ok(Discovery::new()),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn documents(client: &Client, versions: Vec<String>) -> Result<Discovery, Failure> {
+    let documents: Vec<Option<APIResourceList>> = stream::iter(versions)
+        .map(|version| async move {
+            let path = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
+            match exchange_json::<APIResourceList>(client, get(&path)?).await {
+                Ok(document) => Ok(Some(document)),
+                // A version that went in between, or one of an aggregated server that is down: not ours to migrate.
+                Err(failure) if matches!(failure.code, 404 | 503) && version.contains('/') => Ok(None),
+                Err(failure) => Err(failure),
+            }
+        })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let mut found = Discovery::new();
+    for document in documents.into_iter().flatten() {
+        for resource in stored_resources(&document) {
+            // The versions come in the server's order of preference; the first one that can be used is taken. A hash
+            // can be missing from one version and not from another.
+            let key = resource.resource.group_resource();
+            let entry = found.entry(key).or_insert_with(|| resource.clone());
+            if entry.hash.is_none() {
+                *entry = resource;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn stored_resources(document: &APIResourceList) -> Vec<StoredResource> {
+    let Ok(group_version) = document.group_version.parse::<GroupVersion>() else { return Vec::new() };
+    let is_stored = |resource: &&APIResource| {
+        let has = |verb: &str| resource.verbs.iter().any(|served| served == verb);
+        !resource.name.contains('/') && has("list") && has("get") && has("patch")
+    };
+    let to_stored = |resource: &APIResource| {
+        Some(StoredResource {
+            resource: GroupVersionResource::new(group_version.clone(), resource.name.clone()).ok()?,
+            kind: resource.kind.clone(),
+            is_namespaced: resource.namespaced,
+            hash: resource.storage_version_hash.as_ref().filter(|hash| !hash.is_empty()).map(StorageVersionHash::new),
+        })
+    };
+    document.resources.iter().filter(is_stored).filter_map(to_stored).collect()
+}
+
+/// The resources that are the same objects under another name, and are left to that other name.
+pub fn equivalents() -> BTreeSet<GroupResource> {
+    // Both are views of the events of the core group.
+    ["events.events.k8s.io", "ingresses.extensions"].iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+fn get(path: &str) -> Result<Request<Vec<u8>>, Failure> {
+    Request::get(path)
+        .header(http::header::ACCEPT, "application/json")
+        .body(Vec::new())
+        .map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_can_be_listed_and_rewritten_is_a_stored_resource() {
+        let document: APIResourceList = serde_json::from_value(json!({
+            "kind": "APIResourceList", "groupVersion": "example.com/v1",
+            "resources": [
+                {"name": "widgets", "singularName": "", "namespaced": true, "kind": "Widget",
+                 "verbs": ["get", "list", "patch"], "storageVersionHash": "abc="},
+                {"name": "widgets/status", "singularName": "", "namespaced": true, "kind": "Widget",
+                 "verbs": ["get", "list", "patch"]},
+                {"name": "reviews", "singularName": "", "namespaced": false, "kind": "Review", "verbs": ["create"]},
+            ],
+        }))
+        .unwrap();
+        let found = stored_resources(&document);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].resource.to_string(), "widgets.v1.example.com");
+        assert_eq!(found[0].hash, Some(StorageVersionHash::new("abc=")));
+        assert_eq!(found[0].collection_path(""), "/apis/example.com/v1/widgets");
+        assert_eq!(found[0].object_path("n", "a:b"), "/apis/example.com/v1/namespaces/n/widgets/a%3Ab");
+    }
+}

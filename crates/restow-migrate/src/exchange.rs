@@ -1,0 +1,124 @@
+//! One request to an API server and its answer, with everything that decides what to do next.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::{Client, core::Status};
+use restow_agreement::migrate::verdict::Refusal;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::time::Duration;
+
+/// A request that did not succeed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Failure {
+    /// The HTTP code; zero when no answer came at all.
+    pub code: u16,
+    /// The reason of the Kubernetes status.
+    pub reason: String,
+    /// The message of the Kubernetes status, or what went wrong on the way.
+    pub message: String,
+    /// How long the server asks to wait.
+    pub retry_after: Option<Duration>,
+    /// Where a listing whose token has expired can go on, with gaps.
+    pub continue_token: Option<String>,
+}
+
+/// Longer than the API server itself lets any request of ours run.
+const TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Sends a request and reads the answer.
+pub(crate) async fn exchange(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, Failure> {
+    let answered = async {
+        let response = client.send(request.map(Body::from)).await.map_err(Failure::on_the_way)?;
+        let is_success = response.status().is_success();
+        let code = response.status().as_u16();
+        let retry_after = retry_after(&response);
+        let body = response.into_body().collect().await.map_err(Failure::on_the_way)?.to_bytes();
+        if is_success { Ok(body) } else { Err(Failure::from_body(code, retry_after, &body)) }
+    };
+    match tokio::time::timeout(TIMEOUT, answered).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Failure { message: format!("no answer within {} s", TIMEOUT.as_secs()), ..Failure::default() }),
+    }
+}
+
+/// Sends a request and reads the answer as JSON.
+pub(crate) async fn exchange_json<T: DeserializeOwned>(
+    client: &Client,
+    request: Request<Vec<u8>>,
+) -> Result<T, Failure> {
+    let body = exchange(client, request).await?;
+    serde_json::from_slice(&body).map_err(|error| Failure {
+        message: format!("the server's answer is unreadable: {error}"),
+        ..Failure::default()
+    })
+}
+
+fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
+    let header = response.headers().get(http::header::RETRY_AFTER)?;
+    header.to_str().ok()?.parse().ok().map(Duration::from_secs)
+}
+
+impl Failure {
+    /// What decides about it.
+    pub fn refusal(&self) -> Refusal<'_> {
+        Refusal { code: self.code, reason: &self.reason, message: &self.message, retry_after: self.retry_after }
+    }
+
+    fn on_the_way(error: impl std::error::Error) -> Self {
+        // The errors of connections say what happened only in their sources.
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !message.contains(&cause_text) {
+                message = format!("{message}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        Failure { message, ..Failure::default() }
+    }
+
+    fn from_body(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
+        let Ok(status) = serde_json::from_slice::<Status>(body) else {
+            let message = String::from_utf8_lossy(body).trim().chars().take(500).collect();
+            return Failure { code, message, retry_after, ..Failure::default() };
+        };
+        let asked = status.details.as_ref().map(|details| u64::from(details.retry_after_seconds)).filter(|s| *s > 0);
+        Failure {
+            code,
+            reason: status.reason,
+            message: status.message,
+            retry_after: retry_after.or(asked.map(Duration::from_secs)),
+            continue_token: status.metadata.and_then(|metadata| metadata.continue_).filter(|token| !token.is_empty()),
+        }
+    }
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Failure {
+                code: status.code,
+                reason: status.reason.clone(),
+                message: status.message.clone(),
+                ..Failure::default()
+            },
+            other => Failure::on_the_way(other),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.code, self.reason.is_empty()) {
+            (0, _) => f.write_str(&self.message),
+            (code, true) => write!(f, "{} ({code})", self.message),
+            (code, false) => write!(f, "{} ({code} {})", self.message, self.reason),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}

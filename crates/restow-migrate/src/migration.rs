@@ -1,0 +1,331 @@
+//! One migration of one resource: agreement, mark, rewriting, agreement again, stored versions, mark off.
+//!
+//! `restow migrate` and the controller both do this. It can be interrupted anywhere: the mark is the only thing that it
+//! leaves behind, and whoever comes next takes it away.
+
+use crate::agreement::{Observation, ResourceObservation, Scope, observe};
+use crate::cluster::Cluster;
+use crate::definition::{self, Definition, Mark};
+use crate::exchange::Failure;
+use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, RunReport};
+use restow_agreement::migrate::stored_versions::{Trim, trim};
+use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
+use tokio::sync::watch;
+
+/// How a resource is migrated.
+#[derive(Clone, Debug, Default)]
+pub struct MigrationOptions {
+    /// How its objects are rewritten.
+    pub run: RunOptions,
+    /// Whether owners of fields that name a version which is about to go are moved.
+    pub owners: Owners,
+    /// The agreement that the migration is for; nothing takes the one that is found.
+    pub expected: Option<Target>,
+    /// For tests: where to give up as if the process had died there.
+    pub dies_at: Option<Step>,
+}
+
+/// What is done about owners of fields that name a version which is about to go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owners {
+    /// They are moved to the version that stays, for custom resources.
+    #[default]
+    Move,
+    /// They are left as they are.
+    Leave,
+}
+
+/// What a migration is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The version that all servers store.
+    pub hash: StorageVersionHash,
+    /// The revision of the StorageVersion that says so; nothing where it comes from discovery.
+    pub revision: Option<ResourceVersion>,
+}
+
+/// The steps of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The agreement is known, nothing has been written.
+    Agreed,
+    /// The definition is marked.
+    Marked,
+    /// All objects are rewritten.
+    Rewritten,
+    /// The agreement still holds.
+    Confirmed,
+    /// The stored versions are trimmed.
+    Trimmed,
+    /// The mark is gone.
+    Unmarked,
+}
+
+impl Step {
+    /// All steps, in order.
+    pub const ALL: [Step; 6] =
+        [Step::Agreed, Step::Marked, Step::Rewritten, Step::Confirmed, Step::Trimmed, Step::Unmarked];
+}
+
+/// How a migration ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every object is stored in the target version, and that is proven.
+    Succeeded,
+    /// Some objects cannot be rewritten.
+    SomeFailed,
+    /// The servers do not agree, so nothing was done.
+    NoAgreement(String),
+    /// The servers agree no longer, or on something else than at the start.
+    AgreementChanged(String),
+    /// The definition was changed meanwhile, so that nothing may be said about it.
+    DefinitionChanged(String),
+    /// Objects keep changing their stored version.
+    NeverSettles,
+    /// It was told to stop, and can go on from here.
+    Stopped(Option<String>),
+    /// The resource is not served any more.
+    ResourceGone,
+    /// Nothing was written: it was only asked what the server would say.
+    Asked,
+}
+
+/// What a migration did.
+#[derive(Clone, Debug)]
+pub struct MigrationReport {
+    /// What it was for; nothing where there was no agreement.
+    pub target: Option<Target>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What the rewriting came to; nothing where it did not begin.
+    pub run: Option<RunReport>,
+    /// The stored versions that the definition has now, where they were trimmed.
+    pub trimmed_to: Option<Vec<String>>,
+}
+
+/// Why a migration could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    /// The servers cannot be asked.
+    #[error("cannot find out what the API servers store: {0}")]
+    Observe(Failure),
+    /// The definition cannot be read or written.
+    #[error("cannot read or write the custom resource definition: {0}")]
+    Definition(Failure),
+    /// The objects cannot be rewritten.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Given up on purpose, in a test.
+    #[error("given up after {0:?}")]
+    Died(Step),
+}
+
+/// What a migration tells and is told while it runs.
+pub struct Reins<'a> {
+    /// Pause and stop.
+    pub orders: watch::Receiver<Order>,
+    /// How far it is.
+    pub progress: &'a watch::Sender<Progress>,
+}
+
+/// Migrates the objects of a resource.
+pub async fn migrate(
+    cluster: &Cluster,
+    resource: &GroupResource,
+    options: MigrationOptions,
+    reins: Reins<'_>,
+) -> Result<MigrationReport, MigrationError> {
+    let observation = observe(cluster, Scope::Group(resource.group())).await.map_err(MigrationError::Observe)?;
+    let Some(seen) = observation.resource(resource) else {
+        return Ok(ended(None, Outcome::ResourceGone));
+    };
+    let target = match target(&seen, options.expected.as_ref()) {
+        Ok(target) => target,
+        Err(outcome) => return Ok(ended(None, outcome)),
+    };
+    die(&options, Step::Agreed)?;
+    let start = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
+    if options.run.mode == Mode::DryRun {
+        let (observed, target) = ((&observation, &seen), target);
+        return rewrite(observed, start.as_ref(), &options, reins, target).await;
+    }
+    let marked = match &start {
+        Some(start) => Some(mark(cluster, start).await?),
+        None => None,
+    };
+    die(&options, Step::Marked)?;
+    let done = rewrite((&observation, &seen), marked.as_ref(), &options, reins, target).await;
+    let done = match done {
+        Ok(report) if report.outcome == Outcome::Succeeded => {
+            confirm(cluster, resource, marked.as_ref(), &options, report).await
+        }
+        other => other,
+    };
+    if matches!(done, Err(MigrationError::Died(_))) {
+        return done;
+    }
+    // Whatever came of it, the mark goes.
+    if marked.is_some() {
+        unmark(cluster, resource).await?;
+    }
+    die(&options, Step::Unmarked)?;
+    done
+}
+
+fn ended(target: Option<Target>, outcome: Outcome) -> MigrationReport {
+    MigrationReport { target, outcome, run: None, trimmed_to: None }
+}
+
+fn die(options: &MigrationOptions, step: Step) -> Result<(), MigrationError> {
+    if options.dies_at == Some(step) { Err(MigrationError::Died(step)) } else { Ok(()) }
+}
+
+fn target(seen: &ResourceObservation, expected: Option<&Target>) -> Result<Target, Outcome> {
+    let Some(hash) = seen.agreed() else {
+        return Err(Outcome::NoAgreement(seen.disagreement().unwrap_or_default()));
+    };
+    let found = Target { hash: hash.clone(), revision: seen.revision.clone() };
+    match expected {
+        Some(expected) if *expected != found => Err(Outcome::AgreementChanged(changed(expected, &found))),
+        _ => Ok(found),
+    }
+}
+
+fn changed(from: &Target, to: &Target) -> String {
+    let revision = |target: &Target| target.revision.as_ref().map(|revision| format!(" at revision {revision}"));
+    format!(
+        "the API servers agreed on {}{}, and now on {}{}",
+        from.hash,
+        revision(from).unwrap_or_default(),
+        to.hash,
+        revision(to).unwrap_or_default()
+    )
+}
+
+async fn rewrite(
+    (observation, seen): (&Observation, &ResourceObservation),
+    definition: Option<&Definition>,
+    options: &MigrationOptions,
+    reins: Reins<'_>,
+    target: Target,
+) -> Result<MigrationReport, MigrationError> {
+    let owners = match options.owners {
+        Owners::Move => definition.and_then(definition::owners_plan),
+        Owners::Leave => None,
+    };
+    let run = RunOptions { owners, ..options.run.clone() };
+    let report = runner::run(&observation.instances, &seen.resource, run, reins.orders, reins.progress).await?;
+    let outcome = match &report.ending {
+        Ending::Proven => Outcome::Succeeded,
+        Ending::SomeFailed => Outcome::SomeFailed,
+        Ending::NeverSettles => Outcome::NeverSettles,
+        Ending::Stopped { continue_token } => Outcome::Stopped(continue_token.clone()),
+        Ending::ResourceGone => Outcome::ResourceGone,
+        Ending::Asked => Outcome::Asked,
+    };
+    die(options, Step::Rewritten)?;
+    Ok(MigrationReport { target: Some(target), outcome, run: Some(report), trimmed_to: None })
+}
+
+/// Looks whether what the rewriting relied on still holds, and trims the stored versions if it does.
+async fn confirm(
+    cluster: &Cluster,
+    resource: &GroupResource,
+    start: Option<&Definition>,
+    options: &MigrationOptions,
+    mut report: MigrationReport,
+) -> Result<MigrationReport, MigrationError> {
+    let observation = observe(cluster, Scope::Group(resource.group())).await.map_err(MigrationError::Observe)?;
+    let still = observation.resource(resource).map(|seen| target(&seen, report.target.as_ref()));
+    match still {
+        Some(Ok(_)) => {}
+        Some(Err(Outcome::NoAgreement(words))) => {
+            report.outcome = Outcome::AgreementChanged(words);
+            return Ok(report);
+        }
+        Some(Err(outcome)) => {
+            report.outcome = outcome;
+            return Ok(report);
+        }
+        None => {
+            report.outcome = Outcome::ResourceGone;
+            return Ok(report);
+        }
+    }
+    die(options, Step::Confirmed)?;
+    let Some(start) = start else { return Ok(report) };
+    trim_stored_versions(cluster, resource, start, &mut report).await?;
+    die(options, Step::Trimmed)?;
+    Ok(report)
+}
+
+async fn trim_stored_versions(
+    cluster: &Cluster,
+    resource: &GroupResource,
+    start: &Definition,
+    report: &mut MigrationReport,
+) -> Result<(), MigrationError> {
+    // Others write the definition's status too. Each refusal means: look again, and decide again.
+    for _ in 0..MOST_CONFLICTS {
+        let end = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
+        let Some(end) = end else {
+            report.outcome = Outcome::ResourceGone;
+            return Ok(());
+        };
+        match trim(&definition::view(start), &definition::view(&end)) {
+            Trim::Nothing => return Ok(()),
+            Trim::Changed(words) => {
+                report.outcome = Outcome::DefinitionChanged(words);
+                return Ok(());
+            }
+            Trim::To(versions) => match definition::set_stored_versions(cluster.client(), &end, &versions).await {
+                Ok(_) => {
+                    report.trimmed_to = Some(versions);
+                    return Ok(());
+                }
+                Err(failure) if failure.code == 409 => {}
+                Err(failure) => return Err(MigrationError::Definition(failure)),
+            },
+        }
+    }
+    Err(MigrationError::Definition(Failure {
+        code: 409,
+        message: "someone else keeps writing it".to_owned(),
+        ..Failure::default()
+    }))
+}
+
+/// How often a write to a definition is tried when others write it at the same time.
+const MOST_CONFLICTS: u32 = 20;
+
+async fn mark(cluster: &Cluster, start: &Definition) -> Result<Definition, MigrationError> {
+    let resource = definition::resource(start);
+    let mut current = start.clone();
+    for _ in 0..MOST_CONFLICTS {
+        match definition::set_mark(cluster.client(), &current, Mark::Migrating).await {
+            Ok(marked) => return Ok(marked),
+            Err(failure) if failure.code == 409 => {}
+            Err(failure) => return Err(MigrationError::Definition(failure)),
+        }
+        let Some(resource) = &resource else { break };
+        match definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)? {
+            Some(read) => current = read,
+            None => break,
+        }
+    }
+    Ok(current)
+}
+
+/// Takes the mark off the definition of a resource, if there is one.
+pub async fn unmark(cluster: &Cluster, resource: &GroupResource) -> Result<(), MigrationError> {
+    for _ in 0..MOST_CONFLICTS {
+        let found = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
+        let Some(found) = found else { return Ok(()) };
+        match definition::set_mark(cluster.client(), &found, Mark::None).await {
+            Ok(_) => return Ok(()),
+            Err(failure) if matches!(failure.code, 404 | 409) => {}
+            Err(failure) => return Err(MigrationError::Definition(failure)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Rewrites the objects of one resource, until a pass through all of them finds nothing to do.
+//!
+//! Objects are listed in pages of metadata, so memory does not grow with their number or size. Many are in flight at once;
+//! how many, and what the answers mean, is decided in `restow_agreement::migrate`. This module does not know about
+//! agreement: whoever starts it has made sure that all servers store the same version, and looks again when it ends.
+
+mod listing;
+mod pass;
+mod progress;
+mod rewrite;
+
+pub use progress::{Order, Progress};
+pub use rewrite::{Method, Mode, OwnersPlan};
+
+pub(crate) use listing::path_part;
+
+use crate::cluster::Instance;
+use crate::discovery::StoredResource;
+use crate::exchange::Failure;
+use pass::{Pass, PassEnd};
+use restow_agreement::migrate::pacer::{Pacer, PacerLimits};
+use restow_agreement::migrate::passes::{AfterPass, PassReport, after_passes};
+use restow_api::migration::MigrationFailure;
+use rewrite::Rewriting;
+use std::time::Instant;
+use tokio::sync::watch;
+
+/// What to rewrite, and how.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// How many objects are listed at a time.
+    pub page_size: u32,
+    /// How many objects may be in flight.
+    pub pacer: PacerLimits,
+    /// Whether anything is written.
+    pub mode: Mode,
+    /// With which request.
+    pub method: Method,
+    /// What is done about owners of fields that name a version which is about to go.
+    pub owners: Option<OwnersPlan>,
+    /// Where an earlier run stopped.
+    pub continue_token: Option<String>,
+}
+
+/// How a run ended, and what it did.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// How it ended.
+    pub ending: Ending,
+    /// What each pass came to.
+    pub passes: Vec<PassReport>,
+    /// The numbers over all passes.
+    pub progress: Progress,
+    /// The objects that could not be rewritten, as many as are kept.
+    pub failures: Vec<MigrationFailure>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The last pass found nothing to do.
+    Proven,
+    /// Some objects cannot be rewritten.
+    SomeFailed,
+    /// Objects keep changing their stored version.
+    NeverSettles,
+    /// It was told to stop. An object of the page with this token may be the first that is not done.
+    Stopped {
+        /// Where to go on.
+        continue_token: Option<String>,
+    },
+    /// The resource is not served any more.
+    ResourceGone,
+    /// Nothing was written: it was only asked what the server would say.
+    Asked,
+}
+
+/// Why a run could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Objects cannot be listed.
+    #[error("cannot list the objects: {0}")]
+    List(Failure),
+    /// We may not rewrite objects.
+    #[error("cannot rewrite objects: {0}")]
+    NotAllowed(Failure),
+}
+
+/// As many failed objects as fit into one Kubernetes object.
+pub const MOST_FAILURES: usize = 1_000;
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        RunOptions {
+            page_size: 500,
+            pacer: PacerLimits::default(),
+            mode: Mode::Write,
+            method: Method::Patch,
+            owners: None,
+            continue_token: None,
+        }
+    }
+}
+
+/// Rewrites the objects of a resource. `orders` can pause and stop it; `progress` tells how far it is.
+pub async fn run(
+    servers: &[Instance],
+    resource: &StoredResource,
+    options: RunOptions,
+    orders: watch::Receiver<Order>,
+    progress: &watch::Sender<Progress>,
+) -> Result<RunReport, RunError> {
+    let rewriting = Rewriting {
+        resource: resource.clone(),
+        mode: options.mode,
+        method: options.method,
+        owners: options.owners.clone(),
+    };
+    let mut pass = Pass {
+        servers: servers.iter().map(|server| server.client.clone()).collect(),
+        rewriting,
+        page_size: options.page_size.max(1),
+        pacer: Pacer::new(options.pacer),
+        began: Instant::now(),
+        orders,
+        progress,
+        failures: Vec::new(),
+    };
+    let mut token = options.continue_token;
+    let mut passes: Vec<PassReport> = Vec::new();
+    let ending = loop {
+        progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1));
+        let (report, end) = pass.run(token.take()).await?;
+        passes.push(report);
+        match end {
+            PassEnd::Stopped { continue_token } => break Ending::Stopped { continue_token },
+            PassEnd::ResourceGone => break Ending::ResourceGone,
+            PassEnd::Complete if options.mode == Mode::DryRun => break Ending::Asked,
+            PassEnd::Complete => match after_passes(&passes) {
+                AfterPass::GoOn => {}
+                AfterPass::Proven => break Ending::Proven,
+                AfterPass::SomeFailed => break Ending::SomeFailed,
+                AfterPass::NeverSettles => break Ending::NeverSettles,
+            },
+        }
+    };
+    let failures = std::mem::take(&mut pass.failures);
+    Ok(RunReport { ending, passes, progress: progress.borrow().clone(), failures })
+}

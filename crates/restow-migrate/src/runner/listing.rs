@@ -1,0 +1,161 @@
+//! Pages of objects, of which only the metadata is read.
+
+use crate::discovery::StoredResource;
+use crate::exchange::{Failure, exchange_json};
+use http::Request;
+use kube::Client;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// An object that may have to be rewritten.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ListedObject {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    /// Who owns which fields; read only where it matters.
+    pub(crate) managed_fields: Vec<Value>,
+}
+
+/// Some objects, and where the next ones are.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) objects: Vec<ListedObject>,
+    pub(crate) continue_token: Option<String>,
+    pub(crate) remaining: Option<u64>,
+}
+
+/// What of the metadata is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// What identifies the object.
+    Identity,
+    /// Also who owns its fields.
+    ManagedFields,
+}
+
+/// Only metadata, where the server can reduce objects to it; else the objects, of which the rest is skipped.
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// Reads one page of the objects in all namespaces.
+pub(crate) async fn page(
+    client: &Client,
+    resource: &StoredResource,
+    query: PageQuery<'_>,
+    detail: Detail,
+) -> Result<Page, Failure> {
+    let mut path = format!("{}?limit={}", resource.collection_path(""), query.limit);
+    if let Some(token) = query.continue_token {
+        path = format!("{path}&continue={}", utf8_percent_encode(token, NON_ALPHANUMERIC));
+    }
+    match detail {
+        Detail::Identity => Ok(exchange_json::<List<Identity>>(client, get(&path, METADATA_LIST)?).await?.into()),
+        Detail::ManagedFields => {
+            Ok(exchange_json::<List<WithOwners>>(client, get(&path, METADATA_LIST)?).await?.into())
+        }
+    }
+}
+
+/// Which page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageQuery<'a> {
+    pub(crate) continue_token: Option<&'a str>,
+    pub(crate) limit: u32,
+}
+
+/// Reads one object anew.
+pub(crate) async fn object(
+    client: &Client,
+    resource: &StoredResource,
+    object: &ListedObject,
+    detail: Detail,
+) -> Result<ListedObject, Failure> {
+    let path = resource.object_path(&object.namespace, &object.name);
+    match detail {
+        Detail::Identity => Ok(exchange_json::<Item<Identity>>(client, get(&path, METADATA)?).await?.metadata.into()),
+        Detail::ManagedFields => {
+            Ok(exchange_json::<Item<WithOwners>>(client, get(&path, METADATA)?).await?.metadata.into())
+        }
+    }
+}
+
+fn get(path: &str, accept: &str) -> Result<Request<Vec<u8>>, Failure> {
+    Request::get(path)
+        .header(http::header::ACCEPT, accept)
+        .body(Vec::new())
+        .map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
+}
+
+#[derive(Deserialize)]
+struct List<M> {
+    #[serde(default)]
+    metadata: ListMetadata,
+    items: Option<Vec<Item<M>>>,
+}
+
+#[derive(Deserialize)]
+struct Item<M> {
+    metadata: M,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMetadata {
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+    remaining_item_count: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    resource_version: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WithOwners {
+    #[serde(flatten)]
+    identity: Identity,
+    #[serde(default)]
+    managed_fields: Vec<Value>,
+}
+
+impl<M: Into<ListedObject>> From<List<M>> for Page {
+    fn from(list: List<M>) -> Self {
+        Page {
+            objects: list.items.unwrap_or_default().into_iter().map(|item| item.metadata.into()).collect(),
+            continue_token: list.metadata.continue_token.filter(|token| !token.is_empty()),
+            remaining: list.metadata.remaining_item_count,
+        }
+    }
+}
+
+impl From<Identity> for ListedObject {
+    fn from(identity: Identity) -> Self {
+        let Identity { namespace, name, uid, resource_version } = identity;
+        ListedObject { namespace, name, uid, resource_version, managed_fields: Vec::new() }
+    }
+}
+
+impl From<WithOwners> for ListedObject {
+    fn from(metadata: WithOwners) -> Self {
+        ListedObject { managed_fields: metadata.managed_fields, ..metadata.identity.into() }
+    }
+}
+
+/// A name as a part of a path. Most names need no change.
+pub(crate) fn path_part(name: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+    if name.bytes().all(is_plain) { Cow::Borrowed(name) } else { utf8_percent_encode(name, NON_ALPHANUMERIC).into() }
+}

@@ -1,0 +1,164 @@
+//! `restow migrate`: rewrites stored objects by hand, from anywhere, without installing anything.
+
+mod display;
+
+use crate::serving;
+use anyhow::{Context, bail};
+use clap::Args;
+use display::{Bar, Summary};
+use restow_agreement::migrate::pacer::PacerLimits;
+use restow_api::GroupResource;
+use restow_migrate::agreement::{Observation, Scope, observe};
+use restow_migrate::cluster::Cluster;
+use restow_migrate::definition;
+use restow_migrate::discovery::equivalents;
+use restow_migrate::migration::{MigrationOptions, Outcome, Owners, Reins, migrate};
+use restow_migrate::runner::{Mode, Order, Progress, RunOptions};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::sync::watch;
+
+/// Rewrite stored objects in the version that the API servers store now.
+///
+/// Works on any cluster, and installs nothing. Nothing is done to a resource on whose version the API servers do not
+/// agree. Ctrl-C ends it between two objects; run it again to go on. Ends with 0 when all went well, 1 when it could not
+/// run, 3 when some objects could not be rewritten, 4 when there was no agreement, 5 when it was stopped.
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// The resources, such as widgets.example.com or secrets.
+    #[arg(value_name = "RESOURCE", required_unless_present_any = ["all", "crds"])]
+    resources: Vec<GroupResource>,
+    /// Every resource, as after a change of the encryption key.
+    #[arg(long, conflicts_with_all = ["resources", "crds"])]
+    all: bool,
+    /// Every custom resource.
+    #[arg(long, conflicts_with = "resources")]
+    crds: bool,
+    /// How to reach the cluster.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Ask the server which objects it would refuse, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// How to print the result.
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    output: Output,
+    /// The most objects to have in flight.
+    #[arg(long, value_name = "N", default_value_t = PacerLimits::default().ceiling)]
+    max_in_flight: usize,
+    /// Leave owners of fields as they are, also those that name a version which is about to go.
+    #[arg(long)]
+    keep_managed_fields: bool,
+    /// Where an earlier run of the same resource stopped.
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["all", "crds"])]
+    continue_from: Option<String>,
+    /// Why; with key-rotation it is said at the end what that means for the old key.
+    #[arg(long, value_name = "REASON")]
+    reason: Option<Reason>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Reason {
+    KeyRotation,
+    VersionChange,
+}
+
+pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
+    if args.continue_from.is_some() && args.resources.len() != 1 {
+        bail!("--continue-from goes with exactly one resource");
+    }
+    let cluster = Cluster::connect(args.kubeconfig.as_deref()).await?;
+    let observation = observe(&cluster, Scope::All).await.context("cannot ask the API servers")?;
+    let resources = args.resources(&cluster, &observation).await?;
+    let (order, orders) = watch::channel(Order::Run);
+    tokio::spawn(async move {
+        serving::stop_signal().await;
+        order.send_replace(Order::Stop);
+        // A second one is not waited for.
+        serving::stop_signal().await;
+        std::process::exit(5);
+    });
+    let mut summary = Summary::new(args.dry_run);
+    for resource in resources {
+        if *orders.borrow() == Order::Stop {
+            break;
+        }
+        let bar = Bar::new(&resource, args.output == Output::Table);
+        let (progress, seen) = watch::channel(Progress::default());
+        bar.follow(seen);
+        let reins = Reins { orders: orders.clone(), progress: &progress };
+        let started = std::time::Instant::now();
+        let report = migrate(&cluster, &resource, args.options(), reins).await;
+        bar.finish();
+        summary.add(resource, report, started.elapsed());
+    }
+    match args.output {
+        Output::Table => summary.print_table(),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&summary)?),
+    }
+    if args.reason == Some(Reason::KeyRotation) && args.output == Output::Table && !args.dry_run {
+        println!("{}", summary.about_the_old_key(args.all));
+    }
+    Ok(summary.exit_code())
+}
+
+impl MigrateArgs {
+    fn options(&self) -> MigrationOptions {
+        let pacer = PacerLimits { ceiling: self.max_in_flight, ..PacerLimits::default() };
+        MigrationOptions {
+            run: RunOptions {
+                pacer,
+                mode: if self.dry_run { Mode::DryRun } else { Mode::Write },
+                continue_token: self.continue_from.clone(),
+                ..RunOptions::default()
+            },
+            owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
+            ..MigrationOptions::default()
+        }
+    }
+
+    async fn resources(&self, cluster: &Cluster, observation: &Observation) -> anyhow::Result<Vec<GroupResource>> {
+        let served = observation.resources();
+        let same = equivalents();
+        if self.all {
+            return Ok(served.into_iter().filter(|resource| !same.contains(resource)).collect());
+        }
+        if self.crds {
+            let mut custom = Vec::new();
+            for resource in served {
+                let found = definition::read(cluster.client(), &resource).await;
+                if found.with_context(|| format!("cannot look up the definition of {resource}"))?.is_some() {
+                    custom.push(resource);
+                }
+            }
+            return Ok(custom);
+        }
+        for resource in &self.resources {
+            if !served.contains(resource) {
+                bail!("the cluster does not serve {resource}; name it as in `kubectl api-resources -o name`");
+            }
+        }
+        Ok(self.resources.clone())
+    }
+}
+
+/// What came of one resource, in one word.
+fn word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Succeeded => "Succeeded",
+        Outcome::SomeFailed => "SomeFailed",
+        Outcome::NoAgreement(_) => "NoAgreement",
+        Outcome::AgreementChanged(_) => "AgreementChanged",
+        Outcome::DefinitionChanged(_) => "DefinitionChanged",
+        Outcome::NeverSettles => "NeverSettles",
+        Outcome::Stopped(_) => "Stopped",
+        Outcome::ResourceGone => "ResourceGone",
+        Outcome::Asked => "Asked",
+    }
+}
