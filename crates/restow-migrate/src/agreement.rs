@@ -106,6 +106,11 @@ impl Observation {
         }
     }
 
+    /// Whether every server could be asked.
+    pub fn is_complete(&self) -> bool {
+        self.discoveries.iter().all(|(_, discovery)| discovery.is_ok())
+    }
+
     fn answered(&self) -> impl Iterator<Item = (&str, &Discovery)> {
         self.discoveries.iter().filter_map(|(name, discovery)| Some((name.as_str(), discovery.as_ref().ok()?)))
     }
@@ -156,7 +161,7 @@ fn from_report(resource: StoredResource, storage_version: &StorageVersion) -> Re
 }
 
 /// The hash of a kind in an encoding version such as "apps/v1".
-fn hash_of(encoding: &str, kind: &str) -> StorageVersionHash {
+pub(crate) fn hash_of(encoding: &str, kind: &str) -> StorageVersionHash {
     let kind = encoding.parse::<GroupVersion>().ok().and_then(|version| GroupVersionKind::new(version, kind).ok());
     kind.map_or_else(StorageVersionHash::unknown, |kind| StorageVersionHash::of(&kind))
 }

@@ -16,8 +16,10 @@
 
 pub mod agreement;
 pub mod cluster;
+pub mod controller;
 pub mod definition;
 pub mod discovery;
+pub mod install;
 pub mod migration;
 pub mod runner;
 

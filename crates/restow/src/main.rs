@@ -1,6 +1,7 @@
 //! The `restow` command. It reads arguments and hands over; each command has a module of its own.
 
 mod bench;
+mod controller;
 mod etcd_args;
 mod explain;
 mod migrate;
@@ -28,6 +29,8 @@ enum Command {
     Pki(pki::PkiArgs),
     Explain(explain::ExplainArgs),
     Migrate(Box<migrate::MigrateArgs>),
+    Controller(Box<controller::ControllerArgs>),
+    Install(controller::InstallArgs),
     /// Measure how fast the parts of restow are on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -49,6 +52,8 @@ async fn main() -> ExitCode {
         Command::Pki(args) => pki::run(&args).map(success),
         Command::Explain(args) => explain::run(&args).map(success),
         Command::Migrate(args) => migrate::run(*args).await,
+        Command::Controller(args) => controller::run(*args).await.map(success),
+        Command::Install(args) => controller::run_install(args).await.map(success),
         Command::Bench(bench) => bench.run().await.map(success),
     };
     match done {

@@ -1,0 +1,219 @@
+//! Watches a cluster and migrates what has to be migrated, by itself.
+//!
+//! One loop observes, decides (`restow_agreement::trigger`) and executes; events and timers only wake it, and each pass
+//! reads everything anew. Migrations run beside it. Only the holder of the lease acts, but nothing breaks when two do.
+
+mod effects;
+mod leader;
+mod metrics;
+mod observe;
+mod wakes;
+mod workers;
+
+pub use metrics::Metrics;
+
+use crate::cluster::Cluster;
+use crate::exchange::Failure;
+use crate::migration::MigrationOptions;
+use jiff::{SignedDuration, Timestamp};
+use kube::api::{Api, ApiResource};
+use kube::core::{GroupVersionKind, Object};
+use restow_agreement::migrate::window::Window;
+use restow_agreement::trigger::{Effect, TriggerPolicy, decide};
+use restow_api::GroupResource;
+use restow_api::migration::{
+    GROUP, StorageState, StorageStateSpec, StorageStateStatus, StorageVersionMigration, StorageVersionMigrationSpec,
+    StorageVersionMigrationStatus,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use wakes::{Wake, Wakes};
+use workers::Workers;
+
+/// How a controller works.
+#[derive(Clone, Debug)]
+pub struct ControllerConfig {
+    /// What tells this controller from others.
+    pub identity: String,
+    /// Where its lease is.
+    pub namespace: String,
+    /// How often everything is looked at, though nothing seems to have happened.
+    pub poll_interval: Duration,
+    /// How objects are rewritten.
+    pub migration: MigrationOptions,
+    /// How many resources are migrated at once.
+    pub at_once: usize,
+    /// When objects may be rewritten; at any time where there are none.
+    pub windows: Vec<Window>,
+    /// Which resources are taken care of.
+    pub resources: Resources,
+    /// Whether there may be other controllers.
+    pub election: Election,
+}
+
+/// Which resources a controller takes care of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resources {
+    /// All of them.
+    #[default]
+    All,
+    /// Those of custom resource definitions.
+    Custom,
+}
+
+/// Whether there may be other controllers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Election {
+    /// There may be, and a lease decides which one acts.
+    #[default]
+    Lease,
+    /// There are none.
+    Alone,
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        ControllerConfig {
+            identity: "restow".to_owned(),
+            namespace: "restow-system".to_owned(),
+            poll_interval: Duration::from_secs(600),
+            migration: MigrationOptions::default(),
+            at_once: 4,
+            windows: Vec::new(),
+            resources: Resources::All,
+            election: Election::Lease,
+        }
+    }
+}
+
+pub(crate) type MigrationObject = Object<StorageVersionMigrationSpec, StorageVersionMigrationStatus>;
+pub(crate) type StateObject = Object<StorageStateSpec, StorageStateStatus>;
+
+/// What all parts of a controller share.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) cluster: Cluster,
+    pub(crate) config: ControllerConfig,
+    pub(crate) metrics: Metrics,
+}
+
+impl Context {
+    pub(crate) fn migrations(&self) -> Api<MigrationObject> {
+        Api::all_with(self.cluster.client().clone(), &migration_api())
+    }
+
+    pub(crate) fn states(&self) -> Api<StateObject> {
+        Api::all_with(self.cluster.client().clone(), &state_api())
+    }
+}
+
+pub(crate) fn migration_api() -> ApiResource {
+    let kind = GroupVersionKind::gvk(GROUP, "v1alpha1", StorageVersionMigration::KIND);
+    ApiResource::from_gvk_with_plural(&kind, StorageVersionMigration::RESOURCE)
+}
+
+pub(crate) fn state_api() -> ApiResource {
+    let kind = GroupVersionKind::gvk(GROUP, "v1alpha1", StorageState::KIND);
+    ApiResource::from_gvk_with_plural(&kind, StorageState::RESOURCE)
+}
+
+/// Runs until told to stop. What is in flight then is finished, and the lease given up.
+pub async fn run(cluster: Cluster, config: ControllerConfig, metrics: Metrics, stop: watch::Receiver<bool>) {
+    let context = Context { cluster, config, metrics };
+    match context.config.election {
+        Election::Alone => act(context, stop).await,
+        Election::Lease => leader::run(context, stop).await,
+    }
+}
+
+/// Acts until told to stop.
+async fn act(context: Context, mut stop: watch::Receiver<bool>) {
+    context.metrics.set_leading(true);
+    let wakes = Arc::new(Wakes::default());
+    let watching = wakes::watch_cluster(&context, Arc::clone(&wakes));
+    let mut workers = Workers::new(context.clone());
+    let mut failed_passes = 0u32;
+    let mut next_poll = tokio::time::Instant::now();
+    loop {
+        let wake = tokio::select! {
+            wake = wakes.next() => wake,
+            () = tokio::time::sleep_until(next_poll) => Wake::everything(),
+            () = stopped(&mut stop) => break,
+        };
+        match pass(&context, &wakes, &mut workers, &wake).await {
+            Ok(due) => {
+                failed_passes = 0;
+                if wake.is_everything() {
+                    next_poll = tokio::time::Instant::now() + context.config.poll_interval;
+                }
+                wakes.wake_at(due);
+            }
+            Err(failure) => {
+                failed_passes += 1;
+                tracing::warn!("cannot look at the cluster: {failure}");
+                wakes.wake(wake);
+                let wait = Duration::from_millis(200u64.saturating_mul(1 << failed_passes.min(6)));
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = stopped(&mut stop) => break,
+                }
+            }
+        }
+    }
+    watching.abort();
+    workers.stop_all().await;
+    context.metrics.set_leading(false);
+}
+
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // When nobody can say stop any more, that says it too.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Looks at what the wake is about, decides, and does it. Returns when to look again.
+async fn pass(
+    context: &Context,
+    wakes: &Wakes,
+    workers: &mut Workers,
+    wake: &Wake,
+) -> Result<Option<Timestamp>, Failure> {
+    let view = observe::observe(context, wake).await?;
+    let policy = TriggerPolicy::for_poll_interval(
+        SignedDuration::try_from(context.config.poll_interval).unwrap_or(SignedDuration::from_mins(10)),
+    );
+    let mut due: Option<Timestamp> = None;
+    let mut changed = false;
+    for resource in view.resources(context.config.resources) {
+        let Some(seen) = view.observation.resource(&resource) else { continue };
+        context.metrics.set_agreement(&resource, seen.disagreement());
+        let snapshot = view.snapshot(&resource, &seen, wakes.take_sightings(&resource, &seen.resource.kind), policy);
+        for effect in decide(&snapshot, Timestamp::now()) {
+            if let Effect::WakeAt(time) = effect {
+                due = Some(due.map_or(time, |due| due.min(time)));
+                continue;
+            }
+            changed |= matches!(effect, Effect::StartMigration { .. } | Effect::RemoveMigration { .. });
+            if let Err(failure) = effects::execute(context, &view, &seen, effect).await {
+                // Someone else was faster, or the server could not do it: what follows relies on it, so look again.
+                tracing::debug!("{resource}: {failure}");
+                wakes.wake(Wake::resource(resource.clone()));
+                break;
+            }
+        }
+    }
+    let live = if changed { observe::migrations(context).await? } else { view.migrations.clone() };
+    workers.follow(live);
+    observe::sweep(context, &view, &workers.resources()).await?;
+    Ok(due)
+}
+
+/// The resources of migrations that wait or run.
+pub(crate) fn resources_of(migrations: &[MigrationObject]) -> BTreeSet<GroupResource> {
+    let live = migrations.iter().filter(|migration| observe::known(migration).is_live());
+    live.filter_map(|migration| {
+        GroupResource::new(&migration.spec.resource.group, &migration.spec.resource.resource).ok()
+    })
+    .collect()
+}

@@ -1,0 +1,88 @@
+//! Does what the trigger wants done.
+
+use super::observe::View;
+use super::{Context, MigrationObject, StateObject};
+use crate::agreement::ResourceObservation;
+use crate::exchange::Failure;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::core::ObjectMeta;
+use restow_agreement::trigger::Effect;
+use restow_api::migration::{
+    GroupResourceReference, GroupVersionResourceReference, StorageState, StorageStateSpec, StorageStateStatus,
+    StorageVersionMigration, StorageVersionMigrationSpec,
+};
+use restow_api::{ResourceVersion, StorageVersionHash};
+use std::collections::BTreeMap;
+
+pub(super) async fn execute(
+    context: &Context,
+    view: &View,
+    seen: &ResourceObservation,
+    effect: Effect,
+) -> Result<(), Failure> {
+    let resource = seen.resource.resource.group_resource();
+    match effect {
+        Effect::RemoveMigration { name, uid, reason } => {
+            tracing::info!("{resource}: removing the migration {name}: {reason:?}");
+            let precondition = Preconditions { uid: Some(uid), resource_version: None };
+            let options = DeleteParams::default().preconditions(precondition);
+            match context.migrations().delete(&name, &options).await.map_err(Failure::from) {
+                Err(failure) if failure.code != 404 => Err(failure),
+                _ => Ok(()),
+            }
+        }
+        Effect::CreateStorageState(status) => {
+            let name = StorageState::name_for(&resource);
+            let spec = StorageStateSpec { resource: GroupResourceReference::from(&resource) };
+            let new = StateObject::new(&name, &super::state_api(), spec);
+            let created = context.states().create(&PostParams::default(), &new).await?;
+            write_status(context, created, status).await
+        }
+        Effect::UpdateStorageState(status) => match view.states.get(&StorageState::name_for(&resource)) {
+            Some(state) => write_status(context, state.clone(), status).await,
+            None => Err(Failure { message: "the StorageState is gone".to_owned(), ..Failure::default() }),
+        },
+        Effect::StartMigration { target, agreement_revision, attempt } => {
+            let new = migration(seen, target, agreement_revision, attempt);
+            let created = context.migrations().create(&PostParams::default(), &new).await?;
+            tracing::info!("{resource}: migration {} starts", created.metadata.name.unwrap_or_default());
+            Ok(())
+        }
+        Effect::WakeAt(_) => Ok(()),
+    }
+}
+
+/// Writes the status of a StorageState as it was read, and no other.
+async fn write_status(context: &Context, state: StateObject, status: StorageStateStatus) -> Result<(), Failure> {
+    let name = state.metadata.name.clone().unwrap_or_default();
+    let written = StateObject { status: Some(status), ..state };
+    context.states().replace_status(&name, &PostParams::default(), &written).await?;
+    Ok(())
+}
+
+fn migration(
+    seen: &ResourceObservation,
+    target: StorageVersionHash,
+    revision: Option<ResourceVersion>,
+    attempt: u32,
+) -> MigrationObject {
+    let resource = &seen.resource.resource;
+    let mut annotations = BTreeMap::from([
+        (StorageVersionMigration::TARGET_HASH_ANNOTATION.to_owned(), target.to_string()),
+        (StorageVersionMigration::ATTEMPT_ANNOTATION.to_owned(), attempt.to_string()),
+    ]);
+    if let Some(revision) = revision {
+        annotations.insert(StorageVersionMigration::AGREEMENT_REVISION_ANNOTATION.to_owned(), revision.to_string());
+    }
+    let spec = StorageVersionMigrationSpec {
+        resource: GroupVersionResourceReference::from(resource),
+        ..StorageVersionMigrationSpec::default()
+    };
+    let mut object = MigrationObject::new("", &super::migration_api(), spec);
+    object.metadata = ObjectMeta {
+        generate_name: Some(format!("{}-", resource.group_resource())),
+        annotations: Some(annotations),
+        ..ObjectMeta::default()
+    };
+    object
+}

@@ -1,0 +1,126 @@
+//! Holds the lease, and acts as long as it does.
+
+use super::{Context, act, stopped};
+use crate::exchange::Failure;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, ObjectMeta, PostParams};
+use restow_agreement::leadership::{LeaseView, Step, step};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+const NAME: &str = "restow-controller";
+/// How long the lease lasts without being renewed.
+const DURATION: Duration = Duration::from_secs(15);
+/// How often it is looked at or renewed.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Without a renewal for so long, the holder stops acting, before another can begin.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Acts whenever the lease is ours, until told to stop.
+pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
+    let api: Api<Lease> = Api::namespaced(context.cluster.client().clone(), &context.config.namespace);
+    let me = context.config.identity.clone();
+    let mut seen: Option<(Option<Lease>, Instant)> = None;
+    let mut acting: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)> = None;
+    let mut renewed = Instant::now();
+    loop {
+        match turn(&api, &me, &mut seen).await {
+            Ok(true) => {
+                renewed = Instant::now();
+                if acting.is_none() {
+                    tracing::info!("{me} leads");
+                    let (end, ended) = watch::channel(false);
+                    acting = Some((end, tokio::spawn(act(context.clone(), ended))));
+                }
+            }
+            Ok(false) => rest(&mut acting).await,
+            Err(failure) => {
+                tracing::warn!("cannot read or write the lease {NAME}: {failure}");
+                if renewed.elapsed() > DEADLINE {
+                    rest(&mut acting).await;
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            () = stopped(&mut stop) => break,
+        }
+    }
+    let was_acting = acting.is_some();
+    rest(&mut acting).await;
+    if was_acting && let Err(failure) = give_up(&api, &me).await {
+        tracing::warn!("cannot give up the lease {NAME}: {failure}");
+    }
+}
+
+async fn rest(acting: &mut Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>) {
+    if let Some((end, acted)) = acting.take() {
+        tracing::info!("not leading any more");
+        end.send_replace(true);
+        // It ends by itself; if it panicked, there is nothing left to end.
+        let _ = acted.await;
+    }
+}
+
+/// Looks at the lease once, and takes or renews it. Says whether it is ours.
+async fn turn(api: &Api<Lease>, me: &str, seen: &mut Option<(Option<Lease>, Instant)>) -> Result<bool, Failure> {
+    let found = api.get_opt(NAME).await?;
+    let since = match seen {
+        Some((before, since)) if *before == found => *since,
+        _ => Instant::now(),
+    };
+    *seen = Some((found.clone(), since));
+    let view = found.as_ref().map(view);
+    let unchanged_for = SignedDuration::try_from(since.elapsed()).unwrap_or(SignedDuration::MAX);
+    let step = step(view.as_ref(), me, unchanged_for);
+    if step == Step::Wait {
+        return Ok(false);
+    }
+    let now = MicroTime(Timestamp::now());
+    let old = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
+    let is_renewal = step == Step::Renew;
+    let spec = LeaseSpec {
+        holder_identity: Some(me.to_owned()),
+        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+        acquire_time: if is_renewal { old.acquire_time.clone() } else { Some(now.clone()) },
+        renew_time: Some(now),
+        lease_transitions: Some(old.lease_transitions.unwrap_or(0) + i32::from(!is_renewal)),
+        ..old
+    };
+    let written = match found {
+        None => {
+            let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+            api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
+        }
+        Some(lease) => api.replace(NAME, &PostParams::default(), &Lease { spec: Some(spec), ..lease }).await,
+    };
+    match written.map_err(Failure::from) {
+        Ok(_) => Ok(true),
+        Err(failure) if failure.code == 409 => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn give_up(api: &Api<Lease>, me: &str) -> Result<(), Failure> {
+    let Some(mut lease) = api.get_opt(NAME).await? else { return Ok(()) };
+    if view(&lease).holder != me {
+        return Ok(());
+    }
+    if let Some(spec) = &mut lease.spec {
+        spec.holder_identity = Some(String::new());
+    }
+    api.replace(NAME, &PostParams::default(), &lease).await?;
+    Ok(())
+}
+
+fn view(lease: &Lease) -> LeaseView {
+    let spec = lease.spec.clone().unwrap_or_default();
+    LeaseView {
+        holder: spec.holder_identity.unwrap_or_default(),
+        renewed: spec.renew_time.map(|time| time.0),
+        duration: spec.lease_duration_seconds.map(|seconds| SignedDuration::from_secs(seconds.into())),
+    }
+}

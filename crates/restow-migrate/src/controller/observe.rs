@@ -1,0 +1,170 @@
+//! Reads what the trigger decides by, and tidies what a crash may have left behind.
+
+use super::{Context, MigrationObject, Resources, StateObject, Wake, resources_of};
+use crate::agreement::{Observation, ResourceObservation, Scope, observe as ask_servers};
+use crate::definition::{self, Definition};
+use crate::discovery::equivalents;
+use crate::exchange::Failure;
+use crate::migration::unmark;
+use kube::api::{Api, ApiResource, DeleteParams, ListParams};
+use kube::core::GroupVersionKind;
+use restow_agreement::migrate::stored_versions::stale_marks;
+use restow_agreement::trigger::{Continuity, KnownMigration, Retry, Sightings, Snapshot, TriggerPolicy};
+use restow_api::migration::{StorageState, StorageVersionMigration};
+use restow_api::{GroupResource, ObjectMeta, StorageVersionHash};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Everything that one pass goes by.
+pub(super) struct View {
+    pub(super) observation: Observation,
+    pub(super) migrations: Vec<MigrationObject>,
+    pub(super) states: BTreeMap<String, StateObject>,
+    pub(super) definitions: Vec<Definition>,
+    wake: Wake,
+}
+
+/// The annotation on a failed migration that asks for another try now.
+pub(super) const RETRY_ANNOTATION: &str = "restow.dev/retry";
+
+pub(super) async fn observe(context: &Context, wake: &Wake) -> Result<View, Failure> {
+    let group = wake.only_group();
+    let scope = group.as_deref().map_or(Scope::All, Scope::Group);
+    let observation = ask_servers(&context.cluster, scope).await?;
+    let migrations = migrations(context).await?;
+    let states = context.states().list(&ListParams::default()).await?.items;
+    let states = states.into_iter().filter_map(|state| Some((state.metadata.name.clone()?, state))).collect();
+    let definitions: Api<Definition> = Api::all_with(context.cluster.client().clone(), &definition_api());
+    let definitions = definitions.list(&ListParams::default()).await?.items;
+    Ok(View { observation, migrations, states, definitions, wake: wake.clone() })
+}
+
+pub(super) async fn migrations(context: &Context) -> Result<Vec<MigrationObject>, Failure> {
+    Ok(context.migrations().list(&ListParams::default()).await?.items)
+}
+
+pub(super) fn definition_api() -> ApiResource {
+    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions")
+}
+
+impl View {
+    /// The resources that this pass is about.
+    pub(super) fn resources(&self, which: Resources) -> Vec<GroupResource> {
+        let custom: BTreeSet<GroupResource> = self.definitions.iter().filter_map(definition::resource).collect();
+        let same = equivalents();
+        let concerns = |resource: &GroupResource| {
+            self.wake.concerns(resource)
+                && !same.contains(resource)
+                && (which == Resources::All || custom.contains(resource))
+        };
+        self.observation.resources().into_iter().filter(concerns).collect()
+    }
+
+    pub(super) fn snapshot(
+        &self,
+        resource: &GroupResource,
+        seen: &ResourceObservation,
+        since: SinceLastPass,
+        policy: TriggerPolicy,
+    ) -> Snapshot {
+        let storage_state = self.states.get(&StorageState::name_for(resource));
+        let storage_state = storage_state.map(|state| state.status.clone().unwrap_or_default());
+        let migrations: Vec<&MigrationObject> = self.migrations_of(resource).collect();
+        let continuity = match &storage_state {
+            Some(last) if !since.is_unbroken => Continuity::after_restart(last, seen.revision.as_ref()),
+            _ => Continuity::Unbroken,
+        };
+        Snapshot {
+            sightings: Sightings {
+                agreement: seen.agreement.clone(),
+                revision: seen.revision.clone(),
+                since_last_pass: since.hashes,
+                continuity,
+            },
+            storage_state,
+            retry: if migrations.iter().any(|migration| asks_for_retry(migration)) {
+                Retry::AtOnce
+            } else {
+                Retry::WhenDue
+            },
+            migrations: migrations.into_iter().map(known).collect(),
+            policy,
+        }
+    }
+
+    pub(super) fn migrations_of<'a>(
+        &'a self,
+        resource: &'a GroupResource,
+    ) -> impl Iterator<Item = &'a MigrationObject> + 'a {
+        let is_of = move |migration: &&MigrationObject| {
+            let named = &migration.spec.resource;
+            named.group == resource.group() && named.resource == resource.resource()
+        };
+        self.migrations.iter().filter(is_of)
+    }
+}
+
+/// What was seen of a resource by watching since the last pass.
+pub(super) struct SinceLastPass {
+    pub(super) hashes: Vec<StorageVersionHash>,
+    pub(super) is_unbroken: bool,
+}
+
+fn asks_for_retry(migration: &MigrationObject) -> bool {
+    let annotations = migration.metadata.annotations.as_ref();
+    annotations.is_some_and(|annotations| annotations.contains_key(RETRY_ANNOTATION))
+}
+
+/// A migration as the trigger knows it.
+pub(super) fn known(migration: &MigrationObject) -> KnownMigration {
+    KnownMigration::from(&wire(migration))
+}
+
+/// A migration in the words of the API.
+pub(super) fn wire(migration: &MigrationObject) -> StorageVersionMigration {
+    StorageVersionMigration {
+        metadata: ObjectMeta {
+            name: migration.metadata.name.clone().unwrap_or_default(),
+            uid: migration.metadata.uid.clone().unwrap_or_default(),
+            annotations: migration.metadata.annotations.clone().unwrap_or_default(),
+            ..ObjectMeta::default()
+        },
+        spec: migration.spec.clone(),
+        status: migration.status.clone().unwrap_or_default(),
+        ..StorageVersionMigration::default()
+    }
+}
+
+/// Takes marks away whose migration has ended in any way, and forgets what is known about resources that are gone.
+pub(super) async fn sweep(context: &Context, view: &View, running: &BTreeSet<GroupResource>) -> Result<(), Failure> {
+    let marked: Vec<GroupResource> = view
+        .definitions
+        .iter()
+        .filter(|definition| definition::view(definition).is_marked)
+        .filter_map(definition::resource)
+        .collect();
+    let mut migrating = resources_of(&view.migrations);
+    migrating.extend(running.iter().cloned());
+    for resource in stale_marks(&marked, &migrating) {
+        tracing::info!("{resource}: no migration is under way; taking its mark away");
+        if let Err(error) = unmark(&context.cluster, resource).await {
+            tracing::warn!("{resource}: {error}");
+        }
+    }
+    if !view.wake.is_everything() {
+        return Ok(());
+    }
+    let served = view.observation.resources();
+    for (name, state) in &view.states {
+        let gone = name.parse::<GroupResource>().is_ok_and(|resource| !served.contains(&resource));
+        // Only if every server answered: one that could not be asked may serve it.
+        if gone && view.observation.is_complete() {
+            tracing::info!("{name}: no server serves it any more; forgetting what was stored");
+            let uid = state.metadata.uid.clone();
+            let precondition =
+                kube::api::Preconditions { uid, resource_version: state.metadata.resource_version.clone() };
+            let _ = context.states().delete(name, &DeleteParams::default().preconditions(precondition)).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Puts what the controller needs into a cluster: definitions, permissions, the guard, and the controller itself.
+//!
+//! What is there already is changed only where it differs, so installing twice changes nothing.
+
+use crate::exchange::{Failure, exchange_json};
+use http::Request;
+use kube::Client;
+use serde_json::Value;
+use std::fmt;
+
+const DEFINITIONS: &str = include_str!("../manifests/crds.yaml");
+const GUARD: &str = include_str!("../manifests/guard.yaml");
+const CONTROLLER: &str = include_str!("../manifests/controller.yaml");
+const DEPLOYMENT: &str = include_str!("../manifests/deployment.yaml");
+
+/// What to install.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InstallOptions {
+    /// The image of the controller; nothing installs no controller, for one that runs elsewhere.
+    pub image: Option<String>,
+}
+
+/// What was done about one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installed {
+    /// Its kind and name.
+    pub name: String,
+    /// What was done.
+    pub action: Action,
+}
+
+/// What was done about an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It was not there.
+    Created,
+    /// It was there, and differed.
+    Changed,
+    /// It was there as it should be.
+    Unchanged,
+    /// The cluster does not know this kind.
+    NotServed,
+}
+
+/// Why something could not be installed.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The text of a manifest is broken.
+    #[error("the manifest is unreadable: {0}")]
+    Manifest(String),
+    /// The server refused an object.
+    #[error("cannot install {name}: {failure}")]
+    Object {
+        /// Which one.
+        name: String,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// All manifests as one text.
+pub fn manifests(options: &InstallOptions) -> String {
+    let mut texts = vec![DEFINITIONS.to_owned(), GUARD.to_owned(), CONTROLLER.to_owned()];
+    texts.extend(options.image.as_ref().map(|image| DEPLOYMENT.replace("IMAGE", image)));
+    texts.join("---\n")
+}
+
+/// Installs everything, and says what was done.
+pub async fn install(client: &Client, options: &InstallOptions) -> Result<Vec<Installed>, InstallError> {
+    let mut done = Vec::new();
+    for object in objects(&manifests(options))? {
+        let name = format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]));
+        let action = apply(client, &object).await;
+        let action = action.map_err(|failure| InstallError::Object { name: name.clone(), failure })?;
+        done.push(Installed { name, action });
+    }
+    Ok(done)
+}
+
+/// Installs the definitions only, for a server whose controller is a part of it.
+pub async fn install_definitions(client: &Client) -> Result<(), InstallError> {
+    for object in objects(DEFINITIONS)? {
+        let name = text(&object["metadata"]["name"]).to_owned();
+        apply(client, &object).await.map_err(|failure| InstallError::Object { name, failure })?;
+    }
+    Ok(())
+}
+
+fn objects(manifests: &str) -> Result<Vec<Value>, InstallError> {
+    serde_saphyr::from_multiple(manifests).map_err(|error| InstallError::Manifest(error.to_string()))
+}
+
+async fn apply(client: &Client, object: &Value) -> Result<Action, Failure> {
+    let collection = collection_path(object);
+    let path = format!("{collection}/{}", text(&object["metadata"]["name"]));
+    let found: Result<Value, Failure> = exchange_json(client, request("GET", &path, "", Vec::new())?).await;
+    match found {
+        Ok(found) if contains(&found, object) => Ok(Action::Unchanged),
+        Ok(_) => {
+            let body = object.to_string().into_bytes();
+            let patch = request("PATCH", &path, "application/merge-patch+json", body)?;
+            exchange_json::<Value>(client, patch).await.map(|_| Action::Changed)
+        }
+        Err(failure) if failure.code == 404 => {
+            let create = request("POST", &collection, "application/json", object.to_string().into_bytes())?;
+            match exchange_json::<Value>(client, create).await {
+                Ok(_) => Ok(Action::Created),
+                // That the collection itself is not there is said in other words than that an object is not.
+                Err(failure) if failure.code == 404 => Ok(Action::NotServed),
+                Err(failure) => Err(failure),
+            }
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Whether everything that is wanted is there. Servers add defaults, so more may be.
+fn contains(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, wanted)| found.get(name).is_some_and(|found| contains(found, wanted)))
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| contains(found, wanted))
+        }
+        _ => found == wanted,
+    }
+}
+
+fn collection_path(object: &Value) -> String {
+    let api_version = text(&object["apiVersion"]);
+    let root = if api_version.contains('/') { format!("/apis/{api_version}") } else { format!("/api/{api_version}") };
+    let plural = match text(&object["kind"]) {
+        "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
+        kind => format!("{}s", kind.to_lowercase()),
+    };
+    match &object["metadata"]["namespace"] {
+        Value::String(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
+        _ => format!("{root}/{plural}"),
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn request(method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>, Failure> {
+    let mut request = Request::builder().method(method).uri(path).header(http::header::ACCEPT, "application/json");
+    if !content_type.is_empty() {
+        request = request.header(http::header::CONTENT_TYPE, content_type);
+    }
+    request.body(body).map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Action::Created => "created",
+            Action::Changed => "changed",
+            Action::Unchanged => "unchanged",
+            Action::NotServed => "left out: the cluster does not know this kind",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_manifest_is_read_and_has_a_path() {
+        let options = InstallOptions { image: Some("example.com/restow:1".into()) };
+        let objects = objects(&manifests(&options)).unwrap();
+        let paths: Vec<String> = objects.iter().map(collection_path).collect();
+        assert_eq!(objects.len(), 11);
+        assert!(paths.contains(&"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies".to_owned()));
+        assert!(paths.contains(&"/apis/apps/v1/namespaces/restow-system/deployments".to_owned()));
+        assert!(paths.contains(&"/api/v1/namespaces".to_owned()));
+    }
+
+    #[test]
+    fn defaults_of_the_server_are_no_difference() {
+        let wanted = json!({"spec": {"a": [{"b": 1}]}});
+        assert!(contains(&json!({"spec": {"a": [{"b": 1, "default": true}]}, "status": {}}), &wanted));
+        assert!(!contains(&json!({"spec": {"a": [{"b": 2}]}}), &wanted));
+        assert!(!contains(&json!({"spec": {"a": []}}), &wanted));
+    }
+}

@@ -1,0 +1,59 @@
+//! The whole controller: it installs, sees a change, migrates, and says so.
+
+use crate::fixture::{Fixture, cluster, eventually};
+use kube::api::{Api, DynamicObject};
+use kube::core::{ApiResource, GroupVersionKind};
+use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
+use restow_migrate::install::{Action, InstallOptions, install};
+use serde_json::Value;
+use std::time::Duration;
+use tokio::sync::watch;
+
+#[tokio::test]
+async fn a_changed_storage_version_is_migrated_without_a_further_command() {
+    let Some(cluster) = cluster().await else { return };
+    install(cluster.client(), &InstallOptions::default()).await.unwrap();
+    let again = install(cluster.client(), &InstallOptions::default()).await.unwrap();
+    let changed: Vec<_> = again.iter().filter(|installed| installed.action != Action::Unchanged).collect();
+    assert!(changed.is_empty(), "installing twice changes nothing: {changed:?}");
+
+    let Some(fixture) = Fixture::new("autos", 300).await else { return };
+    let config = |identity: &str| ControllerConfig {
+        identity: identity.to_owned(),
+        resources: Resources::Custom,
+        poll_interval: Duration::from_secs(3_600),
+        ..ControllerConfig::default()
+    };
+    let metrics = Metrics::default();
+    let (stop, stopped) = watch::channel(false);
+    // Two of them, of which one acts.
+    let first = tokio::spawn(controller::run(cluster.clone(), config("one"), metrics.clone(), stopped.clone()));
+    let second = tokio::spawn(controller::run(cluster.clone(), config("two"), Metrics::default(), stopped));
+    let kind = GroupVersionKind::gvk("migration.k8s.io", "v1alpha1", "StorageState");
+    let states = ApiResource::from_gvk_with_plural(&kind, "storagestates");
+    let states: Api<DynamicObject> = Api::all_with(cluster.client().clone(), &states);
+    let persisted = async || {
+        let state = states.get_opt(&fixture.resource.to_string()).await.unwrap();
+        let status = state.map(|state| state.data["status"].clone()).unwrap_or(Value::Null);
+        let current = status["currentStorageVersionHash"].clone();
+        (status["persistedStorageVersionHashes"].clone(), current)
+    };
+    let is_settled = |(persisted, current): &(Value, Value)| {
+        persisted.as_array().is_some_and(|all| all.len() == 1) && persisted[0] == *current && current != "Unknown"
+    };
+    eventually("the first migration is accounted for", async || is_settled(&persisted().await)).await;
+    let before = persisted().await;
+    fixture.store_in("v2").await;
+    eventually("the stored versions are trimmed", async || fixture.stored_versions().await == ["v2"]).await;
+    eventually("the state says so", async || {
+        let now = persisted().await;
+        is_settled(&now) && now != before
+    })
+    .await;
+    eventually("the mark is gone", async || !fixture.is_marked().await).await;
+    stop.send_replace(true);
+    first.await.unwrap();
+    second.await.unwrap();
+    assert_eq!(fixture.numbers().await.len(), 300);
+    fixture.remove().await;
+}

@@ -1,0 +1,145 @@
+//! A custom resource definition with two versions and some objects, on the cluster to test against.
+
+use futures::{StreamExt, stream};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use restow_api::GroupResource;
+use restow_migrate::cluster::Cluster;
+use restow_migrate::definition::{self, Definition};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A definition that is removed when the test ends well.
+pub(crate) struct Fixture {
+    pub(crate) cluster: Cluster,
+    pub(crate) resource: GroupResource,
+    plural: String,
+}
+
+/// The cluster; nothing, said loudly, where none is given.
+pub(crate) async fn cluster() -> Option<Cluster> {
+    let Some(path) = std::env::var_os("RESTOW_TEST_KUBECONFIG") else {
+        eprintln!("SKIPPED: set RESTOW_TEST_KUBECONFIG to a cluster that may be changed to run this test");
+        return None;
+    };
+    Some(Cluster::connect(Some(&PathBuf::from(path))).await.unwrap())
+}
+
+impl Fixture {
+    /// A definition stored in v1 with so many objects.
+    pub(crate) async fn new(plural: &str, objects: usize) -> Option<Self> {
+        let cluster = cluster().await?;
+        let resource = format!("{plural}.migrate.restow.test").parse().unwrap();
+        let fixture = Fixture { cluster, resource, plural: plural.to_owned() };
+        fixture.remove().await;
+        let new: DynamicObject = serde_json::from_value(fixture.manifest()).unwrap();
+        fixture.definitions().create(&PostParams::default(), &new).await.unwrap();
+        eventually("the resource is served", async || {
+            fixture.api("v2").list(&ListParams::default().limit(1)).await.is_ok()
+        })
+        .await;
+        fixture.create(0..objects).await;
+        Some(fixture)
+    }
+
+    fn manifest(&self) -> Value {
+        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let version =
+            |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": self.resource.to_string()},
+            "spec": {
+                "group": "migrate.restow.test", "scope": "Namespaced",
+                "names": {"plural": self.plural, "singular": self.plural, "kind": self.kind(), "listKind": format!("{}List", self.kind())},
+                "versions": [version("v1", true), version("v2", false)],
+            },
+        })
+    }
+
+    fn kind(&self) -> String {
+        let mut kind = self.plural.clone();
+        kind[..1].make_ascii_uppercase();
+        kind
+    }
+
+    pub(crate) fn api(&self, version: &str) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("migrate.restow.test", version, &self.kind());
+        let api = ApiResource::from_gvk_with_plural(&kind, &self.plural);
+        Api::namespaced_with(self.cluster.client().clone(), "default", &api)
+    }
+
+    fn definitions(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let api = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
+        Api::all_with(self.cluster.client().clone(), &api)
+    }
+
+    /// Creates objects with these numbers, written through v1.
+    pub(crate) async fn create(&self, numbers: std::ops::Range<usize>) {
+        let create = |number: usize| {
+            let api = self.api("v1");
+            let object = json!({
+                "apiVersion": "migrate.restow.test/v1", "kind": self.kind(),
+                "metadata": {"name": format!("object-{number}")}, "spec": {"number": number},
+            });
+            async move {
+                let object: DynamicObject = serde_json::from_value(object).unwrap();
+                api.create(&PostParams::default(), &object).await.unwrap();
+            }
+        };
+        stream::iter(numbers).map(create).buffer_unordered(16).collect::<Vec<()>>().await;
+    }
+
+    /// Makes this version the storage version, and waits until every server says so.
+    pub(crate) async fn store_in(&self, version: &str) {
+        let versions: Vec<Value> = self.manifest()["spec"]["versions"].as_array().unwrap().clone();
+        let versions: Vec<Value> = versions
+            .into_iter()
+            .map(|mut each| {
+                each["storage"] = Value::Bool(each["name"] == version);
+                each
+            })
+            .collect();
+        let patch = json!({"spec": {"versions": versions}});
+        let name = self.resource.to_string();
+        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+
+    pub(crate) async fn definition(&self) -> Definition {
+        definition::read(self.cluster.client(), &self.resource).await.unwrap().unwrap()
+    }
+
+    pub(crate) async fn stored_versions(&self) -> Vec<String> {
+        definition::view(&self.definition().await).stored_versions
+    }
+
+    pub(crate) async fn is_marked(&self) -> bool {
+        definition::view(&self.definition().await).is_marked
+    }
+
+    /// The numbers in the objects' specs, to see that nothing but the encoding has changed.
+    pub(crate) async fn numbers(&self) -> Vec<u64> {
+        let objects = self.api("v1").list(&ListParams::default()).await.unwrap().items;
+        let mut numbers: Vec<u64> =
+            objects.iter().map(|object| object.data["spec"]["number"].as_u64().unwrap()).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    pub(crate) async fn remove(&self) {
+        let name = self.resource.to_string();
+        let _ = self.definitions().delete(&name, &DeleteParams::default()).await;
+        eventually("the definition is gone", async || self.definitions().get_opt(&name).await.unwrap().is_none()).await;
+    }
+}
+
+/// Waits until something holds.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !holds().await {
+        assert!(start.elapsed() < Duration::from_secs(120), "still not so after two minutes: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,165 @@
+//! One migration, undisturbed and disturbed.
+
+use crate::fixture::{Fixture, eventually};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use restow_agreement::migrate::pacer::PacerLimits;
+use restow_migrate::agreement::{Scope, observe};
+use restow_migrate::migration::{MigrationError, MigrationOptions, MigrationReport, Outcome, Reins, Step, migrate};
+use restow_migrate::runner::{Method, Mode, Order, Progress, RunOptions};
+use serde_json::json;
+use tokio::sync::watch;
+
+async fn run(fixture: &Fixture, options: MigrationOptions) -> Result<MigrationReport, MigrationError> {
+    let (_order, orders) = watch::channel(Order::Run);
+    let (progress, _seen) = watch::channel(Progress::default());
+    migrate(&fixture.cluster, &fixture.resource, options, Reins { orders, progress: &progress }).await
+}
+
+/// Flips the storage version, and waits until discovery shows it.
+async fn flip(fixture: &Fixture) {
+    let hash = async || {
+        let seen = observe(&fixture.cluster, Scope::Group(fixture.resource.group())).await.unwrap();
+        seen.resource(&fixture.resource).and_then(|seen| seen.agreed().cloned())
+    };
+    let before = hash().await;
+    fixture.store_in("v2").await;
+    eventually("discovery shows the new storage version", async || {
+        let now = hash().await;
+        now.is_some() && now != before
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everything_is_rewritten_and_the_stored_versions_are_trimmed() {
+    let Some(fixture) = Fixture::new("plains", 120).await else { return };
+    flip(&fixture).await;
+    assert_eq!(fixture.stored_versions().await, ["v1", "v2"]);
+    let options = RunOptions { page_size: 50, ..RunOptions::default() };
+    let report = run(&fixture, MigrationOptions { run: options, ..MigrationOptions::default() }).await.unwrap();
+    assert_eq!(report.outcome, Outcome::Succeeded);
+    let done = report.run.unwrap();
+    assert_eq!((done.progress.counts.seen, done.progress.counts.rewritten), (120, 120));
+    assert!(done.passes.last().unwrap().is_clean());
+    assert_eq!(fixture.stored_versions().await, ["v2"]);
+    assert!(!fixture.is_marked().await);
+    assert_eq!(fixture.numbers().await, (0..120).collect::<Vec<u64>>());
+
+    let again = run(&fixture, MigrationOptions::default()).await.unwrap();
+    assert_eq!(again.run.unwrap().progress.counts.rewritten, 0, "what is current stays as it is");
+    fixture.remove().await;
+}
+
+#[tokio::test]
+async fn putting_objects_back_does_the_same() {
+    let Some(fixture) = Fixture::new("puts", 20).await else { return };
+    flip(&fixture).await;
+    let options = RunOptions { method: Method::Put, ..RunOptions::default() };
+    let report = run(&fixture, MigrationOptions { run: options, ..MigrationOptions::default() }).await.unwrap();
+    assert_eq!(report.outcome, Outcome::Succeeded);
+    assert_eq!(report.run.unwrap().progress.counts.rewritten, 20);
+    fixture.remove().await;
+}
+
+#[tokio::test]
+async fn asking_writes_nothing() {
+    let Some(fixture) = Fixture::new("asks", 10).await else { return };
+    flip(&fixture).await;
+    let options = RunOptions { mode: Mode::DryRun, ..RunOptions::default() };
+    let report = run(&fixture, MigrationOptions { run: options, ..MigrationOptions::default() }).await.unwrap();
+    assert_eq!(report.outcome, Outcome::Asked);
+    assert_eq!(fixture.stored_versions().await, ["v1", "v2"]);
+    let after = run(&fixture, MigrationOptions::default()).await.unwrap();
+    assert_eq!(after.run.unwrap().progress.counts.rewritten, 10, "nothing had been rewritten before");
+    fixture.remove().await;
+}
+
+#[tokio::test]
+async fn objects_written_created_and_deleted_meanwhile_are_neither_lost_nor_undone() {
+    let Some(fixture) = Fixture::new("busies", 200).await else { return };
+    flip(&fixture).await;
+    let busy = async {
+        for number in 0..60 {
+            let (api, name) = (fixture.api("v1"), format!("object-{number}"));
+            if number % 3 == 0 {
+                api.delete(&name, &DeleteParams::default()).await.unwrap();
+            } else {
+                let patch = json!({"spec": {"number": number + 1_000}});
+                api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+            }
+            if number % 5 == 0 {
+                fixture.create(2_000 + number..2_001 + number).await;
+            }
+        }
+    };
+    let limits = PacerLimits { first: 2, ceiling: 4 };
+    let options = RunOptions { pacer: limits, page_size: 20, ..RunOptions::default() };
+    let (report, ()) =
+        tokio::join!(run(&fixture, MigrationOptions { run: options, ..MigrationOptions::default() }), busy);
+    assert_eq!(report.unwrap().outcome, Outcome::Succeeded);
+    let mut expected: Vec<u64> = (60..200).collect();
+    expected.extend((0..60).filter(|number| number % 3 != 0).map(|number| number + 1_000));
+    expected.extend((0..60).filter(|number| number % 5 == 0).map(|number| number + 2_000));
+    expected.sort_unstable();
+    assert_eq!(fixture.numbers().await, expected);
+    fixture.remove().await;
+}
+
+#[tokio::test]
+async fn a_migration_that_dies_anywhere_is_finished_by_the_next_one() {
+    for (number, step) in Step::ALL.into_iter().enumerate() {
+        let Some(fixture) = Fixture::new(&format!("deaths{number}"), 12).await else { return };
+        flip(&fixture).await;
+        let died = run(&fixture, MigrationOptions { dies_at: Some(step), ..MigrationOptions::default() }).await;
+        assert!(matches!(died, Err(MigrationError::Died(at)) if at == step), "{died:?}");
+        let trimmed = matches!(step, Step::Trimmed | Step::Unmarked);
+        let stored = fixture.stored_versions().await;
+        assert_eq!(stored.len(), if trimmed { 1 } else { 2 }, "after {step:?}");
+        let report = run(&fixture, MigrationOptions::default()).await.unwrap();
+        assert_eq!(report.outcome, Outcome::Succeeded, "after {step:?}");
+        assert_eq!(fixture.stored_versions().await, ["v2"]);
+        assert!(!fixture.is_marked().await, "after {step:?}");
+        fixture.remove().await;
+    }
+}
+
+#[tokio::test]
+async fn a_definition_that_changes_meanwhile_keeps_its_stored_versions() {
+    let Some(fixture) = Fixture::new("changes", 150).await else { return };
+    flip(&fixture).await;
+    let (order, orders) = watch::channel(Order::Pause);
+    let (progress, _seen) = watch::channel(Progress::default());
+    let reins = Reins { orders, progress: &progress };
+    let change = async {
+        eventually("the definition is marked", async || fixture.is_marked().await).await;
+        fixture.store_in("v1").await;
+        order.send_replace(Order::Run);
+    };
+    let migration = migrate(&fixture.cluster, &fixture.resource, MigrationOptions::default(), reins);
+    let (report, ()) = tokio::join!(migration, change);
+    let outcome = report.unwrap().outcome;
+    assert!(
+        matches!(outcome, Outcome::AgreementChanged(_) | Outcome::DefinitionChanged(_) | Outcome::NeverSettles),
+        "{outcome:?}"
+    );
+    assert_eq!(fixture.stored_versions().await, ["v1", "v2"]);
+    assert!(!fixture.is_marked().await);
+    fixture.remove().await;
+}
+
+#[tokio::test]
+async fn a_resource_that_goes_meanwhile_ends_the_migration() {
+    let Some(fixture) = Fixture::new("goers", 30).await else { return };
+    flip(&fixture).await;
+    let (order, orders) = watch::channel(Order::Pause);
+    let (progress, _seen) = watch::channel(Progress::default());
+    let reins = Reins { orders, progress: &progress };
+    let go = async {
+        eventually("the definition is marked", async || fixture.is_marked().await).await;
+        fixture.remove().await;
+        order.send_replace(Order::Run);
+    };
+    let migration = migrate(&fixture.cluster, &fixture.resource, MigrationOptions::default(), reins);
+    let (report, ()) = tokio::join!(migration, go);
+    assert_eq!(report.unwrap().outcome, Outcome::ResourceGone);
+}

@@ -1,0 +1,154 @@
+//! `restow controller` and `restow install`: migrations by themselves, on any cluster.
+
+use crate::serving;
+use anyhow::Context;
+use clap::Args;
+use http_body_util::Full;
+use hyper_util::rt::TokioIo;
+use restow_agreement::migrate::pacer::PacerLimits;
+use restow_agreement::migrate::window::Window;
+use restow_migrate::cluster::Cluster;
+use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
+use restow_migrate::install::{InstallOptions, install, manifests};
+use restow_migrate::migration::{MigrationOptions, Owners};
+use restow_migrate::runner::RunOptions;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// Migrate stored objects by itself whenever a storage version changes.
+///
+/// Any number of controllers can run; one of them acts at a time. Needs what `restow install` puts into the cluster.
+#[derive(Debug, Args)]
+pub(crate) struct ControllerArgs {
+    /// How to reach the cluster.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace of the lease.
+    #[arg(long, value_name = "NAME", default_value = "restow-system")]
+    namespace: String,
+    /// How often everything is looked at, though nothing seems to have happened, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    poll_interval: u64,
+    /// The most objects of one resource to have in flight.
+    #[arg(long, value_name = "N", default_value_t = PacerLimits::default().ceiling)]
+    max_in_flight: usize,
+    /// How many resources are migrated at once.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    at_once: usize,
+    /// A time of day in UTC at which objects may be rewritten, such as 22:00-06:00; can be given several times.
+    #[arg(long = "window", value_name = "FROM-UNTIL")]
+    windows: Vec<Window>,
+    /// Take care of custom resources only.
+    #[arg(long)]
+    crds_only: bool,
+    /// Leave owners of fields as they are, also those that name a version which is about to go.
+    #[arg(long)]
+    keep_managed_fields: bool,
+    /// Where to show metrics, at /metrics.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics_listen: Option<SocketAddr>,
+}
+
+pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
+    let cluster = Cluster::connect(args.kubeconfig.as_deref()).await?;
+    let metrics = Metrics::default();
+    if let Some(address) = args.metrics_listen {
+        let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        tokio::spawn(show(listener, metrics.clone()));
+    }
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        serving::stop_signal().await;
+        stop.send_replace(true);
+        // The sender stays until the end, because its end would mean the same.
+        std::future::pending::<()>().await;
+    });
+    controller::run(cluster, args.config(), metrics, stopped).await;
+    Ok(())
+}
+
+impl ControllerArgs {
+    fn config(&self) -> ControllerConfig {
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "restow".to_owned());
+        ControllerConfig {
+            identity: format!("{host}_{}", std::process::id()),
+            namespace: self.namespace.clone(),
+            poll_interval: Duration::from_secs(self.poll_interval),
+            migration: MigrationOptions {
+                run: RunOptions {
+                    pacer: PacerLimits { ceiling: self.max_in_flight, ..PacerLimits::default() },
+                    ..RunOptions::default()
+                },
+                owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
+                ..MigrationOptions::default()
+            },
+            at_once: self.at_once,
+            windows: self.windows.clone(),
+            resources: if self.crds_only { Resources::Custom } else { Resources::All },
+            ..ControllerConfig::default()
+        }
+    }
+}
+
+/// Answers every request with the metrics.
+async fn show(listener: TcpListener, metrics: Metrics) {
+    while let Ok((connection, _)) = listener.accept().await {
+        let metrics = metrics.clone();
+        tokio::spawn(async move {
+            let answer = hyper::service::service_fn(move |_| {
+                let text = metrics.text();
+                async move {
+                    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                    let mut response = hyper::Response::new(Full::new(bytes::Bytes::from(text)));
+                    response
+                        .headers_mut()
+                        .insert(hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+                    Ok::<_, Infallible>(response)
+                }
+            });
+            // A client that goes away in the middle is its own affair.
+            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), answer).await;
+        });
+    }
+}
+
+/// Put what `restow controller` needs into a cluster: definitions, permissions, the guard, and the controller.
+///
+/// Can be run again at any time; it changes only what differs, and says what that was.
+#[derive(Debug, Args)]
+pub(crate) struct InstallArgs {
+    /// How to reach the cluster.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The image of the controller. Without it no deployment is made, for a controller that runs elsewhere.
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// Print what would be installed, and install nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// How to print it.
+    #[arg(long, short, value_name = "FORMAT", default_value = "yaml", requires = "dry_run")]
+    output: ManifestFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ManifestFormat {
+    Yaml,
+}
+
+pub(crate) async fn run_install(args: InstallArgs) -> anyhow::Result<()> {
+    let options = InstallOptions { image: args.image };
+    if args.dry_run {
+        print!("{}", manifests(&options));
+        return Ok(());
+    }
+    let cluster = Cluster::connect(args.kubeconfig.as_deref()).await?;
+    for installed in install(cluster.client(), &options).await? {
+        println!("{} {}", installed.name, installed.action);
+    }
+    Ok(())
+}
