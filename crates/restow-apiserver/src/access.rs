@@ -40,6 +40,14 @@ pub enum Authorization {
     AllowAll,
 }
 
+/// Who asks.
+pub(crate) struct Identity {
+    /// Whoever showed the credentials.
+    pub(crate) user: User,
+    /// Whom they act as.
+    pub(crate) impersonated: Option<User>,
+}
+
 /// The policy in memory.
 pub(crate) struct Access {
     authenticators: Authenticators,
@@ -78,13 +86,13 @@ impl Access {
         &self.authorizer
     }
 
-    /// Who asks: whoever the certificate or token belongs to, or whom that user may and wants to act as.
+    /// Who asks: whoever the certificate or token belongs to, and whom that user may and wants to act as.
     pub(crate) fn identify(
         &self,
         certificate: Option<&User>,
         headers: &HeaderMap,
         path: &str,
-    ) -> Result<User, ApiError> {
+    ) -> Result<Identity, ApiError> {
         let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer_token);
         let shown = Shown { certificate, token, path };
         let user = self.authenticators.authenticate(&shown, self, jiff::Timestamp::now()).map_err(|error| {
@@ -94,11 +102,11 @@ impl Access {
         let pairs = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
         let impersonation =
             Impersonation::from_headers(pairs).map_err(|error| ApiError::BadRequest(error.to_string()))?;
-        let Some(impersonation) = impersonation else { return Ok(user) };
+        let Some(impersonation) = impersonation else { return Ok(Identity { user, impersonated: None }) };
         for check in &impersonation.checks {
             self.authorize(&user, check)?;
         }
-        Ok(impersonation.user)
+        Ok(Identity { user, impersonated: Some(impersonation.user) })
     }
 
     /// Refuses what the user may not do.

@@ -12,6 +12,7 @@
 //! made by whoever builds a server with this library.
 
 mod access;
+pub mod audit;
 pub mod auth;
 pub mod builtin;
 mod codec;

@@ -3,13 +3,13 @@
 //! Version 3 is served one group-version at a time. Its paths say as much as clients look for: that an object can be
 //! created and patched, of which kind it is, and that fields can be validated by the server.
 
+use crate::http::documents::tag;
 use crate::registry::Registry;
 use crate::release::Release;
 use crate::resource::{Resource, Scope, Verb};
 use crate::types;
 use restow_api::GroupVersion;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 /// `/openapi/v3`: where the document of each group-version is.
 pub fn index(registry: &Registry, release: Release) -> Value {
@@ -18,8 +18,7 @@ pub fn index(registry: &Registry, release: Release) -> Value {
         for version in &group.versions {
             let Ok(version) = GroupVersion::new(name.as_str(), version.as_str()) else { continue };
             let Some(document) = document(registry, &version, release) else { continue };
-            let hash: String =
-                Sha256::digest(document.to_string()).iter().take(16).map(|byte| format!("{byte:02X}")).collect();
+            let hash = tag(document.to_string().as_bytes());
             let path = path_of(&version);
             let url = format!("/openapi/v3/{path}?hash={hash}");
             paths.insert(path, json!({"serverRelativeURL": url}));

@@ -1,10 +1,12 @@
 //! The server: what it serves, from which store.
 
 use crate::access::{Access, AccessConfig};
+use crate::audit::AuditLog;
 use crate::compaction;
 use crate::discovery::ShowHashes;
 use crate::error::ApiError;
 use crate::http::connections;
+use crate::http::documents::Documents;
 use crate::http::limits::{InFlight, LoadLimits};
 use crate::hub::Hub;
 use crate::metrics::{MeasuredStore, Metrics};
@@ -33,6 +35,8 @@ pub struct ApiServer {
     metrics: Arc<Metrics>,
     limits: LoadLimits,
     in_flight: InFlight,
+    documents: Documents,
+    audit: Option<Arc<AuditLog>>,
     stopped: watch::Sender<bool>,
     following: tokio::task::JoinHandle<()>,
 }
@@ -51,12 +55,17 @@ pub struct ServerConfig {
     pub access: AccessConfig,
     /// How much it takes on at once.
     pub limits: LoadLimits,
+    /// Where requests are told of, if anywhere.
+    pub audit: Option<Arc<AuditLog>>,
 }
 
 impl ApiServer {
     /// Sets up a server. It serves nothing yet.
     pub async fn new(config: ServerConfig) -> Result<Arc<Self>, ApiError> {
         let metrics = Arc::new(Metrics::default());
+        if let Some(audit) = &config.audit {
+            audit.register(&metrics);
+        }
         let store: Arc<dyn Store> = Arc::new(MeasuredStore::new(config.store, &metrics));
         let (hub, following) = Hub::start(store.clone()).await?;
         let server = Arc::new(ApiServer {
@@ -70,6 +79,8 @@ impl ApiServer {
             in_flight: InFlight::new(&config.limits, &metrics),
             metrics,
             limits: config.limits,
+            documents: Documents::default(),
+            audit: config.audit,
             stopped: watch::Sender::new(false),
             following,
         });
@@ -116,6 +127,14 @@ impl ApiServer {
 
     pub(crate) fn in_flight(&self) -> &InFlight {
         &self.in_flight
+    }
+
+    pub(crate) fn documents(&self) -> &Documents {
+        &self.documents
+    }
+
+    pub(crate) fn audit(&self) -> Option<&Arc<AuditLog>> {
+        self.audit.as_ref()
     }
 
     /// Tells everything that goes on to come to an end, and that the server is no longer ready.

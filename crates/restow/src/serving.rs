@@ -3,6 +3,7 @@
 use crate::pki::Identity;
 use anyhow::Context;
 use clap::Args;
+use restow_apiserver::audit::{AuditConfig, AuditLog};
 use restow_apiserver::auth::authenticate::{AnonymousAccess, Authenticators, TokenFile};
 use restow_apiserver::auth::service_account::{SigningKey, TokenOptions, Tokens};
 use restow_apiserver::builtin::{self, RuntimeConfig};
@@ -13,7 +14,7 @@ use restow_store::Store;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -34,9 +35,28 @@ pub(crate) struct ServingArgs {
     /// Which API versions to serve beside the usual ones, as in `api/beta=true,storage.k8s.io/v1alpha1=true`.
     #[arg(long, value_name = "VERSION=BOOL,…", default_value = "")]
     runtime_config: RuntimeConfig,
+    /// Tell of every request in this file, one line of JSON each; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    audit_log_path: Option<PathBuf>,
+    /// The megabytes after which the audit log is put aside and begun anew.
+    #[arg(long, value_name = "MB", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    audit_log_maxsize: u64,
+    /// How many audit logs that were put aside are kept.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    audit_log_maxbackup: usize,
 }
 
 impl ServingArgs {
+    fn audit(&self) -> anyhow::Result<Option<Arc<AuditLog>>> {
+        let Some(path) = &self.audit_log_path else { return Ok(None) };
+        let max_bytes = self.audit_log_maxsize.saturating_mul(1 << 20);
+        let config = AuditConfig { path: path.clone(), max_bytes, max_backups: self.audit_log_maxbackup };
+        let log = AuditLog::open(config).with_context(|| {
+            format!("cannot write the audit log {}; choose another file with --audit-log-path", path.display())
+        })?;
+        Ok(Some(Arc::new(log)))
+    }
+
     fn limits(&self) -> LoadLimits {
         LoadLimits {
             requests_in_flight: self.max_requests_inflight,
@@ -65,7 +85,16 @@ pub(crate) async fn server(
     let resources = builtin::resources(release, &options.runtime_config)?;
     let registry = Registry::new(resources.into_iter().map(Arc::new));
     let access = AccessConfig { authenticators, authorization: Authorization::Rbac };
-    Ok(ApiServer::new(ServerConfig { store, registry, release, address, access, limits: options.limits() }).await?)
+    Ok(ApiServer::new(ServerConfig {
+        store,
+        registry,
+        release,
+        address,
+        access,
+        limits: options.limits(),
+        audit: options.audit()?,
+    })
+    .await?)
 }
 
 /// What is accepted as proof of who asks, beside certificates.

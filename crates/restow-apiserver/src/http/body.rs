@@ -21,7 +21,7 @@ pub(crate) enum Body {
 pub(crate) struct StreamBody {
     chunks: BoxStream<'static, Bytes>,
     /// What is remembered of the request; it is complete when the stream ends or the client goes.
-    pub(crate) record: Option<Record>,
+    pub(crate) record: Option<Box<Record>>,
 }
 
 impl Body {

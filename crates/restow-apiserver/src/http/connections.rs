@@ -11,7 +11,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -28,6 +28,8 @@ const PING: Duration = Duration::from_secs(30);
 
 /// Who is at the other end of a connection.
 pub(crate) struct Peer {
+    /// Where the client is.
+    pub(crate) address: IpAddr,
     /// Who its certificate says it is.
     pub(crate) certificate: Option<User>,
 }
@@ -89,7 +91,7 @@ async fn connection(server: Arc<ApiServer>, acceptor: TlsAcceptor, arrival: Arri
     };
     let open = server.metrics().requests.connections.clone();
     open.inc();
-    let peer = Arc::new(Peer { certificate: user_of(&stream) });
+    let peer = Arc::new(Peer { address: address.ip(), certificate: user_of(&stream) });
     let service = service_fn(move |request| {
         let (server, peer) = (server.clone(), peer.clone());
         async move { Ok::<_, Infallible>(dispatch::answer(&server, request, &peer).await) }

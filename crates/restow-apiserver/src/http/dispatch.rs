@@ -1,20 +1,25 @@
 //! From a request to its answer.
 
+use crate::audit::Asking;
 use crate::auth::service_account::KEYS_PATH;
 use crate::auth::{Attributes, ResourceAttributes, User};
 use crate::discovery::{self, Half};
 use crate::error::ApiError;
 use crate::health;
 use crate::http::body::Body;
+use crate::http::compress::compress;
 use crate::http::connections::Peer;
 use crate::http::deadline;
+use crate::http::documents::{self, Document};
 use crate::http::negotiate::{self, Media, Protobuf};
+use crate::http::options;
 use crate::http::query::Query;
 use crate::http::record::{Record, Subject};
 use crate::http::render;
 use crate::http::request_info::{ResourceTarget, Target, target};
 use crate::metrics;
 use crate::openapi;
+use crate::registry::Registry;
 use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
 use crate::stored;
@@ -23,7 +28,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use restow_api::GroupVersion;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -44,22 +49,26 @@ where
         Target::Resource(target) => find(server, target),
         Target::Path(_) => None,
     };
-    let record = Record::begin(
+    let mut record = Record::begin(
         server,
         Subject {
-            method: request.method(),
+            asking: Asking {
+                method: request.method(),
+                uri: request.uri(),
+                headers: request.headers(),
+                address: peer.address,
+            },
             target: &target,
             resource: found.as_ref().map(|found| found.resource.clone()),
             dry_run: query.has("dryRun"),
         },
     );
     let asked = Asked { target, found, query, accept };
-    let answer = match in_time(server, request, asked, peer, &record).await {
-        Ok(answer) => answer,
+    let encodings = text_header(request.headers(), &header::ACCEPT_ENCODING).map(str::to_string);
+    let answer = match in_time(server, request, asked, peer, &mut record).await {
+        Ok(answer) => compress(answer, encodings.as_deref()).await,
         Err(error) => {
-            if let ApiError::TooManyRequests { .. } = error {
-                record.terminated(429);
-            }
+            record.failed(&error);
             render::failure(&error, media)
         }
     };
@@ -92,17 +101,18 @@ async fn in_time<B>(
     request: Request<B>,
     asked: Asked,
     peer: &Peer,
-    record: &Record,
+    record: &mut Record,
 ) -> Result<Response<Body>, ApiError>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     if matches!(&asked.target, Target::Resource(target) if target.verb == Verb::Watch) {
-        return route(server, request, asked, peer).await;
+        return route(server, request, asked, peer, record).await;
     }
     let time = deadline::allowed(asked.query.text("timeout"), server.limits().request_timeout)?;
-    match tokio::time::timeout(time, route(server, request, asked, peer)).await {
+    let answer = tokio::time::timeout(time, route(server, request, asked, peer, record)).await;
+    match answer {
         Ok(answer) => answer,
         Err(_) => {
             record.terminated(504);
@@ -116,16 +126,22 @@ async fn route<B>(
     request: Request<B>,
     asked: Asked,
     peer: &Peer,
+    record: &mut Record,
 ) -> Result<Response<Body>, ApiError>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let user = server.access().identify(peer.certificate.as_ref(), request.headers(), request.uri().path())?;
+    let identity = server.access().identify(peer.certificate.as_ref(), request.headers(), request.uri().path())?;
+    record.asked_by(&identity.user, identity.impersonated.as_ref());
+    let user = identity.impersonated.unwrap_or(identity.user);
     let _place = server.in_flight().enter(&user, &asked.target).await?;
     server.access().authorize(&user, &attributes(&asked.target, request.method()))?;
+    record.allowed();
     match asked.target {
-        Target::Path(path) => path_answer(server, &path, &asked.query, asked.accept.as_deref()).await,
+        Target::Path(path) => {
+            path_answer(server, &path, &asked.query, asked.accept.as_deref(), request.headers()).await
+        }
         Target::Resource(target) => {
             let found = asked.found.ok_or(ApiError::NoSuchResource)?;
             resource_answer(server, user, target, found, asked.query, asked.accept.as_deref(), request).await
@@ -147,6 +163,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let Found { resource, version } = found;
+    options::check(target.verb, &query)?;
     let accepted = negotiate::accept(accept, resource.protobuf(&version))?;
     let content_type = text_header(request.headers(), &header::CONTENT_TYPE).map(str::to_string);
     let patch = target.verb == Verb::Patch;
@@ -227,6 +244,7 @@ async fn path_answer(
     path: &str,
     query: &Query,
     accept: Option<&str>,
+    headers: &HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
     let registry = server.registry();
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -248,17 +266,11 @@ async fn path_answer(
             let census = stored::take_census(server.objects().store().as_ref(), |_| {}).await?;
             serde_json::to_value(census).map_err(|error| ApiError::Internal(error.to_string()))?
         }
-        ["openapi", "v2"] => openapi::version_2(&registry, server.release()),
-        ["openapi", "v3"] => openapi::index(&registry, server.release()),
-        ["openapi", "v3", "api", version] | ["openapi", "v3", "apis", _, version] => {
-            let group = if parts.len() == 5 { parts[3] } else { "" };
-            let version = GroupVersion::new(group, *version).map_err(|_| ApiError::NoSuchResource)?;
-            openapi::document(&registry, &version, server.release()).ok_or(ApiError::NoSuchResource)?
-        }
+        ["openapi", rest @ ..] => return openapi_answer(server, path, rest, query, headers),
         ["api" | "apis"] if aggregated => {
             let body = discovery::aggregated(&registry, if parts == ["api"] { Half::Core } else { Half::Named });
             let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-            return Ok(render::bytes_answer(200, body.to_string().into_bytes(), kind));
+            return Ok(documents::answer(Document::new(body.to_string()), kind, headers));
         }
         ["api"] => discovery::core_versions(&registry, &server.address()),
         ["apis"] => discovery::groups(&registry),
@@ -273,6 +285,32 @@ async fn path_answer(
     };
     let media = negotiate::accept(accept, Protobuf::Impossible).map_or(Media::Json, |accepted| accepted.media);
     Ok(render::value(200, &value, media))
+}
+
+/// The OpenAPI documents; `parts` is what follows `/openapi`.
+fn openapi_answer(
+    server: &ApiServer,
+    path: &str,
+    parts: &[&str],
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, ApiError> {
+    let (registry, release) = (server.registry(), server.release());
+    let find = |make: &dyn Fn(&Registry) -> Option<Value>| {
+        server.documents().find(&registry, path, make).ok_or(ApiError::NoSuchResource)
+    };
+    let document = match parts {
+        ["v2"] => find(&|registry| Some(openapi::version_2(registry, release)))?,
+        ["v3"] => find(&|registry| Some(openapi::index(registry, release)))?,
+        ["v3", "api", version] | ["v3", "apis", _, version] => {
+            let group = if parts.len() == 4 { parts[2] } else { "" };
+            let version = GroupVersion::new(group, *version).map_err(|_| ApiError::NoSuchResource)?;
+            let document = find(&|registry| openapi::document(registry, &version, release))?;
+            return Ok(documents::answer_tagged(document, path, query.text("hash"), headers));
+        }
+        _ => return Err(ApiError::NoSuchResource),
+    };
+    Ok(documents::answer(document, Media::Json.content_type(), headers))
 }
 
 /// The metrics as text. The health of the server is among them, so it is looked at first.
@@ -295,3 +333,6 @@ fn paths(server: &ApiServer) -> Vec<String> {
 fn text_header<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,15 @@
-//! What is remembered of a request until it is over, for the metrics.
+//! What is remembered of a request until it is over, for the metrics and the audit log.
 
+use crate::audit::{Asking, PendingEvent};
+use crate::auth::User;
+use crate::error::ApiError;
 use crate::http::body::Body;
 use crate::http::request_info::{ResourceTarget, Target};
 use crate::metrics::{Described, LongRunning, Metrics};
 use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
-use http::Response;
+use http::header::HeaderName;
+use http::{HeaderValue, Response};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,11 +30,12 @@ pub(crate) struct Record {
     dry_run: bool,
     code: u16,
     long_running: Option<LongRunning>,
+    audit: Option<PendingEvent>,
 }
 
 /// What a request is about, as far as a record needs to know.
 pub(crate) struct Subject<'a> {
-    pub(crate) method: &'a http::Method,
+    pub(crate) asking: Asking<'a>,
     pub(crate) target: &'a Target,
     /// The resource, where it is one that is served.
     pub(crate) resource: Option<Arc<Resource>>,
@@ -43,23 +48,51 @@ impl Record {
         Record {
             metrics: server.metrics().clone(),
             begun: Instant::now(),
-            method: method_label(subject.method),
+            method: method_label(subject.asking.method),
             target: subject.target.clone(),
             resource: subject.resource,
             dry_run: subject.dry_run,
             code: UNANSWERED,
             long_running: None,
+            audit: server.audit().map(|log| PendingEvent::begin(log.clone(), &subject.asking)),
         }
     }
 
     /// The request is answered. An answer that goes on keeps the record until it ends.
     pub(crate) fn answered(mut self, mut answer: Response<Body>) -> Response<Body> {
         self.code = answer.status().as_u16();
+        if let Some(id) = self.audit.as_ref().and_then(|event| HeaderValue::from_str(event.id()).ok()) {
+            answer.headers_mut().insert(HeaderName::from_static("audit-id"), id);
+        }
         if let Body::Stream(stream) = answer.body_mut() {
             self.long_running = Some(self.metrics.requests.long_running(&self.described()));
-            stream.record = Some(self);
+            stream.record = Some(Box::new(self));
         }
         answer
+    }
+
+    /// It is known who asks, and whom they act as.
+    pub(crate) fn asked_by(&mut self, user: &User, impersonated: Option<&User>) {
+        if let Some(event) = &mut self.audit {
+            event.asked_by(user.clone(), impersonated.cloned());
+        }
+    }
+
+    /// Whoever asks may do it.
+    pub(crate) fn allowed(&mut self) {
+        if let Some(event) = &mut self.audit {
+            event.allowed();
+        }
+    }
+
+    /// The request failed.
+    pub(crate) fn failed(&mut self, error: &ApiError) {
+        if let ApiError::TooManyRequests { .. } = error {
+            self.terminated(429);
+        }
+        if let Some(event) = &mut self.audit {
+            event.failed(error);
+        }
     }
 
     /// The server refused or ended the request to protect itself.
@@ -93,6 +126,9 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         self.metrics.requests.answered(&self.described(), self.code, self.begun.elapsed());
+        if let Some(mut event) = self.audit.take() {
+            event.complete(&self.target, self.code);
+        }
     }
 }
 

@@ -32,8 +32,8 @@ pub(crate) fn value(code: u16, value: &Value, media: Media) -> Response<Body> {
 }
 
 /// An answer with these bytes.
-pub(crate) fn bytes_answer(code: u16, bytes: Vec<u8>, content_type: &'static str) -> Response<Body> {
-    let mut answer = Response::new(Body::Whole(Bytes::from(bytes)));
+pub(crate) fn bytes_answer(code: u16, bytes: impl Into<Bytes>, content_type: &'static str) -> Response<Body> {
+    let mut answer = Response::new(Body::Whole(bytes.into()));
     *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

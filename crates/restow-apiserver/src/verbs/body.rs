@@ -3,6 +3,7 @@
 use crate::error::ApiError;
 use crate::http::negotiate::Media;
 use crate::object::Object;
+use crate::resource::Origin;
 use crate::types;
 use crate::verbs::Call;
 use serde_json::Value;
@@ -132,8 +133,13 @@ fn depth(value: &Value, above: usize) -> usize {
 fn check_type(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
     let expected_version = call.version.to_string();
     let expected_kind = &call.resource.names.kind;
-    if object.api_version().is_empty() && object.kind().is_empty() {
-        object.set_type(&expected_version, expected_kind);
+    // Of a built-in kind the path says enough.
+    let builtin = call.resource.origin == Origin::Builtin;
+    if object.kind().is_empty() && (builtin || object.api_version().is_empty()) {
+        object.set("kind", Some(expected_kind.clone().into()));
+    }
+    if object.api_version().is_empty() {
+        object.set("apiVersion", Some(expected_version.clone().into()));
     }
     if object.kind().is_empty() {
         return Err(ApiError::bad_request("Object 'Kind' is missing in the object provided"));

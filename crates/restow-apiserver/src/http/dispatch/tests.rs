@@ -1,0 +1,258 @@
+//! Requests that are answered in one process, without a network: what bad ones get, and what all of them have in common.
+
+use super::*;
+use crate::access::{AccessConfig, Authorization};
+use crate::audit::{AuditConfig, AuditLog};
+use crate::auth::authenticate::{AnonymousAccess, Authenticators};
+use crate::auth::user::MASTERS;
+use crate::builtin::{self, RuntimeConfig};
+use crate::http::limits::LoadLimits;
+use crate::release::Release;
+use crate::server::ServerConfig;
+use http_body_util::Full;
+use restow_store::conformance::ModelStore;
+use std::net::{IpAddr, SocketAddr};
+
+async fn server(limits: LoadLimits, audit: Option<AuditLog>) -> Arc<ApiServer> {
+    let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default()).unwrap();
+    let authenticators = Authenticators {
+        token_file: None,
+        tokens: None,
+        api_audiences: Vec::new(),
+        anonymous: AnonymousAccess::health_and_version(),
+    };
+    let config = ServerConfig {
+        store: Arc::new(ModelStore::default()),
+        registry: Registry::new(resources.into_iter().map(Arc::new)),
+        release: Release::NEWEST,
+        address: SocketAddr::from(([127, 0, 0, 1], 6443)),
+        access: AccessConfig { authenticators, authorization: Authorization::Rbac },
+        limits,
+        audit: audit.map(Arc::new),
+    };
+    ApiServer::new(config).await.unwrap()
+}
+
+fn admin() -> Peer {
+    Peer { address: IpAddr::from([127, 0, 0, 1]), certificate: Some(User::named("admin").with_group(MASTERS)) }
+}
+
+fn stranger() -> Peer {
+    Peer { address: IpAddr::from([127, 0, 0, 1]), certificate: None }
+}
+
+async fn ask(server: &ApiServer, peer: &Peer, request: http::request::Builder, body: &str) -> Response<Body> {
+    answer(server, request.body(Full::new(Bytes::from(body.to_string()))).unwrap(), peer).await
+}
+
+fn bytes_of(answer: Response<Body>) -> Bytes {
+    match answer.into_body() {
+        Body::Whole(bytes) => bytes,
+        Body::Stream(_) => panic!("the answer goes on"),
+    }
+}
+
+/// Method, path, content type, body, code, reason. They are what kube-apiserver 1.37 answers, except that it has a plain text
+/// for groups and paths that it does not know, and a 500 without a reason for a new object with a resourceVersion.
+type Bad<'a> = (&'a str, &'a str, &'a str, &'a str, u16, &'a str);
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test]
+async fn bad_requests_get_the_code_and_the_reason_that_kubernetes_gives() {
+    let server = server(LoadLimits::default(), None).await;
+    let deep = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a"}},"data":{}1{}}}"#,
+        "[".repeat(2000),
+        "]".repeat(2000)
+    );
+    let huge = format!(r#"{{"data":{{"a":"{}"}}}}"#, "x".repeat(4 << 20));
+    let long_name = format!(r#"{{"metadata":{{"name":"{}"}}}}"#, "a".repeat(254));
+    let table: Vec<Bad<'_>> = vec![
+        ("GET", "/api/v1/nonsense", "", "", 404, "NotFound"),
+        ("GET", "/apis/nonsense/v1/things", "", "", 404, "NotFound"),
+        ("GET", "/nonsense", "", "", 404, "NotFound"),
+        ("GET", "/api/v1/namespaces/default/configmaps/none", "", "", 404, "NotFound"),
+        ("POST", MAPS, JSON, "{", 400, "BadRequest"),
+        ("POST", MAPS, JSON, "[]", 400, "BadRequest"),
+        ("POST", MAPS, JSON, "7", 400, "BadRequest"),
+        ("POST", MAPS, JSON, &deep, 400, "BadRequest"),
+        ("POST", MAPS, JSON, &huge, 413, "RequestEntityTooLarge"),
+        ("POST", MAPS, JSON, r#"{"kind":"Secret","apiVersion":"v1"}"#, 400, "BadRequest"),
+        ("POST", MAPS, JSON, r#"{"kind":"ConfigMap","apiVersion":"v2"}"#, 400, "BadRequest"),
+        ("POST", MAPS, JSON, r#"{"apiVersion":"v1"}"#, 422, "Invalid"),
+        ("POST", MAPS, "text/csv", "a,b", 415, "UnsupportedMediaType"),
+        ("POST", MAPS, JSON, r#"{"metadata":{}}"#, 422, "Invalid"),
+        ("POST", MAPS, JSON, r#"{"metadata":{"name":"Not A Name"}}"#, 422, "Invalid"),
+        ("POST", MAPS, JSON, &long_name, 422, "Invalid"),
+        ("POST", MAPS, JSON, r#"{"metadata":{"name":"a","namespace":"other"}}"#, 400, "BadRequest"),
+        ("POST", MAPS, JSON, r#"{"metadata":{"name":"a","resourceVersion":"7"}}"#, 400, "BadRequest"),
+        ("POST", MAPS, JSON, r#"{"metadata":{"name":"a"},"data":{"a":7}}"#, 400, "BadRequest"),
+        ("POST", "/api/v1/namespaces/none/configmaps", JSON, r#"{"metadata":{"name":"a"}}"#, 404, "NotFound"),
+        (
+            "POST",
+            "/api/v1/namespaces/default/configmaps?dryRun=Some",
+            JSON,
+            r#"{"metadata":{"name":"a"}}"#,
+            422,
+            "Invalid",
+        ),
+        (
+            "POST",
+            "/api/v1/namespaces/default/configmaps?fieldValidation=Strict",
+            JSON,
+            r#"{"metadata":{"name":"a"},"dat":{}}"#,
+            400,
+            "BadRequest",
+        ),
+        (
+            "POST",
+            "/api/v1/namespaces/default/configmaps?fieldValidation=Perhaps",
+            JSON,
+            r#"{"metadata":{"name":"a"}}"#,
+            422,
+            "Invalid",
+        ),
+        (
+            "POST",
+            "/api/v1/namespaces/default/configmaps/a",
+            JSON,
+            r#"{"metadata":{"name":"a"}}"#,
+            405,
+            "MethodNotAllowed",
+        ),
+        ("PUT", "/api/v1/namespaces/default/configmaps/a", JSON, r#"{"metadata":{"name":"b"}}"#, 400, "BadRequest"),
+        (
+            "PUT",
+            "/api/v1/namespaces/default/configmaps/none",
+            JSON,
+            r#"{"metadata":{"name":"none","uid":"x"}}"#,
+            404,
+            "NotFound",
+        ),
+        ("PUT", MAPS, JSON, "{}", 405, "MethodNotAllowed"),
+        ("PATCH", "/api/v1/namespaces/default/configmaps/none", MERGE, "{}", 404, "NotFound"),
+        ("PATCH", "/api/v1/namespaces/default/configmaps/none", "text/plain", "{}", 415, "UnsupportedMediaType"),
+        ("DELETE", "/api/v1/namespaces/default/configmaps/none", "", "", 404, "NotFound"),
+        ("GET", "/api/v1/configmaps?limit=many", "", "", 400, "BadRequest"),
+        ("GET", "/api/v1/configmaps?labelSelector=!!", "", "", 400, "BadRequest"),
+        ("GET", "/api/v1/configmaps?fieldSelector=data.a=b", "", "", 400, "BadRequest"),
+        ("GET", "/api/v1/configmaps?resourceVersion=soon", "", "", 400, "BadRequest"),
+        ("GET", "/api/v1/configmaps?continue=nonsense", "", "", 400, "BadRequest"),
+        ("GET", "/api/v1/configmaps?timeout=soon", "", "", 400, "BadRequest"),
+        ("GET", "/api/v1/configmaps?resourceVersion=999999999", "", "", 504, "Timeout"),
+    ];
+    let mut wrong = Vec::new();
+    for (method, path, kind, body, code, reason) in table {
+        let mut request = Request::builder().method(method).uri(path);
+        if !kind.is_empty() {
+            request = request.header(header::CONTENT_TYPE, kind);
+        }
+        let answer = ask(&server, &admin(), request, body).await;
+        let found = answer.status().as_u16();
+        let status: Value = serde_json::from_slice(&bytes_of(answer)).unwrap_or_default();
+        if found != code || status["reason"] != reason || status["code"] != code || status["kind"] != "Status" {
+            let body: String = body.chars().take(60).collect();
+            wrong.push(format!("{method} {path} {body}: expected {code} {reason}, got {found} {status}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn a_client_that_accepts_nothing_that_there_is_gets_406() {
+    let server = server(LoadLimits::default(), None).await;
+    let request = Request::builder().uri("/api/v1/configmaps").header(header::ACCEPT, "text/html");
+    assert_eq!(ask(&server, &admin(), request, "").await.status(), 406);
+}
+
+#[tokio::test]
+async fn strangers_may_see_the_health_and_nothing_else() {
+    let server = server(LoadLimits::default(), None).await;
+    for (path, code) in [("/healthz", 200), ("/version", 200), ("/api/v1/pods", 401), ("/metrics", 401)] {
+        let answer = ask(&server, &stranger(), Request::builder().uri(path), "").await;
+        assert_eq!(answer.status(), code, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_tell_of_requests_and_of_the_store() {
+    let server = server(LoadLimits::default(), None).await;
+    ask(&server, &admin(), Request::builder().uri("/api/v1/namespaces/default/configmaps"), "").await;
+    ask(&server, &admin(), Request::builder().uri("/api/v1/made-up-by-a-client"), "").await;
+    let answer = ask(&server, &admin(), Request::builder().uri("/metrics"), "").await;
+    let text = String::from_utf8(bytes_of(answer).to_vec()).unwrap();
+    let of_list = "verb=\"LIST\",dry_run=\"\",group=\"\",version=\"v1\",resource=\"configmaps\",subresource=\"\",scope=\"namespace\"";
+    for part in [of_list, "etcd_request_duration_seconds_count{operation=\"list\",group=\"\",resource=\"configmaps\"}"]
+    {
+        assert!(text.contains(part), "{part} is missing");
+    }
+    assert!(text.contains("kubernetes_healthcheck{name=\"etcd\",type=\"readyz\"} 1"), "{text}");
+    assert!(!text.contains("made-up"), "a client can make up labels");
+}
+
+#[tokio::test]
+async fn a_request_that_takes_longer_than_its_client_allows_ends_with_504() {
+    let server = server(LoadLimits { request_timeout: Duration::ZERO, ..LoadLimits::default() }, None).await;
+    let answer = ask(&server, &admin(), Request::builder().uri("/api/v1/configmaps"), "").await;
+    assert_eq!(answer.status(), 504);
+    let status: Value = serde_json::from_slice(&bytes_of(answer)).unwrap();
+    assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");
+}
+
+#[tokio::test]
+async fn documents_are_sent_once_and_large_ones_compressed() {
+    let server = server(LoadLimits::default(), None).await;
+    let get = |path: &str| Request::builder().uri(path.to_string());
+    let first = ask(&server, &admin(), get("/openapi/v2").header(header::ACCEPT_ENCODING, "gzip"), "").await;
+    assert_eq!(first.headers()[header::CONTENT_ENCODING], "gzip");
+    let tag = first.headers()[header::ETAG].clone();
+    let again = ask(&server, &admin(), get("/openapi/v2").header(header::IF_NONE_MATCH, tag), "").await;
+    assert_eq!(again.status(), 304);
+
+    let index = ask(&server, &admin(), get("/openapi/v3"), "").await;
+    let index: Value = serde_json::from_slice(&bytes_of(index)).unwrap();
+    let place = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap();
+    let document = ask(&server, &admin(), get(place), "").await;
+    assert_eq!(document.status(), 200);
+    assert!(document.headers()[header::CACHE_CONTROL].to_str().unwrap().contains("immutable"));
+    assert_eq!(ask(&server, &admin(), get("/openapi/v3/api/v1?hash=OLD"), "").await.status(), 301);
+
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let discovery = ask(&server, &admin(), get("/apis").header(header::ACCEPT, aggregated), "").await;
+    let tag = discovery.headers()[header::ETAG].clone();
+    let request = get("/apis").header(header::ACCEPT, aggregated).header(header::IF_NONE_MATCH, tag);
+    assert_eq!(ask(&server, &admin(), request, "").await.status(), 304);
+}
+
+#[tokio::test]
+async fn every_request_is_one_line_of_the_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let log = AuditLog::open(AuditConfig { path: path.clone(), max_bytes: 1 << 30, max_backups: 1 }).unwrap();
+    let server = server(LoadLimits::default(), Some(log)).await;
+    let created =
+        ask(&server, &admin(), Request::builder().method("POST").uri(MAPS), r#"{"metadata":{"name":"a"}}"#).await;
+    assert!(created.headers().contains_key("audit-id"));
+    ask(&server, &stranger(), Request::builder().uri("/api/v1/secrets"), "").await;
+    let watch = ask(&server, &admin(), Request::builder().uri("/api/v1/configmaps?watch=1"), "").await;
+    assert_eq!(
+        std::fs::read_to_string(&path).unwrap().matches("\"watch\"").count(),
+        0,
+        "a watch is told of when it ends"
+    );
+    drop(watch);
+    drop(server);
+    // Followers let go of the server within moments; the log is complete when the last of them has.
+    let complete = || std::fs::read_to_string(&path).unwrap().lines().count() == 3;
+    while !complete() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> =
+        lines.iter().map(|line| (line["verb"].as_str(), line["responseStatus"]["code"].as_u64())).collect();
+    assert_eq!(told, [(Some("create"), Some(201)), (Some("list"), Some(401)), (Some("watch"), Some(200))]);
+}
