@@ -163,6 +163,9 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let Found { resource, version } = found;
+    if matches!(target.verb, Verb::Update | Verb::Patch) && target.name.is_empty() {
+        return Err(ApiError::MethodNotAllowed);
+    }
     options::check(target.verb, &query)?;
     let accepted = negotiate::accept(accept, resource.protobuf(&version))?;
     let content_type = text_header(request.headers(), &header::CONTENT_TYPE).map(str::to_string);
@@ -335,4 +338,4 @@ fn text_header<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

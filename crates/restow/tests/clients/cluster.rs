@@ -77,6 +77,16 @@ impl Cluster {
         self.servers.push(Server { child, address, kubeconfig });
     }
 
+    /// Stops the etcd, which says nothing until it is resumed.
+    pub(crate) fn pause_etcd(&self) {
+        self.etcd.as_ref().unwrap().pause().unwrap();
+    }
+
+    /// Lets the etcd go on.
+    pub(crate) fn resume_etcd(&self) {
+        self.etcd.as_ref().unwrap().resume().unwrap();
+    }
+
     /// Runs kubectl against the first server.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         self.servers[0].kubectl(arguments)

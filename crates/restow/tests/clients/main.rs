@@ -5,4 +5,5 @@
 mod access;
 mod cluster;
 mod kubectl;
+mod outage;
 mod start_up;

@@ -13,7 +13,7 @@ use http_body_util::Full;
 use restow_store::conformance::ModelStore;
 use std::net::{IpAddr, SocketAddr};
 
-async fn server(limits: LoadLimits, audit: Option<AuditLog>) -> Arc<ApiServer> {
+pub(crate) async fn server(limits: LoadLimits, audit: Option<AuditLog>) -> Arc<ApiServer> {
     let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default()).unwrap();
     let authenticators = Authenticators {
         token_file: None,
@@ -33,7 +33,7 @@ async fn server(limits: LoadLimits, audit: Option<AuditLog>) -> Arc<ApiServer> {
     ApiServer::new(config).await.unwrap()
 }
 
-fn admin() -> Peer {
+pub(crate) fn admin() -> Peer {
     Peer { address: IpAddr::from([127, 0, 0, 1]), certificate: Some(User::named("admin").with_group(MASTERS)) }
 }
 
@@ -41,11 +41,16 @@ fn stranger() -> Peer {
     Peer { address: IpAddr::from([127, 0, 0, 1]), certificate: None }
 }
 
-async fn ask(server: &ApiServer, peer: &Peer, request: http::request::Builder, body: &str) -> Response<Body> {
+pub(crate) async fn ask(
+    server: &ApiServer,
+    peer: &Peer,
+    request: http::request::Builder,
+    body: &str,
+) -> Response<Body> {
     answer(server, request.body(Full::new(Bytes::from(body.to_string()))).unwrap(), peer).await
 }
 
-fn bytes_of(answer: Response<Body>) -> Bytes {
+pub(crate) fn bytes_of(answer: Response<Body>) -> Bytes {
     match answer.into_body() {
         Body::Whole(bytes) => bytes,
         Body::Stream(_) => panic!("the answer goes on"),
@@ -195,8 +200,11 @@ async fn metrics_tell_of_requests_and_of_the_store() {
 
 #[tokio::test]
 async fn a_request_that_takes_longer_than_its_client_allows_ends_with_504() {
-    let server = server(LoadLimits { request_timeout: Duration::ZERO, ..LoadLimits::default() }, None).await;
-    let answer = ask(&server, &admin(), Request::builder().uri("/api/v1/configmaps"), "").await;
+    let server = server(LoadLimits::default(), None).await;
+    let silence = futures::stream::pending::<Result<hyper::body::Frame<Bytes>, std::convert::Infallible>>();
+    let request = Request::builder().method("POST").uri(format!("{MAPS}?timeout=20ms"));
+    let request = request.body(http_body_util::StreamBody::new(silence)).unwrap();
+    let answer = answer(&server, request, &admin()).await;
     assert_eq!(answer.status(), 504);
     let status: Value = serde_json::from_slice(&bytes_of(answer)).unwrap();
     assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");
