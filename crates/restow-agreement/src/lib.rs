@@ -35,5 +35,5 @@ mod server_report;
 
 pub use agreement::{common_encoding_version, settle};
 pub use participants::{Participants, Presence};
-pub use register::{Registration, register};
+pub use register::{Registration, register, withdraw};
 pub use server_report::{InvalidReport, ServerReport};

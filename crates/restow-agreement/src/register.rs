@@ -1,8 +1,10 @@
 //! What a server reports about a resource before it writes it for the first time.
 
 use crate::agreement::settle;
+use crate::collect::Collected;
 use crate::{Participants, ServerReport};
 use jiff::Timestamp;
+use restow_api::ServerId;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
 
 /// What to write, and under which preconditions besides the revision of the object that was read.
@@ -48,6 +50,21 @@ pub fn register(
     status.storage_versions = kept;
     settle(&mut status, generation, now);
     Registration { status, dropped }
+}
+
+/// The object without the entry of this server, which writes the resource no more. Nobody else is dropped, so that no lease
+/// has to be compared but the own one.
+pub fn withdraw(object: &StorageVersion, own: &ServerId, now: Timestamp) -> Collected {
+    let mut status = object.status.clone();
+    status.storage_versions.retain(|entry| entry.api_server_id != own.as_str());
+    if status.storage_versions.is_empty() {
+        return Collected::Delete { dropped: Vec::new() };
+    }
+    if status.storage_versions.len() == object.status.storage_versions.len() {
+        return Collected::Keep;
+    }
+    settle(&mut status, object.metadata.generation, now);
+    Collected::Update { status, dropped: Vec::new() }
 }
 
 #[cfg(test)]
@@ -141,5 +158,18 @@ mod tests {
         let before = object(&[report("a", "v1"), report("b", "v1")]);
         let registration = register_at_later(Some(&before), &participants(&["a", "b"]), &report("b", "v1"));
         assert_eq!(registration.status, before.status);
+    }
+
+    #[test]
+    fn who_withdraws_leaves_the_rest_to_agree() {
+        let now = LATER.parse().unwrap();
+        let both = object(&[report("a", "v1"), report("b", "v2")]);
+        let Collected::Update { status, dropped } = withdraw(&both, &"a".parse().unwrap(), now) else {
+            panic!("nothing was withdrawn");
+        };
+        assert_eq!((status.common_encoding_version.as_deref(), dropped.len()), (Some("v2"), 0));
+        assert_eq!(withdraw(&both, &"c".parse().unwrap(), now), Collected::Keep);
+        let alone = object(&[report("a", "v1")]);
+        assert_eq!(withdraw(&alone, &"a".parse().unwrap(), now), Collected::Delete { dropped: Vec::new() });
     }
 }

@@ -180,8 +180,20 @@ fn policy_version() -> Result<GroupVersion, ApiError> {
 }
 
 impl ApiServer {
-    /// Makes the default policy and reads all of it, then keeps following it.
-    pub(crate) async fn establish_policy(self: &Arc<Self>) -> Result<(), ApiError> {
+    /// Reads all of the policy, then keeps following it.
+    pub(crate) async fn follow_policy(self: &Arc<Self>) -> Result<(), ApiError> {
+        let version = policy_version()?;
+        self.read_policy().await?;
+        for (plural, kind) in POLICY {
+            tokio::spawn(follow(Arc::downgrade(self), version.clone(), plural, PolicyFollower { kind }));
+        }
+        let core = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+        tokio::spawn(follow(Arc::downgrade(self), core, "serviceaccounts", AccountFollower));
+        Ok(())
+    }
+
+    /// Makes the default policy. It is in force when this returns.
+    pub(crate) async fn establish_policy(&self) -> Result<(), ApiError> {
         let version = policy_version()?;
         if self.registry().find(&version, "clusterroles").is_some() {
             futures::stream::iter(bootstrap_objects())
@@ -190,18 +202,19 @@ impl ApiServer {
                 .try_collect::<Vec<()>>()
                 .await?;
         }
+        self.read_policy().await?;
+        self.write_aggregates().await
+    }
+
+    async fn read_policy(&self) -> Result<(), ApiError> {
+        let version = policy_version()?;
         for (plural, kind) in POLICY {
-            let follower = PolicyFollower { kind };
             let registry = self.registry();
             if let Some(storage) = registry.find(&version, plural).and_then(|resource| resource.storage.as_ref()) {
                 let range = restow_store::RangeRequest::new(storage.range(""));
-                follower.reset(self, &self.objects().store().range(range).await?.entries);
+                PolicyFollower { kind }.reset(self, &self.objects().store().range(range).await?.entries);
             }
-            tokio::spawn(follow(Arc::downgrade(self), version.clone(), plural, follower));
         }
-        self.write_aggregates().await?;
-        let core = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        tokio::spawn(follow(Arc::downgrade(self), core, "serviceaccounts", AccountFollower));
         Ok(())
     }
 
@@ -321,7 +334,7 @@ impl Follower for PolicyFollower {
     }
 
     async fn settle(&self, server: &ApiServer) {
-        if self.kind != RbacKind::ClusterRole {
+        if self.kind != RbacKind::ClusterRole || !server.agreement().is_settled() {
             return;
         }
         if let Err(error) = server.write_aggregates().await {

@@ -1,5 +1,6 @@
 //! `/healthz`, `/livez` and `/readyz`: is the server alive, and can it serve?
 
+use crate::agreement;
 use crate::http::body::Body;
 use crate::http::query::Query;
 use crate::http::render;
@@ -24,8 +25,9 @@ pub(crate) async fn answer(server: &ApiServer, parts: &[&str], query: &Query) ->
         _ => "healthz",
     };
     let mut checks = checks(server, endpoint).await;
-    if let Some(single) = parts.get(1) {
-        checks.retain(|check| check.name == *single);
+    if parts.len() > 1 {
+        let single = parts[1..].join("/");
+        checks.retain(|check| check.name == single);
         if checks.is_empty() {
             return text(404, format!("there is no check {single}\n"));
         }
@@ -71,6 +73,10 @@ async fn checks(server: &ApiServer, endpoint: &'static str) -> Vec<Check> {
         let failure = server.is_stopped().then(|| "the server is about to stop".to_string());
         checks.push(Check { name: "shutdown", failure });
     }
+    // A server that has yet to report its storage versions lives, but is not to be sent writes.
+    let settled = endpoint == "livez" || server.agreement().is_settled() && server.starting().is_done();
+    let failure = (!settled).then(|| "the storage versions are not reported yet".to_string());
+    checks.push(Check { name: agreement::READINESS, failure });
     for check in &checks {
         server.metrics().health_checked(endpoint, check.name, check.failure.is_none());
     }

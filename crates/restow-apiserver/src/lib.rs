@@ -12,6 +12,7 @@
 //! made by whoever builds a server with this library.
 
 mod access;
+pub mod agreement;
 pub mod audit;
 pub mod auth;
 pub mod builtin;
@@ -22,6 +23,7 @@ pub mod discovery;
 pub mod error;
 pub mod field;
 mod following;
+pub mod gates;
 mod health;
 mod http;
 mod hub;
@@ -37,13 +39,17 @@ pub mod release;
 pub mod resource;
 mod selector;
 mod server;
+mod starting;
 mod status;
+mod storage;
 pub mod stored;
 pub mod strategy;
 pub mod types;
 mod verbs;
 
 pub use access::{AccessConfig, Authorization};
+pub use agreement::{Agreement, AgreementConfig, AgreementError};
+pub use gates::{Gate, Gates};
 pub use http::limits::LoadLimits;
 pub use hub::{Hub, HubEvent, Overtaken, Subscription};
 pub use metrics::Metrics;

@@ -1,9 +1,10 @@
 //! Objects in the store: reading them in any version, and writing them in the one that is in force.
 
+use crate::agreement::{FenceAlarm, passes_barrier};
 use crate::codec;
 use crate::error::ApiError;
 use crate::object::Object;
-use crate::resource::{Resource, Storage};
+use crate::resource::{Encoding, Membership, Resource, Storage};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_store::{Compare, Entry, Key, Revision, Store, StoreExt, Txn, TxnOutcome};
@@ -12,11 +13,14 @@ use std::time::Duration;
 
 /// How often a change is tried again when others change the same object.
 const ATTEMPTS: usize = 100;
+/// How long a write waits for this server to be allowed to write (again) before the client is told to try later.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The objects of a store.
 #[derive(Clone)]
 pub struct ObjectStore {
     store: Arc<dyn Store>,
+    alarm: Arc<FenceAlarm>,
 }
 
 /// The place of an object: its resource, the version it is spoken of in, and its name.
@@ -66,7 +70,12 @@ pub enum Changed {
 impl ObjectStore {
     /// The objects of this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        ObjectStore { store }
+        ObjectStore { store, alarm: Arc::default() }
+    }
+
+    /// What is rung when a fence refuses a write.
+    pub(crate) fn alarm(&self) -> &Arc<FenceAlarm> {
+        &self.alarm
     }
 
     /// The store beneath.
@@ -99,6 +108,11 @@ impl ObjectStore {
             match attempt {
                 Attempt::Done(changed) => return Ok(changed),
                 Attempt::Overtaken(entry) => current = entry,
+                Attempt::Fenced(encoding) => {
+                    self.alarm.ring();
+                    wait_for_change(place.storage()?, &encoding).await?;
+                    current = self.store.get(&key).await?;
+                }
             }
         }
         Err(ApiError::Timeout(format!("the object was changed by others {ATTEMPTS} times in a row; try again")))
@@ -111,24 +125,23 @@ impl ObjectStore {
         current: Option<&Entry>,
         object: Object,
     ) -> Result<Attempt, ApiError> {
-        let storage = place.storage()?;
-        let encoding = storage.encoding();
+        let encoding = place.admitted().await?;
         let stored = codec::encode(&place.resource.convert(object.clone(), &encoding.version).await?);
         if let Some(entry) = current.filter(|entry| entry.value == stored) {
             // "It is current already" is an answer that a migration relies on, so it needs the fence as much as a write:
             // a server that may no longer write may not judge either.
             let unchanged = with_revision(object, entry.mod_revision);
-            if encoding.fences.is_empty() {
+            if encoding.comparisons().is_empty() {
                 return Ok(Attempt::Done(Changed::Updated(unchanged)));
             }
             let nothing = Txn::new();
-            return self.commit(key, current, &encoding.fences, nothing, |_| Changed::Updated(unchanged)).await;
+            return self.commit(key, current, &encoding, nothing, |_| Changed::Updated(unchanged)).await;
         }
         let txn = match time_to_live(place.resource) {
             Some(time) => Txn::new().put_for(key, stored, time),
             None => Txn::new().put(key, stored),
         };
-        self.commit(key, current, &encoding.fences, txn, |revision| {
+        self.commit(key, current, &encoding, txn, |revision| {
             let object = with_revision(object, revision);
             if current.is_some() { Changed::Updated(object) } else { Changed::Created(object) }
         })
@@ -142,28 +155,29 @@ impl ObjectStore {
         current: Option<&Entry>,
         before: Object,
     ) -> Result<Attempt, ApiError> {
-        let fences = &place.storage()?.encoding().fences;
+        let encoding = place.admitted().await?;
         let txn = Txn::new().delete(key);
-        self.commit(key, current, fences, txn, |revision| Changed::Removed(with_revision(before, revision))).await
+        self.commit(key, current, &encoding, txn, |revision| Changed::Removed(with_revision(before, revision))).await
     }
 
     async fn commit(
         &self,
         key: &Key,
         current: Option<&Entry>,
-        fences: &[Compare],
+        encoding: &Arc<Encoding>,
         mut txn: Txn,
         done: impl FnOnce(Revision) -> Changed,
     ) -> Result<Attempt, ApiError> {
         let expected = current.map_or(Revision::ZERO, |entry| entry.mod_revision);
         txn.when.push(Compare::mod_revision(key, expected));
-        txn.when.extend_from_slice(fences);
+        txn.when.extend(encoding.comparisons());
         match self.store.txn(txn.otherwise_get(key)).await? {
             TxnOutcome::Committed { revision } => Ok(Attempt::Done(done(revision))),
             TxnOutcome::Refused { mut found, .. } => {
                 let found = found.pop().flatten();
                 if found.as_ref().map_or(Revision::ZERO, |entry| entry.mod_revision) == expected {
-                    return Err(fenced_out());
+                    // The object was as expected, so it was a fence that refused.
+                    return Ok(Attempt::Fenced(encoding.clone()));
                 }
                 Ok(Attempt::Overtaken(found))
             }
@@ -174,20 +188,41 @@ impl ObjectStore {
 enum Attempt {
     Done(Changed),
     Overtaken(Option<Entry>),
+    /// A write in this encoding is not allowed any more.
+    Fenced(Arc<Encoding>),
 }
 
-/// The object was as expected, so it was a fence that refused: this server may not write as it is registered now.
-fn fenced_out() -> ApiError {
-    ApiError::Unavailable {
+/// Waits until another encoding is in force. Whoever is in charge of this one was told, or is about to find out.
+async fn wait_for_change(storage: &Storage, known: &Arc<Encoding>) -> Result<(), ApiError> {
+    tokio::time::timeout(PATIENCE, storage.changed_from(known)).await.map_err(|_| ApiError::Unavailable {
         message: "this API server has to register its storage versions again before it may write; try again".into(),
         retry_after: Duration::from_secs(1),
-    }
+    })
 }
 
 impl Place<'_> {
     fn key(&self) -> Result<Key, ApiError> {
         let key = self.storage()?.key(self.namespace, self.name);
         key.map_err(|error| ApiError::BadRequest(format!("the name cannot be stored: {error}")))
+    }
+
+    /// The encoding in which this server may write now; waits for it where it is about to come.
+    async fn admitted(&self) -> Result<Arc<Encoding>, ApiError> {
+        let storage = self.storage()?;
+        loop {
+            let encoding = storage.encoding();
+            match &encoding.membership {
+                Membership::Unmanaged | Membership::Registered(_) => return Ok(encoding),
+                Membership::Pending if passes_barrier(&self.resource.group_resource, self.namespace) => {
+                    return Ok(encoding);
+                }
+                Membership::Pending => wait_for_change(storage, &encoding).await?,
+                Membership::Refused(reason) => {
+                    let retry_after = Duration::from_secs(10);
+                    return Err(ApiError::Unavailable { message: reason.clone(), retry_after });
+                }
+            }
+        }
     }
 
     fn storage(&self) -> Result<&Storage, ApiError> {

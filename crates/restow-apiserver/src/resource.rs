@@ -3,11 +3,10 @@
 use crate::codec::Opening;
 use crate::conversion::Converter;
 use crate::http::negotiate::Protobuf;
+pub use crate::storage::{Encoding, Membership, Storage};
 use crate::strategy::Strategy;
 use crate::types::{TypeId, TypeTable};
-use arc_swap::ArcSwap;
 use restow_api::{GroupResource, GroupVersion, storage_version_hash};
-use restow_store::{Compare, InvalidKey, Key, KeyRange};
 use std::fmt;
 use std::sync::Arc;
 
@@ -112,25 +111,6 @@ pub struct SubresourceKind {
     pub kind: String,
 }
 
-/// How the objects of a resource are stored.
-pub struct Storage {
-    /// The group and resource under which the objects lie; another resource's where two share one storage.
-    pub location: GroupResource,
-    /// The versions that stored objects can be read in.
-    pub decodable: Vec<GroupVersion>,
-    /// The version that objects are written in now, and what must hold for a write in it.
-    encoding: ArcSwap<Encoding>,
-}
-
-/// The version that objects are written in, with the comparisons that every such write carries.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Encoding {
-    /// The version.
-    pub version: GroupVersion,
-    /// What must hold in the store for a write in this version to be allowed.
-    pub fences: Vec<Compare>,
-}
-
 impl Verb {
     /// Every verb, in the order of discovery.
     pub const ALL: [Verb; 8] = [
@@ -167,49 +147,6 @@ impl Verb {
 impl fmt::Display for Verb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl Storage {
-    /// Objects at `location`, written in `encoding` and read in any of `decodable`.
-    pub fn new(location: GroupResource, encoding: GroupVersion, decodable: Vec<GroupVersion>) -> Self {
-        let encoding = Encoding { version: encoding, fences: Vec::new() };
-        Storage { location, decodable, encoding: ArcSwap::from_pointee(encoding) }
-    }
-
-    /// The encoding in force now.
-    pub fn encoding(&self) -> Arc<Encoding> {
-        self.encoding.load_full()
-    }
-
-    /// Puts another encoding in force for the writes that begin from now on.
-    pub fn set_encoding(&self, encoding: Encoding) {
-        self.encoding.store(Arc::new(encoding));
-    }
-
-    /// The key of one object.
-    pub fn key(&self, namespace: &str, name: &str) -> Result<Key, InvalidKey> {
-        match namespace {
-            "" => Key::try_from(format!("{}{name}", self.folder())),
-            namespace => Key::try_from(format!("{}{namespace}/{name}", self.folder())),
-        }
-    }
-
-    /// The keys of all objects, or of those in one namespace.
-    pub fn range(&self, namespace: &str) -> KeyRange {
-        match namespace {
-            "" => KeyRange::prefix(self.folder()),
-            namespace => KeyRange::prefix(format!("{}{namespace}/", self.folder())),
-        }
-    }
-
-    /// The start of every key, with a slash at its end.
-    pub fn folder(&self) -> String {
-        let group = match self.location.group() {
-            "" => "core",
-            group => group,
-        };
-        format!("/{group}/{}/", self.location.resource())
     }
 }
 

@@ -1,10 +1,12 @@
 //! The server: what it serves, from which store.
 
 use crate::access::{Access, AccessConfig};
+use crate::agreement::{Agreement, AgreementConfig};
 use crate::audit::AuditLog;
 use crate::compaction;
 use crate::discovery::ShowHashes;
 use crate::error::ApiError;
+use crate::gates::{Gate, Gates};
 use crate::http::connections;
 use crate::http::documents::Documents;
 use crate::http::limits::{InFlight, LoadLimits};
@@ -14,6 +16,7 @@ use crate::namespaces::Namespaces;
 use crate::object_store::ObjectStore;
 use crate::registry::Registry;
 use crate::release::Release;
+use crate::starting::{self, Starting};
 use arc_swap::ArcSwap;
 use restow_store::Store;
 use serde_json::{Value, json};
@@ -38,6 +41,9 @@ pub struct ApiServer {
     documents: Documents,
     audit: Option<Arc<AuditLog>>,
     stopped: watch::Sender<bool>,
+    gates: Gates,
+    agreement: Arc<Agreement>,
+    starting: Starting,
     following: tokio::task::JoinHandle<()>,
 }
 
@@ -57,10 +63,14 @@ pub struct ServerConfig {
     pub limits: LoadLimits,
     /// Where requests are told of, if anywhere.
     pub audit: Option<Arc<AuditLog>>,
+    /// What is turned on and off.
+    pub gates: Gates,
+    /// How this server takes part among others on the same store.
+    pub agreement: AgreementConfig,
 }
 
 impl ApiServer {
-    /// Sets up a server. It serves nothing yet.
+    /// Sets up a server, which can be used for reading at once; [`ApiServer::ready`] tells when it can be written to.
     pub async fn new(config: ServerConfig) -> Result<Arc<Self>, ApiError> {
         let metrics = Arc::new(Metrics::default());
         if let Some(audit) = &config.audit {
@@ -68,8 +78,10 @@ impl ApiServer {
         }
         let store: Arc<dyn Store> = Arc::new(MeasuredStore::new(config.store, &metrics));
         let (hub, following) = Hub::start(store.clone()).await?;
+        let objects = ObjectStore::new(store.clone());
+        let agreement = Agreement::new(config.agreement, store, objects.alarm().clone(), config.registry.resources());
         let server = Arc::new(ApiServer {
-            objects: ObjectStore::new(store),
+            objects,
             hub,
             registry: ArcSwap::from_pointee(config.registry),
             release: config.release,
@@ -82,13 +94,28 @@ impl ApiServer {
             documents: Documents::default(),
             audit: config.audit,
             stopped: watch::Sender::new(false),
+            gates: config.gates,
+            agreement: Arc::new(agreement),
+            starting: Starting::default(),
             following,
         });
-        server.make_namespaces().await?;
-        server.establish_policy().await?;
+        server.follow_policy().await?;
         server.tend_namespaces()?;
+        server.agreement.start(&server.hub);
+        tokio::spawn(starting::start(Arc::downgrade(&server)));
         tokio::spawn(compaction::compact_regularly(server.objects.store().clone(), Arc::downgrade(&server)));
         Ok(server)
+    }
+
+    /// Completes when the server has reported its storage versions and made what every cluster has: from then on it
+    /// can be written to.
+    pub async fn ready(&self) -> Result<(), ApiError> {
+        self.starting.done().await
+    }
+
+    /// Leaves the other servers, so that they need not wait until this one is missed. Nothing can be written afterwards.
+    pub async fn leave(&self) {
+        self.agreement.leave().await;
     }
 
     /// Serves on a listener until `stop` completes, then lets running requests finish.
@@ -155,6 +182,15 @@ impl ApiServer {
         }
     }
 
+    /// This server among the others.
+    pub fn agreement(&self) -> &Arc<Agreement> {
+        &self.agreement
+    }
+
+    pub(crate) fn starting(&self) -> &Starting {
+        &self.starting
+    }
+
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
@@ -172,7 +208,10 @@ impl ApiServer {
     }
 
     pub(crate) fn show_hashes(&self) -> ShowHashes {
-        ShowHashes::Yes
+        match self.gates.is_on(Gate::StorageVersionHash) {
+            true => ShowHashes::Yes,
+            false => ShowHashes::No,
+        }
     }
 
     /// `/version`.

@@ -8,6 +8,7 @@ mod migrate;
 mod pki;
 mod serve;
 mod serving;
+mod taking_part;
 mod up;
 
 use clap::{Parser, Subcommand};

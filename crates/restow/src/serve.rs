@@ -2,7 +2,8 @@
 
 use crate::etcd_args::EtcdArgs;
 use crate::pki::Identity;
-use crate::serving;
+use crate::serving::{self, Setup};
+use crate::taking_part::TakingPart;
 use anyhow::Context;
 use clap::Args;
 use restow_apiserver::release::Release;
@@ -45,6 +46,8 @@ pub(crate) struct ServeArgs {
     release: Release,
     #[command(flatten)]
     serving: serving::ServingArgs,
+    #[command(flatten)]
+    taking_part: TakingPart,
 }
 
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
@@ -56,11 +59,12 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
     let key = args.service_account_signing_key_file.as_deref();
     let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
-    let server = serving::server(Arc::new(store), args.release, address, authenticators, &args.serving).await?;
-    println!("restow is ready at https://{address} as Kubernetes {}", args.release);
-    server.serve(listener, tls, serving::stop_signal()).await;
-    println!("stopped");
-    Ok(())
+    let agreement = args.taking_part.agreement(&[&address.to_string(), &args.etcd_prefix])?;
+    let (release, gates) = (args.release, args.taking_part.gates()?);
+    let setup = Setup { release, address, authenticators, gates, agreement, options: &args.serving };
+    let server = serving::server(Arc::new(store), setup).await?;
+    let greeting = format!("restow is ready at https://{address} as Kubernetes {release}");
+    serving::run(server, listener, tls, greeting).await
 }
 
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {

@@ -1,6 +1,7 @@
 //! What `up` and `serve` have in common: a server on a store, TLS, and stopping it.
 
 use crate::pki::Identity;
+use crate::taking_part;
 use anyhow::Context;
 use clap::Args;
 use restow_apiserver::audit::{AuditConfig, AuditLog};
@@ -9,7 +10,7 @@ use restow_apiserver::auth::service_account::{SigningKey, TokenOptions, Tokens};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::registry::Registry;
 use restow_apiserver::release::Release;
-use restow_apiserver::{AccessConfig, ApiServer, Authorization, LoadLimits, ServerConfig};
+use restow_apiserver::{AccessConfig, AgreementConfig, ApiServer, Authorization, Gates, LoadLimits, ServerConfig};
 use restow_store::Store;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -74,27 +75,47 @@ pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
+/// What a server is made of, beside its store.
+pub(crate) struct Setup<'a> {
+    pub(crate) release: Release,
+    pub(crate) address: SocketAddr,
+    pub(crate) authenticators: Authenticators,
+    pub(crate) gates: Gates,
+    pub(crate) agreement: AgreementConfig,
+    pub(crate) options: &'a ServingArgs,
+}
+
 /// A server of the built-in resources of a release.
-pub(crate) async fn server(
-    store: Arc<dyn Store>,
-    release: Release,
-    address: SocketAddr,
-    authenticators: Authenticators,
-    options: &ServingArgs,
-) -> anyhow::Result<Arc<ApiServer>> {
-    let resources = builtin::resources(release, &options.runtime_config)?;
+pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::Result<Arc<ApiServer>> {
+    let Setup { release, address, authenticators, gates, agreement, options } = setup;
+    let runtime_config = taking_part::with_gates(options.runtime_config.clone(), &gates)?;
+    let resources = builtin::resources(release, &runtime_config)?;
     let registry = Registry::new(resources.into_iter().map(Arc::new));
     let access = AccessConfig { authenticators, authorization: Authorization::Rbac };
-    Ok(ApiServer::new(ServerConfig {
-        store,
-        registry,
-        release,
-        address,
-        access,
-        limits: options.limits(),
-        audit: options.audit()?,
-    })
-    .await?)
+    let (limits, audit) = (options.limits(), options.audit()?);
+    let config = ServerConfig { store, registry, release, address, access, limits, audit, gates, agreement };
+    Ok(ApiServer::new(config).await?)
+}
+
+/// Serves until the process is asked to stop. Reads are answered at once; when the server can be written to, it says so.
+pub(crate) async fn run(
+    server: Arc<ApiServer>,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    greeting: String,
+) -> anyhow::Result<()> {
+    let mut serving = std::pin::pin!(server.clone().serve(listener, tls, stop_signal()));
+    tokio::select! {
+        () = &mut serving => {}
+        ready = server.ready() => {
+            ready.context("the server cannot start")?;
+            println!("{greeting}");
+            serving.await;
+        }
+    }
+    server.leave().await;
+    println!("stopped");
+    Ok(())
 }
 
 /// What is accepted as proof of who asks, beside certificates.

@@ -1,7 +1,8 @@
 //! `restow up`: an API server on the embedded store, ready to use.
 
 use crate::pki::{Pki, write_private};
-use crate::serving;
+use crate::serving::{self, Setup};
+use crate::taking_part::TakingPart;
 use anyhow::Context;
 use clap::Args;
 use restow_apiserver::release::Release;
@@ -28,6 +29,8 @@ pub(crate) struct UpArgs {
     release: Release,
     #[command(flatten)]
     serving: serving::ServingArgs,
+    #[command(flatten)]
+    taking_part: TakingPart,
 }
 
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
@@ -46,18 +49,19 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     };
     write_private(&kubeconfig, &pki.kubeconfig(&reachable.to_string()))?;
     let authenticators = serving::authenticators(Some(&args.data_dir.join("pki/service-accounts.key")), None)?;
-    let server = serving::server(store, args.release, address, authenticators, &args.serving).await?;
+    let data = args.data_dir.canonicalize().unwrap_or_else(|_| args.data_dir.clone());
+    // The data directory alone tells this server from others: no two can be on one, and the address may change.
+    let agreement = args.taking_part.agreement(&[&data.to_string_lossy()])?;
+    let (release, gates) = (args.release, args.taking_part.gates()?);
+    let setup = Setup { release, address, authenticators, gates, agreement, options: &args.serving };
+    let server = serving::server(store, setup).await?;
     let tls = serving::tls_config(&pki.server, &pki.ca)?;
-
-    println!(
-        "restow is ready at https://{address} as Kubernetes {}; kubeconfig: {}",
-        args.release,
-        kubeconfig.display()
+    let path = kubeconfig.display();
+    let greeting = format!(
+        "restow is ready at https://{address} as Kubernetes {release}; kubeconfig: {path}\n\
+         try: kubectl --kubeconfig {path} api-resources"
     );
-    println!("try: kubectl --kubeconfig {} api-resources", kubeconfig.display());
-    server.serve(listener, tls, serving::stop_signal()).await;
-    println!("stopped");
-    Ok(())
+    serving::run(server, listener, tls, greeting).await
 }
 
 fn make_folder(folder: &Path) -> anyhow::Result<()> {

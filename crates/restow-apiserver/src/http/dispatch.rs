@@ -168,6 +168,7 @@ where
     }
     options::check(target.verb, &query)?;
     let accepted = negotiate::accept(accept, resource.protobuf(&version))?;
+    server.agreement().admit(&resource, &target)?;
     let content_type = text_header(request.headers(), &header::CONTENT_TYPE).map(str::to_string);
     let patch = target.verb == Verb::Patch;
     let content = match patch {

@@ -1,0 +1,288 @@
+//! This server among the others: it has an identity, reports in which versions it stores, and writes only what it has
+//! reported. What to report and what to remove is decided by the pure rules of `restow-agreement`; here they are acted on.
+//!
+//! A server takes an identity lease, reports every resource that it writes, and from then on each of its writes compares
+//! that the lease is still the one that it reported under. A server whose lease was removed can write nothing more; it takes
+//! a new lease, reports everything again, and goes on.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `identity.rs` | the own lease: taking, renewing, releasing it |
+//! | `leases.rs` | everybody's leases: who takes part |
+//! | `registrar.rs` | the transactions that report and withdraw |
+//! | `keeper.rs` | the task that joins, stays, and joins again |
+//! | `collector.rs` | the task that removes what servers leave behind |
+//! | `barrier.rs` | which writes pass before everything is reported |
+//!
+//! # For resources that come and go
+//!
+//! Built-in resources are reported when the server starts. Whoever serves others calls [`Agreement::report`] before the
+//! first write of a resource, and again with the new [`Resource`] before the first write in another version; and
+//! [`Agreement::withdraw`] when the resource is gone. Everything that was reported is reported again by itself when the
+//! server had to take a new lease.
+
+mod barrier;
+mod collector;
+mod config;
+mod error;
+mod identity;
+mod keeper;
+mod leases;
+mod places;
+mod registrar;
+
+use crate::error::ApiError;
+use crate::http::request_info::ResourceTarget;
+use crate::hub::Hub;
+use crate::resource::{Membership, Origin, Resource};
+pub(crate) use barrier::passes_barrier;
+pub use config::AgreementConfig;
+pub use error::AgreementError;
+use identity::Tenure;
+use registrar::Registrar;
+use restow_api::{GroupResource, ServerId};
+use restow_store::Store;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::{Notify, watch};
+
+/// The name of the readiness check, as in Kubernetes.
+pub(crate) const READINESS: &str = "poststarthook/built-in-resources-storage-version-updater";
+
+/// This server among the others.
+pub struct Agreement {
+    config: AgreementConfig,
+    store: Arc<dyn Store>,
+    alarm: Arc<FenceAlarm>,
+    /// What tells this process from an earlier one of the same instance.
+    holder: String,
+    standing: watch::Sender<Standing>,
+    reported: Mutex<BTreeMap<GroupResource, Reported>>,
+    /// Whoever changes what is reported takes a turn, so that joining sees all of it.
+    turn: tokio::sync::Mutex<()>,
+    /// How often a registration was refused and had to be decided again.
+    retries: AtomicU64,
+}
+
+/// Where this server stands.
+#[derive(Clone, Debug)]
+enum Standing {
+    /// Storage versions are not reported.
+    Unmanaged,
+    /// It has yet to report, or has to report again.
+    Outside { last_error: Option<String> },
+    /// It has reported everything, under this lease.
+    Member(Tenure),
+    /// It has left for good.
+    Left,
+}
+
+/// What is reported about one place in the store.
+struct Reported {
+    /// The resource whose name and versions are reported.
+    resource: Arc<Resource>,
+    /// Others that write to the same place: equivalent resources, and handlers that are on their way out.
+    sharing: Vec<Weak<Resource>>,
+}
+
+/// Rings when a fence refuses a write.
+#[derive(Debug, Default)]
+pub(crate) struct FenceAlarm {
+    rung: Notify,
+    count: AtomicU64,
+}
+
+impl FenceAlarm {
+    pub(crate) fn ring(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.rung.notify_one();
+    }
+
+    /// How often it has rung.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Agreement {
+    /// Sets up the part of this server. Until it has joined, the stored ones of `resources` cannot be written.
+    pub(crate) fn new(
+        config: AgreementConfig,
+        store: Arc<dyn Store>,
+        alarm: Arc<FenceAlarm>,
+        resources: &[Arc<Resource>],
+    ) -> Self {
+        let standing = match config.reports {
+            true => Standing::Outside { last_error: None },
+            false => Standing::Unmanaged,
+        };
+        let agreement = Agreement {
+            holder: format!("{}_{}", config.identity, uuid::Uuid::new_v4()),
+            config,
+            store,
+            alarm,
+            standing: watch::Sender::new(standing),
+            reported: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            retries: AtomicU64::new(0),
+        };
+        if agreement.config.reports {
+            resources.iter().for_each(|resource| agreement.remember(resource));
+        }
+        agreement
+    }
+
+    /// Starts what joins and stays, and what collects.
+    pub(crate) fn start(self: &Arc<Self>, hub: &Arc<Hub>) {
+        if self.config.has_identity {
+            tokio::spawn(keeper::keep(self.clone()));
+        }
+        if self.config.reports {
+            tokio::spawn(collector::collect_regularly(self.clone(), hub.clone()));
+        }
+    }
+
+    /// The id of this server, which is also the name of its identity lease.
+    pub fn identity(&self) -> &ServerId {
+        &self.config.identity
+    }
+
+    /// Reports that this server stores `resource` in the version of its storage's encoding, and lets it write. Returns when
+    /// the report is in the store; until then, writes of the resource wait. If the server is joining, this waits for that.
+    ///
+    /// Earlier resources at the same place stay allowed to write, so that requests that hold them can finish; it is up to
+    /// their own fences to refuse an outdated version.
+    pub async fn report(&self, resource: &Arc<Resource>) -> Result<(), AgreementError> {
+        let Some(storage) = resource.storage.as_ref().filter(|_| self.config.reports) else { return Ok(()) };
+        {
+            let _turn = self.turn.lock().await;
+            self.remember(resource);
+            if let Standing::Member(tenure) = self.standing() {
+                match self.registrar(&tenure).enter(&storage.location).await {
+                    Err(AgreementError::LeaseLost(_)) => self.alarm.ring(),
+                    done => return done,
+                }
+            }
+        }
+        // Joining reports everything that is remembered, this resource included.
+        let mut encoding = storage.encoding();
+        while encoding.membership == Membership::Pending {
+            storage.changed_from(&encoding).await;
+            encoding = storage.encoding();
+        }
+        Ok(())
+    }
+
+    /// Takes back the report about the resource at `location`, which this server does not write any more. Its own fences must
+    /// refuse whatever write of it is still under way.
+    pub async fn withdraw(&self, location: &GroupResource) -> Result<(), AgreementError> {
+        let _turn = self.turn.lock().await;
+        let forgotten = self.reported().remove(location);
+        match self.standing() {
+            Standing::Member(tenure) if forgotten.is_some() => self.registrar(&tenure).withdraw(location).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether everything is reported, or nothing has to be.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.standing(), Standing::Member(_) | Standing::Unmanaged)
+    }
+
+    /// Completes when everything is reported, or nothing has to be.
+    pub async fn settled(&self) {
+        let settled = |standing: &Standing| !matches!(standing, Standing::Outside { .. });
+        // The sender lives as long as this, so waiting cannot fail.
+        let _ = self.standing.subscribe().wait_for(settled).await;
+    }
+
+    /// Refuses a write to a built-in resource that has yet to be reported, in Kubernetes' words.
+    pub(crate) fn admit(&self, resource: &Resource, target: &ResourceTarget) -> Result<(), ApiError> {
+        let Some(storage) = &resource.storage else { return Ok(()) };
+        let pending = storage.encoding().membership == Membership::Pending;
+        if !pending || resource.origin != Origin::Builtin || barrier::reads(target.verb) {
+            return Ok(());
+        }
+        if passes_barrier(&resource.group_resource, &target.namespace) {
+            return Ok(());
+        }
+        let last_error = match self.standing() {
+            Standing::Outside { last_error } => last_error,
+            _ => None,
+        };
+        Err(barrier::refusal(&resource.group_resource, last_error.as_deref()))
+    }
+
+    /// How often fences have refused writes of this server.
+    pub fn fence_failures(&self) -> u64 {
+        self.alarm.count()
+    }
+
+    /// How often a registration was refused and had to be decided again.
+    pub fn registration_retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    fn standing(&self) -> Standing {
+        self.standing.borrow().clone()
+    }
+
+    fn registrar<'a>(&'a self, tenure: &'a Tenure) -> Registrar<'a> {
+        Registrar { agreement: self, tenure }
+    }
+
+    fn reported(&self) -> MutexGuard<'_, BTreeMap<GroupResource, Reported>> {
+        // Nothing that can panic happens while the lock is held.
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a resource among those that are reported, and lets its writes wait for that.
+    fn remember(&self, resource: &Arc<Resource>) {
+        let Some(storage) = &resource.storage else { return };
+        storage.set_membership(Membership::Pending);
+        let mut reported = self.reported();
+        match reported.get_mut(&storage.location) {
+            None => {
+                let fresh = Reported { resource: resource.clone(), sharing: Vec::new() };
+                reported.insert(storage.location.clone(), fresh);
+            }
+            Some(known) => known.add(resource, &storage.location),
+        }
+    }
+
+    /// Everything that writes at this place.
+    fn writers_at(&self, location: &GroupResource) -> Vec<Arc<Resource>> {
+        let reported = self.reported();
+        let Some(known) = reported.get(location) else { return Vec::new() };
+        let sharing = known.sharing.iter().filter_map(Weak::upgrade);
+        std::iter::once(known.resource.clone()).chain(sharing).collect()
+    }
+
+    fn set_membership_at(&self, location: &GroupResource, membership: &Membership) {
+        for resource in self.writers_at(location) {
+            if let Some(storage) = &resource.storage {
+                storage.set_membership(membership.clone());
+            }
+        }
+    }
+}
+
+impl Reported {
+    /// A resource of the place's own name is the one that is reported; an equivalent one only shares the place.
+    fn add(&mut self, resource: &Arc<Resource>, location: &GroupResource) {
+        self.sharing.retain(|other| other.strong_count() > 0);
+        if resource.group_resource == *location {
+            let before = std::mem::replace(&mut self.resource, resource.clone());
+            self.sharing.push(Arc::downgrade(&before));
+        } else {
+            self.sharing.push(Arc::downgrade(resource));
+        }
+    }
+}
+
+impl std::fmt::Debug for Agreement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agreement").field("config", &self.config).finish_non_exhaustive()
+    }
+}

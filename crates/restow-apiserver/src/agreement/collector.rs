@@ -1,0 +1,197 @@
+//! The task that removes what servers leave behind. Every server runs it, and one of them, the leader, acts.
+//!
+//! Leadership only saves work: each removal names what it rests on as preconditions, so two leaders do no harm.
+
+use super::identity::Tenure;
+use super::leases::{Lease, Leases};
+use super::{Agreement, AgreementError, Standing, places};
+use crate::hub::{Hub, Subscription};
+use jiff::{SignedDuration, Timestamp};
+use restow_agreement::collect::{CollectEffect, CollectSnapshot, LeaseTimes, plan};
+use restow_api::internal_apiserver::StorageVersion;
+use restow_api::{MicroTime, ResourceVersion, ServerId, Time};
+use restow_store::{Compare, KeyRange, RangeRequest, Revision, StoreExt, Txn, TxnOutcome};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The lease of the leader.
+const LEADER: &str = "storage-version-collector";
+/// How long the leader leads without saying that it is alive.
+const LEADERSHIP: Duration = Duration::from_secs(5);
+/// How often it says so.
+const RENEWAL: SignedDuration = SignedDuration::from_millis(1900);
+/// How often everybody looks.
+const BREATH: Duration = Duration::from_secs(1);
+/// After this many looks without anything new, everything is read all the same.
+const THOROUGH: u32 = 30;
+
+/// Collects until the server leaves.
+pub(crate) async fn collect_regularly(agreement: Arc<Agreement>, hub: Arc<Hub>) {
+    let mut collector = Collector { agreement: &agreement, known: Vec::new(), idle: 0 };
+    let mut subscription = subscribe(&hub);
+    loop {
+        wait(&hub, &mut subscription).await;
+        let tenure = match agreement.standing() {
+            Standing::Member(tenure) => tenure,
+            Standing::Left => return,
+            Standing::Outside { .. } | Standing::Unmanaged => continue,
+        };
+        if let Err(error) = collector.pass(&tenure).await {
+            tracing::warn!(reason = error.chain(), "leftovers of other servers could not be collected; trying again");
+        }
+    }
+}
+
+struct Collector<'a> {
+    agreement: &'a Agreement,
+    /// The leases that there were when everything was in order.
+    known: Vec<ServerId>,
+    idle: u32,
+}
+
+impl Collector<'_> {
+    async fn pass(&mut self, tenure: &Tenure) -> Result<(), AgreementError> {
+        if !self.lead(tenure).await? {
+            // Whoever takes over begins with a thorough look.
+            self.known.clear();
+            return Ok(());
+        }
+        let leases = Leases::read(self.agreement.store.as_ref()).await?;
+        let now = Timestamp::now();
+        let overdue = leases.to_collect().0.iter().any(|lease| lease.is_expired(now));
+        self.idle += 1;
+        if !overdue && self.known == leases.names() && self.idle < THOROUGH {
+            return Ok(());
+        }
+        let complete = self.collect(tenure).await?;
+        self.idle = 0;
+        self.known = if complete { leases.names() } else { Vec::new() };
+        Ok(())
+    }
+
+    /// Reads, decides and acts. Tells whether everything that was decided could be done.
+    async fn collect(&self, tenure: &Tenure) -> Result<bool, AgreementError> {
+        let store = &self.agreement.store;
+        let listed = store.range(RangeRequest::prefix(places::STORAGE_VERSIONS)).await?;
+        // An object that cannot be read is left to whoever can mend it; the others are not to suffer from it.
+        let storage_versions = listed.entries.iter().filter_map(|entry| places::read(entry).ok()).collect();
+        let (mut leases, unread) = Leases::read(store.as_ref()).await?.to_collect();
+        // A server that acts here is alive, whatever the clocks say.
+        let own = &self.agreement.config.identity;
+        for lease in leases.iter_mut().filter(|lease| lease.id == *own) {
+            lease.times = Some(LeaseTimes { renewed: Timestamp::MAX, duration: SignedDuration::ZERO });
+        }
+        let snapshot = CollectSnapshot { storage_versions, leases: Some(leases), unread };
+        let mut complete = true;
+        for effect in plan(&snapshot, Timestamp::now()) {
+            complete &= self.act(tenure, effect, &snapshot).await?;
+        }
+        Ok(complete)
+    }
+
+    async fn act(
+        &self,
+        tenure: &Tenure,
+        effect: CollectEffect,
+        snapshot: &CollectSnapshot,
+    ) -> Result<bool, AgreementError> {
+        let txn = match effect {
+            CollectEffect::DeleteLease { id, revision } => {
+                tracing::warn!(identity = %id, "an API server stopped renewing its identity lease; it may not write any more");
+                let key = places::lease_key(id.as_str())?;
+                Txn::new().when(Compare::mod_revision(&key, number(Some(&revision)))).delete(&key)
+            }
+            CollectEffect::UpdateStorageVersion { name, revision, absent_leases, status } => {
+                let key = places::key(format!("{}{name}", places::STORAGE_VERSIONS))?;
+                let Some(found) = snapshot.storage_versions.iter().find(|object| object.metadata.name == name) else {
+                    return Ok(false);
+                };
+                let object = StorageVersion { status, ..found.clone() };
+                let value = places::written(serde_json::to_value(&object).unwrap_or_default());
+                let txn = Txn::new().when(Compare::mod_revision(&key, number(revision.as_ref()))).put(&key, value);
+                without(txn, &absent_leases)?
+            }
+            CollectEffect::DeleteStorageVersion { name, revision, absent_leases } => {
+                let key = places::key(format!("{}{name}", places::STORAGE_VERSIONS))?;
+                let txn = Txn::new().when(Compare::mod_revision(&key, number(revision.as_ref()))).delete(&key);
+                without(txn, &absent_leases)?
+            }
+        };
+        let outcome = self.agreement.store.txn(txn.when(tenure.fence.clone())).await?;
+        Ok(matches!(outcome, TxnOutcome::Committed { .. }))
+    }
+
+    /// Leads, if nobody else does. Tells whether this server is the leader now.
+    async fn lead(&self, tenure: &Tenure) -> Result<bool, AgreementError> {
+        let store = &self.agreement.store;
+        let key = places::lease_key(LEADER)?;
+        let found = store.get(&key).await?;
+        let lease = found.as_ref().and_then(|entry| places::read::<Lease>(entry).ok()).unwrap_or_default();
+        let own = lease.is_held_by(&self.agreement.holder);
+        if !own && found.is_some() && !lease.is_expired(Timestamp::now()) {
+            return Ok(false);
+        }
+        let now = Timestamp::now();
+        if own && lease.times().is_some_and(|times| now.duration_since(times.renewed) < RENEWAL) {
+            return Ok(true);
+        }
+        let mut metadata = serde_json::to_value(&lease.metadata).unwrap_or_default();
+        metadata["name"] = LEADER.into();
+        metadata["namespace"] = "kube-system".into();
+        if lease.metadata.uid.is_empty() {
+            metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
+            metadata["creationTimestamp"] = json!(Time::new(now));
+        }
+        let transitions = lease.spec.lease_transitions.unwrap_or_default() + i64::from(!own);
+        let acquired = lease.spec.acquire_time.filter(|_| own).unwrap_or_else(|| MicroTime::new(now));
+        let value = places::written(json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
+            "spec": {
+                "holderIdentity": self.agreement.holder, "leaseDurationSeconds": LEADERSHIP.as_secs(),
+                "acquireTime": acquired, "renewTime": MicroTime::new(now), "leaseTransitions": transitions,
+            },
+        }));
+        let revision = found.map_or(Revision::ZERO, |entry| entry.mod_revision);
+        let txn = Txn::new().when(Compare::mod_revision(&key, revision)).when(tenure.fence.clone()).put(&key, value);
+        Ok(matches!(store.txn(txn).await?, TxnOutcome::Committed { .. }))
+    }
+}
+
+/// The transaction under the condition that none of these leases exists.
+fn without(mut txn: Txn, leases: &[String]) -> Result<Txn, AgreementError> {
+    for id in leases {
+        txn = txn.when(Compare::absent(&places::lease_key(id)?));
+    }
+    Ok(txn)
+}
+
+/// The revision that a resource version stands for; one that no object has where it is missing.
+fn number(revision: Option<&ResourceVersion>) -> Revision {
+    Revision::new(revision.and_then(|revision| revision.as_str().parse().ok()).unwrap_or(u64::MAX))
+}
+
+fn subscribe(hub: &Hub) -> Option<Subscription> {
+    hub.subscribe(places::LEASE_FOLDER, KeyRange::prefix(places::LEASES), hub.reached()).ok()
+}
+
+/// Waits until a lease is deleted, or for a moment.
+async fn wait(hub: &Hub, subscription: &mut Option<Subscription>) {
+    let Some(leases) = subscription else {
+        tokio::time::sleep(BREATH).await;
+        *subscription = subscribe(hub);
+        return;
+    };
+    let deletion = async {
+        loop {
+            match leases.next().await {
+                Ok((events, _)) if events.iter().any(|event| event.current.is_none()) => return true,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+    };
+    if let Ok(false) = tokio::time::timeout(BREATH, deletion).await {
+        *subscription = None;
+    }
+}

@@ -1,0 +1,110 @@
+//! The own identity lease: taking it, renewing it, releasing it.
+//!
+//! What counts is the revision at which the lease's key was *created*: everything that this server writes compares it. So
+//! taking always makes the key anew, which shuts out whatever an earlier life of this instance still has under way.
+
+use super::leases::{IDENTITY_LABEL, Lease};
+use super::{Agreement, AgreementError, places};
+use jiff::Timestamp;
+use restow_api::{MicroTime, Time};
+use restow_store::{Compare, Key, Store, StoreExt, Txn, TxnOutcome};
+use serde_json::{Value, json};
+
+/// How often taking the lease is tried when others write it at the same time.
+const ATTEMPTS: usize = 10;
+
+/// The time during which this server holds one and the same lease.
+#[derive(Clone, Debug)]
+pub(super) struct Tenure {
+    /// Where the lease lies.
+    pub(super) key: Key,
+    /// What every write of this server compares: that the lease is still this one.
+    pub(super) fence: Compare,
+    uid: String,
+    since: Timestamp,
+}
+
+/// Whose lease may be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takeover {
+    /// Anybody's: a server that starts replaces its earlier life, which may not have ended yet.
+    Always,
+    /// One that nobody renews, or the own: a server that lost its lease may be the earlier life itself.
+    Abandoned,
+}
+
+/// What came of renewing the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    /// It lasts on.
+    Renewed,
+    /// It is gone, or not the same any more.
+    Lost,
+}
+
+impl Agreement {
+    /// Makes the lease's key anew.
+    pub(super) async fn take_lease(&self, takeover: Takeover) -> Result<Tenure, AgreementError> {
+        let key = places::lease_key(self.config.identity.as_str())?;
+        for _ in 0..ATTEMPTS {
+            if let Some(entry) = self.store.get(&key).await? {
+                let lease = places::read::<Lease>(&entry).unwrap_or_default();
+                let abandoned = lease.is_held_by(&self.holder) || lease.is_expired(Timestamp::now());
+                if takeover == Takeover::Abandoned && !abandoned {
+                    return Err(AgreementError::IdentityTaken(self.config.identity.clone()));
+                }
+                let removal = Txn::new().when(Compare::mod_revision(&key, entry.mod_revision)).delete(&key);
+                self.store.txn(removal).await?;
+            }
+            let (uid, since) = (uuid::Uuid::new_v4().to_string(), Timestamp::now());
+            let value = places::written(self.lease(&uid, since));
+            let creation = Txn::new().when(Compare::absent(&key)).put(&key, value);
+            if let TxnOutcome::Committed { revision } = self.store.txn(creation).await? {
+                return Ok(Tenure { fence: Compare::create_revision(&key, revision), key, uid, since });
+            }
+        }
+        Err(AgreementError::IdentityTaken(self.config.identity.clone()))
+    }
+
+    /// Says that this server is alive.
+    pub(super) async fn renew_lease(&self, tenure: &Tenure) -> Result<Renewal, AgreementError> {
+        let value = places::written(self.lease(&tenure.uid, tenure.since));
+        let renewal = Txn::new().when(tenure.fence.clone()).put(&tenure.key, value);
+        match self.store.txn(renewal).await? {
+            TxnOutcome::Committed { .. } => Ok(Renewal::Renewed),
+            TxnOutcome::Refused { .. } => Ok(Renewal::Lost),
+        }
+    }
+
+    /// Gives the lease up, so that nobody has to wait for this server.
+    pub(super) async fn release_lease(&self, tenure: &Tenure) -> Result<(), AgreementError> {
+        self.store.txn(Txn::new().when(tenure.fence.clone()).delete(&tenure.key)).await?;
+        Ok(())
+    }
+
+    fn lease(&self, uid: &str, since: Timestamp) -> Value {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": self.config.identity,
+                "namespace": "kube-system",
+                "uid": uid,
+                "creationTimestamp": Time::new(since),
+                "labels": {IDENTITY_LABEL: "kube-apiserver", "kubernetes.io/hostname": self.config.hostname},
+            },
+            "spec": {
+                "holderIdentity": self.holder,
+                "leaseDurationSeconds": self.config.lease_duration.as_secs().max(1),
+                "renewTime": MicroTime::new(Timestamp::now()),
+            },
+        })
+    }
+}
+
+impl Tenure {
+    /// Whether the lease is still this one.
+    pub(super) async fn holds(&self, store: &dyn Store) -> Result<bool, AgreementError> {
+        Ok(self.fence.holds(store.get(&self.key).await?.as_ref()))
+    }
+}

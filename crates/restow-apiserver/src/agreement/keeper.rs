@@ -1,0 +1,118 @@
+//! The task that lets this server join, keeps it in, and lets it join again when it was shut out.
+
+use super::identity::{Renewal, Takeover, Tenure};
+use super::{Agreement, AgreementError, Standing};
+use crate::resource::Membership;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::MissedTickBehavior;
+
+/// How long the server waits after it could not join, at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Joins, stays, and joins again, until the server leaves.
+pub(crate) async fn keep(agreement: Arc<Agreement>) {
+    let mut takeover = Takeover::Always;
+    let mut pause = Duration::from_millis(20);
+    loop {
+        let joined = tokio::select! {
+            joined = agreement.join(takeover) => joined,
+            () = agreement.left() => return,
+        };
+        match joined {
+            Ok(tenure) => {
+                takeover = Takeover::Abandoned;
+                pause = Duration::from_millis(20);
+                agreement.stay(&tenure).await;
+                if matches!(agreement.standing(), Standing::Left) {
+                    return;
+                }
+                tracing::warn!(
+                    identity = %agreement.config.identity,
+                    "this server was taken for gone: its identity lease was removed; it reports its storage versions again \
+                     before it writes"
+                );
+                agreement.suspend();
+            }
+            Err(error) => {
+                let reason = error.chain();
+                tracing::warn!(reason, "the storage versions could not be reported; trying again");
+                agreement.set_standing(Standing::Outside { last_error: Some(reason) });
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+impl Agreement {
+    /// Takes the lease and reports everything.
+    async fn join(&self, takeover: Takeover) -> Result<Tenure, AgreementError> {
+        let _turn = self.turn.lock().await;
+        let tenure = self.take_lease(takeover).await?;
+        if self.config.reports {
+            let locations = self.reported().keys().cloned().collect();
+            self.registrar(&tenure).enter_all(locations).await?;
+        }
+        self.set_standing(Standing::Member(tenure.clone()));
+        Ok(tenure)
+    }
+
+    /// Renews the lease until it is lost or the server leaves.
+    async fn stay(&self, tenure: &Tenure) {
+        let mut ticks = tokio::time::interval(self.config.renew_interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let held = tokio::select! {
+                () = self.left() => return,
+                _ = ticks.tick() => self.renew_lease(tenure).await.map(|renewal| renewal == Renewal::Renewed),
+                // Not every fence is about the lease, so this is a reason to look and no more.
+                () = self.alarm.rung.notified() => tenure.holds(self.store.as_ref()).await,
+            };
+            match held {
+                Ok(true) => {}
+                Ok(false) => return,
+                // The lease may expire meanwhile. That is no harm: the fence decides, not the clock.
+                Err(error) => {
+                    tracing::warn!(reason = error.chain(), "the identity lease could not be renewed; trying again")
+                }
+            }
+        }
+    }
+
+    /// Lets all writes wait for the next joining.
+    fn suspend(&self) {
+        let locations: Vec<_> = self.reported().keys().cloned().collect();
+        for location in &locations {
+            self.set_membership_at(location, &Membership::Pending);
+        }
+        self.set_standing(Standing::Outside { last_error: None });
+    }
+
+    /// Leaves for good: nothing is written any more, and the others need not wait for the lease to expire.
+    pub(crate) async fn leave(&self) {
+        let before = self.standing.send_replace(Standing::Left);
+        if let Standing::Member(tenure) = before
+            && let Err(error) = self.release_lease(&tenure).await
+        {
+            tracing::warn!(reason = error.chain(), "the identity lease could not be released; it will expire");
+        }
+    }
+
+    /// Completes when the server has left.
+    async fn left(&self) {
+        // The sender lives as long as this, so waiting cannot fail.
+        let _ = self.standing.subscribe().wait_for(|standing| matches!(standing, Standing::Left)).await;
+    }
+
+    /// Moves to another standing, unless the server has left.
+    fn set_standing(&self, standing: Standing) {
+        self.standing.send_if_modified(|current| {
+            let stays = !matches!(current, Standing::Left);
+            if stays {
+                *current = standing;
+            }
+            stays
+        });
+    }
+}

@@ -1,0 +1,150 @@
+//! Everybody's leases in `kube-system`: who takes part, and whose time is over.
+
+use super::{AgreementError, places};
+use crate::following::name_of;
+use jiff::{SignedDuration, Timestamp};
+use restow_agreement::Participants;
+use restow_agreement::collect::{IdentityLease, LeaseTimes};
+use restow_api::{MicroTime, ObjectMeta, ResourceVersion, ServerId};
+use restow_store::{Entry, RangeRequest, Store};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The label that tells identity leases from others. Its value says what kind of server it is.
+pub(super) const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
+
+/// A lease, as much of it as matters here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Lease {
+    pub(super) metadata: ObjectMeta,
+    pub(super) spec: LeaseSpec,
+}
+
+/// Who holds a lease, since when and for how long.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct LeaseSpec {
+    pub(super) holder_identity: Option<String>,
+    pub(super) lease_duration_seconds: Option<i64>,
+    pub(super) renew_time: Option<MicroTime>,
+    pub(super) acquire_time: Option<MicroTime>,
+    pub(super) lease_transitions: Option<i64>,
+}
+
+/// All leases of the system, by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leases {
+    /// Nothing for a lease that cannot be understood; it exists all the same.
+    by_name: BTreeMap<ServerId, Option<(Lease, ResourceVersion)>>,
+}
+
+impl Lease {
+    pub(super) fn times(&self) -> Option<LeaseTimes> {
+        let renewed = self.spec.renew_time?.timestamp();
+        Some(LeaseTimes { renewed, duration: SignedDuration::from_secs(self.spec.lease_duration_seconds?) })
+    }
+
+    pub(super) fn is_held_by(&self, holder: &str) -> bool {
+        self.spec.holder_identity.as_deref() == Some(holder)
+    }
+
+    /// Whether nobody renews it any more. One that does not say when it was renewed is nobody's.
+    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
+        self.times().is_none_or(|times| times.renewed.checked_add(times.duration).is_ok_and(|end| end < now))
+    }
+}
+
+impl Leases {
+    /// Reads all of them.
+    pub(super) async fn read(store: &dyn Store) -> Result<Self, AgreementError> {
+        let listed = store.range(RangeRequest::prefix(places::LEASES)).await?;
+        Ok(Self::of(&listed.entries))
+    }
+
+    fn of(entries: &[Entry]) -> Self {
+        let lease = |entry: &Entry| {
+            // What cannot be the name of a lease names no server either.
+            let id = ServerId::new(name_of(&entry.key)).ok()?;
+            let revision = ResourceVersion::new(entry.mod_revision.to_string());
+            Some((id, places::read::<Lease>(entry).ok().map(|lease| (lease, revision))))
+        };
+        Leases { by_name: entries.iter().filter_map(lease).collect() }
+    }
+
+    /// Who takes part: everybody whose lease exists, expired or not, readable or not.
+    pub(super) fn participants(&self) -> Participants {
+        Participants::listed(self.by_name.keys().cloned())
+    }
+
+    /// The leases as the collection sees them, and those of which it knows nothing.
+    pub(super) fn to_collect(&self) -> (Vec<IdentityLease>, Vec<ServerId>) {
+        let mut leases = Vec::new();
+        let mut unread = Vec::new();
+        for (id, lease) in &self.by_name {
+            match lease {
+                Some((lease, revision)) => {
+                    let identity = lease.metadata.labels.contains_key(IDENTITY_LABEL);
+                    // Other leases are not ours to collect, so they never expire.
+                    let forever = LeaseTimes { renewed: Timestamp::MAX, duration: SignedDuration::ZERO };
+                    let times = if identity { lease.times() } else { Some(forever) };
+                    leases.push(IdentityLease { id: id.clone(), revision: revision.clone(), times });
+                }
+                None => unread.push(id.clone()),
+            }
+        }
+        (leases, unread)
+    }
+
+    /// What changes when servers come or go, and stays the same when they only renew.
+    pub(super) fn names(&self) -> Vec<ServerId> {
+        self.by_name.keys().cloned().collect()
+    }
+}
+
+/// Who takes part, as far as it can be read. "Could not be read" is nobody's absence.
+pub(super) async fn participants(store: &dyn Store) -> Participants {
+    Leases::read(store).await.map_or_else(|_| Participants::unreadable(), |leases| leases.participants())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use restow_store::{Key, Revision};
+    use serde_json::{Value, json};
+
+    fn entry(name: &str, value: &str) -> Entry {
+        Entry {
+            key: Key::try_from(format!("{}{name}", places::LEASES)).unwrap(),
+            value: value.to_string().into(),
+            create_revision: Revision::new(3),
+            mod_revision: Revision::new(7),
+            version: 2,
+        }
+    }
+
+    fn lease(labels: Value) -> String {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x", "labels": labels},
+            "spec": {"holderIdentity": "h", "leaseDurationSeconds": 10, "renewTime": "2026-01-01T00:00:00.000000Z"},
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn identity_leases_expire_others_do_not_and_unreadable_ones_are_unknown() {
+        let identity = lease(json!({IDENTITY_LABEL: "kube-apiserver"}));
+        let other = lease(json!({}));
+        let leases = Leases::of(&[entry("a", &identity), entry("leader", &other), entry("broken", "{")]);
+        let (known, unread) = leases.to_collect();
+        let later: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let expired: Vec<(&str, bool)> =
+            known.iter().map(|lease| (lease.id.as_str(), lease.is_expired(later))).collect();
+        assert_eq!(expired, [("a", true), ("leader", false)]);
+        assert_eq!(known[0].revision.as_str(), "7");
+        assert_eq!(unread, ["broken".parse().unwrap()]);
+        for id in ["a", "leader", "broken"] {
+            assert!(!leases.participants().is_gone(id), "{id} takes part as long as its key exists");
+        }
+    }
+}

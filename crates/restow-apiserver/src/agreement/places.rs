@@ -1,0 +1,49 @@
+//! Where leases and StorageVersions lie in the store, and how they are read and written there.
+
+use super::AgreementError;
+use crate::codec;
+use crate::object::Object;
+use bytes::Bytes;
+use restow_api::GroupResource;
+use restow_api::internal_apiserver::StorageVersion;
+use restow_store::{Entry, Key};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Where the leases of the system lie.
+pub(super) const LEASES: &str = "/coordination.k8s.io/leases/kube-system/";
+/// The collection that they are part of.
+pub(super) const LEASE_FOLDER: &str = "/coordination.k8s.io/leases/";
+/// Where StorageVersions lie.
+pub(super) const STORAGE_VERSIONS: &str = "/internal.apiserver.k8s.io/storageversions/";
+
+/// The key of a lease of the system.
+pub(super) fn lease_key(name: &str) -> Result<Key, AgreementError> {
+    key(format!("{LEASES}{name}"))
+}
+
+/// The key of the StorageVersion about this resource.
+pub(super) fn storage_version_key(resource: &GroupResource) -> Result<Key, AgreementError> {
+    key(format!("{STORAGE_VERSIONS}{}", StorageVersion::name_for(resource)))
+}
+
+/// The key for a text.
+pub(super) fn key(text: String) -> Result<Key, AgreementError> {
+    Key::try_from(text.clone()).map_err(|error| AgreementError::Unreadable { key: text, reason: error.to_string() })
+}
+
+/// Reads a stored object as one of our types.
+pub(super) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T, AgreementError> {
+    let unreadable = |reason: serde_json::Error| AgreementError::Unreadable {
+        key: entry.key.to_string(),
+        reason: reason.to_string(),
+    };
+    let object = codec::decode(&entry.value, entry.mod_revision).map_err(unreadable)?;
+    serde_json::from_value(object.into_value()).map_err(unreadable)
+}
+
+/// An object of ours as it is stored.
+pub(super) fn written(object: Value) -> Bytes {
+    // A value that is no object is stored as an empty one; ours always are.
+    codec::encode(&Object::from_value(object).unwrap_or_default())
+}

@@ -1,0 +1,113 @@
+//! How the objects of a resource are stored: where they lie, in which version they are written, and what must hold in the
+//! store for such a write to be allowed.
+//!
+//! Whoever defines a resource sets its version and the fences that belong to it. Whether this server may write at all is
+//! another matter, its [`Membership`], and is set by the agreement between servers alone.
+
+use restow_api::{GroupResource, GroupVersion};
+use restow_store::{Compare, InvalidKey, Key, KeyRange};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// How the objects of a resource are stored.
+pub struct Storage {
+    /// The group and resource under which the objects lie; another resource's where two share one storage.
+    pub location: GroupResource,
+    /// The versions that stored objects can be read in.
+    pub decodable: Vec<GroupVersion>,
+    /// The version that objects are written in now, and what must hold for a write in it.
+    encoding: watch::Sender<Arc<Encoding>>,
+}
+
+/// The version that objects are written in, with everything that a write in it depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    /// The version.
+    pub version: GroupVersion,
+    /// What must hold in the store for a write in this version, besides the membership of this server.
+    pub fences: Vec<Compare>,
+    /// Whether this server may write.
+    pub membership: Membership,
+}
+
+/// Whether a server may write a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// Storage versions are not reported: it may, and nobody will know in which version.
+    Unmanaged,
+    /// It may not, until it has reported its storage version. That is under way, so writes wait for it.
+    Pending,
+    /// It may, as long as this holds: that the server's identity lease is the one that it reported under.
+    Registered(Compare),
+    /// It may not, for this reason, and waiting does not help.
+    Refused(String),
+}
+
+impl Storage {
+    /// Objects at `location`, written in `encoding` and read in any of `decodable`. Nothing is compared on writing.
+    pub fn new(location: GroupResource, encoding: GroupVersion, decodable: Vec<GroupVersion>) -> Self {
+        let encoding = Encoding { version: encoding, fences: Vec::new(), membership: Membership::Unmanaged };
+        Storage { location, decodable, encoding: watch::Sender::new(Arc::new(encoding)) }
+    }
+
+    /// The encoding in force now.
+    pub fn encoding(&self) -> Arc<Encoding> {
+        self.encoding.borrow().clone()
+    }
+
+    /// Puts another version with its fences in force, for the writes that begin from now on.
+    pub fn set_encoding(&self, version: GroupVersion, fences: Vec<Compare>) {
+        self.replace(|encoding| Encoding { version, fences, membership: encoding.membership.clone() });
+    }
+
+    /// Says whether this server may write, for the writes that begin from now on.
+    pub(crate) fn set_membership(&self, membership: Membership) {
+        self.replace(|encoding| Encoding { membership, ..encoding.clone() });
+    }
+
+    /// Completes when another encoding than `known` is in force.
+    pub(crate) async fn changed_from(&self, known: &Arc<Encoding>) {
+        // The sender lives as long as this, so waiting cannot fail.
+        let _ = self.encoding.subscribe().wait_for(|encoding| !Arc::ptr_eq(encoding, known)).await;
+    }
+
+    fn replace(&self, change: impl FnOnce(&Encoding) -> Encoding) {
+        self.encoding.send_modify(|encoding| *encoding = Arc::new(change(encoding)));
+    }
+
+    /// The key of one object.
+    pub fn key(&self, namespace: &str, name: &str) -> Result<Key, InvalidKey> {
+        match namespace {
+            "" => Key::try_from(format!("{}{name}", self.folder())),
+            namespace => Key::try_from(format!("{}{namespace}/{name}", self.folder())),
+        }
+    }
+
+    /// The keys of all objects, or of those in one namespace.
+    pub fn range(&self, namespace: &str) -> KeyRange {
+        match namespace {
+            "" => KeyRange::prefix(self.folder()),
+            namespace => KeyRange::prefix(format!("{}{namespace}/", self.folder())),
+        }
+    }
+
+    /// The start of every key, with a slash at its end.
+    pub fn folder(&self) -> String {
+        let group = match self.location.group() {
+            "" => "core",
+            group => group,
+        };
+        format!("/{group}/{}/", self.location.resource())
+    }
+}
+
+impl Encoding {
+    /// Everything that a write in this version compares.
+    pub fn comparisons(&self) -> Vec<Compare> {
+        let mut comparisons = self.fences.clone();
+        if let Membership::Registered(lease) = &self.membership {
+            comparisons.push(lease.clone());
+        }
+        comparisons
+    }
+}

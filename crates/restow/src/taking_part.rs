@@ -1,0 +1,69 @@
+//! The flags by which a server takes part among others: feature gates, its identity, its lease.
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use restow_api::{GroupVersion, ServerId};
+use restow_apiserver::builtin::RuntimeConfig;
+use restow_apiserver::{AgreementConfig, Gate, Gates};
+use std::time::Duration;
+
+/// How the server takes part among others on the same store.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TakingPart {
+    /// Turn features on or off, as in StorageVersionAPI=true,StorageVersionHash=false.
+    #[arg(long, value_name = "GATE=BOOL,...", default_value = "")]
+    feature_gates: String,
+    /// The name of this server among the others; it must stay the same when the server restarts [default: made from the host
+    /// name, the address and the data].
+    #[arg(long, value_name = "NAME")]
+    identity: Option<ServerId>,
+    /// After how many seconds without a sign of life the others go on without this server.
+    #[arg(long, value_name = "SECONDS", default_value_t = AgreementConfig::LEASE_DURATION.as_secs())]
+    identity_lease_duration_seconds: u64,
+    /// How often this server gives a sign of life, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = AgreementConfig::RENEW_INTERVAL.as_secs())]
+    identity_lease_renew_seconds: u64,
+}
+
+impl TakingPart {
+    /// The gates that are open.
+    pub(crate) fn gates(&self) -> anyhow::Result<Gates> {
+        self.feature_gates.parse().context("--feature-gates cannot be understood")
+    }
+
+    /// How the server takes part, given what tells it from others beside the name of its host.
+    pub(crate) fn agreement(&self, facts: &[&str]) -> anyhow::Result<AgreementConfig> {
+        let (duration, renewal) = (self.identity_lease_duration_seconds, self.identity_lease_renew_seconds);
+        ensure!(
+            renewal > 0 && renewal < duration,
+            "--identity-lease-renew-seconds must be above zero and below --identity-lease-duration-seconds"
+        );
+        let hostname = hostname();
+        let mut all = vec![hostname.as_str()];
+        all.extend(facts);
+        let identity = self.identity.clone().unwrap_or_else(|| AgreementConfig::identity_of(&all));
+        Ok(AgreementConfig {
+            lease_duration: Duration::from_secs(duration),
+            renew_interval: Duration::from_secs(renewal),
+            ..AgreementConfig::new(identity, &hostname, &self.gates()?)
+        })
+    }
+}
+
+/// What is served, with what the gates add. What was asked for by name goes before them.
+pub(crate) fn with_gates(mut config: RuntimeConfig, gates: &Gates) -> anyhow::Result<RuntimeConfig> {
+    if gates.is_on(Gate::StorageVersionApi) {
+        config.versions.insert(0, (GroupVersion::new("internal.apiserver.k8s.io", "v1alpha1")?, true));
+    }
+    Ok(config)
+}
+
+/// The name of this machine, as far as it is known.
+fn hostname() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = kernel.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_string(),
+        name => name.to_string(),
+    }
+}
