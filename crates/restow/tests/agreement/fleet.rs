@@ -1,0 +1,144 @@
+//! Servers of the real binary on one private etcd, each with an identity of its own that survives restarts.
+
+use restow_store::{Key, RangeRequest, Store, StoreExt};
+use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+const RESTOW: &str = env!("CARGO_BIN_EXE_restow");
+
+/// Where the servers that run can be reached, by their number.
+pub(crate) type Addresses = Arc<RwLock<Vec<Option<String>>>>;
+
+/// Servers on one etcd. They end when this is dropped.
+pub(crate) struct Fleet {
+    pub(crate) store: EtcdStore,
+    pub(crate) addresses: Addresses,
+    servers: Vec<Option<Child>>,
+    folder: tempfile::TempDir,
+    etcd: LocalEtcd,
+}
+
+impl Fleet {
+    pub(crate) async fn of(size: usize) -> Self {
+        let etcd = LocalEtcd::start().await.unwrap();
+        let config = EtcdConfig { prefix: "/registry".into(), ..EtcdConfig::new(vec![etcd.endpoint()]) };
+        let store = EtcdStore::connect(config).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let made = Command::new(RESTOW).arg("pki").arg(folder.path().join("pki")).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let addresses = Arc::new(RwLock::new(vec![None; size]));
+        Fleet { store, addresses, servers: (0..size).map(|_| None).collect(), folder, etcd }
+    }
+
+    /// Starts one server and waits until it is ready.
+    pub(crate) fn start(&mut self, number: usize, release: &str, more: &[&str]) {
+        let pki = self.folder.path().join("pki");
+        let mut child = Command::new(RESTOW)
+            .args(["serve", "--listen", "127.0.0.1:0", "--release", release])
+            .args(["--etcd-endpoints", &self.etcd.endpoint(), "--identity", &identity(number)])
+            .args(["--identity-lease-duration-seconds", "4", "--identity-lease-renew-seconds", "1"])
+            .arg("--tls-cert-file")
+            .arg(pki.join("server.crt"))
+            .arg("--tls-private-key-file")
+            .arg(pki.join("server.key"))
+            .arg("--client-ca-file")
+            .arg(pki.join("ca.crt"))
+            .args(more)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let address = line.split("https://").nth(1).and_then(|rest| rest.split([' ', ';']).next());
+        let address = address.unwrap_or_else(|| panic!("the server said {line:?}")).to_string();
+        // Whatever else it says must not block it.
+        std::thread::spawn(move || for _ in lines.lines() {});
+        self.servers[number] = Some(child);
+        self.addresses.write().unwrap()[number] = Some(address);
+    }
+
+    /// Asks one server to stop, and waits until it has.
+    pub(crate) fn stop(&mut self, number: usize) {
+        self.addresses.write().unwrap()[number] = None;
+        let mut child = self.servers[number].take().unwrap();
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert!(child.wait().unwrap().success());
+    }
+
+    pub(crate) fn kill(&mut self, number: usize) {
+        self.addresses.write().unwrap()[number] = None;
+        let mut child = self.servers[number].take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Stops time for one server. Clients do not know, and go on asking it.
+    pub(crate) fn pause(&self, number: usize) {
+        kill_process(Pid::from_child(self.servers[number].as_ref().unwrap()), Signal::STOP).unwrap();
+    }
+
+    pub(crate) fn resume(&self, number: usize) {
+        kill_process(Pid::from_child(self.servers[number].as_ref().unwrap()), Signal::CONT).unwrap();
+    }
+
+    /// How to reach a server with all rights. The address is filled in by whoever uses it.
+    pub(crate) async fn client_config(&self) -> kube::Config {
+        let pki = self.folder.path().join("pki");
+        let made = Command::new(RESTOW).arg("pki").arg(&pki).args(["--server", "127.0.0.1:1"]).output().unwrap();
+        assert!(made.status.success());
+        let file = kube::config::Kubeconfig::read_from(pki.join("kubeconfig")).unwrap();
+        kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await.unwrap()
+    }
+
+    /// The status of a StorageVersion, as etcd has it.
+    pub(crate) async fn status(&self, name: &str) -> Value {
+        let key = Key::try_from(format!("/internal.apiserver.k8s.io/storageversions/{name}")).unwrap();
+        let entry = self.store.get(&key).await.unwrap();
+        entry.map_or(Value::Null, |entry| serde_json::from_slice::<Value>(&entry.value).unwrap()["status"].take())
+    }
+
+    /// All StorageVersions on which the servers do not agree.
+    pub(crate) async fn disagreements(&self) -> Vec<String> {
+        let listed =
+            self.store.range(RangeRequest::prefix("/internal.apiserver.k8s.io/storageversions/")).await.unwrap();
+        let objects = listed.entries.iter().map(|entry| serde_json::from_slice::<Value>(&entry.value).unwrap());
+        let open = objects.filter(|object| object["status"]["commonEncodingVersion"].is_null());
+        open.map(|object| object["metadata"]["name"].as_str().unwrap().to_string()).collect()
+    }
+
+    pub(crate) async fn has_lease(&self, number: usize) -> bool {
+        let key = Key::try_from(format!("/coordination.k8s.io/leases/kube-system/{}", identity(number))).unwrap();
+        self.store.get(&key).await.unwrap().is_some()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for mut child in self.servers.iter_mut().filter_map(Option::take) {
+            // A server that has ended already needs no killing.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What a server is called among the others.
+pub(crate) fn identity(number: usize) -> String {
+    format!("server-{number}")
+}
+
+/// Waits until something holds, and tells how long it took.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    while !holds().await {
+        assert!(start.elapsed() < Duration::from_secs(120), "still not so after two minutes: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    start.elapsed()
+}

@@ -1,0 +1,9 @@
+//! Several `restow serve` on one real etcd: storage versions during upgrades, rollbacks, crashes and pauses. Afterwards the
+//! history is read from etcd itself.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod fleet;
+mod history;
+mod rolling;
+mod writers;
