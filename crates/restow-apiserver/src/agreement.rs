@@ -11,6 +11,7 @@
 //! | `leases.rs` | everybody's leases: who takes part |
 //! | `registrar.rs` | the transactions that report and withdraw |
 //! | `keeper.rs` | the task that joins, stays, and joins again |
+//! | `elections.rs` | voting on the version, instead of each server storing what it prefers |
 //! | `collector.rs` | the task that removes what servers leave behind |
 //! | `barrier.rs` | which writes pass before everything is reported |
 //!
@@ -24,6 +25,7 @@
 mod barrier;
 mod collector;
 mod config;
+mod elections;
 mod error;
 mod identity;
 mod keeper;
@@ -36,7 +38,7 @@ use crate::http::request_info::ResourceTarget;
 use crate::hub::Hub;
 use crate::resource::{Membership, Origin, Resource};
 pub(crate) use barrier::passes_barrier;
-pub use config::AgreementConfig;
+pub use config::{AgreementConfig, Guarantee, StorageVersions};
 pub use error::AgreementError;
 use identity::Tenure;
 use registrar::Registrar;
@@ -140,6 +142,9 @@ impl Agreement {
         }
         if self.config.reports {
             tokio::spawn(collector::collect_regularly(self.clone(), hub.clone()));
+        }
+        if self.config.reports && self.config.storage_versions != StorageVersions::Report {
+            tokio::spawn(elections::follow(self.clone(), hub.clone()));
         }
     }
 

@@ -48,7 +48,7 @@ pub mod types;
 mod verbs;
 
 pub use access::{AccessConfig, Authorization};
-pub use agreement::{Agreement, AgreementConfig, AgreementError};
+pub use agreement::{Agreement, AgreementConfig, AgreementError, Guarantee, StorageVersions};
 pub use gates::{Gate, Gates};
 pub use http::limits::LoadLimits;
 pub use hub::{Hub, HubEvent, Overtaken, Subscription};

@@ -15,6 +15,8 @@ pub struct Storage {
     pub location: GroupResource,
     /// The versions that stored objects can be read in.
     pub decodable: Vec<GroupVersion>,
+    /// The version that this release would write if it were alone.
+    pub preferred: GroupVersion,
     /// The version that objects are written in now, and what must hold for a write in it.
     encoding: watch::Sender<Arc<Encoding>>,
 }
@@ -46,8 +48,9 @@ pub enum Membership {
 impl Storage {
     /// Objects at `location`, written in `encoding` and read in any of `decodable`. Nothing is compared on writing.
     pub fn new(location: GroupResource, encoding: GroupVersion, decodable: Vec<GroupVersion>) -> Self {
+        let preferred = encoding.clone();
         let encoding = Encoding { version: encoding, fences: Vec::new(), membership: Membership::Unmanaged };
-        Storage { location, decodable, encoding: watch::Sender::new(Arc::new(encoding)) }
+        Storage { location, decodable, preferred, encoding: watch::Sender::new(Arc::new(encoding)) }
     }
 
     /// The encoding in force now.

@@ -11,10 +11,12 @@ use restow_apiserver::conversion::RenameVersion;
 use restow_apiserver::error::ApiError;
 use restow_apiserver::object::Object;
 use restow_apiserver::registry::Registry;
+use restow_apiserver::release::Release;
 use restow_apiserver::resource::{Names, Origin, Resource, Scope, Storage, Verb};
 use restow_apiserver::strategy::Plain;
 use restow_apiserver::{
-    AccessConfig, AgreementConfig, ApiServer, Authorization, Change, Changed, Decision, Gates, Place, ServerConfig,
+    AccessConfig, AgreementConfig, ApiServer, Authorization, Change, Changed, Decision, Gates, Guarantee, LoadLimits,
+    Place, ServerConfig, StorageVersions,
 };
 use restow_store::conformance::ModelStore;
 use restow_store::{Entry, Key, RangeRequest, Store, StoreExt};
@@ -27,12 +29,30 @@ use std::time::Duration;
 const LEASES: &str = "/coordination.k8s.io/leases/kube-system/";
 const STORAGE_VERSIONS: &str = "/internal.apiserver.k8s.io/storageversions/";
 
-/// Starts a server that has all its times shortened.
+/// Starts a server that reports what it stores.
 async fn start(store: &Arc<dyn Store>, id: &str, release: &str, gates: &str) -> Arc<ApiServer> {
-    let gates: Gates = gates.parse().unwrap();
+    start_with(store, id, builtins(release), gates, StorageVersions::Report).await
+}
+
+/// Starts a server that votes on what it stores.
+async fn start_voting(store: &Arc<dyn Store>, id: &str, resources: Vec<Resource>, how: Guarantee) -> Arc<ApiServer> {
+    start_with(store, id, resources, "StorageVersionVoting=true", StorageVersions::Vote(how)).await
+}
+
+fn builtins(release: &str) -> Vec<Resource> {
     let internal = GroupVersion::new("internal.apiserver.k8s.io", "v1alpha1").unwrap();
     let config = RuntimeConfig { versions: vec![(internal, true)], ..RuntimeConfig::default() };
-    let resources = builtin::resources(release.parse().unwrap(), &config).unwrap();
+    builtin::resources(release.parse().unwrap(), &config).unwrap()
+}
+
+async fn start_with(
+    store: &Arc<dyn Store>,
+    id: &str,
+    resources: Vec<Resource>,
+    gates: &str,
+    storage_versions: StorageVersions,
+) -> Arc<ApiServer> {
+    let gates: Gates = gates.parse().unwrap();
     let authenticators = Authenticators {
         token_file: None,
         tokens: None,
@@ -42,12 +62,15 @@ async fn start(store: &Arc<dyn Store>, id: &str, release: &str, gates: &str) -> 
     let server = ApiServer::new(ServerConfig {
         store: store.clone(),
         registry: Registry::new(resources.into_iter().map(Arc::new)),
-        release: release.parse().unwrap(),
+        release: Release::NEWEST,
         address: "127.0.0.1:6443".parse().unwrap(),
         access: AccessConfig { authenticators, authorization: Authorization::AllowAll },
+        limits: LoadLimits::default(),
+        audit: None,
         gates,
         agreement: AgreementConfig {
             renew_interval: Duration::from_millis(200),
+            storage_versions,
             ..AgreementConfig::new(id.parse().unwrap(), "host", &gates)
         },
     })
@@ -242,9 +265,13 @@ async fn the_dead_are_collected_and_the_unknown_are_not() {
 }
 
 fn widgets(stored: &str) -> Arc<Resource> {
+    Arc::new(widgets_of(stored, &["example.com/v1", "example.com/v2"], Origin::Custom))
+}
+
+fn widgets_of(stored: &str, versions: &[&str], origin: Origin) -> Resource {
     let location = GroupResource::new("example.com", "widgets").unwrap();
-    let versions: Vec<GroupVersion> = ["example.com/v1", "example.com/v2"].map(|text| text.parse().unwrap()).to_vec();
-    Arc::new(Resource {
+    let versions: Vec<GroupVersion> = versions.iter().map(|text| text.parse().unwrap()).collect();
+    Resource {
         group_resource: location.clone(),
         names: Names { kind: "Widget".into(), ..Names::default() },
         scope: Scope::Namespaced,
@@ -255,8 +282,8 @@ fn widgets(stored: &str) -> Arc<Resource> {
         storage: Some(Storage::new(location, stored.parse().unwrap(), versions)),
         strategy: Arc::new(Plain),
         converter: Arc::new(RenameVersion),
-        origin: Origin::Custom,
-    })
+        origin,
+    }
 }
 
 #[tokio::test]
@@ -299,4 +326,77 @@ async fn gates_can_be_closed_and_opened_without_losing_anything() {
         server.leave().await;
     }
     assert_eq!(objects(&store, "/discovery.k8s.io/endpointslices/").await.len(), 3);
+}
+
+/// The version in which a slice lies in the store.
+async fn stored_version(store: &Arc<dyn Store>, name: &str) -> String {
+    let slices = objects(store, "/discovery.k8s.io/endpointslices/default/").await;
+    slices[name]["apiVersion"].as_str().unwrap().to_string()
+}
+
+/// The hash that discovery shows for endpoint slices on this server.
+fn hash_of_slices(server: &ApiServer) -> String {
+    let version: GroupVersion = "discovery.k8s.io/v1".parse().unwrap();
+    server.registry().find(&version, "endpointslices").unwrap().storage_version_hash().unwrap()
+}
+
+async fn roll_by_votes(how: Guarantee) {
+    let store = store();
+    let (old, new) = ("discovery.k8s.io/v1beta1", "discovery.k8s.io/v1");
+    let old_hash = restow_api::storage_version_hash("discovery.k8s.io", "v1beta1", "EndpointSlice");
+    let new_hash = restow_api::storage_version_hash("discovery.k8s.io", "v1", "EndpointSlice");
+    start_voting(&store, "a", builtins("1.30"), how).await.leave().await;
+    let b = start_voting(&store, "b", builtins("1.30"), how).await;
+    let a = start_voting(&store, "a", builtins("1.31"), how).await;
+    write_slice(&a, "by-a").await.unwrap();
+    assert_eq!(stored_version(&store, "by-a").await, old, "b still prefers the old version");
+    assert_eq!(hash_of_slices(&a), old_hash);
+
+    b.leave().await;
+    let b = start_voting(&store, "b", builtins("1.31"), how).await;
+    for (name, server) in [("later-by-a", &a), ("later-by-b", &b)] {
+        if how == Guarantee::Loose {
+            eventually("the server hears of the selection", || async { hash_of_slices(server) == new_hash }).await;
+        }
+        write_slice(server, name).await.unwrap();
+        assert_eq!(stored_version(&store, name).await, new, "all prefer the new version now");
+        assert_eq!(hash_of_slices(server), new_hash);
+    }
+    let report = status(&store, "discovery.k8s.io.endpointslices").await;
+    assert_eq!(report["commonEncodingVersion"], new);
+}
+
+#[tokio::test]
+async fn the_selected_version_moves_with_the_last_vote() {
+    roll_by_votes(Guarantee::Strict).await;
+}
+
+#[tokio::test]
+async fn the_selected_version_moves_soon_under_the_loose_guarantee() {
+    roll_by_votes(Guarantee::Loose).await;
+}
+
+#[tokio::test]
+async fn a_skipped_release_writes_nothing_until_the_old_one_is_gone() {
+    let store = store();
+    let only = |version: &str| vec![widgets_of(version, &[version], Origin::Builtin)];
+    let old = start_voting(&store, "old", only("example.com/v1"), Guarantee::Strict).await;
+    let new = start_voting(&store, "new", only("example.com/v2"), Guarantee::Strict).await;
+    let write = async || {
+        let version: GroupVersion = "example.com/v2".parse().unwrap();
+        let resource = new.registry().find(&version, "widgets").unwrap().clone();
+        let place = Place { resource: &resource, version: &version, namespace: "default", name: "w" };
+        let object = json!({
+            "apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"},
+        });
+        new.objects().change(place, &mut Put(Object::from_value(object).unwrap())).await
+    };
+    let refusal = write().await.unwrap_err().to_string();
+    for words in ["cannot write widgets.example.com", "in example.com/v1", "supports example.com/v2"] {
+        assert!(refusal.contains(words), "{refusal}");
+    }
+    assert_eq!(servers_of(&status(&store, "example.com.widgets").await), ["old"], "who does not write reports nothing");
+    old.leave().await;
+    eventually("the selection moves", || async { write().await.is_ok() }).await;
+    assert_eq!(status(&store, "example.com.widgets").await["commonEncodingVersion"], "example.com/v2");
 }

@@ -1,10 +1,10 @@
 //! The flags by which a server takes part among others: feature gates, its identity, its lease.
 
 use anyhow::{Context, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use restow_api::{GroupVersion, ServerId};
 use restow_apiserver::builtin::RuntimeConfig;
-use restow_apiserver::{AgreementConfig, Gate, Gates};
+use restow_apiserver::{AgreementConfig, Gate, Gates, Guarantee, StorageVersions};
 use std::time::Duration;
 
 /// How the server takes part among others on the same store.
@@ -23,12 +23,52 @@ pub(crate) struct TakingPart {
     /// How often this server gives a sign of life, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = AgreementConfig::RENEW_INTERVAL.as_secs())]
     identity_lease_renew_seconds: u64,
+    /// How it is decided in which version built-in resources are stored: each server stores what its release prefers, or all
+    /// store what was voted for.
+    #[arg(long, value_name = "HOW", default_value = "report")]
+    storage_versions: How,
+    /// How sure it is that a voting server stores the selected version: each write compares it, or the server hears of it soon.
+    #[arg(long, value_name = "GUARANTEE", default_value = "strict")]
+    storage_version_guarantee: HowSure,
+}
+
+/// How it is decided in which version built-in resources are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum How {
+    Report,
+    Vote,
+}
+
+/// How sure it is that a voting server stores the selected version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum HowSure {
+    Strict,
+    Loose,
 }
 
 impl TakingPart {
     /// The gates that are open.
     pub(crate) fn gates(&self) -> anyhow::Result<Gates> {
-        self.feature_gates.parse().context("--feature-gates cannot be understood")
+        let mut gates = Gates::default();
+        // Who asks for voting opens its gate, unless the gate is closed by name.
+        gates.set(Gate::StorageVersionVoting, self.storage_versions == How::Vote);
+        gates.apply(&self.feature_gates).context("--feature-gates cannot be understood")?;
+        if self.storage_versions == How::Vote {
+            let open = gates.is_on(Gate::StorageVersionVoting) && gates.reports_storage_versions();
+            ensure!(
+                open,
+                "--storage-versions=vote needs the feature gates StorageVersionVoting, StorageVersionAPI and APIServerIdentity"
+            );
+        }
+        Ok(gates)
+    }
+
+    fn storage_versions(&self) -> StorageVersions {
+        match (self.storage_versions, self.storage_version_guarantee) {
+            (How::Report, _) => StorageVersions::Report,
+            (How::Vote, HowSure::Strict) => StorageVersions::Vote(Guarantee::Strict),
+            (How::Vote, HowSure::Loose) => StorageVersions::Vote(Guarantee::Loose),
+        }
     }
 
     /// How the server takes part, given what tells it from others beside the name of its host.
@@ -45,6 +85,7 @@ impl TakingPart {
         Ok(AgreementConfig {
             lease_duration: Duration::from_secs(duration),
             renew_interval: Duration::from_secs(renewal),
+            storage_versions: self.storage_versions(),
             ..AgreementConfig::new(identity, &hostname, &self.gates()?)
         })
     }
@@ -52,8 +93,13 @@ impl TakingPart {
 
 /// What is served, with what the gates add. What was asked for by name goes before them.
 pub(crate) fn with_gates(mut config: RuntimeConfig, gates: &Gates) -> anyhow::Result<RuntimeConfig> {
-    if gates.is_on(Gate::StorageVersionApi) {
-        config.versions.insert(0, (GroupVersion::new("internal.apiserver.k8s.io", "v1alpha1")?, true));
+    for (gate, group) in [
+        (Gate::StorageVersionApi, "internal.apiserver.k8s.io"),
+        (Gate::StorageVersionVoting, "kube-apiserver.internal.k8s.io"),
+    ] {
+        if gates.is_on(gate) {
+            config.versions.insert(0, (GroupVersion::new(group, "v1alpha1")?, true));
+        }
     }
     Ok(config)
 }

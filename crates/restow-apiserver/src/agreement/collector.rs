@@ -4,7 +4,7 @@
 
 use super::identity::Tenure;
 use super::leases::{Lease, Leases};
-use super::{Agreement, AgreementError, Standing, places};
+use super::{Agreement, AgreementError, Standing, elections, places};
 use crate::hub::{Hub, Subscription};
 use jiff::{SignedDuration, Timestamp};
 use restow_agreement::collect::{CollectEffect, CollectSnapshot, LeaseTimes, plan};
@@ -64,7 +64,7 @@ impl Collector<'_> {
         if !overdue && self.known == leases.names() && self.idle < THOROUGH {
             return Ok(());
         }
-        let complete = self.collect(tenure).await?;
+        let complete = self.collect(tenure).await? & elections::collect(self.agreement, tenure).await?;
         self.idle = 0;
         self.known = if complete { leases.names() } else { Vec::new() };
         Ok(())

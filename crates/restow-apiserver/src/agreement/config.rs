@@ -20,6 +20,28 @@ pub struct AgreementConfig {
     pub has_identity: bool,
     /// Whether the server reports its storage versions, and writes only what it has reported.
     pub reports: bool,
+    /// How it is decided in which version a built-in resource is stored.
+    pub storage_versions: StorageVersions,
+}
+
+/// How it is decided in which version a built-in resource is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StorageVersions {
+    /// Each server stores what its release prefers, and reports it.
+    #[default]
+    Report,
+    /// All servers store the version that is selected, and report that. It moves when all prefer the same.
+    Vote(Guarantee),
+}
+
+/// How sure it is that a server stores the selected version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Guarantee {
+    /// Each write compares it.
+    #[default]
+    Strict,
+    /// The server hears of a change soon.
+    Loose,
 }
 
 impl AgreementConfig {
@@ -38,6 +60,7 @@ impl AgreementConfig {
             renew_interval: Self::RENEW_INTERVAL,
             has_identity: gates.is_on(Gate::ApiServerIdentity),
             reports: gates.reports_storage_versions(),
+            storage_versions: StorageVersions::Report,
         }
     }
 

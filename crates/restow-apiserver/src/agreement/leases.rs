@@ -77,6 +77,15 @@ impl Leases {
         Participants::listed(self.by_name.keys().cloned())
     }
 
+    /// Who has to vote: every API server whose lease exists.
+    pub(super) fn voters(&self) -> Participants {
+        let identity = |(lease, _): &(Lease, ResourceVersion)| lease.metadata.labels.contains_key(IDENTITY_LABEL);
+        let known = self.by_name.iter().filter(|(_, lease)| lease.as_ref().is_some_and(identity));
+        let unread = self.by_name.iter().filter(|(_, lease)| lease.is_none());
+        let listed = Participants::listed(known.map(|(id, _)| id.clone()));
+        unread.fold(listed, |participants, (id, _)| participants.with_unread(id.clone()))
+    }
+
     /// The leases as the collection sees them, and those of which it knows nothing.
     pub(super) fn to_collect(&self) -> (Vec<IdentityLease>, Vec<ServerId>) {
         let mut leases = Vec::new();

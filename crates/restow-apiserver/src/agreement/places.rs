@@ -17,6 +17,9 @@ pub(super) const LEASE_FOLDER: &str = "/coordination.k8s.io/leases/";
 /// Where StorageVersions lie.
 pub(super) const STORAGE_VERSIONS: &str = "/internal.apiserver.k8s.io/storageversions/";
 
+/// Where the elections lie.
+pub(super) const ELECTIONS: &str = "/kube-apiserver.internal.k8s.io/storageversions/";
+
 /// The key of a lease of the system.
 pub(super) fn lease_key(name: &str) -> Result<Key, AgreementError> {
     key(format!("{LEASES}{name}"))
@@ -25,6 +28,11 @@ pub(super) fn lease_key(name: &str) -> Result<Key, AgreementError> {
 /// The key of the StorageVersion about this resource.
 pub(super) fn storage_version_key(resource: &GroupResource) -> Result<Key, AgreementError> {
     key(format!("{STORAGE_VERSIONS}{}", StorageVersion::name_for(resource)))
+}
+
+/// The key of the election about this resource.
+pub(super) fn election_key(resource: &GroupResource) -> Result<Key, AgreementError> {
+    key(format!("{ELECTIONS}{}", StorageVersion::name_for(resource)))
 }
 
 /// The key for a text.

@@ -3,6 +3,7 @@
 //! Each compares the revision of the StorageVersion that was read, that the own lease is still the same, and that the leases
 //! of the servers whose entries it drops still do not exist. The StorageVersion is read first and the leases after it.
 
+use super::elections::Elected;
 use super::identity::Tenure;
 use super::{Agreement, AgreementError, leases, places};
 use crate::following::name_of;
@@ -21,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How often one report is decided again before the whole is given up and begun anew.
-const ATTEMPTS: usize = 30;
+pub(super) const ATTEMPTS: usize = 30;
 /// How many reports are under way at once.
 const AT_ONCE: usize = 128;
 /// How many leases one transaction may compare at most. A store allows 128 comparisons.
@@ -33,6 +34,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct Registrar<'a> {
     pub(super) agreement: &'a Agreement,
     pub(super) tenure: &'a Tenure,
+}
+
+/// Whether a resource is written once it is reported.
+enum Writes {
+    Afterwards,
+    Never,
 }
 
 /// What an object will be.
@@ -93,6 +100,12 @@ impl Registrar<'_> {
     ) -> Result<(), AgreementError> {
         let writers = self.agreement.writers_at(location);
         let Some(resource) = writers.first() else { return Ok(()) };
+        if self.agreement.votes_on(resource)
+            && let Some(elected) = self.vote(resource).await?
+            && let Writes::Never = self.obey(location, &writers, elected).await?
+        {
+            return Ok(());
+        }
         let report = self.report_about(resource)?;
         let decide = |current: Option<&StorageVersion>, participants: &Participants| {
             let now = Timestamp::now();
@@ -109,6 +122,32 @@ impl Registrar<'_> {
         self.settle(location, found, participants, decide).await?;
         self.agreement.set_membership_at(location, &Membership::Registered(self.tenure.fence.clone()));
         Ok(())
+    }
+
+    /// Puts the selected version in force. A new one is not written before it is reported.
+    async fn obey(
+        &self,
+        location: &GroupResource,
+        writers: &[Arc<Resource>],
+        elected: Elected,
+    ) -> Result<Writes, AgreementError> {
+        match elected {
+            Elected::Write(version, fences) => {
+                for storage in writers.iter().filter_map(|writer| writer.storage.as_ref()) {
+                    if storage.encoding().version != version {
+                        storage.set_membership(Membership::Pending);
+                    }
+                    storage.set_encoding(version.clone(), fences.clone());
+                }
+                Ok(Writes::Afterwards)
+            }
+            Elected::Refuse(reason) => {
+                tracing::error!(reason, "this server does not write a resource");
+                self.agreement.set_membership_at(location, &Membership::Refused(reason));
+                self.withdraw(location).await?;
+                Ok(Writes::Never)
+            }
+        }
     }
 
     fn report_about(&self, resource: &Arc<Resource>) -> Result<ServerReport, AgreementError> {
