@@ -255,13 +255,20 @@ async fn the_dead_are_collected_and_the_unknown_are_not() {
     put(format!("{STORAGE_VERSIONS}x.gone"), object("x.gone", &["dead", "long-dead"]).to_string()).await;
     put(format!("{STORAGE_VERSIONS}x.kept"), object("x.kept", &["dead", "unreadable"]).to_string()).await;
     let _server = start(&store, "a", "1.37", "").await;
-    eventually("what the dead left is gone", || async {
+    eventually("the entries of the dead are gone", || async {
         let objects = objects(&store, STORAGE_VERSIONS).await;
-        !objects.contains_key("x.gone") && servers_of(&objects["x.kept"]["status"]) == ["unreadable"]
+        servers_of(&objects["x.gone"]["status"]).is_empty()
+            && servers_of(&objects["x.kept"]["status"]) == ["unreadable"]
     })
     .await;
     assert_eq!(lease(&store, "dead").await, None);
-    assert!(lease(&store, "unreadable").await.is_some());
+    let unreadable = lease(&store, "unreadable").await.expect("what cannot be read is not gone");
+    store.txn(restow_store::Txn::new().delete(&unreadable.key)).await.unwrap();
+    eventually("objects without entries are gone", || async {
+        let objects = objects(&store, STORAGE_VERSIONS).await;
+        !objects.contains_key("x.gone") && !objects.contains_key("x.kept")
+    })
+    .await;
 }
 
 fn widgets(stored: &str) -> Arc<Resource> {
