@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::node::{Additional, Node};
 use crate::problem::Problem;
-use crate::{embedded, list_type, prune, validate};
+use crate::{embedded, list_type, prune, rules, validate};
 
 /// Every default that is not in order.
 pub(crate) fn problems(node: &Node, path: &str) -> Vec<Problem> {
@@ -45,6 +45,7 @@ fn one(node: &Node, default: &Value, place: &str, problems: &mut Vec<Problem>) {
     }
     if problems.len() == before {
         problems.extend(list_type::check(node, default).into_iter().map(|problem| under(place, problem)));
+        problems.extend(rules::check(node, default, None).into_iter().map(|problem| under(place, problem)));
     }
 }
 

@@ -5,6 +5,7 @@
 //! threads. Findings are [`Problem`]s in the words of Kubernetes; what becomes of them (a `Status`, a warning) is the
 //! caller's affair.
 
+pub mod cel;
 mod correlate;
 mod default;
 mod defaults_check;
@@ -22,6 +23,7 @@ mod pattern;
 mod problem;
 mod prune;
 mod raw;
+mod rules;
 mod schema;
 mod structural;
 mod validate;

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::format::Format;
 use crate::pattern::Pattern;
+use crate::rules::Rule;
 
 /// One level of a schema. What most levels do not have is boxed, so that large schemas stay small in memory.
 #[derive(Debug, Default)]
@@ -27,6 +28,7 @@ pub(crate) struct Node {
     pub(crate) default: Option<Box<Value>>,
     pub(crate) limits: Option<Box<Limits>>,
     pub(crate) composition: Option<Box<Composition>>,
+    pub(crate) rules: Box<[Rule]>,
 }
 
 /// The types that JSON schemas name.
@@ -46,6 +48,7 @@ pub(crate) struct Below {
     pub(crate) defaults: bool,
     pub(crate) sets_or_maps: bool,
     pub(crate) embedded_resources: bool,
+    pub(crate) rules: bool,
 }
 
 /// What is said of fields that are not named.

@@ -40,6 +40,7 @@ impl Compiler {
             default: raw.get("default").map(|value| Box::new(value.clone())),
             limits: self.limits(raw),
             composition: self.composition(raw),
+            rules: Box::default(),
         };
         node.below = below(&node);
         node
@@ -124,6 +125,7 @@ fn below(node: &Node) -> Below {
         defaults: false,
         sets_or_maps: node.list_type != ListType::Atomic,
         embedded_resources: node.embedded_resource,
+        rules: false,
     };
     let additional = match &node.additional {
         Additional::Schema(schema) => Some(schema.as_ref()),

@@ -8,7 +8,7 @@ use crate::node::{Kind, Node};
 use crate::parse::Compiler;
 use crate::problem::{Problem, ProblemKind};
 use crate::raw::Raw;
-use crate::{default, defaults_check, embedded, list_type, prune, structural, validate};
+use crate::{default, defaults_check, embedded, list_type, prune, rules, structural, validate};
 
 /// A structural schema, ready to be applied to objects.
 #[derive(Debug)]
@@ -48,9 +48,13 @@ impl Schema {
         let structural = structural::problems(raw, path);
         let is_structural = structural.is_empty();
         problems.extend(structural);
-        let node = Compiler::default().node(raw);
+        let mut node = Compiler::default().node(raw);
         if is_structural && written.is_empty() {
-            problems.extend(defaults_check::problems(&node, path));
+            let rules = rules::compile(raw, &mut node, path);
+            if rules.is_empty() {
+                problems.extend(defaults_check::problems(&node, path));
+            }
+            problems.extend(rules);
         }
         problems.extend(written);
         if problems.is_empty() { Ok(Schema { node }) } else { Err(problems) }
@@ -93,13 +97,20 @@ impl Schema {
         if old.is_none_or(|old| list_type::check(&self.node, old).is_empty()) {
             problems.extend(list_type::check(&self.node, object));
         }
+        if self.node.below.rules {
+            if blocks_rules(&problems) {
+                let words = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+                problems.push(Problem::invalid("<nil>", Value::Null, words));
+            } else {
+                problems.extend(rules::check(&self.node, object, old));
+            }
+        }
         problems
     }
 }
 
 /// Whether rules cannot be evaluated because the object does not even have the shape that they rely on.
-#[allow(dead_code)]
-pub(crate) fn blocks_rules(problems: &[Problem]) -> bool {
+fn blocks_rules(problems: &[Problem]) -> bool {
     problems.iter().any(|problem| {
         matches!(
             problem.kind,

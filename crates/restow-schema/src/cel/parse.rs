@@ -1,0 +1,373 @@
+//! The grammar of CEL, as a recursive descent with a limit on its depth.
+
+use super::ast::{Expr, ExprKind, Fold, FoldKind, Presence};
+use super::lex::{Token, TokenKind, tokens};
+use super::source::{Fault, Source};
+
+/// How deeply expressions may be nested.
+const DEEPEST: usize = 64;
+/// The longest expression that is looked at.
+const LONGEST: usize = 100_000;
+
+/// Parses an expression.
+pub(crate) fn parse(source: &Source<'_>) -> Result<Expr, Fault> {
+    if source.text.len() > LONGEST {
+        return Err(Fault::new(
+            0,
+            format!("expression code point size exceeds limit: size: {}, limit {LONGEST}", source.text.len()),
+        ));
+    }
+    let tokens = tokens(source.text)?;
+    let mut parser = Parser { tokens, next: 0, depth: 0 };
+    let expression = parser.expression()?;
+    match parser.peek() {
+        TokenKind::End => Ok(expression),
+        _ => Err(parser.unexpected("<EOF>")),
+    }
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    next: usize,
+    depth: usize,
+}
+
+impl Parser {
+    fn peek(&self) -> &TokenKind {
+        self.tokens.get(self.next).map_or(&TokenKind::End, |token| &token.kind)
+    }
+
+    fn at(&self) -> usize {
+        self.tokens.get(self.next).or(self.tokens.last()).map_or(0, |token| token.at)
+    }
+
+    fn advance(&mut self) -> TokenKind {
+        let kind = self.peek().clone();
+        self.next += 1;
+        kind
+    }
+
+    fn eat(&mut self, symbol: &str) -> bool {
+        let found = matches!(self.peek(), TokenKind::Symbol(found) if *found == symbol);
+        self.next += usize::from(found);
+        found
+    }
+
+    fn expect(&mut self, symbol: &str) -> Result<(), Fault> {
+        if self.eat(symbol) { Ok(()) } else { Err(self.unexpected(&format!("'{symbol}'"))) }
+    }
+
+    fn unexpected(&self, expected: &str) -> Fault {
+        let found = match self.peek() {
+            TokenKind::End => "<EOF>".to_string(),
+            TokenKind::Symbol(symbol) => symbol.to_string(),
+            TokenKind::Ident(name) => name.clone(),
+            _ => self.tokens.get(self.next).map_or(String::new(), |token| token.text.clone()),
+        };
+        Fault::new(self.at(), format!("Syntax error: mismatched input '{found}' expecting {expected}"))
+    }
+
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(Fault::new(self.at(), format!("expression recursion limit exceeded: {DEEPEST}")));
+        }
+        let result = parse(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn expression(&mut self) -> Result<Expr, Fault> {
+        self.nested(|parser| {
+            let condition = parser.binary(0)?;
+            let at = parser.at();
+            if !parser.eat("?") {
+                return Ok(condition);
+            }
+            let yes = parser.binary(0)?;
+            parser.expect(":")?;
+            let no = parser.expression()?;
+            Ok(call(at, "_?_:_", vec![condition, yes, no]))
+        })
+    }
+
+    /// Operators of one level and all that bind tighter.
+    fn binary(&mut self, level: usize) -> Result<Expr, Fault> {
+        const LEVELS: &[&[(&str, &str)]] = &[
+            &[("||", "_||_")],
+            &[("&&", "_&&_")],
+            &[
+                ("<=", "_<=_"),
+                ("<", "_<_"),
+                (">=", "_>=_"),
+                (">", "_>_"),
+                ("==", "_==_"),
+                ("!=", "_!=_"),
+                ("in", "@in"),
+            ],
+            &[("+", "_+_"), ("-", "_-_")],
+            &[("*", "_*_"), ("/", "_/_"), ("%", "_%_")],
+        ];
+        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        let mut left = self.binary(level + 1)?;
+        let mut terms = 0;
+        loop {
+            let at = self.at();
+            let Some((_, function)) = operators.iter().find(|(symbol, _)| self.eat(symbol)) else { return Ok(left) };
+            terms += 1;
+            if terms > 512 {
+                return Err(Fault::new(at, "expression has too many terms"));
+            }
+            let right = self.binary(level + 1)?;
+            left = call(at, function, vec![left, right]);
+        }
+    }
+
+    fn unary(&mut self) -> Result<Expr, Fault> {
+        let at = self.at();
+        if self.eat("!") {
+            let operand = self.nested(Self::unary)?;
+            return Ok(call(at, "!_", vec![operand]));
+        }
+        if self.eat("-") {
+            // The smallest integer has no positive counterpart, so the sign belongs to the literal.
+            match self.peek().clone() {
+                TokenKind::Int(magnitude) => {
+                    self.next += 1;
+                    let value = 0i64.checked_sub_unsigned(magnitude).ok_or_else(|| invalid_int(at))?;
+                    return self.member(Expr { at, kind: ExprKind::Int(value) });
+                }
+                TokenKind::Double(value) => {
+                    self.next += 1;
+                    return self.member(Expr { at, kind: ExprKind::Double(-value) });
+                }
+                _ => {}
+            }
+            let operand = self.nested(Self::unary)?;
+            return Ok(call(at, "-_", vec![operand]));
+        }
+        let primary = self.primary()?;
+        self.member(primary)
+    }
+
+    fn member(&mut self, mut operand: Expr) -> Result<Expr, Fault> {
+        let mut steps = 0;
+        loop {
+            let at = self.at();
+            steps += 1;
+            if steps > 256 {
+                return Err(Fault::new(at, "expression has too many selections"));
+            }
+            if self.eat(".") {
+                let optional = self.eat("?");
+                let field = match self.advance() {
+                    TokenKind::Ident(name) | TokenKind::EscapedIdent(name) => name,
+                    TokenKind::Symbol("in") => "in".to_string(),
+                    _ => {
+                        self.next -= 1;
+                        return Err(self.unexpected("IDENTIFIER"));
+                    }
+                };
+                let call_at = self.at();
+                operand = if !optional && self.eat("(") {
+                    let arguments = self.arguments(")")?;
+                    member_call(call_at, operand, field, arguments)?
+                } else {
+                    let presence = if optional { Presence::Optional } else { Presence::Needed };
+                    Expr { at, kind: ExprKind::Select { operand: Box::new(operand), field, presence } }
+                };
+            } else if self.eat("[") {
+                let function = if self.eat("?") { "_[?_]" } else { "_[_]" };
+                let index = self.expression()?;
+                self.expect("]")?;
+                operand = call(at, function, vec![operand, index]);
+            } else {
+                return Ok(operand);
+            }
+        }
+    }
+
+    fn arguments(&mut self, end: &str) -> Result<Vec<Expr>, Fault> {
+        let mut arguments = Vec::new();
+        while !self.eat(end) {
+            if !arguments.is_empty() {
+                self.expect(",")?;
+            }
+            arguments.push(self.expression()?);
+        }
+        Ok(arguments)
+    }
+
+    fn primary(&mut self) -> Result<Expr, Fault> {
+        let at = self.at();
+        let kind = match self.advance() {
+            TokenKind::Int(value) => ExprKind::Int(i64::try_from(value).map_err(|_| invalid_int(at))?),
+            TokenKind::Uint(value) => ExprKind::Uint(value),
+            TokenKind::Double(value) => ExprKind::Double(value),
+            TokenKind::Text(text) => ExprKind::Text(text),
+            TokenKind::Bytes(bytes) => ExprKind::Bytes(bytes),
+            TokenKind::Symbol("(") => {
+                let inner = self.expression()?;
+                self.expect(")")?;
+                return Ok(inner);
+            }
+            TokenKind::Symbol("[") => self.list()?,
+            TokenKind::Symbol("{") => self.map()?,
+            TokenKind::Symbol(".") => return self.primary(),
+            TokenKind::Ident(name) => match name.as_str() {
+                "true" => ExprKind::Bool(true),
+                "false" => ExprKind::Bool(false),
+                "null" => ExprKind::Null,
+                _ => return self.name(at, name),
+            },
+            _ => {
+                self.next -= 1;
+                return Err(self.unexpected("an expression"));
+            }
+        };
+        Ok(Expr { at, kind })
+    }
+
+    fn name(&mut self, at: usize, name: String) -> Result<Expr, Fault> {
+        const RESERVED: &[&str] = &[
+            "as",
+            "break",
+            "const",
+            "continue",
+            "else",
+            "for",
+            "function",
+            "if",
+            "import",
+            "let",
+            "loop",
+            "package",
+            "namespace",
+            "return",
+            "var",
+            "void",
+            "while",
+        ];
+        let call_at = self.at();
+        if !self.eat("(") {
+            if RESERVED.contains(&name.as_str()) {
+                return Err(Fault::new(at, format!("reserved identifier: {name}")));
+            }
+            return Ok(Expr { at, kind: ExprKind::Ident(name) });
+        }
+        let mut arguments = self.arguments(")")?;
+        if name != "has" {
+            return Ok(call(call_at, &name, arguments));
+        }
+        match (arguments.pop(), arguments.is_empty()) {
+            (Some(Expr { at, kind: ExprKind::Select { operand, field, presence: Presence::Needed } }), true) => {
+                Ok(Expr { at, kind: ExprKind::Select { operand, field, presence: Presence::Tested } })
+            }
+            _ => Err(Fault::new(call_at, "invalid argument to has() macro")),
+        }
+    }
+
+    fn list(&mut self) -> Result<ExprKind, Fault> {
+        let mut items = Vec::new();
+        while !self.eat("]") {
+            if !items.is_empty() {
+                self.expect(",")?;
+                if self.eat("]") {
+                    break;
+                }
+            }
+            let optional = self.eat("?");
+            items.push((self.expression()?, optional));
+        }
+        Ok(ExprKind::List(items))
+    }
+
+    fn map(&mut self) -> Result<ExprKind, Fault> {
+        let mut entries = Vec::new();
+        while !self.eat("}") {
+            if !entries.is_empty() {
+                self.expect(",")?;
+                if self.eat("}") {
+                    break;
+                }
+            }
+            let optional = self.eat("?");
+            let key = self.expression()?;
+            self.expect(":")?;
+            entries.push((key, self.expression()?, optional));
+        }
+        Ok(ExprKind::Map(entries))
+    }
+}
+
+fn invalid_int(at: usize) -> Fault {
+    Fault::new(at, "invalid int literal")
+}
+
+fn call(at: usize, function: &str, arguments: Vec<Expr>) -> Expr {
+    Expr { at, kind: ExprKind::Call { function: function.to_string(), target: None, arguments } }
+}
+
+/// A call on a value, unless it is a macro or the name of a function with dots in it.
+fn member_call(at: usize, target: Expr, function: String, mut arguments: Vec<Expr>) -> Result<Expr, Fault> {
+    let fold_kind = match (function.as_str(), arguments.len()) {
+        ("all", 2 | 3) => Some(FoldKind::All),
+        ("exists", 2 | 3) => Some(FoldKind::Exists),
+        ("exists_one", 2) | ("existsOne", 2 | 3) => Some(FoldKind::ExistsOne),
+        ("map", 2 | 3) | ("transformList", 3 | 4) => Some(FoldKind::List),
+        ("filter", 2) => Some(FoldKind::Filter),
+        ("transformMap", 3 | 4) => Some(FoldKind::MapValues),
+        ("transformMapEntry", 3 | 4) => Some(FoldKind::MapEntries),
+        _ => None,
+    };
+    if let Some(kind) = fold_kind {
+        return fold(at, kind, target, &function, arguments);
+    }
+    if let ("optMap" | "optFlatMap", 2) = (function.as_str(), arguments.len()) {
+        let body = arguments.pop().map(Box::new);
+        let variable = arguments.pop().and_then(variable_name);
+        if let (Some(body), Some(variable)) = (body, variable) {
+            let flat = function == "optFlatMap";
+            return Ok(Expr { at, kind: ExprKind::OptionalMap { target: Box::new(target), variable, body, flat } });
+        }
+        return Err(Fault::new(at, "argument must be a simple name"));
+    }
+    Ok(Expr { at, kind: ExprKind::Call { function, target: Some(Box::new(target)), arguments } })
+}
+
+fn fold(at: usize, kind: FoldKind, range: Expr, function: &str, arguments: Vec<Expr>) -> Result<Expr, Fault> {
+    let count = arguments.len();
+    let two_variables = match kind {
+        FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => count == 3,
+        FoldKind::List => function == "transformList",
+        FoldKind::Filter => false,
+        FoldKind::MapValues | FoldKind::MapEntries => true,
+    };
+    let mut rest = arguments.into_iter();
+    let mut variable = || {
+        let argument = rest.next()?;
+        let at = argument.at;
+        Some(variable_name(argument).ok_or(at))
+    };
+    let simple = |name: Option<Result<String, usize>>| match name {
+        Some(Ok(name)) => Ok(name),
+        Some(Err(at)) => Err(Fault::new(at, "argument must be a simple name")),
+        None => Err(Fault::new(at, "argument must be a simple name")),
+    };
+    let first = simple(variable())?;
+    let second = if two_variables { Some(simple(variable())?) } else { None };
+    let mut rest: Vec<Expr> = rest.collect();
+    let last = rest.pop();
+    let (condition, result) = match kind {
+        FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne | FoldKind::Filter => (last, None),
+        _ => (rest.pop(), last),
+    };
+    Ok(Expr { at, kind: ExprKind::Fold(Box::new(Fold { kind, range, first, second, condition, result })) })
+}
+
+fn variable_name(expression: Expr) -> Option<String> {
+    match expression.kind {
+        ExprKind::Ident(name) => Some(name),
+        _ => None,
+    }
+}

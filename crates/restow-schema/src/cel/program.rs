@@ -1,0 +1,111 @@
+//! Compiled expressions.
+
+use serde_json::{Map, Value};
+
+use super::check::{Variable, check};
+use super::code::Code;
+use super::eval::{EvalError, Evaluation};
+use super::parse::parse;
+use super::source::Source;
+use super::types::Type;
+use super::value::Val;
+
+/// A compiled expression.
+#[derive(Debug)]
+pub struct Program {
+    code: Code,
+    pub(crate) used: Box<[bool]>,
+    result: ResultType,
+    /// The most that it can cost, as far as that is known.
+    pub max_cost: u64,
+}
+
+/// What an expression was found to yield.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResultType {
+    Bool,
+    Text,
+    Dyn,
+    Other,
+}
+
+/// What came of an evaluation, and what it cost.
+#[derive(Debug)]
+pub struct Evaluated {
+    /// The value, as JSON.
+    pub value: Result<Value, EvalError>,
+    /// The cost.
+    pub cost: u64,
+}
+
+impl Program {
+    /// Compiles an expression over variables of which only the names are known, as admission policies have them:
+    /// `object`, `oldObject`, `request`, `params`, `namespaceObject`, `variables`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the expression, with the place in it.
+    pub fn compile(text: &str, variables: &[&'static str]) -> Result<Program, String> {
+        let variables: Vec<Variable> =
+            variables.iter().map(|name| Variable { name, ty: Type::Dyn, decl: None }).collect();
+        Program::compile_typed(text, &variables)
+    }
+
+    pub(crate) fn compile_typed(text: &str, variables: &[Variable]) -> Result<Program, String> {
+        let source = Source { text };
+        let expression = parse(&source).map_err(|fault| source.show(&[fault]))?;
+        let outcome = check(&source, &expression, variables)?;
+        let result = match outcome.checked.ty {
+            Type::Bool => ResultType::Bool,
+            Type::Text => ResultType::Text,
+            Type::Dyn => ResultType::Dyn,
+            _ => ResultType::Other,
+        };
+        let max_cost = outcome.checked.cost.max;
+        Ok(Program { code: outcome.checked.code, used: outcome.used.into(), result, max_cost })
+    }
+
+    /// Whether the expression yields a bool, as far as its types tell.
+    pub fn yields_bool(&self) -> bool {
+        matches!(self.result, ResultType::Bool)
+    }
+
+    /// Whether the expression yields a text, as far as its types tell.
+    pub fn yields_text(&self) -> bool {
+        matches!(self.result, ResultType::Text)
+    }
+
+    /// Evaluates the expression. The values stand in the order of the names that it was compiled with; `None` is a
+    /// variable that is not there.
+    pub fn evaluate(&self, values: &[Option<&Value>], limit: u64) -> Evaluated {
+        let variables: Vec<Option<Val<'_>>> =
+            values.iter().map(|value| value.map(|value| Val::from_json(value, None))).collect();
+        let mut evaluation = Evaluation::new(&variables, limit);
+        let value = evaluation.run(&self.code).map(|value| to_json(&value));
+        Evaluated { value, cost: evaluation.cost() }
+    }
+
+    /// The expression itself, to be evaluated with values of one's own.
+    pub(crate) fn code(&self) -> &Code {
+        &self.code
+    }
+}
+
+fn to_json(value: &Val<'_>) -> Value {
+    match value {
+        Val::Null | Val::Optional(None) => Value::Null,
+        Val::Bool(flag) => Value::Bool(*flag),
+        Val::Int(number) => Value::from(*number),
+        Val::Uint(number) => Value::from(*number),
+        Val::Double(number) => Value::from(*number),
+        Val::Optional(Some(inner)) => to_json(inner),
+        other => match (other.items(), other.entries()) {
+            (Some(items), _) => Value::Array(items.iter().map(to_json).collect()),
+            (_, Some(entries)) => {
+                let pair = |(key, value): &(Val<'_>, Val<'_>)| (super::functions::plain(key), to_json(value));
+                Value::Object(entries.iter().map(pair).collect::<Map<_, _>>())
+            }
+            _ => Value::String(super::functions::plain(other)),
+        },
+    }
+}

@@ -1,0 +1,219 @@
+//! Applying rules to objects.
+
+use serde_json::Value;
+
+use super::Rule;
+use crate::cel::{EvalError, Evaluation, PER_CALL_LIMIT, Val};
+use crate::correlate::{Correlated, matching_item};
+use crate::node::{Additional, Kind, Node};
+use crate::path::Path;
+use crate::problem::Problem;
+
+/// What all rules on one object may cost together.
+const BUDGET: u64 = 10_000_000;
+/// The longest message that an expression may make.
+const LONGEST_MESSAGE: usize = 5 * 1024;
+
+/// Applies every rule of a schema. With an old object, transition rules apply, and what an unchanged part breaks is
+/// passed over.
+pub(crate) fn check(node: &Node, value: &Value, old: Option<&Value>) -> Vec<Problem> {
+    if !node.below.rules {
+        return Vec::new();
+    }
+    let mut applier = Applier { problems: Vec::new(), budget: BUDGET, exhausted: false };
+    let ratchet = Ratchet { here: old.map(|old| Correlated { schema: node, new: value, old }), above: None };
+    applier.level(node, value, old, &Path::ROOT, ratchet);
+    applier.problems
+}
+
+struct Applier {
+    problems: Vec<Problem>,
+    budget: u64,
+    exhausted: bool,
+}
+
+/// What a value corresponds to in the old object, or else the nearest value around it that corresponds to something.
+#[derive(Clone, Copy)]
+struct Ratchet<'a> {
+    here: Option<Correlated<'a>>,
+    above: Option<Correlated<'a>>,
+}
+
+impl<'a> Ratchet<'a> {
+    fn is_unchanged(self) -> bool {
+        self.here.or(self.above).is_some_and(Correlated::is_unchanged)
+    }
+
+    fn field(self, name: &str) -> Ratchet<'a> {
+        match self.here {
+            None => self,
+            // The type of the root object is not seen in the stored object, so it always counts as changed.
+            Some(_) if self.above.is_none() && (name == "apiVersion" || name == "kind") => {
+                Ratchet { here: None, above: None }
+            }
+            Some(here) => Ratchet { here: here.field(name), above: Some(here) },
+        }
+    }
+
+    fn item(self, index: usize) -> Ratchet<'a> {
+        match self.here {
+            None => self,
+            Some(here) => Ratchet { here: here.item(index), above: Some(here) },
+        }
+    }
+}
+
+impl Applier {
+    fn level(&mut self, node: &Node, value: &Value, old: Option<&Value>, path: &Path<'_>, ratchet: Ratchet<'_>) {
+        if value.is_null() || self.exhausted || !node.below.rules {
+            return;
+        }
+        if !node.rules.is_empty() {
+            self.rules(node, value, old.filter(|old| !old.is_null()), path, ratchet);
+        }
+        match value {
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    if self.exhausted {
+                        return;
+                    }
+                    let old = old.and_then(|old| old.get(name));
+                    if let Some(child) = node.property(name) {
+                        self.level(child, field, old, &path.field(name), ratchet.field(name));
+                    } else if let Additional::Schema(child) = &node.additional {
+                        self.level(child, field, old, &path.key(name), ratchet.field(name));
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let Some(child) = &node.items else { return };
+                let old_items = old.and_then(Value::as_array);
+                for (index, item) in items.iter().enumerate() {
+                    if self.exhausted {
+                        return;
+                    }
+                    let old = old_items.and_then(|old| matching_item(&node.list_type, item, old));
+                    self.level(child, item, old, &path.index(index), ratchet.item(index));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn rules(&mut self, node: &Node, value: &Value, old: Option<&Value>, path: &Path<'_>, ratchet: Ratchet<'_>) {
+        for rule in &node.rules {
+            if rule.uses_old && old.is_none() && !rule.optional_old {
+                continue;
+            }
+            if self.budget == 0 {
+                self.stop(
+                    node,
+                    path,
+                    "validation failed due to running out of cost budget, no further validation rules will be run"
+                        .to_string(),
+                );
+                return;
+            }
+            let old = old.map(|old| Val::from_json(old, Some(node)));
+            let old = if rule.optional_old { Some(old.map_or(Val::Optional(None), Val::some)) } else { old };
+            let variables = [Some(Val::from_json(value, Some(node))), old];
+            let mut evaluation = Evaluation::new(&variables, PER_CALL_LIMIT);
+            let outcome = evaluation.run(rule.program.code());
+            let cost = evaluation.cost();
+            if cost > self.budget {
+                self.stop(
+                    node,
+                    path,
+                    "validation failed due to running out of cost budget, no further validation rules will be run"
+                        .to_string(),
+                );
+                return;
+            }
+            self.budget -= cost;
+            match outcome {
+                Ok(Val::Bool(true)) => {}
+                Ok(_) => {
+                    let detail = self.message(rule, &variables);
+                    if rule.uses_old || !ratchet.is_unchanged() {
+                        self.problems.push(broken(node, rule, value, path, detail));
+                    }
+                }
+                Err(error) => self.failed(node, rule, path, &error),
+            }
+            if self.exhausted {
+                return;
+            }
+        }
+    }
+
+    /// The message of a broken rule: made by its expression if that works, else as written.
+    fn message<'a>(&mut self, rule: &'a Rule, variables: &'a [Option<Val<'a>>]) -> String {
+        if let Some(program) = &rule.message_program {
+            let mut evaluation = Evaluation::new(variables, PER_CALL_LIMIT.min(self.budget));
+            let outcome = evaluation.run(program.code());
+            self.budget = self.budget.saturating_sub(evaluation.cost());
+            if let Ok(Val::Text(text)) = outcome {
+                let text = text.as_str().trim();
+                if !text.is_empty() && text.len() <= LONGEST_MESSAGE && !text.contains('\n') {
+                    return text.to_string();
+                }
+            }
+        }
+        match rule.message.trim() {
+            "" => format!("failed rule: {}", rule.text.trim()),
+            message => message.to_string(),
+        }
+    }
+
+    fn failed(&mut self, node: &Node, rule: &Rule, path: &Path<'_>, error: &EvalError) {
+        let name = match rule.message.trim() {
+            "" => rule.text.trim(),
+            message => message,
+        };
+        let words = match error {
+            EvalError::NoSuchOverload => format!(
+                "'{error}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
+            ),
+            EvalError::CostExceeded => {
+                let words = format!(
+                    "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
+                );
+                return self.stop(node, path, words);
+            }
+            EvalError::Failed(_) => format!("{error} evaluating rule: {name}"),
+        };
+        self.problems.push(Problem::invalid(path.in_brackets(), type_name(node), words));
+    }
+
+    fn stop(&mut self, node: &Node, path: &Path<'_>, words: String) {
+        self.exhausted = true;
+        self.problems.push(Problem::invalid(path.in_brackets(), type_name(node), words));
+    }
+}
+
+fn type_name(node: &Node) -> &'static str {
+    node.kind.map_or("", Kind::name)
+}
+
+fn broken(node: &Node, rule: &Rule, value: &Value, path: &Path<'_>, detail: String) -> Problem {
+    let mut place = path.in_brackets();
+    if !rule.field_path.is_empty() {
+        let separator = if path.is_root() || rule.field_path.starts_with('[') { "" } else { "." };
+        let before = if path.is_root() { "" } else { place.as_str() };
+        place = format!("{before}{separator}{}", rule.field_path);
+    }
+    let shown = (!matches!(node.kind, Some(Kind::Object | Kind::Array))).then(|| value.clone());
+    match rule.reason.as_ref() {
+        "FieldValueForbidden" => Problem::forbidden(place, detail),
+        "FieldValueRequired" => Problem::required(place, detail),
+        "FieldValueDuplicate" => {
+            let mut problem = Problem::duplicate(place, Value::Null);
+            problem.value = shown;
+            problem
+        }
+        _ => match shown {
+            Some(shown) => Problem::invalid(place, shown, detail),
+            None => Problem::invalid_omitted(place, detail),
+        },
+    }
+}

@@ -1,0 +1,154 @@
+//! CEL expressions: their values, their faults and their limits.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use restow_schema::cel::{EvalError, PER_CALL_LIMIT, Program};
+use serde_json::{Value, json};
+
+fn evaluate(expression: &str) -> Result<Value, EvalError> {
+    let object = json!({"name": "web", "replicas": 3, "ratio": 0.5, "tags": ["a", "b"], "labels": {"app": "x", "a.b": "y"},
+        "items": [{"k": "a", "v": 1}, {"k": "b", "v": 2}], "none": null});
+    let program =
+        Program::compile(expression, &["object", "oldObject"]).unwrap_or_else(|error| panic!("{expression}: {error}"));
+    program.evaluate(&[Some(&object), None], PER_CALL_LIMIT).value
+}
+
+#[test]
+fn expressions_have_their_values() {
+    let cases = [
+        ("1 + 2 * 3 - 4 / 2 % 3", json!(5)),
+        ("-5 / 2", json!(-2)),
+        ("1.5 + 1.5", json!(3.0)),
+        ("'a' + \"b\" + '''c'''", json!("abc")),
+        (r"r'\d' + '\n\u00e9\x41'", json!("\\d\n\u{e9}A")),
+        ("true ? 1 : 2", json!(1)),
+        ("1 < 2 && 2 <= 2 && 3.0 > 2 && 1u < 2", json!(true)),
+        ("false && (1 / 0 == 1)", json!(false)),
+        ("(1 / 0 == 1) || true", json!(true)),
+        ("object.name == 'web' && object.replicas >= 3", json!(true)),
+        ("has(object.name) && !has(object.missing)", json!(true)),
+        ("object.tags.all(t, t.size() == 1) && object.tags.exists(t, t == 'b')", json!(true)),
+        ("object.items.exists_one(i, i.v > 1)", json!(true)),
+        ("object.items.map(i, i.v * 2)", json!([2, 4])),
+        ("object.items.map(i, i.v > 1, i.k)", json!(["b"])),
+        ("object.items.filter(i, i.k == 'a').size()", json!(1)),
+        ("object.labels.all(k, object.labels[k] != '')", json!(true)),
+        ("object.labels.all(k, v, k != v)", json!(true)),
+        ("[1, 2, 3].transformList(i, v, i + v)", json!([1, 3, 5])),
+        ("{'a': 1}.transformMap(k, v, v + 1)", json!({"a": 2})),
+        ("object.?missing.?deep.orValue('d')", json!("d")),
+        ("object.?name.optMap(n, n + '!').orValue('')", json!("web!")),
+        ("object.tags[?5].hasValue()", json!(false)),
+        ("[?object.?missing, 'x']", json!(["x"])),
+        ("'b' in object.tags && 'app' in object.labels && !(1 in [2])", json!(true)),
+        ("type(object.replicas) == int && type('') == string", json!(true)),
+        ("int('42') + int(3.9) + int(2u)", json!(47)),
+        ("string(1) + string(true) + string(1.5)", json!("1true1.5")),
+        ("'abc'.contains('b') && 'abc'.startsWith('a') && 'abc'.endsWith('c')", json!(true)),
+        ("'abc'.matches('^[a-c]+$')", json!(true)),
+        ("'a,b,c'.split(',').join('-')", json!("a-b-c")),
+        ("'hello'.substring(1, 3) + 'hello'.charAt(0) + 'AB'.lowerAscii() + ' x '.trim()", json!("elhabx")),
+        ("'hello'.indexOf('l') + 'hello'.lastIndexOf('l')", json!(5)),
+        ("'aaa'.replace('a', 'b', 2)", json!("bba")),
+        ("'%s is %d, %.2f, %x'.format(['a', 5, 1.239, 255])", json!("a is 5, 1.24, ff")),
+        ("'a1b22'.findAll('[0-9]+')", json!(["1", "22"])),
+        ("[3, 1, 2].sort() == [1, 2, 3] && [1, 2].sum() == 3 && [1, 5].max() == 5 && [1, 2].isSorted()", json!(true)),
+        (
+            "[1, 1, 2].distinct().size() == 2 && [[1], [2]].flatten() == [1, 2] && lists.range(3) == [0, 1, 2]",
+            json!(true),
+        ),
+        ("sets.contains([1, 2], [2]) && sets.equivalent([1], [1, 1]) && !sets.intersects([1], [2])", json!(true)),
+        ("duration('1h30m').getMinutes() == 90 && duration('1m') < duration('2m')", json!(true)),
+        (
+            "timestamp('2024-01-02T03:04:05Z').getHours() == 3 && timestamp('2024-01-01T00:00:00Z').getFullYear() == 2024",
+            json!(true),
+        ),
+        ("timestamp('2024-01-01T01:00:00Z') - timestamp('2024-01-01T00:00:00Z') == duration('1h')", json!(true)),
+        ("quantity('1Gi').isGreaterThan(quantity('500M')) && quantity('1k').asInteger() == 1000", json!(true)),
+        ("quantity('1.5').add(quantity('500m')).compareTo(quantity('2')) == 0 && !isQuantity('x')", json!(true)),
+        ("ip('10.0.0.1').family() == 4 && cidr('10.0.0.0/8').containsIP('10.1.2.3') && !isIP('x')", json!(true)),
+        (
+            "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && cidr('10.0.0.1/8').masked().ip() == ip('10.0.0.0')",
+            json!(true),
+        ),
+        (
+            "url('https://a.example:80/p?q=1').getHostname() + url('https://a.example:80/p?q=1').getPort()",
+            json!("a.example80"),
+        ),
+        ("isURL('https://x') && url('/path?x=1&x=2').getQuery()['x'] == ['1', '2']", json!(true)),
+        ("semver('1.2.3').isLessThan(semver('1.10.0')) && isSemver('v1.2', true) && !isSemver('v1.2')", json!(true)),
+        (
+            "format.dns1123Label().validate('abc') == optional.none() && format.dns1123Label().validate('A').hasValue()",
+            json!(true),
+        ),
+        ("{'a': 1, 'b': 2}['b'] + {'a': 1}.size()", json!(3)),
+        ("object.none == null", json!(true)),
+        ("b'abc'.size() == 3 && bytes('a') == b'a'", json!(true)),
+    ];
+    for (expression, expected) in cases {
+        assert_eq!(evaluate(expression), Ok(expected), "{expression}");
+    }
+}
+
+#[test]
+fn failures_are_told_in_the_words_of_cel() {
+    let cases = [
+        ("1 / 0", "division by zero"),
+        ("9223372036854775807 + 1", "integer overflow"),
+        ("object.missing", "no such key: missing"),
+        ("object.tags[7]", "index out of bounds: 7"),
+        ("object.name + 1", "no such overload"),
+        ("object.labels['z']", "no such key: z"),
+        ("optional.none().value()", "optional.none() dereference"),
+    ];
+    for (expression, expected) in cases {
+        assert_eq!(evaluate(expression).map_err(|error| error.to_string()), Err(expected.to_string()), "{expression}");
+    }
+}
+
+#[test]
+fn faults_are_shown_at_their_place() {
+    let cases = [
+        (
+            "object.x &&",
+            "ERROR: <input>:1:12: Syntax error: mismatched input '<EOF>' expecting an expression\n | object.x &&\n | ...........^",
+        ),
+        ("nothing", "ERROR: <input>:1:1: undeclared reference to 'nothing' (in container '')\n | nothing\n | ^"),
+        (
+            "1 == 'a'",
+            "ERROR: <input>:1:3: found no matching overload for '_==_' applied to '(int, string)'\n | 1 == 'a'\n | ..^",
+        ),
+        (
+            "'a'.size(1)",
+            "ERROR: <input>:1:9: found no matching overload for 'size' applied to 'string.(int)'\n | 'a'.size(1)\n | ........^",
+        ),
+        ("frob(1)", "ERROR: <input>:1:5: undeclared reference to 'frob' (in container '')\n | frob(1)\n | ....^"),
+    ];
+    for (expression, expected) in cases {
+        assert_eq!(Program::compile(expression, &["object"]).map(|_| ()), Err(expected.to_string()), "{expression}");
+    }
+}
+
+#[test]
+fn what_runs_long_is_stopped() {
+    let many: Vec<u32> = (0..2000).collect();
+    let object = json!({"l": many, "s": "a".repeat(100_000)});
+    for expression in [
+        "object.l.all(a, object.l.all(b, object.l.all(c, a + b + c >= 0)))",
+        "object.l.map(a, object.l.map(b, object.l)).size() > 0",
+        "object.l.all(a, !object.s.matches('(a|aa)+b' + string(a)))",
+        "[1,2,3,4,5,6,7,8,9].all(a, object.l.all(b, object.l.all(c, c >= 0)))",
+    ] {
+        let program = Program::compile(expression, &["object"]).unwrap();
+        let evaluated = program.evaluate(&[Some(&object)], PER_CALL_LIMIT);
+        assert_eq!(evaluated.value, Err(EvalError::CostExceeded), "{expression}");
+    }
+    let deep = format!("{}1{}", "(".repeat(10_000), ")".repeat(10_000));
+    let negated = format!("{}true", "!".repeat(10_000));
+    let sum = vec!["1"; 20_000].join("+");
+    let nested = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
+    let long = "a".repeat(1_000_000);
+    for expression in [&deep, &negated, &sum, &nested, &long] {
+        assert!(Program::compile(expression, &["object"]).is_err());
+    }
+}
