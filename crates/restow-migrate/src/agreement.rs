@@ -11,6 +11,7 @@ use restow_agreement::trigger::Agreement;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionList};
 use restow_api::{GroupResource, GroupVersion, GroupVersionKind, ResourceVersion, StorageVersionHash};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What the servers of a cluster store, at one point in time.
 #[derive(Clone)]
@@ -43,15 +44,23 @@ pub enum Scope<'a> {
     Group(&'a str),
 }
 
+/// How long a server has to say what it stores. One that takes longer may be paused, and may still write.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Asks all servers.
 pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation, Failure> {
     let reported = reported(cluster).await?;
     let found = cluster.instances().await?;
     let ask = |instance: Instance| async move {
-        let discovery = match scope {
-            Scope::Group(group) if !group.is_empty() => discover_group(&instance.client, group).await,
-            _ => discover(&instance.client).await,
+        let discovery = async {
+            match scope {
+                Scope::Group(group) if !group.is_empty() => discover_group(&instance.client, group).await,
+                _ => discover(&instance.client).await,
+            }
         };
+        let discovery = tokio::time::timeout(PATIENCE, discovery).await.unwrap_or_else(|_| {
+            Err(Failure { message: format!("no answer within {} s", PATIENCE.as_secs()), ..Failure::default() })
+        });
         (instance, discovery)
     };
     let mut instances = Vec::new();

@@ -1,5 +1,6 @@
 //! `restow bench`: measurements that anyone can repeat.
 
+mod migrate;
 mod process;
 mod report;
 mod store;
@@ -11,12 +12,15 @@ use clap::Subcommand;
 pub(crate) enum Bench {
     /// Measure the embedded store against etcd, in one run, on the same disk.
     Store(store::StoreArgs),
+    /// Measure how fast stored objects are rewritten, on a cluster that is given.
+    Migrate(migrate::MigrateArgs),
 }
 
 impl Bench {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         match self {
             Bench::Store(args) => store::run(args).await,
+            Bench::Migrate(args) => migrate::run(args).await,
         }
     }
 }

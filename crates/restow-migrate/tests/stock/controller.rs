@@ -1,9 +1,10 @@
 //! The whole controller: it installs, sees a change, migrates, and says so.
 
-use crate::fixture::{Fixture, cluster, eventually};
+use crate::fixture::{Fixture, alone, cluster, eventually};
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
+use restow_migrate::definition::{self, Mark};
 use restow_migrate::install::{Action, InstallOptions, install};
 use serde_json::Value;
 use std::time::Duration;
@@ -12,12 +13,13 @@ use tokio::sync::watch;
 #[tokio::test]
 async fn a_changed_storage_version_is_migrated_without_a_further_command() {
     let Some(cluster) = cluster().await else { return };
+    let _alone = alone().await;
     install(cluster.client(), &InstallOptions::default()).await.unwrap();
     let again = install(cluster.client(), &InstallOptions::default()).await.unwrap();
     let changed: Vec<_> = again.iter().filter(|installed| installed.action != Action::Unchanged).collect();
     assert!(changed.is_empty(), "installing twice changes nothing: {changed:?}");
 
-    let Some(fixture) = Fixture::new("autos", 300).await else { return };
+    let Some(fixture) = Fixture::alone("autos", 300).await else { return };
     let config = |identity: &str| ControllerConfig {
         identity: identity.to_owned(),
         resources: Resources::Custom,
@@ -55,5 +57,34 @@ async fn a_changed_storage_version_is_migrated_without_a_further_command() {
     first.await.unwrap();
     second.await.unwrap();
     assert_eq!(fixture.numbers().await.len(), 300);
+    fixture.remove().await;
+}
+
+#[tokio::test]
+async fn the_guard_refuses_another_storage_version_while_objects_are_migrated_and_nothing_else() {
+    let Some(cluster) = cluster().await else { return };
+    let _alone = alone().await;
+    install(cluster.client(), &InstallOptions::default()).await.unwrap();
+    let Some(fixture) = Fixture::alone("guards", 1).await else { return };
+    let marked = definition::set_mark(cluster.client(), &fixture.definition().await, Mark::Migrating).await.unwrap();
+    assert!(definition::view(&marked).is_marked);
+    // A new policy takes a moment to be in force. Changing back and forth is allowed as long as it is not.
+    let mut versions = ["v2", "v1"].into_iter().cycle();
+    let mut refusal = String::new();
+    eventually("the guard is in force", async || match fixture.try_to_store_in(versions.next().unwrap()).await {
+        Ok(()) => false,
+        Err(error) => {
+            refusal = error.to_string();
+            true
+        }
+    })
+    .await;
+    assert!(refusal.contains("cannot be changed while the stored objects are being migrated"), "{refusal}");
+    fixture.rename().await;
+    definition::set_mark(cluster.client(), &fixture.definition().await, Mark::None).await.unwrap();
+    eventually("the storage version can be changed again", async || {
+        fixture.try_to_store_in("v2").await.is_ok() && fixture.try_to_store_in("v1").await.is_ok()
+    })
+    .await;
     fixture.remove().await;
 }

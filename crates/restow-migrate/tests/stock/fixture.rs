@@ -9,12 +9,22 @@ use restow_migrate::definition::{self, Definition};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A definition that is removed when the test ends well.
 pub(crate) struct Fixture {
     pub(crate) cluster: Cluster,
     pub(crate) resource: GroupResource,
     plural: String,
+    _company: Option<RwLockReadGuard<'static, ()>>,
+}
+
+/// A controller takes care of everything in the cluster, so that its tests run while no others do.
+static CLUSTER: RwLock<()> = RwLock::const_new(());
+
+/// Nobody else uses the cluster as long as this is kept.
+pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
+    CLUSTER.write().await
 }
 
 /// The cluster; nothing, said loudly, where none is given.
@@ -27,11 +37,17 @@ pub(crate) async fn cluster() -> Option<Cluster> {
 }
 
 impl Fixture {
-    /// A definition stored in v1 with so many objects.
+    /// A definition stored in v1 with so many objects, beside those of other tests.
     pub(crate) async fn new(plural: &str, objects: usize) -> Option<Self> {
+        let company = CLUSTER.read().await;
+        Some(Fixture { _company: Some(company), ..Self::alone(plural, objects).await? })
+    }
+
+    /// The same, for a test that has the cluster for itself.
+    pub(crate) async fn alone(plural: &str, objects: usize) -> Option<Self> {
         let cluster = cluster().await?;
         let resource = format!("{plural}.migrate.restow.test").parse().unwrap();
-        let fixture = Fixture { cluster, resource, plural: plural.to_owned() };
+        let fixture = Fixture { cluster, resource, plural: plural.to_owned(), _company: None };
         fixture.remove().await;
         let new: DynamicObject = serde_json::from_value(fixture.manifest()).unwrap();
         fixture.definitions().create(&PostParams::default(), &new).await.unwrap();
@@ -92,8 +108,19 @@ impl Fixture {
         stream::iter(numbers).map(create).buffer_unordered(16).collect::<Vec<()>>().await;
     }
 
-    /// Makes this version the storage version, and waits until every server says so.
+    /// Changes something of the definition that has nothing to do with its storage version.
+    pub(crate) async fn rename(&self) {
+        let patch = json!({"spec": {"names": {"categories": ["restow-test"]}}});
+        let name = self.resource.to_string();
+        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+
+    /// Makes this version the storage version.
     pub(crate) async fn store_in(&self, version: &str) {
+        self.try_to_store_in(version).await.unwrap();
+    }
+
+    pub(crate) async fn try_to_store_in(&self, version: &str) -> Result<(), kube::Error> {
         let versions: Vec<Value> = self.manifest()["spec"]["versions"].as_array().unwrap().clone();
         let versions: Vec<Value> = versions
             .into_iter()
@@ -104,7 +131,7 @@ impl Fixture {
             .collect();
         let patch = json!({"spec": {"versions": versions}});
         let name = self.resource.to_string();
-        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(|_| ())
     }
 
     pub(crate) async fn definition(&self) -> Definition {

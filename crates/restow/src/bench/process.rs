@@ -2,8 +2,17 @@
 
 /// The resident memory of a process in bytes; `None` where the system does not tell.
 pub(crate) fn resident_bytes(process: u32) -> Option<f64> {
+    memory(process, "VmRSS:")
+}
+
+/// The most resident memory that a process has ever had, in bytes; `None` where the system does not tell.
+pub(crate) fn peak_bytes(process: u32) -> Option<f64> {
+    memory(process, "VmHWM:")
+}
+
+fn memory(process: u32, field: &str) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
     let kilobytes: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kilobytes * 1024.0)
 }

@@ -1,0 +1,261 @@
+//! `restow bench migrate`: how fast stored objects are rewritten, on a cluster that is given.
+//!
+//! It makes a custom resource definition and objects of its own, changes the storage version back and forth, migrates
+//! each time, and removes everything again.
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use restow_agreement::migrate::pacer::PacerLimits;
+use restow_api::GroupResource;
+use restow_migrate::agreement::{Scope, observe};
+use restow_migrate::cluster::Cluster;
+use restow_migrate::migration::{MigrationOptions, Outcome, Reins, migrate};
+use restow_migrate::runner::{Method, Order, Progress, RunOptions};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// How to reach the cluster. It gets a custom resource definition that is removed at the end.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// How many objects.
+    #[arg(long, value_name = "N", default_value_t = 5_000)]
+    objects: usize,
+    /// How large each of them is.
+    #[arg(long, value_name = "BYTES", default_value_t = 2_000)]
+    bytes: usize,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One way to migrate, measured.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Measurement {
+    way: String,
+    /// From the start to the proof that nothing old is left.
+    seconds: f64,
+    objects_per_second: f64,
+    passes: usize,
+    /// The median of what another client waits for one object meanwhile.
+    others_wait_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Measurements {
+    objects: usize,
+    bytes: usize,
+    idle_wait_ms: f64,
+    measurements: Vec<Measurement>,
+    peak_memory_bytes: f64,
+}
+
+const GROUP: &str = "bench.restow.dev";
+const PLURAL: &str = "benchobjects";
+const KIND: &str = "BenchObject";
+
+pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<()> {
+    ensure!(args.objects > 0, "--objects must be at least 1");
+    let bench = Bench { cluster: Cluster::connect(args.kubeconfig.as_deref()).await? };
+    bench.remove().await?;
+    bench.seed(&args).await?;
+    let measured = bench.measure(&args).await;
+    bench.remove().await?;
+    let measured = measured?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&measured)?);
+    } else {
+        measured.print();
+    }
+    Ok(())
+}
+
+struct Bench {
+    cluster: Cluster,
+}
+
+impl Bench {
+    fn definitions(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let api = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
+        Api::all_with(self.cluster.client().clone(), &api)
+    }
+
+    fn objects(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk(GROUP, "v1", KIND);
+        let api = ApiResource::from_gvk_with_plural(&kind, PLURAL);
+        Api::namespaced_with(self.cluster.client().clone(), "default", &api)
+    }
+
+    async fn seed(&self, args: &MigrateArgs) -> anyhow::Result<()> {
+        let definition: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{PLURAL}.{GROUP}")},
+            "spec": {
+                "group": GROUP, "scope": "Namespaced", "versions": versions("v1"),
+                "names": {"plural": PLURAL, "singular": "benchobject", "kind": KIND},
+            },
+        }))?;
+        self.definitions().create(&PostParams::default(), &definition).await.context("cannot make a definition")?;
+        eventually("the resource is served", async || self.objects().list(&ListParams::default()).await.is_ok())
+            .await?;
+        let payload = "x".repeat(args.bytes.saturating_sub(400));
+        let create = |number: usize| {
+            let object = json!({
+                "apiVersion": format!("{GROUP}/v1"), "kind": KIND,
+                "metadata": {"name": format!("object-{number:08}")}, "spec": {"payload": payload},
+            });
+            let api = self.objects();
+            async move {
+                let object: DynamicObject = serde_json::from_value(object)?;
+                api.create(&PostParams::default(), &object).await.context("cannot create an object")?;
+                anyhow::Ok(())
+            }
+        };
+        stream::iter(0..args.objects).map(create).buffer_unordered(32).try_collect::<Vec<()>>().await?;
+        Ok(())
+    }
+
+    async fn measure(&self, args: &MigrateArgs) -> anyhow::Result<Measurements> {
+        let idle = self.probe(tokio::time::sleep(Duration::from_secs(2))).await.1;
+        let adaptive = PacerLimits::default();
+        let mut ways = vec![
+            ("patch, adaptive".to_owned(), Method::Patch, adaptive),
+            ("put, adaptive".to_owned(), Method::Put, adaptive),
+        ];
+        for fixed in [1, 4, 16, 64] {
+            let limits = PacerLimits { first: fixed, ceiling: fixed };
+            ways.push((format!("patch, at most {fixed} in flight"), Method::Patch, limits));
+        }
+        let mut measurements = Vec::new();
+        for (number, (way, method, pacer)) in ways.into_iter().enumerate() {
+            self.store_in(if number % 2 == 0 { "v2" } else { "v1" }).await?;
+            let run = RunOptions { method, pacer, ..RunOptions::default() };
+            measurements.push(self.once(way, run, args.objects).await?);
+        }
+        let peak_memory_bytes = super::process::peak_bytes(std::process::id()).unwrap_or(0.0);
+        Ok(Measurements {
+            objects: args.objects,
+            bytes: args.bytes,
+            idle_wait_ms: idle,
+            measurements,
+            peak_memory_bytes,
+        })
+    }
+
+    async fn once(&self, way: String, run: RunOptions, objects: usize) -> anyhow::Result<Measurement> {
+        let (_order, orders) = watch::channel(Order::Run);
+        let (progress, _seen) = watch::channel(Progress::default());
+        let options = MigrationOptions { run, ..MigrationOptions::default() };
+        let resource = resource()?;
+        let started = Instant::now();
+        let migration = async {
+            let report = migrate(&self.cluster, &resource, options, Reins { orders, progress: &progress }).await;
+            (report, started.elapsed().as_secs_f64())
+        };
+        let ((report, seconds), others_wait_ms) = self.probe(migration).await;
+        let report = report?;
+        ensure!(report.outcome == Outcome::Succeeded, "{way}: {:?}", report.outcome);
+        let run = report.run.context("nothing was rewritten")?;
+        let rewritten = run.progress.counts.rewritten;
+        ensure!(rewritten as usize == objects, "{way}: {rewritten} of {objects} objects were rewritten");
+        let objects_per_second = objects as f64 / seconds;
+        Ok(Measurement { way, seconds, objects_per_second, passes: run.passes.len(), others_wait_ms })
+    }
+
+    /// Does something, and measures meanwhile what another client waits for one object, in milliseconds.
+    async fn probe<T>(&self, work: impl Future<Output = T>) -> (T, f64) {
+        let is_done = Cell::new(false);
+        let probing = async {
+            let (api, mut waits) = (self.objects(), Vec::new());
+            while !is_done.get() {
+                let started = Instant::now();
+                if api.get("object-00000000").await.is_ok() {
+                    waits.push(started.elapsed().as_secs_f64() * 1_000.0);
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            waits
+        };
+        let work = async {
+            let result = work.await;
+            is_done.set(true);
+            result
+        };
+        let (result, mut waits) = tokio::join!(work, probing);
+        waits.sort_by(f64::total_cmp);
+        (result, waits.get(waits.len() / 2).copied().unwrap_or(0.0))
+    }
+
+    /// Makes this the storage version, and waits until the servers say so.
+    async fn store_in(&self, version: &str) -> anyhow::Result<()> {
+        let hash = async || {
+            let seen = observe(&self.cluster, Scope::Group(GROUP)).await.ok()?;
+            seen.resource(&resource().ok()?)?.agreed().cloned()
+        };
+        let before = hash().await;
+        let patch = json!({"spec": {"versions": versions(version)}});
+        let name = format!("{PLURAL}.{GROUP}");
+        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        eventually("the servers agree on the new storage version", async || {
+            let now = hash().await;
+            now.is_some() && now != before
+        })
+        .await
+    }
+
+    async fn remove(&self) -> anyhow::Result<()> {
+        let name = format!("{PLURAL}.{GROUP}");
+        if self.definitions().get_opt(&name).await.context("cannot ask the cluster")?.is_none() {
+            return Ok(());
+        }
+        self.definitions().delete(&name, &DeleteParams::default()).await?;
+        eventually("the definition is gone", async || matches!(self.definitions().get_opt(&name).await, Ok(None))).await
+    }
+}
+
+fn resource() -> anyhow::Result<GroupResource> {
+    Ok(GroupResource::new(GROUP, PLURAL)?)
+}
+
+fn versions(stored: &str) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let version = |name: &str| json!({"name": name, "served": true, "storage": name == stored, "schema": schema});
+    json!([version("v1"), version("v2")])
+}
+
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<()> {
+    let started = Instant::now();
+    while !holds().await {
+        ensure!(started.elapsed() < Duration::from_secs(300), "still not so after five minutes: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+impl Measurements {
+    fn print(&self) {
+        println!(
+            "{} objects of {} bytes; another client waits {:.1} ms when idle",
+            self.objects, self.bytes, self.idle_wait_ms
+        );
+        println!("{:28} {:>9} {:>10} {:>7} {:>12}", "WAY", "SECONDS", "OBJECTS/S", "PASSES", "OTHERS WAIT");
+        for one in &self.measurements {
+            println!(
+                "{:28} {:>9.2} {:>10.0} {:>7} {:>9.1} ms",
+                one.way, one.seconds, one.objects_per_second, one.passes, one.others_wait_ms
+            );
+        }
+        println!("peak memory of this process: {:.1} MB", self.peak_memory_bytes / 1e6);
+    }
+}
