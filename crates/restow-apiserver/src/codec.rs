@@ -49,6 +49,43 @@ impl Opening {
     }
 }
 
+impl Opening {
+    /// Writes the metadata of a stored object of this version, with its resource version, to `out`, as an object of
+    /// its own. The rest of the object is not even looked at.
+    pub fn splice_metadata(&self, stored: &[u8], revision: Revision, out: &mut Vec<u8>) {
+        let metadata = &stored[self.text.len()..];
+        let metadata = &metadata[..end_of_object(metadata)];
+        out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{");
+        out.extend_from_slice(format!("\"resourceVersion\":\"{revision}\"").as_bytes());
+        if !metadata.is_empty() {
+            out.push(b',');
+            out.extend_from_slice(metadata);
+        }
+        out.extend_from_slice(b"}}");
+    }
+}
+
+/// Where an object ends, given what follows its opening brace: the place of its closing brace.
+fn end_of_object(json: &[u8]) -> usize {
+    let (mut depth, mut in_text, mut escaped) = (1usize, false, false);
+    for (place, byte) in json.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'{' if !in_text => depth += 1,
+            b'}' if !in_text => {
+                depth -= 1;
+                if depth == 0 {
+                    return place;
+                }
+            }
+            _ => {}
+        }
+    }
+    json.len()
+}
+
 /// Whether an object says its version and kind; items of a list of built-ins do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typed {
@@ -146,6 +183,25 @@ mod tests {
             let untyped: Value = serde_json::from_slice(&out).unwrap();
             assert_eq!(untyped.get("kind"), None);
             assert_eq!(untyped["metadata"], spliced["metadata"]);
+        }
+    }
+
+    #[test]
+    fn metadata_is_cut_out_whatever_it_holds() {
+        let opening = Opening::new("v1", "ConfigMap");
+        for metadata in [
+            json!({"name": "x", "labels": {"a": "b"}, "annotations": {"q": "}\\\"{\"}}", "u": "ü\\"}}),
+            json!({"name": "x", "ownerReferences": [{"name": "y"}, {"name": "{"}]}),
+            json!({}),
+        ] {
+            let original =
+                object(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": {"}": "{"}}));
+            let mut out = Vec::new();
+            opening.splice_metadata(&encode(&original), Revision::new(9), &mut out);
+            let cut: Value = serde_json::from_slice(&out).unwrap();
+            let mut expected = metadata.clone();
+            expected["resourceVersion"] = "9".into();
+            assert_eq!((&cut["metadata"], &cut["kind"]), (&expected, &json!("PartialObjectMetadata")));
         }
     }
 

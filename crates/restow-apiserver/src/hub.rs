@@ -4,9 +4,11 @@
 //! place in a ring, so a thousand watchers cost no more memory than one, and one that is slow holds up nobody: when the
 //! ring has overtaken it, its watch ends with "expired", and it lists again.
 
+use crate::codec::{Opening, Typed};
+use bytes::Bytes;
 use restow_store::{Change, Entry, Event, Key, KeyRange, Revision, Store, StoreError, WatchRequest};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -58,7 +60,21 @@ pub struct HubEvent {
     pub current: Option<Entry>,
     /// The object before the change; `None` when it was created.
     pub previous: Option<Entry>,
+    line: Line,
 }
+
+/// The line that tells watchers of a change, made by the first who needs it.
+#[derive(Clone, Debug, Default)]
+struct Line(OnceLock<(Opening, Bytes)>);
+
+/// A line says nothing that the change does not say.
+impl PartialEq for Line {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Line {}
 
 /// A place in the stream of changes of a range of keys.
 pub struct Subscription {
@@ -149,11 +165,7 @@ impl Hub {
         for event in events {
             let Some(folder) = folder_of(event.key()).map(str::to_string) else { continue };
             let ring = self.ring(&folder);
-            let (key, current) = match event.change {
-                Change::Put(entry) => (entry.key.clone(), Some(entry)),
-                Change::Delete(key) => (key, None),
-            };
-            ring.push(HubEvent { revision: event.revision, key, current, previous: event.previous });
+            ring.push(event.into());
         }
     }
 
@@ -191,7 +203,40 @@ impl Ring {
     }
 }
 
+impl From<Event> for HubEvent {
+    fn from(event: Event) -> Self {
+        let (key, current) = match event.change {
+            Change::Put(entry) => (entry.key.clone(), Some(entry)),
+            Change::Delete(key) => (key, None),
+        };
+        HubEvent { revision: event.revision, key, current, previous: event.previous, line: Line::default() }
+    }
+}
+
 impl HubEvent {
+    /// The change as a line of JSON for whoever follows everything in the version that it is stored in; `None` when it
+    /// is stored in another. It is written once, however many watchers there are.
+    pub(crate) fn line(&self, opening: &Opening) -> Option<Bytes> {
+        if let Some((known, line)) = self.line.0.get() {
+            return (known == opening).then(|| line.clone());
+        }
+        let (change, entry) = match (&self.current, &self.previous) {
+            (Some(entry), None) => ("ADDED", entry),
+            (Some(entry), Some(_)) => ("MODIFIED", entry),
+            (None, Some(entry)) => ("DELETED", entry),
+            (None, None) => return None,
+        };
+        if !opening.opens(&entry.value) {
+            return None;
+        }
+        let mut line = Vec::with_capacity(entry.value.len() + 96);
+        line.extend_from_slice(format!("{{\"type\":\"{change}\",\"object\":").as_bytes());
+        opening.splice(&entry.value, self.revision, Typed::Yes, &mut line);
+        line.extend_from_slice(b"}\n");
+        let (known, line) = self.line.0.get_or_init(|| (opening.clone(), line.into()));
+        (known == opening).then(|| line.clone())
+    }
+
     fn bytes(&self) -> usize {
         let size = |entry: &Option<Entry>| entry.as_ref().map_or(0, |entry| entry.value.len());
         size(&self.current) + size(&self.previous)

@@ -50,8 +50,22 @@ pub enum Change {
 /// Says what shall become of an object. It is asked again when somebody else changed the object meanwhile.
 #[async_trait]
 pub trait Decision: Send {
+    /// What to begin with. Whoever expects no object is asked first as if there were none, which saves a read.
+    fn begin(&self) -> Begin {
+        Begin::Read
+    }
+
     /// Decides, given the object as it is; `None` when there is none.
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError>;
+}
+
+/// What is known of an object before it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Nothing: it has to be read.
+    Read,
+    /// There is probably none; the transaction that writes it finds out.
+    Absent,
 }
 
 /// What was done.
@@ -93,7 +107,10 @@ impl ObjectStore {
     /// than the one in force.
     pub async fn change(&self, place: Place<'_>, decision: &mut dyn Decision) -> Result<Changed, ApiError> {
         let key = place.key()?;
-        let mut current = self.store.get(&key).await?;
+        let mut current = match decision.begin() {
+            Begin::Read => self.store.get(&key).await?,
+            Begin::Absent => None,
+        };
         for _ in 0..ATTEMPTS {
             let before = match &current {
                 Some(entry) => Some(place.resource.decode(entry, place.version).await?),

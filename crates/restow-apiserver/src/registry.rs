@@ -22,9 +22,10 @@ pub struct Group {
 
 impl Registry {
     /// A registry of these resources.
-    pub fn new(resources: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+    pub fn new<R: Into<Arc<Resource>>>(resources: impl IntoIterator<Item = R>) -> Self {
         let mut registry = Registry::default();
         for resource in resources {
+            let resource: Arc<Resource> = resource.into();
             for version in &resource.served {
                 let group = registry.groups.entry(version.group().to_string()).or_default();
                 if !group.versions.iter().any(|known| known == version.version()) {

@@ -1,11 +1,14 @@
 //! A resource: one collection of objects, the versions it is served in and the version it is stored in.
 
+mod builder;
+
 use crate::codec::Opening;
 use crate::conversion::Converter;
 use crate::http::negotiate::Protobuf;
 pub use crate::storage::{Encoding, Membership, Storage};
 use crate::strategy::Strategy;
 use crate::types::{TypeId, TypeTable};
+pub use builder::{InvalidResource, ResourceBuilder};
 use restow_api::{GroupResource, GroupVersion, storage_version_hash};
 use std::fmt;
 use std::sync::Arc;
@@ -64,9 +67,9 @@ pub enum Scope {
 /// Where a resource comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Built into the server.
+    /// One of Kubernetes' own kinds, with a type that is known by heart.
     Builtin,
-    /// Defined by a CustomResourceDefinition.
+    /// Defined by a CustomResourceDefinition, or by who builds a server with this library.
     Custom,
 }
 

@@ -1,8 +1,9 @@
 //! The server: what it serves, from which store.
 
-use crate::access::{Access, AccessConfig};
+use crate::access::{Access, AccessConfig, Authorization};
 use crate::agreement::{Agreement, AgreementConfig};
 use crate::audit::AuditLog;
+use crate::auth::authenticate::Authenticators;
 use crate::compaction;
 use crate::discovery::ShowHashes;
 use crate::error::ApiError;
@@ -67,6 +68,27 @@ pub struct ServerConfig {
     pub gates: Gates,
     /// How this server takes part among others on the same store.
     pub agreement: AgreementConfig,
+}
+
+impl ServerConfig {
+    /// A server of these resources that is reached at this address, with everything else as it should be: the newest
+    /// release, proof of identity by certificates, and only what roles allow. Where no roles are served, only members
+    /// of `system:masters` may do anything.
+    pub fn new(store: Arc<dyn Store>, registry: Registry, address: SocketAddr) -> Self {
+        let gates = Gates::default();
+        let identity = AgreementConfig::identity_of(&[&address.to_string()]);
+        ServerConfig {
+            store,
+            registry,
+            release: Release::NEWEST,
+            address,
+            access: AccessConfig { authenticators: Authenticators::default(), authorization: Authorization::Rbac },
+            limits: LoadLimits::default(),
+            audit: None,
+            agreement: AgreementConfig::new(identity, address.ip().to_string(), &gates),
+            gates,
+        }
+    }
 }
 
 impl ApiServer {

@@ -1,7 +1,9 @@
 //! `restow bench`: measurements that anyone can repeat.
 
+mod apiserver;
 mod migrate;
 mod process;
+mod rate;
 mod report;
 mod store;
 
@@ -12,6 +14,8 @@ use clap::Subcommand;
 pub(crate) enum Bench {
     /// Measure the embedded store against etcd, in one run, on the same disk.
     Store(store::StoreArgs),
+    /// Measure our API server on each store, and another API server, in one run.
+    Apiserver(apiserver::ApiserverArgs),
     /// Measure how fast stored objects are rewritten, on a cluster that is given.
     Migrate(migrate::MigrateArgs),
 }
@@ -20,6 +24,7 @@ impl Bench {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         match self {
             Bench::Store(args) => store::run(args).await,
+            Bench::Apiserver(args) => apiserver::run(args).await,
             Bench::Migrate(args) => migrate::run(args).await,
         }
     }

@@ -52,14 +52,15 @@ pub(crate) struct ServeArgs {
 
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let identity = Identity { certificate: read(&args.tls_cert_file)?, key: read(&args.tls_private_key_file)? };
-    let tls = serving::tls_config(&identity, &read(&args.client_ca_file)?)?;
+    let tls = restow_apiserver::pki::tls_config(&identity, &read(&args.client_ca_file)?)?;
     let config = args.etcd.config(&args.etcd_endpoints)?;
+    let prefix = config.prefix.clone();
     let listener = serving::listen(args.listen).await?;
     let address = listener.local_addr()?;
     let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
     let key = args.service_account_signing_key_file.as_deref();
     let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
-    let agreement = args.taking_part.agreement(&[&address.to_string(), &args.etcd_prefix])?;
+    let agreement = args.taking_part.agreement(&[&address.to_string(), &prefix])?;
     let (release, gates) = (args.release, args.taking_part.gates()?);
     let setup = Setup { release, address, authenticators, gates, agreement, options: &args.serving };
     let server = serving::server(Arc::new(store), setup).await?;

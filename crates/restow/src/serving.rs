@@ -1,6 +1,5 @@
 //! What `up` and `serve` have in common: a server on a store, TLS, and stopping it.
 
-use crate::pki::Identity;
 use crate::taking_part;
 use anyhow::Context;
 use clap::Args;
@@ -12,8 +11,6 @@ use restow_apiserver::registry::Registry;
 use restow_apiserver::release::Release;
 use restow_apiserver::{AccessConfig, AgreementConfig, ApiServer, Authorization, Gates, LoadLimits, ServerConfig};
 use restow_store::Store;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,7 +87,7 @@ pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::R
     let Setup { release, address, authenticators, gates, agreement, options } = setup;
     let runtime_config = taking_part::with_gates(options.runtime_config.clone(), &gates)?;
     let resources = builtin::resources(release, &runtime_config)?;
-    let registry = Registry::new(resources.into_iter().map(Arc::new));
+    let registry = Registry::new(resources);
     let access = AccessConfig { authenticators, authorization: Authorization::Rbac };
     let (limits, audit) = (options.limits(), options.audit()?);
     let config = ServerConfig { store, registry, release, address, access, limits, audit, gates, agreement };
@@ -128,29 +125,6 @@ pub(crate) fn authenticators(signing_key: Option<&Path>, token_file: Option<&Pat
     };
     let token_file = token_file.map(TokenFile::load).transpose()?;
     Ok(Authenticators { token_file, tokens, api_audiences, anonymous: AnonymousAccess::health_and_version() })
-}
-
-/// TLS with this identity; clients may show a certificate of the CA.
-pub(crate) fn tls_config(identity: &Identity, client_ca: &str) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
-        roots.add(certificate.context("the client CA is unreadable")?)?;
-    }
-    let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .allow_unauthenticated()
-        .build()
-        .context("the client CA holds no certificate")?;
-    let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
-    let chain = chain.context("the server's certificate is unreadable")?;
-    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).context("the server's key is unreadable")?;
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)
-        .context("the server's certificate and key do not fit together")?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
 }
 
 /// Completes when the process is asked to stop.

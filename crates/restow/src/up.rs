@@ -55,7 +55,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     let (release, gates) = (args.release, args.taking_part.gates()?);
     let setup = Setup { release, address, authenticators, gates, agreement, options: &args.serving };
     let server = serving::server(store, setup).await?;
-    let tls = serving::tls_config(&pki.server, &pki.ca)?;
+    let tls = pki.tls()?;
     let path = kubeconfig.display();
     let greeting = format!(
         "restow is ready at https://{address} as Kubernetes {release}; kubeconfig: {path}\n\

@@ -80,6 +80,14 @@ pub struct Authenticators {
     pub anonymous: AnonymousAccess,
 }
 
+impl Default for Authenticators {
+    /// Certificates alone, and none where only health and version are asked for.
+    fn default() -> Self {
+        let anonymous = AnonymousAccess::health_and_version();
+        Authenticators { token_file: None, tokens: None, api_audiences: Vec::new(), anonymous }
+    }
+}
+
 impl AnonymousAccess {
     /// Health and version, and nothing else.
     pub fn health_and_version() -> Self {

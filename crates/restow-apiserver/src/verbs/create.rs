@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::object::Object;
-use crate::object_store::{Change, Changed, Decision};
+use crate::object_store::{Begin, Change, Changed, Decision};
 use crate::verbs::{Answer, Call, body, metadata};
 use async_trait::async_trait;
 
@@ -54,6 +54,10 @@ struct Creation<'a> {
 
 #[async_trait]
 impl Decision for Creation<'_> {
+    fn begin(&self) -> Begin {
+        Begin::Absent
+    }
+
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         match before {
             Some(_) => Err(taken(self.call, self.object.name())),

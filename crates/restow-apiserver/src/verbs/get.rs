@@ -18,9 +18,12 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
         }
     }
     let opening = call.resource.opening(&call.version);
-    if call.accepted.shape == Shape::Whole && call.accepted.media == Media::Json && opening.opens(&entry.value) {
+    if call.accepted.shape != Shape::Table && call.accepted.media == Media::Json && opening.opens(&entry.value) {
         let mut json = Vec::with_capacity(entry.value.len() + 64);
-        opening.splice(&entry.value, entry.mod_revision, Typed::Yes, &mut json);
+        match call.accepted.shape {
+            Shape::Whole => opening.splice(&entry.value, entry.mod_revision, Typed::Yes, &mut json),
+            _ => opening.splice_metadata(&entry.value, entry.mod_revision, &mut json),
+        }
         return Ok(Answer::Json(json));
     }
     let object = call.resource.decode(&entry, &call.version).await?;

@@ -36,7 +36,7 @@ struct Page {
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
     let selector = call.query.selector()?;
-    let raw = selector.is_everything() && call.accepted.shape == Shape::Whole && call.accepted.media == Media::Json;
+    let raw = selector.is_everything() && call.accepted.shape != Shape::Table && call.accepted.media == Media::Json;
     let page = read(call).await?;
     let metadata = list_metadata(call, &page)?;
     if raw {
@@ -66,9 +66,16 @@ pub(super) async fn matching(call: &Call<'_>) -> Result<(Vec<Object>, Value), Ap
 /// Joins stored objects into a list without parsing any of them.
 fn splice(call: &Call<'_>, entries: &[Entry], metadata: &Value) -> Result<Vec<u8>, ApiError> {
     let opening = call.resource.opening(&call.version);
-    let size: usize = entries.iter().map(|entry| entry.value.len() + 40).sum();
+    let size: usize = match call.accepted.shape {
+        Shape::Whole => entries.iter().map(|entry| entry.value.len() + 40).sum(),
+        _ => entries.len() * 512,
+    };
     let mut json = Vec::with_capacity(size + 256);
-    let head = json!({"kind": call.resource.names.list_kind, "apiVersion": call.version.to_string()});
+    let whole = call.accepted.shape == Shape::Whole;
+    let head = match whole {
+        true => json!({"kind": call.resource.names.list_kind, "apiVersion": call.version.to_string()}),
+        false => json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}),
+    };
     let head = head.to_string();
     json.extend_from_slice(head.trim_end_matches('}').as_bytes());
     json.extend_from_slice(format!(",\"metadata\":{metadata},\"items\":[").as_bytes());
@@ -78,7 +85,10 @@ fn splice(call: &Call<'_>, entries: &[Entry], metadata: &Value) -> Result<Vec<u8
         if number > 0 {
             json.push(b',');
         }
-        opening.splice(&entry.value, entry.mod_revision, typed, &mut json);
+        match whole {
+            true => opening.splice(&entry.value, entry.mod_revision, typed, &mut json),
+            false => opening.splice_metadata(&entry.value, entry.mod_revision, &mut json),
+        }
     }
     json.extend_from_slice(b"]}");
     Ok(json)

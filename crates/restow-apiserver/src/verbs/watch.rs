@@ -1,5 +1,6 @@
 //! Following the changes of a collection.
 
+use crate::codec::Opening;
 use crate::error::ApiError;
 use crate::http::negotiate::{Media, Shape};
 use crate::hub::{HubEvent, Subscription};
@@ -12,7 +13,7 @@ use crate::types;
 use crate::verbs::{Answer, Call, list};
 use bytes::Bytes;
 use restow_api::GroupVersion;
-use restow_store::{Change, KeyRange, RangeRequest, Revision, StoreError, Watch, WatchRequest};
+use restow_store::{KeyRange, RangeRequest, Revision, StoreError, Watch, WatchRequest};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(crate) struct Changes {
     selector: Selector,
     shape: Shape,
     media: Media,
+    /// How objects open that are stored in the version asked for, where changes can be passed on as they are stored.
+    plain: Option<Opening>,
     source: Source,
     /// Lines that are ready.
     ready: VecDeque<Bytes>,
@@ -59,9 +62,11 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
     let wants_bookmarks = call.query.is_on("allowWatchBookmarks");
     let (initial, from) = starting_point(call, &range).await?;
     let source = source(call, &storage.folder(), range, from).await?;
+    let plain = selector.is_everything() && call.accepted.shape == Shape::Whole && call.accepted.media == Media::Json;
     let mut changes = Changes {
         resource: call.resource.clone(),
         version: call.version.clone(),
+        plain: plain.then(|| call.resource.opening(&call.version)),
         selector,
         shape: call.accepted.shape,
         media: call.accepted.media,
@@ -189,6 +194,10 @@ impl Changes {
     }
 
     async fn deliver(&mut self, event: &HubEvent) -> Result<(), ApiError> {
+        if let Some(line) = self.plain.as_ref().and_then(|opening| event.line(opening)) {
+            self.ready.push_back(line);
+            return Ok(());
+        }
         let current = match &event.current {
             Some(entry) => Some(self.resource.decode(entry, &self.version).await?),
             None => None,
@@ -270,13 +279,7 @@ impl Source {
             Source::Recent(subscription) => subscription.next().await.map_err(|_| None),
             Source::History(watch) => match watch.next().await {
                 Some(Ok(batch)) => {
-                    let events = batch.events.into_iter().map(|event| {
-                        let (key, current) = match event.change {
-                            Change::Put(entry) => (entry.key.clone(), Some(entry)),
-                            Change::Delete(key) => (key, None),
-                        };
-                        Arc::new(HubEvent { revision: event.revision, key, current, previous: event.previous })
-                    });
+                    let events = batch.events.into_iter().map(|event| Arc::new(HubEvent::from(event)));
                     Ok((events.collect(), batch.revision))
                 }
                 Some(Err(StoreError::Compacted { .. })) | None => Err(None),

@@ -1,4 +1,4 @@
-//! A table of measurements of two things, with the ratio between them.
+//! A table of measurements of several things, with the ratio between two of them.
 
 use serde::Serialize;
 
@@ -7,8 +7,10 @@ use serde::Serialize;
 pub(crate) struct Report {
     /// What was measured, on what, with which settings.
     pub(crate) title: String,
-    /// The names of the two columns.
-    pub(crate) columns: [String; 2],
+    /// The names of the things that were measured.
+    pub(crate) columns: Vec<String>,
+    /// The two columns, ours first, that the ratio is between; `None` where nothing is compared.
+    pub(crate) compared: Option<[usize; 2]>,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -17,8 +19,8 @@ pub(crate) struct Report {
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) unit: Unit,
-    /// Ours and the peer's; `None` where it could not be measured.
-    pub(crate) values: [Option<f64>; 2],
+    /// One for each column; `None` where it could not be measured.
+    pub(crate) values: Vec<Option<f64>>,
     /// How many times better ours is.
     pub(crate) ratio: Option<f64>,
 }
@@ -33,10 +35,11 @@ pub(crate) enum Unit {
 }
 
 impl Report {
-    pub(crate) fn add(&mut self, what: impl Into<String>, unit: Unit, values: [Option<f64>; 2]) {
-        let ratio = match (values, unit) {
-            ([Some(ours), Some(theirs)], Unit::PerSecond) if theirs > 0.0 => Some(ours / theirs),
-            ([Some(ours), Some(theirs)], Unit::Bytes | Unit::Milliseconds) if ours > 0.0 => Some(theirs / ours),
+    pub(crate) fn add(&mut self, what: impl Into<String>, unit: Unit, values: Vec<Option<f64>>) {
+        let compared = self.compared.map(|columns| columns.map(|column| values.get(column).copied().flatten()));
+        let ratio = match (compared, unit) {
+            (Some([Some(ours), Some(theirs)]), Unit::PerSecond) if theirs > 0.0 => Some(ours / theirs),
+            (Some([Some(ours), Some(theirs)]), Unit::Bytes | Unit::Milliseconds) if ours > 0.0 => Some(theirs / ours),
             _ => None,
         };
         self.rows.push(Row { what: what.into(), unit, values, ratio });
@@ -44,22 +47,34 @@ impl Report {
 
     /// The report as a Markdown table, aligned so that it reads well as it is.
     pub(crate) fn table(&self) -> String {
-        let mut lines = vec![[String::new(), self.columns[0].clone(), self.columns[1].clone(), "ratio".to_string()]];
+        let mut header = vec![String::new()];
+        header.extend(self.columns.iter().cloned());
+        header.extend(self.compared.map(|_| "ratio".to_string()));
+        let mut lines = vec![header];
         for row in &self.rows {
-            let [ours, theirs] = row.values.map(|value| value.map_or("-".into(), |value| row.unit.show(value)));
-            let ratio = row.ratio.map_or("-".into(), |ratio| format!("{ratio:.1} x"));
-            lines.push([row.what.clone(), ours, theirs, ratio]);
+            let mut line = vec![row.what.clone()];
+            line.extend(row.values.iter().map(|value| value.map_or("-".into(), |value| row.unit.show(value))));
+            line.extend(self.compared.map(|_| row.ratio.map_or("-".into(), |ratio| format!("{ratio:.1} x"))));
+            lines.push(line);
         }
+        let columns = self.columns.len() + 1 + usize::from(self.compared.is_some());
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths = [width(0), width(1), width(2), width(3)];
+        let widths: Vec<usize> = (0..columns).map(width).collect();
         let mut table = format!("{}\n\n", self.title);
         for (number, line) in lines.iter().enumerate() {
-            let [what, ours, theirs, ratio] = line;
-            let [a, b, c, d] = widths;
-            table.push_str(&format!("| {what:<a$} | {ours:>b$} | {theirs:>c$} | {ratio:>d$} |\n"));
+            for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+                match column {
+                    0 => table.push_str(&format!("| {cell:<width$} |")),
+                    _ => table.push_str(&format!(" {cell:>width$} |")),
+                }
+            }
+            table.push('\n');
             if number == 0 {
-                let dashes = |width: usize| "-".repeat(width);
-                table.push_str(&format!("|:{}-|-{}:|-{}:|-{}:|\n", dashes(a), dashes(b), dashes(c), dashes(d)));
+                for (column, width) in widths.iter().enumerate() {
+                    let dashes = "-".repeat(*width);
+                    table.push_str(&if column == 0 { format!("|:{dashes}-|") } else { format!("-{dashes}:|") });
+                }
+                table.push('\n');
             }
         }
         table
@@ -71,6 +86,7 @@ impl Unit {
         match self {
             Unit::PerSecond => format!("{}/s", grouped(value)),
             Unit::Bytes => format!("{:.1} MB", value / 1e6),
+            Unit::Milliseconds if value < 1.0 => format!("{value:.3} ms"),
             Unit::Milliseconds => format!("{value:.1} ms"),
         }
     }
@@ -95,10 +111,11 @@ mod tests {
 
     #[test]
     fn a_ratio_above_one_is_always_better() {
-        let mut report = Report { title: "t".into(), columns: ["a".into(), "b".into()], rows: Vec::new() };
-        report.add("rate", Unit::PerSecond, [Some(3000.0), Some(1000.0)]);
-        report.add("size", Unit::Bytes, [Some(1e6), Some(4e6)]);
-        report.add("gone", Unit::Bytes, [Some(1e6), None]);
+        let columns = vec!["a".into(), "b".into()];
+        let mut report = Report { title: "t".into(), columns, compared: Some([0, 1]), rows: Vec::new() };
+        report.add("rate", Unit::PerSecond, vec![Some(3000.0), Some(1000.0)]);
+        report.add("size", Unit::Bytes, vec![Some(1e6), Some(4e6)]);
+        report.add("gone", Unit::Bytes, vec![Some(1e6), None]);
         let ratios: Vec<Option<f64>> = report.rows.iter().map(|row| row.ratio).collect();
         assert_eq!(ratios, [Some(3.0), Some(4.0), None]);
         let table = report.table();

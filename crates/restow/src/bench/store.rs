@@ -1,6 +1,7 @@
 //! `restow bench store`: the embedded store against etcd.
 
 use crate::bench::process::{disk_bytes, resident_bytes};
+use crate::bench::rate::rate;
 use crate::bench::report::{Report, Unit};
 use anyhow::Context;
 use bytes::Bytes;
@@ -72,11 +73,12 @@ pub(crate) async fn run(args: StoreArgs) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let mut report = Report {
         title: format!("Stores with values of {VALUE_BYTES} bytes; a ratio above 1 is in favour of the embedded store"),
-        columns: [ours.0, theirs.0],
+        columns: vec![ours.0, theirs.0],
+        compared: Some([0, 1]),
         rows: Vec::new(),
     };
     for ((what, unit, ours), (_, _, theirs)) in ours.1.into_iter().zip(theirs.1) {
-        report.add(what, unit, [ours, theirs]);
+        report.add(what, unit, vec![ours, theirs]);
     }
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),
@@ -228,21 +230,6 @@ async fn swaps(store: &Arc<dyn Store>, writers: u64, time: Duration) -> anyhow::
         Ok(())
     })
     .await
-}
-
-/// Repeats an action in each of several tasks for some time; how often a second it was done in all.
-async fn rate(tasks: u64, time: Duration, action: impl AsyncFn(u64) -> anyhow::Result<()>) -> anyhow::Result<f64> {
-    let start = Instant::now();
-    let loops = (0..tasks).map(async |task| {
-        let mut done = 0u64;
-        while start.elapsed() < time {
-            action(task).await?;
-            done += 1;
-        }
-        anyhow::Ok(done)
-    });
-    let done = futures::future::try_join_all(loops).await?;
-    Ok(done.iter().sum::<u64>() as f64 / start.elapsed().as_secs_f64())
 }
 
 /// Watchers that follow what 16 writers do; events delivered a second, over all watchers, from the first write to the

@@ -1,9 +1,7 @@
 //! Requests that are answered in one process, without a network: what bad ones get, and what all of them have in common.
 
 use super::*;
-use crate::access::{AccessConfig, Authorization};
 use crate::audit::{AuditConfig, AuditLog};
-use crate::auth::authenticate::{AnonymousAccess, Authenticators};
 use crate::auth::user::MASTERS;
 use crate::builtin::{self, RuntimeConfig};
 use crate::http::limits::LoadLimits;
@@ -15,20 +13,11 @@ use std::net::{IpAddr, SocketAddr};
 
 pub(crate) async fn server(limits: LoadLimits, audit: Option<AuditLog>) -> Arc<ApiServer> {
     let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default()).unwrap();
-    let authenticators = Authenticators {
-        token_file: None,
-        tokens: None,
-        api_audiences: Vec::new(),
-        anonymous: AnonymousAccess::health_and_version(),
-    };
+    let address = SocketAddr::from(([127, 0, 0, 1], 6443));
     let config = ServerConfig {
-        store: Arc::new(ModelStore::default()),
-        registry: Registry::new(resources.into_iter().map(Arc::new)),
-        release: Release::NEWEST,
-        address: SocketAddr::from(([127, 0, 0, 1], 6443)),
-        access: AccessConfig { authenticators, authorization: Authorization::Rbac },
         limits,
         audit: audit.map(Arc::new),
+        ..ServerConfig::new(Arc::new(ModelStore::default()), Registry::new(resources), address)
     };
     ApiServer::new(config).await.unwrap()
 }

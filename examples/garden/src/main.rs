@@ -1,0 +1,85 @@
+//! An API server of one's own, made with `restow-apiserver`: plants, in two versions, with a conversion between them.
+//!
+//! `cargo run -p garden` starts it in the folder `garden-data`, prints what to do next, and stops with Ctrl-C.
+
+use restow_apiserver::field::FieldError;
+use restow_apiserver::object::Object;
+use restow_apiserver::pki::{Pki, write_private};
+use restow_apiserver::registry::Registry;
+use restow_apiserver::resource::{InvalidResource, Resource};
+use restow_apiserver::strategy::Strategy;
+use restow_apiserver::{ApiServer, ServerConfig};
+use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "garden-data".into()));
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let pki = Pki::open(&folder.join("pki"), &[address.ip()])?;
+    write_private(&folder.join("kubeconfig"), &pki.kubeconfig(&address.to_string()))?;
+
+    let store = Arc::new(EmbeddedStore::open(EmbeddedConfig::new(folder.join("store")))?);
+    let registry = Registry::new([plants()?]);
+    let server = ApiServer::new(ServerConfig::new(store, registry, address)).await?;
+    server.ready().await?;
+    println!("try: kubectl --kubeconfig {} get plants", folder.join("kubeconfig").display());
+    let interrupted = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
+    server.serve(listener, pki.tls()?, interrupted).await;
+    Ok(())
+}
+
+/// Plants are served in two versions, stored in the newer one, and have a status apart.
+fn plants() -> Result<Resource, InvalidResource> {
+    Resource::builder("garden.example", "plants", "Plant")
+        .served(["v2", "v1"])
+        .stored("v2")
+        .short_names(["pl"])
+        .with_status()
+        .strategy(PlantRules)
+        .convert_with(convert)
+        .build()
+}
+
+/// In v1 a plant's size is one text, as in `30x40`; since v2 it is a height and a width.
+fn convert(plant: &mut Object, _from: &str, to: &str) -> Result<(), String> {
+    let (height, width) = size(plant).ok_or("the size cannot be read")?;
+    let Some(spec) = plant.fields_mut().get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
+    spec.remove("size");
+    match to {
+        "garden.example/v1" => spec.insert("size".into(), format!("{height}x{width}").into()),
+        _ => spec.insert("size".into(), json!({"height": height, "width": width})),
+    };
+    Ok(())
+}
+
+/// The size of a plant of either version.
+fn size(plant: &Object) -> Option<(u64, u64)> {
+    match plant.at(&["spec", "size"])? {
+        Value::String(text) => {
+            let (height, width) = text.split_once('x')?;
+            Some((height.parse().ok()?, width.parse().ok()?))
+        }
+        size => Some((size["height"].as_u64()?, size["width"].as_u64()?)),
+    }
+}
+
+/// A plant must have a size.
+struct PlantRules;
+
+impl Strategy for PlantRules {
+    fn validate_create(&self, plant: &Object) -> Vec<FieldError> {
+        match size(plant) {
+            Some(_) => Vec::new(),
+            None => vec![FieldError::required("spec.size", "say how high and how wide the plant is")],
+        }
+    }
+
+    fn validate_update(&self, plant: &Object, _old: &Object) -> Vec<FieldError> {
+        self.validate_create(plant)
+    }
+}

@@ -1,0 +1,94 @@
+//! Runs the example and uses it with kubectl.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+struct Garden {
+    child: Child,
+    kubeconfig: PathBuf,
+}
+
+impl Garden {
+    fn start(folder: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_garden")).arg(folder).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("try: kubectl"), "the server said {line:?}");
+        Garden { child, kubeconfig: folder.join("kubeconfig") }
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
+        let cache = self.kubeconfig.with_extension("cache");
+        let mut command = Command::new("kubectl");
+        command.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", cache).args(arguments);
+        let output = command.output().unwrap();
+        match output.status.success() {
+            true => Ok(String::from_utf8(output.stdout).unwrap()),
+            false => Err(String::from_utf8_lossy(&output.stderr).to_string()),
+        }
+    }
+}
+
+impl Drop for Garden {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_server_of_ones_own_serves_two_versions_and_shows_the_hash() {
+    let folder = tempfile::tempdir().unwrap();
+    let garden = Garden::start(folder.path());
+    let fern = folder.path().join("fern.yaml");
+    let text = "apiVersion: garden.example/v1\nkind: Plant\nmetadata: {name: fern}\nspec: {size: 30x40, leaves: 7}\n";
+    std::fs::write(&fern, text).unwrap();
+    let fern = fern.to_str().unwrap();
+    garden.kubectl(&["apply", "-f", fern]).unwrap();
+
+    let spec = |resource: &str| {
+        let spec = garden.kubectl(&["get", resource, "fern", "-o", "jsonpath={.apiVersion} {.spec}"]).unwrap();
+        let (version, spec) = spec.split_once(' ').unwrap();
+        (version.to_string(), serde_json::from_str::<Value>(spec).unwrap())
+    };
+    let (version, shown) = spec("plants");
+    assert_eq!(version, "garden.example/v2");
+    assert_eq!(shown, serde_json::json!({"leaves": 7, "size": {"height": 30, "width": 40}}));
+    let (version, shown) = spec("plants.v1.garden.example");
+    assert_eq!(version, "garden.example/v1");
+    assert_eq!(shown, serde_json::json!({"leaves": 7, "size": "30x40"}));
+
+    garden.kubectl(&["patch", "pl", "fern", "--type=merge", "-p", r#"{"spec":{"size":{"height":31}}}"#]).unwrap();
+    assert_eq!(spec("plants.v1.garden.example").1["size"], "31x40");
+    let refused = garden.kubectl(&["patch", "pl", "fern", "--type=merge", "-p", r#"{"spec":{"size":null}}"#]);
+    assert!(refused.unwrap_err().contains("spec.size: Required value: say how high"));
+
+    for version in ["v1", "v2"] {
+        let document = garden.kubectl(&["get", "--raw", &format!("/apis/garden.example/{version}")]).unwrap();
+        let document: Value = serde_json::from_str(&document).unwrap();
+        let plants = document["resources"].as_array().unwrap().iter().find(|one| one["name"] == "plants").unwrap();
+        let hash = restow_api::storage_version_hash("garden.example", "v2", "Plant");
+        assert_eq!(plants["storageVersionHash"], hash, "{version}");
+    }
+    assert!(garden.kubectl(&["api-resources"]).unwrap().contains("garden.example/v2"));
+}
+
+#[test]
+fn it_finds_its_plants_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let moss = folder.path().join("moss.yaml");
+    let text =
+        "apiVersion: garden.example/v2\nkind: Plant\nmetadata: {name: moss}\nspec: {size: {height: 1, width: 9}}\n";
+    std::fs::write(&moss, text).unwrap();
+    let garden = Garden::start(folder.path());
+    garden.kubectl(&["create", "-f", moss.to_str().unwrap()]).unwrap();
+    drop(garden);
+    let garden = Garden::start(folder.path());
+    assert_eq!(garden.kubectl(&["get", "plants", "-o", "name"]).unwrap(), "plant.garden.example/moss\n");
+    garden.kubectl(&["delete", "plant", "moss"]).unwrap();
+    assert_eq!(garden.kubectl(&["get", "plants", "-o", "name"]).unwrap(), "");
+}
