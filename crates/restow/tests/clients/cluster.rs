@@ -141,6 +141,14 @@ impl Server {
         command
     }
 
+    /// A client of kube-rs for this server.
+    pub(crate) async fn client(&self) -> kube::Client {
+        let kubeconfig = kube::config::Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+        kube::Client::try_from(config).unwrap()
+    }
+
     /// Asks the server to stop, and waits until it has.
     pub(crate) fn stop(mut self) -> std::process::ExitStatus {
         let process = rustix::process::Pid::from_child(&self.child);

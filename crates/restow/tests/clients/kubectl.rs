@@ -1,5 +1,9 @@
 //! What people do with kubectl, on each store.
 
+mod editing;
+mod forms;
+mod waiting;
+
 use crate::cluster::{Cluster, On, eventually};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

@@ -1,9 +1,11 @@
-//! Real clients against real servers: the binary, on each store, used with kubectl.
+//! Real clients against real servers: the binary, on each store, used with kubectl, kube-rs and the Python client.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
 mod cluster;
+mod kube_rs;
 mod kubectl;
 mod outage;
+mod python;
 mod start_up;

@@ -1,0 +1,34 @@
+//! The Rust client, kube-rs, against servers on each store: typed and dynamic objects, watches,
+//! leader election.
+
+mod election;
+mod objects;
+mod watching;
+
+use std::time::{Duration, Instant};
+
+/// Asks again until there is an answer.
+async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "still not so after a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A config map with these labels and data.
+fn config_map(name: &str, labels: &[(&str, &str)], data: &[(&str, &str)]) -> k8s_openapi::api::core::v1::ConfigMap {
+    let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+    k8s_openapi::api::core::v1::ConfigMap {
+        metadata: kube::core::ObjectMeta {
+            name: Some(name.to_string()),
+            labels: Some(map(labels)),
+            ..kube::core::ObjectMeta::default()
+        },
+        data: Some(map(data)),
+        ..k8s_openapi::api::core::v1::ConfigMap::default()
+    }
+}

@@ -1,0 +1,114 @@
+//! Waiting for what happens to objects, and speaking to the server through kubectl's proxy.
+
+use crate::cluster::{Cluster, On, Server};
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+#[tokio::test]
+async fn kubectl_waits_and_watches_on_the_embedded_store() {
+    kubectl_waits_and_watches(On::Embedded).await;
+}
+
+#[tokio::test]
+async fn kubectl_waits_and_watches_on_etcd() {
+    kubectl_waits_and_watches(On::Etcd).await;
+}
+
+async fn kubectl_waits_and_watches(on: On) {
+    let cluster = Cluster::one(on).await;
+    let server = &cluster.servers[0];
+    waits_end_when_it_is_so(server);
+    watches_show_what_happens(server);
+    deletions_wait_for_finalizers(server);
+    the_proxy_passes_everything_on(server);
+}
+
+/// A kubectl that runs beside the test. It ends when this is dropped.
+struct Running {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    fn start(server: &Server, arguments: &[&str]) -> Self {
+        let mut child = server.kubectl_command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Running { child, lines }
+    }
+
+    fn line(&mut self) -> String {
+        self.lines.next().expect("kubectl ended early").unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn waits_end_when_it_is_so(server: &Server) {
+    server.kubectl(&["create", "configmap", "awaited"]);
+    let too_long = server.kubectl_fails(&["wait", "cm/awaited", "--for=jsonpath={.data.x}=1", "--timeout=1s"]);
+    assert!(too_long.contains("timed out waiting"), "{too_long}");
+    let mut waiting = Running::start(server, &["wait", "cm/awaited", "--for=jsonpath={.data.x}=1", "--timeout=60s"]);
+    server.kubectl(&["patch", "cm", "awaited", "--type=merge", "-p", r#"{"data":{"x":"1"}}"#]);
+    assert_eq!(waiting.line(), "configmap/awaited condition met");
+    server.kubectl(&["create", "deployment", "ready", "--image=web:1"]);
+    let mut waiting = Running::start(server, &["wait", "deploy/ready", "--for=condition=Available", "--timeout=60s"]);
+    let status = r#"{"status":{"conditions":[{"type":"Available","status":"True"}]}}"#;
+    server.kubectl(&["patch", "deploy", "ready", "--subresource=status", "--type=merge", "-p", status]);
+    assert_eq!(waiting.line(), "deployment.apps/ready condition met");
+}
+
+fn watches_show_what_happens(server: &Server) {
+    let watch = ["get", "cm", "-l", "watched", "-w", "--output-watch-events", "--no-headers"];
+    let mut watching = Running::start(server, &watch);
+    let made = |name: &str| {
+        server.kubectl(&["create", "configmap", name]);
+        server.kubectl(&["label", "cm", name, "watched=yes"]);
+    };
+    made("first");
+    let first = watching.line();
+    assert!(first.starts_with("ADDED") && first.contains("first"), "{first}");
+    server.kubectl(&["label", "cm", "first", "watched-"]);
+    let left = watching.line();
+    assert!(left.starts_with("DELETED") && left.contains("first"), "what matches no longer is gone: {left}");
+}
+
+fn deletions_wait_for_finalizers(server: &Server) {
+    server.kubectl(&["create", "configmap", "held"]);
+    let finalizers = |list: &str| {
+        let patch = format!(r#"{{"metadata":{{"finalizers":{list}}}}}"#);
+        server.kubectl(&["patch", "cm", "held", "--type=merge", "-p", &patch]);
+    };
+    finalizers(r#"["example.com/hold"]"#);
+    let mut deleting = Running::start(server, &["delete", "cm", "held", "--wait=true", "--timeout=60s"]);
+    assert_eq!(deleting.line(), "configmap \"held\" deleted");
+    let marked = server.kubectl(&["get", "cm", "held", "-o", "jsonpath={.metadata.deletionTimestamp}"]);
+    assert!(!marked.is_empty(), "the object is marked and held");
+    finalizers("null");
+    assert!(deleting.child.wait().unwrap().success());
+    server.kubectl_fails(&["get", "cm", "held"]);
+    assert_eq!(server.kubectl(&["delete", "cm", "held", "--ignore-not-found"]), "");
+    server.kubectl(&["wait", "--for=delete", "cm/held", "--timeout=60s"]);
+}
+
+fn the_proxy_passes_everything_on(server: &Server) {
+    let mut proxy = Running::start(server, &["proxy", "--port=0"]);
+    let line = proxy.line();
+    let address = line.rsplit(' ').next().unwrap();
+    let curl = |arguments: &[&str]| {
+        let output = Command::new("curl").args(["-s", "--max-time", "60"]).args(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let collection = format!("http://{address}/api/v1/namespaces/default/configmaps");
+    let object = r#"{"metadata":{"name":"proxied"}}"#;
+    let made = curl(&["-H", "Content-Type: application/json", "-d", object, &collection]);
+    assert!(made.contains("\"uid\""), "{made}");
+    assert!(curl(&[&format!("{collection}/proxied")]).contains("proxied"));
+    let gone = curl(&["-X", "DELETE", &format!("{collection}/proxied")]);
+    assert!(gone.contains("\"Success\""), "{gone}");
+    assert!(curl(&[&format!("{collection}/proxied")]).contains("\"NotFound\""));
+}
