@@ -37,12 +37,15 @@ enum Command {
     Bench(bench::Bench),
 }
 
+/// A server that cannot be reached is told by whoever wanted to reach it, with what follows from that.
+const DEFAULT_LOG: &str = "warn,restow=info,kube_client=off";
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("RESTOW_LOG").unwrap_or_else(|_| "warn,restow=info".into()),
+            tracing_subscriber::EnvFilter::try_from_env("RESTOW_LOG").unwrap_or_else(|_| DEFAULT_LOG.into()),
         )
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)

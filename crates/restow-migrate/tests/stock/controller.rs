@@ -6,6 +6,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
 use restow_migrate::definition::{self, Mark};
 use restow_migrate::install::{Action, InstallOptions, install};
+use restow_migrate::migration::unmark;
 use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -66,8 +67,10 @@ async fn the_guard_refuses_another_storage_version_while_objects_are_migrated_an
     let _alone = alone().await;
     install(cluster.client(), &InstallOptions::default()).await.unwrap();
     let Some(fixture) = Fixture::alone("guards", 1).await else { return };
-    let marked = definition::set_mark(cluster.client(), &fixture.definition().await, Mark::Migrating).await.unwrap();
-    assert!(definition::view(&marked).is_marked);
+    eventually("the definition is marked", async || {
+        definition::set_mark(cluster.client(), &fixture.definition().await, Mark::Migrating).await.is_ok()
+    })
+    .await;
     // A new policy takes a moment to be in force. Changing back and forth is allowed as long as it is not.
     let mut versions = ["v2", "v1"].into_iter().cycle();
     let mut refusal = String::new();
@@ -81,7 +84,7 @@ async fn the_guard_refuses_another_storage_version_while_objects_are_migrated_an
     .await;
     assert!(refusal.contains("cannot be changed while the stored objects are being migrated"), "{refusal}");
     fixture.rename().await;
-    definition::set_mark(cluster.client(), &fixture.definition().await, Mark::None).await.unwrap();
+    unmark(&cluster, &fixture.resource).await.unwrap();
     eventually("the storage version can be changed again", async || {
         fixture.try_to_store_in("v2").await.is_ok() && fixture.try_to_store_in("v1").await.is_ok()
     })
