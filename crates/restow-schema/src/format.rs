@@ -333,22 +333,38 @@ fn is_date_time(text: &str) -> bool {
     clock && offset
 }
 
-/// Go's durations, and those with words for units such as `3 days`.
 fn is_duration(text: &str) -> bool {
-    if crate::go_text::parse_duration(text).is_some() {
-        return true;
+    parse_duration(text).is_some()
+}
+
+/// Go's durations, and those with words for units such as `3 days`, in nanoseconds. Whatever else stands in the text is
+/// ignored, as Kubernetes does.
+pub(crate) fn parse_duration(text: &str) -> Option<i64> {
+    if let Some(nanoseconds) = crate::go_text::parse_duration(text) {
+        return Some(nanoseconds);
     }
-    const UNITS: &[&str] = &[
-        "ns", "nano", "us", "µs", "micro", "ms", "milli", "s", "sec", "m", "min", "h", "hr", "hour", "d", "day", "w",
-        "wk", "week",
+    // The last name of a unit stands for all words that begin with it.
+    const UNITS: &[(&[&str], i64)] = &[
+        (&["ns", "nano"], 1),
+        (&["us", "µs", "micro"], 1_000),
+        (&["ms", "milli"], 1_000_000),
+        (&["s", "sec"], 1_000_000_000),
+        (&["m", "min"], 60_000_000_000),
+        (&["h", "hr", "hour"], 3_600_000_000_000),
+        (&["d", "day"], 86_400_000_000_000),
+        (&["w", "wk", "week"], 604_800_000_000_000),
     ];
-    DURATION.captures_iter(text).next().is_some()
-        && DURATION.captures_iter(text).all(|found| {
-            let unit = found.get(2).map_or("", |unit| unit.as_str()).trim_end_matches('s');
-            UNITS.iter().any(|known| {
-                known.trim_end_matches('s') == unit || *known == found.get(2).map_or("", |unit| unit.as_str())
-            })
-        })
+    let mut total = None;
+    for found in DURATION.captures_iter(text) {
+        let count: i64 = found.get(1)?.as_str().parse().ok()?;
+        let unit = found.get(2)?.as_str().to_lowercase();
+        let matches =
+            |names: &&[&str]| names.contains(&unit.as_str()) || names.last().is_some_and(|last| unit.starts_with(last));
+        if let Some((_, nanoseconds)) = UNITS.iter().find(|(names, _)| matches(names)) {
+            total = Some(total.unwrap_or(0i64).wrapping_add(count.wrapping_mul(*nanoseconds)));
+        }
+    }
+    total
 }
 
 fn is_short_name(text: &str) -> bool {

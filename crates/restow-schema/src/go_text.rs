@@ -26,9 +26,9 @@ pub(crate) fn show_number(number: &Number) -> String {
     }
 }
 
-/// Go's `%v` of a float: the shortest digits, with an exponent below 1e-4 and from 1e21 on.
+/// Go's `%v` of a float: the shortest digits, with an exponent below 1e-4 and from 1e6 on.
 pub(crate) fn show_float(float: f64) -> String {
-    float_text(float, -4, 21)
+    float_text(float, -4, 6)
 }
 
 /// Go's JSON of a float, which uses an exponent only below 1e-6 and from 1e21 on.
@@ -224,7 +224,8 @@ mod tests {
             (json!(1e21), "1e+21"),
             (json!(0.00001), "1e-05"),
             (json!(100000.0), "100000"),
-            (json!(18446744073709551615u64), "18446744073709552000"),
+            (json!(18446744073709551615u64), "1.8446744073709552e+19"),
+            (json!(1500000.5), "1.5000005e+06"),
             (json!("a\"b\u{7f}\u{200b}ü"), "\"a\\\"b\\x7f\\u200bü\""),
             (json!(true), "true"),
             (json!(null), "null"),

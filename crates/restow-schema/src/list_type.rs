@@ -39,6 +39,13 @@ fn level(node: &Node, value: &Value, path: &Path<'_>, problems: &mut Vec<Problem
                 ListType::Set => duplicates(items.iter().map(identity), |index| {
                     problems.push(Problem::duplicate(path.index(index).in_brackets(), items[index].clone()));
                 }),
+                ListType::Map(_) if items.iter().any(|item| !item.is_object() && !item.is_null()) => {
+                    let wrong = items.iter().enumerate().find(|(_, item)| !item.is_object() && !item.is_null());
+                    problems.extend(wrong.map(|(index, item)| {
+                        let words = "must be an object for an array of list-type map";
+                        Problem::invalid(path.index(index).in_brackets(), item.clone(), words)
+                    }));
+                }
                 ListType::Map(keys) => duplicates(items.iter().map(|item| keys_of(keys, item)), |index| {
                     let shown: Map<String, Value> = keys
                         .iter()

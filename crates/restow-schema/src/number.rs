@@ -13,7 +13,7 @@ pub(crate) enum NumberFault {
     /// A sentence of its own, about no field in particular.
     Sentence(String),
     /// The factor of `multipleOf` is useless.
-    Factor(String),
+    Factor(Value),
 }
 
 /// Every fault of a number, in the order in which Kubernetes lists them.
@@ -77,13 +77,13 @@ fn multiple_fault(number: &Number, factor: f64, exact: bool) -> Option<NumberFau
         Some(whole) if exact => {
             let factor = factor as i64;
             if factor <= 0 {
-                return Some(NumberFault::Factor(factor.to_string()));
+                return Some(NumberFault::Factor(factor.into()));
             }
             (whole % factor != 0).then(|| value_fault(format!("a multiple of {factor}"), number))
         }
         _ => {
             if factor <= 0.0 {
-                return Some(NumberFault::Factor(show_float(factor)));
+                return Some(NumberFault::Factor(factor.into()));
             }
             let float = number.as_f64().unwrap_or_default();
             let quotient = if factor < 1.0 { 1.0 / factor * float } else { float / factor };

@@ -125,7 +125,7 @@ fn translate(source: &str) -> Result<String, String> {
                 out.push(character);
             }
             '-' if in_class && rest.peek() == Some(&'-') => out.push_str("\\-"),
-            '{' if !in_class => translate_repetition(source, &mut rest, &mut out)?,
+            '{' if !in_class => translate_repetition(&mut rest, &mut out)?,
             other => out.push(other),
         }
     }
@@ -180,11 +180,7 @@ fn translate_escape(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, in_clas
 }
 
 /// Go takes a `{` that begins no repetition for itself, and refuses repetitions above its limit.
-fn translate_repetition(
-    source: &str,
-    rest: &mut std::iter::Peekable<std::str::Chars<'_>>,
-    out: &mut String,
-) -> Result<(), String> {
+fn translate_repetition(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Result<(), String> {
     let body: String = rest.clone().take_while(|c| *c != '}').collect();
     let closed = rest.clone().any(|c| c == '}');
     let bounds: Vec<&str> = body.split(',').collect();
@@ -203,7 +199,7 @@ fn translate_repetition(
     let too_many =
         bounds.iter().any(|text| !text.is_empty() && text.parse::<u32>().map_or(true, |n| n > MOST_REPETITIONS));
     if too_many && !escape_of_class {
-        return Err(format!("error parsing regexp: invalid repeat count: `{{{body}}}` in `{source}`"));
+        return Err(format!("error parsing regexp: invalid repeat count: `{{{body}}}`"));
     }
     out.push('{');
     Ok(())

@@ -27,7 +27,8 @@ pub struct SelectableField {
 
 impl Schema {
     /// Compiles an `openAPIV3Schema`. `path` is where it stands in its CustomResourceDefinition, for messages:
-    /// `spec.versions[0].schema.openAPIV3Schema`.
+    /// `spec.versions[1].schema.openAPIV3Schema`, or, as Kubernetes says where all versions have the same schema (or there
+    /// is only one version), `spec.validation.openAPIV3Schema`.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::correlate::Correlated;
 use crate::format::Format;
-use crate::go_text::quote;
+use crate::go_text::{quote, show};
 use crate::node::{Additional, Composition, Kind, Limits, Node};
 use crate::number::{self, NumberFault};
 use crate::path::Path;
@@ -245,7 +245,8 @@ impl Validator<'_> {
                 NumberFault::Value { words, shown } => self.broken(path, shown, &format!("should be {words}")),
                 NumberFault::Sentence(words) => self.sentence(words),
                 NumberFault::Factor(factor) => {
-                    let words = format!("factor MultipleOf declared for {} must be positive: {factor}", path.dotted());
+                    let words =
+                        format!("factor MultipleOf declared for {} must be positive: {}", path.dotted(), show(&factor));
                     self.problems.push(Problem::invalid(self.place(path), factor, words));
                 }
             }

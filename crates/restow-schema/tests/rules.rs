@@ -101,7 +101,7 @@ fn rules_that_cannot_work_are_refused() {
     let shown = |text: &str| {
         format!(
             "{{\"Rule\":{},\"Message\":\"\",\"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}}",
-            Value::from(text).to_string()
+            Value::from(text)
         )
     };
     let place = "s.properties[spec].x-kubernetes-validations[0].rule: Invalid value: ";

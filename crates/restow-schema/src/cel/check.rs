@@ -293,6 +293,10 @@ impl Checker<'_> {
         let Some(ty) = self.resolve(name, target.is_some(), &checked) else {
             return self.no_overload(at, name, target.is_some(), &checked);
         };
+        let places: Vec<usize> = arguments.iter().map(|argument| argument.at).collect();
+        if let Some(fault) = literal_fault(name, &checked, &places) {
+            return self.fault(fault.at, fault.message);
+        }
         self.build_call(at, name, target.is_some(), checked, ty)
     }
 
@@ -344,27 +348,12 @@ impl Checker<'_> {
             _ => estimate.cost.add(arguments_cost),
         };
         let size = estimate.size.or_else(|| size_of(decl.as_deref(), &ty));
-        if let ("matches" | "find" | "findAll", Some(Code::Text(pattern))) =
-            (name, checked.get(1).map(|pattern| &pattern.code))
+        if let ("matches", Some(Code::Text(pattern))) = (name, checked.get(1).map(|pattern| &pattern.code))
+            && let Ok(regex) = crate::pattern::compile(pattern)
         {
-            match crate::pattern::compile(pattern) {
-                Ok(regex) if name == "matches" => {
-                    let pattern_length = pattern.chars().count() as u64;
-                    let text = Box::new(checked.swap_remove(0).code);
-                    return Checked { code: Code::Matches { text, regex, pattern_length }, ty, cost, size, decl };
-                }
-                Ok(_) => {}
-                Err(error) => return self.fault(at, format!("invalid matches argument: {error}")),
-            }
-        }
-        if let ("duration" | "timestamp", Some(Code::Text(text))) = (name, checked.first().map(|text| &text.code)) {
-            let sound = match name {
-                "duration" => crate::go_text::parse_duration(text).is_some(),
-                _ => super::time::parse_timestamp(text).is_some(),
-            };
-            if !sound {
-                return self.fault(at, format!("invalid {name} argument"));
-            }
+            let pattern_length = pattern.chars().count() as u64;
+            let text = Box::new(checked.swap_remove(0).code);
+            return Checked { code: Code::Matches { text, regex, pattern_length }, ty, cost, size, decl };
         }
         let Some((name, native)) = functions::find(name, is_member) else {
             return self.fault(at, format!("undeclared reference to '{name}' (in container '')"));
@@ -409,6 +398,33 @@ impl Checker<'_> {
         let code = Code::OptionalMap { target: Box::new(target.code), body: Box::new(body.code), flat };
         Checked { code, ty, cost, size: body.size, decl: None }
     }
+}
+
+/// What is wrong with a literal that a function is given: found now rather than at every evaluation.
+fn literal_fault(name: &str, checked: &[Checked], places: &[usize]) -> Option<Fault> {
+    let text = |index: usize| match checked.get(index).map(|argument| &argument.code) {
+        Some(Code::Text(text)) => Some(text.as_ref()),
+        _ => None,
+    };
+    let last = places.last().copied()?;
+    let sound = match name {
+        "matches" | "find" | "findAll" => crate::pattern::compile(text(1)?).is_ok(),
+        "duration" => crate::go_text::parse_duration(text(0)?).is_some(),
+        "timestamp" => super::time::parse_timestamp(text(0)?).is_some(),
+        "format" => {
+            let Some(Code::List(given)) = checked.get(1).map(|list| &list.code) else { return None };
+            let expected = text(0)?.replace("%%", "").matches('%').count();
+            if given.len() <= expected {
+                return None;
+            }
+            let words =
+                format!("too many arguments supplied to string.format (expected {expected}, got {})", given.len());
+            return Some(Fault::new(last, words));
+        }
+        _ => return None,
+    };
+    let name = if name.starts_with("find") { "matches" } else { name };
+    (!sound).then(|| Fault::new(last, format!("invalid {name} argument")))
 }
 
 /// What is known of the size of a value: from its place in the schema, or because of its type.

@@ -263,7 +263,10 @@ impl Parser {
             (Some(Expr { at, kind: ExprKind::Select { operand, field, presence: Presence::Needed } }), true) => {
                 Ok(Expr { at, kind: ExprKind::Select { operand, field, presence: Presence::Tested } })
             }
-            _ => Err(Fault::new(call_at, "invalid argument to has() macro")),
+            (argument, _) => {
+                let at = argument.map_or(call_at, |argument| argument.at);
+                Err(Fault::new(at, "invalid argument to has() macro"))
+            }
         }
     }
 
@@ -330,7 +333,7 @@ fn member_call(at: usize, target: Expr, function: String, mut arguments: Vec<Exp
             let flat = function == "optFlatMap";
             return Ok(Expr { at, kind: ExprKind::OptionalMap { target: Box::new(target), variable, body, flat } });
         }
-        return Err(Fault::new(at, "argument must be a simple name"));
+        return Err(Fault::new(at, "argument is not an identifier"));
     }
     Ok(Expr { at, kind: ExprKind::Call { function, target: Some(Box::new(target)), arguments } })
 }
@@ -351,8 +354,8 @@ fn fold(at: usize, kind: FoldKind, range: Expr, function: &str, arguments: Vec<E
     };
     let simple = |name: Option<Result<String, usize>>| match name {
         Some(Ok(name)) => Ok(name),
-        Some(Err(at)) => Err(Fault::new(at, "argument must be a simple name")),
-        None => Err(Fault::new(at, "argument must be a simple name")),
+        Some(Err(at)) => Err(Fault::new(at, "argument is not an identifier")),
+        None => Err(Fault::new(at, "argument is not an identifier")),
     };
     let first = simple(variable())?;
     let second = if two_variables { Some(simple(variable())?) } else { None };

@@ -82,7 +82,7 @@ impl<'a> Val<'a> {
         let special = match format.map(|format| format.name()) {
             Some("date-time") => time::parse_timestamp(text).map(Val::Timestamp),
             Some("date") => time::parse_timestamp(&format!("{text}T00:00:00Z")).map(Val::Timestamp),
-            Some("duration") => crate::go_text::parse_duration(text).map(Val::Duration),
+            Some("duration") => crate::format::parse_duration(text).map(Val::Duration),
             Some("byte") => super::library::decode_base64(text).map(|bytes| Val::Bytes(bytes.into())),
             _ => None,
         };

@@ -1,22 +1,20 @@
 //! Objects made from schemas, repeatably: the same seed gives the same object.
 
-#![allow(dead_code)]
-
 use serde_json::{Map, Value, json};
 
 /// A source of objects.
-pub struct Generator {
+pub(crate) struct Generator {
     state: u64,
 }
 
 impl Generator {
     /// A generator that begins at a seed.
-    pub fn new(seed: u64) -> Generator {
+    pub(crate) fn new(seed: u64) -> Generator {
         Generator { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
     /// A number below a limit.
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
@@ -24,7 +22,7 @@ impl Generator {
     }
 
     /// A value that a schema probably allows: what is required is there, and little else.
-    pub fn value(&mut self, schema: &Value, depth: usize) -> Value {
+    pub(crate) fn value(&mut self, schema: &Value, depth: usize) -> Value {
         if let Some(default) = schema.get("default") {
             return default.clone();
         }
@@ -92,7 +90,7 @@ impl Generator {
     }
 
     /// Puts a value of the wrong type somewhere under `spec`; whether there was a place for it.
-    pub fn spoil(&mut self, schema: &Value, object: &mut Value) -> bool {
+    pub(crate) fn spoil(&mut self, schema: &Value, object: &mut Value) -> bool {
         let Some(spec) = schema["properties"]["spec"]["properties"].as_object() else { return false };
         let typed: Vec<&String> = spec
             .iter()

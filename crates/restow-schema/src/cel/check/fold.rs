@@ -48,11 +48,10 @@ impl Checker<'_> {
         if let Some((at, condition)) = &condition
             && !matches!(condition.ty, Type::Bool | Type::Dyn)
         {
-            let words = format!(
-                "found no matching overload for '{}' applied to '(bool, {})'",
-                operator(fold.kind),
-                condition.ty
-            );
+            let words = match fold.kind {
+                FoldKind::All | FoldKind::Exists => format!("expected type 'bool' but found '{}'", condition.ty),
+                _ => format!("found no matching overload for '_?_:_' applied to '(bool, {})'", condition.ty),
+            };
             self.fault(*at, words);
         }
         let condition = condition.map(|(_, condition)| condition);
@@ -118,13 +117,5 @@ impl Checker<'_> {
             result: result.map(|result| result.code),
         };
         Checked { code: Code::Fold(Box::new(code)), ty, cost, size: Some(size), decl: None }
-    }
-}
-
-fn operator(kind: FoldKind) -> &'static str {
-    match kind {
-        FoldKind::All => "_&&_",
-        FoldKind::Exists => "_||_",
-        _ => "_?_:_",
     }
 }
