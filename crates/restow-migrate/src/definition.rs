@@ -112,13 +112,12 @@ fn precondition(definition: &Definition) -> Value {
 }
 
 fn request(method: &str, path: &str, body: Option<Value>) -> Result<Request<Vec<u8>>, Failure> {
-    let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    Request::builder()
-        .method(method)
-        .uri(path)
-        .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
-        .header(http::header::ACCEPT, "application/json")
-        .body(body)
+    let mut request = Request::builder().method(method).uri(path).header(http::header::ACCEPT, "application/json");
+    if body.is_some() {
+        request = request.header(http::header::CONTENT_TYPE, "application/merge-patch+json");
+    }
+    request
+        .body(body.map(|body| body.to_string().into_bytes()).unwrap_or_default())
         .map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
 }
 
