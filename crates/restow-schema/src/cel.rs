@@ -23,7 +23,7 @@ mod value;
 pub use eval::EvalError;
 pub use program::{Evaluated, Program};
 
-pub(crate) use check::Variable;
+pub(crate) use check::{CompileFault, Variable};
 pub(crate) use eval::Evaluation;
 pub(crate) use types::{Decl, Type, declare, escape};
 pub(crate) use value::Val;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use crate::cel::{self, Decl, Program, Type, Variable};
+use crate::cel::{self, CompileFault, Decl, Program, Type, Variable};
 use crate::json_path::{Brackets, field_path};
 use crate::keywords::{Around, around_items, around_property};
 use crate::node::{Additional, Node};
@@ -129,8 +129,12 @@ impl Compiler {
                 self.broken(rule, format!("{path}.rule"), "cel expression must evaluate to a bool".to_string());
                 return None;
             }
-            Err(faults) => {
-                self.broken(rule, format!("{path}.rule"), format!("compilation failed: {faults}"));
+            Err(fault) => {
+                let words = match fault {
+                    CompileFault::Compilation(text) => format!("compilation failed: {text}"),
+                    CompileFault::Instantiation(text) => format!("program instantiation failed: {text}"),
+                };
+                self.broken(rule, format!("{path}.rule"), words);
                 return None;
             }
         };
@@ -177,8 +181,12 @@ impl Compiler {
                 self.broken(rule, place, "messageExpression must evaluate to a string".to_string());
                 None
             }
-            Err(faults) => {
-                self.broken(rule, place, format!("messageExpression compilation failed: {faults}"));
+            Err(fault) => {
+                let words = match fault {
+                    CompileFault::Compilation(text) => format!("messageExpression compilation failed: {text}"),
+                    CompileFault::Instantiation(text) => format!("messageExpression instantiation failed: {text}"),
+                };
+                self.broken(rule, place, words);
                 None
             }
         }

@@ -51,6 +51,11 @@ fn expressions_have_their_values() {
         ("'hello'.indexOf('l') + 'hello'.lastIndexOf('l')", json!(5)),
         ("'aaa'.replace('a', 'b', 2)", json!("bba")),
         ("'%s is %d, %.2f, %x'.format(['a', 5, 1.239, 255])", json!("a is 5, 1.24, ff")),
+        (
+            "'%s %s %e'.format([['a', 'b'], {'k': duration('1s')}, 1234.5])",
+            json!("[\"a\", \"b\"] {\"k\":duration(\"1s\")} 1.234500\u{202f}×\u{202f}10⁰³"),
+        ),
+        ("sign(quantity('-5')) == -1 && optional.none().orValue(1) == 1", json!(true)),
         ("'a1b22'.findAll('[0-9]+')", json!(["1", "22"])),
         ("[3, 1, 2].sort() == [1, 2, 3] && [1, 2].sum() == 3 && [1, 5].max() == 5 && [1, 2].isSorted()", json!(true)),
         (
@@ -122,6 +127,12 @@ fn faults_are_shown_at_their_place() {
             "'a'.size(1)",
             "ERROR: <input>:1:9: found no matching overload for 'size' applied to 'string.(int)'\n | 'a'.size(1)\n | ........^",
         ),
+        ("int('x') == 1", "type conversion error from 'string' to 'int'"),
+        (
+            "'%d'.format([1, 2])",
+            "ERROR: <input>:1:13: too many arguments supplied to string.format (expected 1, got 2)\n | '%d'.format([1, 2])\n | ............^",
+        ),
+        ("'a'.matches('(')", "ERROR: <input>:1:13: invalid matches argument\n | 'a'.matches('(')\n | ............^"),
         ("frob(1)", "ERROR: <input>:1:5: undeclared reference to 'frob' (in container '')\n | frob(1)\n | ....^"),
     ];
     for (expression, expected) in cases {

@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use super::ast::{Expr, ExprKind, Presence};
 use super::code::Code;
-use super::cost::{Range, Sized, equality_cost};
+use super::cost::{Range, Sized, SizedKind, equality_cost};
+use super::eval::Evaluation;
 use super::functions;
 use super::signatures::Signatures;
 use super::source::{Fault, Source};
@@ -48,6 +49,8 @@ pub(crate) struct Checker<'a> {
     signatures: Rc<Signatures>,
     /// Whether lists may hold values of several types: only as arguments of `format`.
     mixed: bool,
+    /// A conversion of a literal that can never work.
+    instantiation: Option<String>,
 }
 
 /// The outcome of a check.
@@ -57,8 +60,16 @@ pub(crate) struct Outcome {
     pub(crate) used: Vec<bool>,
 }
 
+/// Why there is no program.
+pub(crate) enum CompileFault {
+    /// The expression is wrong; shown with the places.
+    Compilation(String),
+    /// The expression can never be evaluated.
+    Instantiation(String),
+}
+
 /// Checks a parsed expression.
-pub(crate) fn check(source: &Source<'_>, expression: &Expr, variables: &[Variable]) -> Result<Outcome, String> {
+pub(crate) fn check(source: &Source<'_>, expression: &Expr, variables: &[Variable]) -> Result<Outcome, CompileFault> {
     let mut checker = Checker {
         variables,
         locals: Vec::new(),
@@ -66,13 +77,16 @@ pub(crate) fn check(source: &Source<'_>, expression: &Expr, variables: &[Variabl
         used: vec![false; variables.len()],
         signatures: Signatures::table(),
         mixed: false,
+        instantiation: None,
     };
     let checked = checker.expression(expression);
-    if checker.faults.is_empty() {
-        Ok(Outcome { checked, used: checker.used })
-    } else {
+    if !checker.faults.is_empty() {
         checker.faults.truncate(20);
-        Err(source.show(&checker.faults))
+        return Err(CompileFault::Compilation(source.show(&checker.faults)));
+    }
+    match checker.instantiation {
+        Some(error) => Err(CompileFault::Instantiation(error)),
+        None => Ok(Outcome { checked, used: checker.used }),
     }
 }
 
@@ -97,7 +111,13 @@ impl Checked {
             Code::Int(number) => Some(*number),
             _ => None,
         };
-        Sized { size: self.size.unwrap_or(Range::UNKNOWN), element, literal, cost: self.cost }
+        let kind = match &self.ty {
+            Type::Text => SizedKind::Text,
+            Type::Bytes => SizedKind::Bytes,
+            Type::Opaque(_) => SizedKind::Opaque,
+            _ => SizedKind::Other,
+        };
+        Sized { size: self.size.unwrap_or(Range::UNKNOWN), element, literal, kind, cost: self.cost }
     }
 }
 
@@ -355,6 +375,11 @@ impl Checker<'_> {
             let text = Box::new(checked.swap_remove(0).code);
             return Checked { code: Code::Matches { text, regex, pattern_length }, ty, cost, size, decl };
         }
+        if matches!(name, "int" | "uint" | "double" | "bool" | "string" | "bytes")
+            && let Some(error) = folding_error(name, checked.first().map(|argument| &argument.code))
+        {
+            self.instantiation.get_or_insert(error);
+        }
         let Some((name, native)) = functions::find(name, is_member) else {
             return self.fault(at, format!("undeclared reference to '{name}' (in container '')"));
         };
@@ -390,7 +415,9 @@ impl Checker<'_> {
             Type::Dyn => Type::Dyn,
             other => return self.fault(at, format!("found no matching overload for 'optMap' applied to '{other}'")),
         };
-        self.locals.push(Local { name: variable.to_string(), ty: inner, size: target.size, decl: target.decl.clone() });
+        // What an optional holds has no place in the schema any more.
+        let size = size_of(None, &inner);
+        self.locals.push(Local { name: variable.to_string(), ty: inner, size, decl: None });
         let body = self.expression(body);
         self.locals.pop();
         let ty = if flat { body.ty } else { Type::Optional(Rc::new(body.ty)) };
@@ -398,6 +425,16 @@ impl Checker<'_> {
         let code = Code::OptionalMap { target: Box::new(target.code), body: Box::new(body.code), flat };
         Checked { code, ty, cost, size: body.size, decl: None }
     }
+}
+
+/// Why a conversion of a literal cannot work.
+fn folding_error(name: &str, argument: Option<&Code>) -> Option<String> {
+    let literal = argument.filter(|code| {
+        matches!(code, Code::Text(_) | Code::Int(_) | Code::Uint(_) | Code::Double(_) | Code::Bool(_) | Code::Bytes(_))
+    })?;
+    let (_, native) = functions::find(name, false)?;
+    let value = Evaluation::new(&[], 100).run(literal).ok()?;
+    native(&[value]).err().map(|error| error.to_string())
 }
 
 /// What is wrong with a literal that a function is given: found now rather than at every evaluation.

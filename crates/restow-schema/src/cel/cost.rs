@@ -18,7 +18,18 @@ pub(crate) struct Sized {
     /// For lists: whether the items are texts, and their size where it is known.
     pub(crate) element: Option<(bool, Option<Range>)>,
     pub(crate) literal: Option<i64>,
+    pub(crate) kind: SizedKind,
     pub(crate) cost: Range,
+}
+
+/// The kinds of arguments that costs tell apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SizedKind {
+    Text,
+    Bytes,
+    /// Of a library's own type, which is compared in one step.
+    Opaque,
+    Other,
 }
 
 /// What a call costs besides its arguments, and the size of its result where that is known.
@@ -64,6 +75,9 @@ fn scale(amount: u64, factor: f64) -> u64 {
 
 /// What comparing two values costs: as much as the smaller of them.
 pub(crate) fn equality_cost(arguments: &[Sized]) -> Range {
+    if arguments.iter().all(|argument| argument.kind == SizedKind::Opaque) {
+        return Range::ONE;
+    }
     let smallest = arguments.iter().map(|argument| argument.size.max).min().unwrap_or(0);
     Range { min: u64::from(smallest > 0), max: smallest }.times(PER_CHARACTER)
 }
@@ -85,8 +99,20 @@ pub(crate) fn estimate(name: &str, is_member: bool, arguments: &[Sized]) -> Esti
             let cost = if is_list { Range::ONE } else { result.times(PER_CHARACTER) };
             Estimate { cost, size: Some(result) }
         }
-        "bytes" | "string" | "strings.quote" if arguments.len() == 1 => {
-            Estimate { cost: traversal, size: Some(size(0)) }
+        "bytes" | "string" => match (name, arguments.first().map(|argument| argument.kind)) {
+            ("bytes", Some(SizedKind::Text)) => {
+                let result = Range { min: size(0).min, max: size(0).max.saturating_mul(4) };
+                Estimate { cost: traversal, size: Some(result) }
+            }
+            ("string", Some(SizedKind::Bytes)) => {
+                Estimate { cost: traversal, size: Some(Range { min: size(0).min / 4, max: size(0).max }) }
+            }
+            _ => plain(Range::ONE),
+        },
+        "dyn" => Estimate { cost: Range::ONE, size: Some(size(0)) },
+        "strings.quote" => {
+            let result = Range { min: size(0).min + 2, max: size(0).max.saturating_mul(2).saturating_add(2) };
+            Estimate { cost: traversal, size: Some(result) }
         }
         "format" => plain(traversal),
         "url" | "isURL" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "reverse" => {

@@ -97,7 +97,11 @@ impl<'a> Evaluation<'a> {
                 }
                 let sizes = |index: usize| values.get(index).map_or(1, Val::size);
                 self.spend(cost::actual(name, &sizes, values.len()))?;
-                native(&values)
+                // CEL names the function only where it looks at the one argument's kind before calling it.
+                native(&values).map_err(|error| match error {
+                    EvalError::NoSuchOverload if *name == "size" => EvalError::failed("no such overload: size"),
+                    error => error,
+                })
             }
             Code::List(items) => self.list(items),
             Code::Map(entries) => self.map(entries),
@@ -273,7 +277,10 @@ struct FoldState<'a> {
 impl<'a> FoldState<'a> {
     fn insert(&mut self, key: Val<'a>, value: Val<'a>) -> std::result::Result<(), EvalError> {
         if self.entries.iter().any(|(known, _)| known.equals(&key)) {
-            return Err(EvalError::failed("insert failed: key already exists"));
+            return Err(EvalError::failed(format!(
+                "insert failed: key {} already exists",
+                super::functions::plain(&key)
+            )));
         }
         self.entries.push((key, value));
         Ok(())

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::check::{Variable, check};
+use super::check::{CompileFault, Variable, check};
 use super::code::Code;
 use super::eval::{EvalError, Evaluation};
 use super::parse::parse;
@@ -48,12 +48,14 @@ impl Program {
     pub fn compile(text: &str, variables: &[&'static str]) -> Result<Program, String> {
         let variables: Vec<Variable> =
             variables.iter().map(|name| Variable { name, ty: Type::Dyn, decl: None }).collect();
-        Program::compile_typed(text, &variables)
+        Program::compile_typed(text, &variables).map_err(|fault| match fault {
+            CompileFault::Compilation(text) | CompileFault::Instantiation(text) => text,
+        })
     }
 
-    pub(crate) fn compile_typed(text: &str, variables: &[Variable]) -> Result<Program, String> {
+    pub(crate) fn compile_typed(text: &str, variables: &[Variable]) -> Result<Program, CompileFault> {
         let source = Source { text };
-        let expression = parse(&source).map_err(|fault| source.show(&[fault]))?;
+        let expression = parse(&source).map_err(|fault| CompileFault::Compilation(source.show(&[fault])))?;
         let outcome = check(&source, &expression, variables)?;
         let result = match outcome.checked.ty {
             Type::Bool => ResultType::Bool,

@@ -171,7 +171,7 @@ impl Applier {
             message => message,
         };
         let words = match error {
-            EvalError::NoSuchOverload => format!(
+            error if error.to_string().starts_with("no such overload") => format!(
                 "'{error}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
             ),
             EvalError::CostExceeded => {
@@ -180,7 +180,7 @@ impl Applier {
                 );
                 return self.stop(node, path, words);
             }
-            EvalError::Failed(_) => format!("{error} evaluating rule: {name}"),
+            _ => format!("{error} evaluating rule: {name}"),
         };
         self.problems.push(Problem::invalid(path.in_brackets(), type_name(node), words));
     }

@@ -19,14 +19,10 @@ pub(super) const TABLE: &[(&str, Native)] = &[
         let Some(first) = items.next() else { return Ok(Val::Int(0)) };
         items.try_fold(first, |sum, item| super::add(&[sum, item]))
     }),
-    ("min", |a| extreme(a, Ordering::is_lt)),
-    ("max", |a| extreme(a, Ordering::is_gt)),
+    ("min", |a| extreme(a, "min", Ordering::is_lt)),
+    ("max", |a| extreme(a, "max", Ordering::is_gt)),
     ("indexOf", |a| index_of(a, false)),
     ("lastIndexOf", |a| index_of(a, true)),
-    ("includes", |a| match a {
-        [list, value] => Ok(Val::Bool(list.items().ok_or(NONE)?.iter().any(|item| item.equals(value)))),
-        _ => Err(NONE),
-    }),
     ("slice", |a| match a {
         [list, Val::Int(from), Val::Int(to)] => {
             let items = list.items().ok_or(NONE)?;
@@ -60,13 +56,10 @@ pub(super) const TABLE: &[(&str, Native)] = &[
         }
         Ok(Val::List(Rc::new(seen)))
     }),
-    ("reverse", |a| match a {
-        [Val::Text(text)] => Ok(Val::text(text.as_str().chars().rev().collect::<String>())),
-        _ => {
-            let mut items = only_list(a)?;
-            items.reverse();
-            Ok(Val::List(Rc::new(items)))
-        }
+    ("reverse", |a| {
+        let mut items = only_list(a)?;
+        items.reverse();
+        Ok(Val::List(Rc::new(items)))
     }),
     ("first", |a| Ok(only_list(a)?.into_iter().next().map_or(Val::Optional(None), Val::some))),
     ("last", |a| Ok(only_list(a)?.pop().map_or(Val::Optional(None), Val::some))),
@@ -95,7 +88,7 @@ fn sets<'a>(arguments: &[Val<'a>], holds: impl Fn(&[Val<'a>], &[Val<'a>]) -> boo
     Ok(Val::Bool(holds(&left.items().ok_or(NONE)?, &right.items().ok_or(NONE)?)))
 }
 
-fn extreme<'a>(arguments: &[Val<'a>], better: fn(Ordering) -> bool) -> Outcome<'a> {
+fn extreme<'a>(arguments: &[Val<'a>], name: &str, better: fn(Ordering) -> bool) -> Outcome<'a> {
     let mut best: Option<Val<'a>> = None;
     for item in only_list(arguments)? {
         best = Some(match best {
@@ -103,7 +96,7 @@ fn extreme<'a>(arguments: &[Val<'a>], better: fn(Ordering) -> bool) -> Outcome<'
             _ => item,
         });
     }
-    best.ok_or_else(|| EvalError::failed("min/max called on empty list"))
+    best.ok_or_else(|| EvalError::failed(format!("{name} called on empty list")))
 }
 
 /// Where a value is in a list, or a text in a text.

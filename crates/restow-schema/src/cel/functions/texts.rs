@@ -156,15 +156,26 @@ pub(crate) fn plain(value: &Val<'_>) -> String {
         Val::Optional(Some(inner)) => format!("optional({})", plain(inner)),
         Val::Optional(None) => "optional.none()".to_string(),
         collection => match (collection.items(), collection.entries()) {
-            (Some(items), _) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(", ")),
+            (Some(items), _) => format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", ")),
             (_, Some(entries)) => {
                 let mut shown: Vec<String> =
-                    entries.iter().map(|(key, value)| format!("{}: {}", plain(key), plain(value))).collect();
+                    entries.iter().map(|(key, value)| format!("{}:{}", literal(key), literal(value))).collect();
                 shown.sort();
                 format!("{{{}}}", shown.join(", "))
             }
             _ => String::new(),
         },
+    }
+}
+
+/// A value inside of a collection, as it would be written in an expression.
+fn literal(value: &Val<'_>) -> String {
+    match value {
+        Val::Text(text) => crate::go_text::quote(text.as_str()),
+        Val::Bytes(bytes) => format!("b{}", crate::go_text::quote(&String::from_utf8_lossy(bytes))),
+        Val::Timestamp(_) => format!("timestamp({})", crate::go_text::quote(&plain(value))),
+        Val::Duration(_) => format!("duration({})", crate::go_text::quote(&plain(value))),
+        other => plain(other),
     }
 }
 
@@ -216,8 +227,10 @@ fn format_one(clause: char, precision: Option<usize>, argument: &Val<'_>) -> Res
             match text.split_once('e') {
                 Some((digits, exponent)) => {
                     let exponent: i32 = exponent.parse().unwrap_or(0);
-                    let sign = if exponent < 0 { '-' } else { '+' };
-                    format!("{digits}e{sign}{:02}", exponent.abs())
+                    let raised = |digit: char| "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(digit as usize - '0' as usize).unwrap_or(digit);
+                    let power: String = format!("{:02}", exponent.abs()).chars().map(raised).collect();
+                    let sign = if exponent < 0 { "⁻" } else { "" };
+                    format!("{digits}\u{202f}×\u{202f}10{sign}{power}")
                 }
                 None => text,
             }
