@@ -2,9 +2,12 @@
 //!
 //! Adding a kind is adding a row there and, if it has rules of its own, a strategy. Nothing else knows single kinds.
 
+pub(crate) mod addresses;
 mod convert;
+mod defaults;
 mod strategy;
 mod table;
+mod validation;
 
 use crate::release::Release;
 use crate::resource::{Names, Origin, Resource, Scope, Storage};

@@ -144,6 +144,7 @@ impl Decision for Ensure<'_> {
             },
         }))
         .unwrap_or_default();
+        self.resource.strategy.default(&mut object);
         self.resource.strategy.prepare_create(&mut object);
         Ok(Change::Write(object))
     }

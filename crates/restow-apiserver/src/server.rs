@@ -5,6 +5,7 @@ use crate::agreement::{Agreement, AgreementConfig};
 use crate::audit::AuditLog;
 use crate::auth::authenticate::Authenticators;
 use crate::compaction;
+use crate::controllers;
 use crate::discovery::ShowHashes;
 use crate::error::ApiError;
 use crate::gates::{Gate, Gates};
@@ -126,6 +127,7 @@ impl ApiServer {
         server.agreement.start(&server.hub);
         tokio::spawn(starting::start(Arc::downgrade(&server)));
         tokio::spawn(compaction::compact_regularly(server.objects.store().clone(), Arc::downgrade(&server)));
+        tokio::spawn(controllers::collect_garbage(Arc::downgrade(&server)));
         Ok(server)
     }
 

@@ -1,6 +1,7 @@
 //! The rules of a kind: what the server sets and what it checks when objects are created and changed.
 
 use crate::field::FieldError;
+use crate::managed_fields::Ownership;
 use crate::names::NameRule;
 use crate::object::Object;
 
@@ -11,6 +12,10 @@ pub trait Strategy: Send + Sync {
     fn name_rule(&self) -> NameRule {
         NameRule::Subdomain
     }
+
+    /// Sets what a client left open, in whatever version the object is. It is called for every object that is written,
+    /// before anything else looks at it, and changes nothing when it is called again.
+    fn default(&self, _object: &mut Object) {}
 
     /// Completes an object before it is created.
     fn prepare_create(&self, _object: &mut Object) {}
@@ -28,6 +33,40 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
+    /// Completes an object that is deleted for the first time. What then holds it keeps it until that is taken off.
+    fn prepare_deletion(&self, _object: &mut Object) {}
+
+    /// How many seconds a deleted object has to end what it does, given what was asked for.
+    fn grace_period(&self, _object: &Object, _requested: Option<i64>) -> i64 {
+        0
+    }
+
+    /// Whether something beside finalizers and grace keeps a deleted object.
+    fn is_occupied(&self, _object: &Object) -> bool {
+        false
+    }
+
+    /// Whether the dependents of an object stay when nobody says what shall become of them.
+    fn orphans_dependents(&self) -> bool {
+        false
+    }
+
+    /// Whether a deletion is answered with the object that was deleted.
+    fn returns_deleted(&self) -> bool {
+        false
+    }
+
+    /// Where the `scale` subresource finds its numbers in this version, for kinds that have one.
+    fn scale(&self, _api_version: &str) -> Option<ScaleFields> {
+        None
+    }
+
+    /// How the fields of a custom kind are owned in this version; without it, objects are owned by field and lists as a
+    /// whole.
+    fn ownership(&self, _api_version: &str) -> Option<&Ownership> {
+        None
+    }
+
     /// Whether replacing an object that does not exist creates it.
     fn create_on_update(&self) -> bool {
         false
@@ -37,6 +76,30 @@ pub trait Strategy: Send + Sync {
     fn has_generation(&self) -> bool {
         true
     }
+}
+
+/// Where the numbers of a scale lie in an object, as paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScaleFields {
+    /// How many there shall be.
+    pub replicas: Vec<String>,
+    /// How many there are.
+    pub status_replicas: Vec<String>,
+    /// Which ones they are.
+    pub selector: ScaleSelector,
+}
+
+/// Where it is said which pods are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScaleSelector {
+    /// Nowhere.
+    None,
+    /// As text.
+    Text(Vec<String>),
+    /// As a map of labels.
+    Labels(Vec<String>),
+    /// As a label selector.
+    Selector(Vec<String>),
 }
 
 /// A kind without rules of its own.

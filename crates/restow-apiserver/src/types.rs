@@ -13,6 +13,7 @@ mod shape;
 mod strategic;
 mod table;
 mod time;
+mod walking;
 
 pub use json::{Decoded, FieldProblem, JsonError, check_fields, decode_json, normalize, strict_decoding_error};
 pub use openapi::{group_version_roots, openapi_v2_definitions, openapi_v3, openapi_v3_schemas, schema_name};
@@ -22,3 +23,4 @@ pub use protobuf::{
 pub use quantity::{QuantityError, canonical_quantity};
 pub use strategic::{PatchError, strategic_merge_patch};
 pub use table::{TypeId, TypeTable};
+pub(crate) use walking::FieldShape;

@@ -9,6 +9,8 @@ mod list;
 pub(crate) mod metadata;
 mod patch;
 mod review;
+mod scale;
+mod subresource;
 mod update;
 pub(crate) mod watch;
 
@@ -26,6 +28,9 @@ use bytes::Bytes;
 use restow_api::GroupVersion;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The longest name of a field manager.
+const MOST_MANAGER_LETTERS: usize = 128;
+
 /// A request about a resource, with everything that its verb needs.
 pub(crate) struct Call<'a> {
     pub(crate) server: &'a ApiServer,
@@ -37,6 +42,7 @@ pub(crate) struct Call<'a> {
     pub(crate) accepted: Accepted,
     pub(crate) content: Option<Media>,
     pub(crate) patch_type: String,
+    pub(crate) user_agent: String,
     pub(crate) body: Bytes,
     pub(crate) warnings: Mutex<Vec<String>>,
 }
@@ -56,15 +62,9 @@ pub(crate) enum Answer {
 /// Does what the call asks for.
 pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
     if !call.target.subresource.is_empty() {
-        let subresource = call.resource.subresource(&call.target.subresource).ok_or(ApiError::NoSuchResource)?;
-        if !subresource.verbs.contains(&call.target.verb) {
-            return Err(ApiError::MethodNotAllowed);
-        }
-        match (call.resource.group_resource.resource(), call.target.subresource.as_str()) {
-            (_, "status") => {}
-            ("serviceaccounts", "token") => return review::token(call).await,
-            // Other subresources have answers of their own, which this server does not give.
-            _ => return Err(ApiError::NoSuchResource),
+        call.check_scope()?;
+        if let Some(answer) = subresource::answer(call).await? {
+            return Ok(answer);
         }
     } else if !call.resource.verbs.contains(&call.target.verb) {
         return Err(ApiError::MethodNotAllowed);
@@ -72,7 +72,10 @@ pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
     call.check_scope()?;
     if call.resource.storage.is_none() {
         return match call.target.verb {
+            Verb::Create if call.resource.names.kind == "Binding" => subresource::bind(call, "").await,
             Verb::Create => review::review(call).await,
+            Verb::List => Ok(Answer::List { objects: Vec::new(), metadata: serde_json::json!({}) }),
+            Verb::Get => Err(call.not_found(&call.target.name)),
             _ => Err(ApiError::MethodNotAllowed),
         };
     }
@@ -110,6 +113,17 @@ impl Call<'_> {
 
     pub(crate) fn place<'b>(&'b self, name: &'b str) -> Place<'b> {
         Place { resource: &self.resource, version: &self.version, namespace: &self.target.namespace, name }
+    }
+
+    /// Who manages the fields that this call sets.
+    pub(crate) fn manager(&self) -> String {
+        let named = self.query.text("fieldManager");
+        let name = match named {
+            "" => self.user_agent.split('/').next().unwrap_or_default(),
+            named => named,
+        };
+        let printable = name.chars().filter(|letter| !letter.is_control());
+        printable.take(MOST_MANAGER_LETTERS).collect()
     }
 
     /// Tells the client something beside the answer.

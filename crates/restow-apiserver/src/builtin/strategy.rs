@@ -1,10 +1,37 @@
 //! The rules of built-in kinds, chosen by the words in their row of the table.
 
 use crate::builtin::table::Row;
+use crate::builtin::{addresses, defaults, validation};
+use crate::field::FieldError;
 use crate::names::NameRule;
 use crate::object::Object;
-use crate::strategy::Strategy;
+use crate::strategy::{ScaleFields, ScaleSelector, Strategy};
 use serde_json::{Value, json};
+
+/// The seconds that a pod has to end when it does not say.
+const DEFAULT_GRACE: i64 = 30;
+
+/// The kinds whose deletion is answered with what was deleted.
+const RETURNED: [&str; 18] = [
+    "Namespace",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodTemplate",
+    "ResourceQuota",
+    "Service",
+    "ServiceAccount",
+    "DeviceClass",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "ResourcePoolStatusRequest",
+    "ResourceSlice",
+    "CSIDriver",
+    "CSINode",
+    "StorageClass",
+    "VolumeAttachment",
+    "VolumeAttributesClass",
+];
 
 /// A built-in kind's rules.
 pub(super) struct BuiltinStrategy {
@@ -43,13 +70,83 @@ impl Strategy for BuiltinStrategy {
         self.names
     }
 
+    fn default(&self, object: &mut Object) {
+        defaults::apply(object);
+        if self.kind == "Namespace" {
+            label_namespace(object);
+        }
+    }
+
+    fn validate_create(&self, object: &Object) -> Vec<FieldError> {
+        validation::problems(object)
+    }
+
+    fn validate_update(&self, object: &Object, old: &Object) -> Vec<FieldError> {
+        let mut problems = validation::problems(object);
+        problems.extend(validation::change_problems(object, old));
+        problems
+    }
+
     fn prepare_create(&self, object: &mut Object) {
         if self.resets_status {
             object.set("status", initial_status(&self.kind));
         }
-        if self.kind == "Namespace" {
-            prepare_namespace(object);
+        match self.kind.as_str() {
+            "Namespace" => prepare_namespace(object),
+            "Job" => prepare_job(object),
+            _ => {}
         }
+    }
+
+    fn prepare_update(&self, object: &mut Object, old: &Object) {
+        if self.kind == "Service" {
+            addresses::keep(object, old);
+        }
+    }
+
+    fn prepare_deletion(&self, object: &mut Object) {
+        if self.kind == "Namespace" {
+            let mut status = object.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
+            status["phase"] = "Terminating".into();
+            object.set("status", Some(status));
+        }
+    }
+
+    /// A pod that runs on a node is given time to end.
+    fn grace_period(&self, object: &Object, requested: Option<i64>) -> i64 {
+        let ended = matches!(object.text(&["status", "phase"]), "Failed" | "Succeeded");
+        if self.kind != "Pod" || object.text(&["spec", "nodeName"]).is_empty() || ended {
+            return 0;
+        }
+        let usual = object.at(&["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_i64);
+        match requested.or(usual).unwrap_or(DEFAULT_GRACE) {
+            seconds if seconds < 0 => 1,
+            seconds => seconds,
+        }
+    }
+
+    fn is_occupied(&self, object: &Object) -> bool {
+        let finalizers = object.at(&["spec", "finalizers"]).and_then(Value::as_array);
+        self.kind == "Namespace" && finalizers.is_some_and(|finalizers| !finalizers.is_empty())
+    }
+
+    fn orphans_dependents(&self) -> bool {
+        matches!(self.kind.as_str(), "Job" | "ReplicationController")
+    }
+
+    fn returns_deleted(&self) -> bool {
+        RETURNED.contains(&self.kind.as_str())
+    }
+
+    fn scale(&self, _api_version: &str) -> Option<ScaleFields> {
+        let path = |steps: &[&str]| steps.iter().map(|step| step.to_string()).collect::<Vec<_>>();
+        let selector = match self.kind.as_str() {
+            "Deployment" | "ReplicaSet" | "StatefulSet" => ScaleSelector::Selector(path(&["spec", "selector"])),
+            "ReplicationController" => ScaleSelector::Labels(path(&["spec", "selector"])),
+            _ => return None,
+        };
+        let (replicas, status_replicas) = (path(&["spec", "replicas"]), path(&["status", "replicas"]));
+        Some(ScaleFields { replicas, status_replicas, selector })
     }
 
     fn create_on_update(&self) -> bool {
@@ -69,7 +166,7 @@ fn initial_status(kind: &str) -> Option<Value> {
     }
 }
 
-/// A namespace cannot go before it has been emptied, and carries its own name as a label.
+/// A namespace cannot go before it has been emptied.
 fn prepare_namespace(object: &mut Object) {
     let mut spec = object.get("spec").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
     let finalizers = spec["finalizers"].as_array().cloned().unwrap_or_default();
@@ -79,7 +176,33 @@ fn prepare_namespace(object: &mut Object) {
         spec["finalizers"] = finalizers.into();
     }
     object.set("spec", Some(spec));
+}
+
+/// A job finds its pods by its own unique id, unless somebody chose the labels by hand.
+fn prepare_job(object: &mut Object) {
+    let (name, uid) = (object.name().to_string(), object.uid().to_string());
+    let mut spec = object.get("spec").cloned().unwrap_or_default();
+    if spec["manualSelector"] == true || !spec["selector"].is_null() {
+        return;
+    }
+    for (key, value) in [
+        ("batch.kubernetes.io/controller-uid", &uid),
+        ("batch.kubernetes.io/job-name", &name),
+        ("controller-uid", &uid),
+        ("job-name", &name),
+    ] {
+        spec["template"]["metadata"]["labels"][key] = value.as_str().into();
+    }
+    spec["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
+    object.set("spec", Some(spec));
+}
+
+/// A namespace carries its own name as a label.
+fn label_namespace(object: &mut Object) {
     let name = object.name().to_string();
+    if name.is_empty() {
+        return;
+    }
     if let Some(labels) = object.metadata_mut().entry("labels").or_insert_with(|| json!({})).as_object_mut() {
         labels.insert("kubernetes.io/metadata.name".into(), name.into());
     }

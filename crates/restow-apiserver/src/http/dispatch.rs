@@ -186,6 +186,7 @@ where
         accepted: accepted.clone(),
         content,
         patch_type: patch_type.trim().to_string(),
+        user_agent: text_header(request.headers(), &header::USER_AGENT).unwrap_or_default().to_string(),
         body: read_body(request, server.limits().body_timeout).await?,
         warnings: Mutex::default(),
     };

@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::http::negotiate::Media;
+use crate::managed_fields::Given;
 use crate::object::Object;
 use crate::resource::Origin;
 use crate::types;
@@ -91,6 +92,15 @@ fn report(call: &Call<'_>, problems: &[types::FieldProblem]) -> Result<(), ApiEr
         }
     }
     Ok(())
+}
+
+/// What the client says about the entries of managed fields. An empty list is lost when an object is read as its type.
+pub(super) fn given_entries(call: &Call<'_>) -> Result<Given, ApiError> {
+    const FIELD: &[u8] = b"managedFields";
+    if !call.body.windows(FIELD.len()).any(|window| window == FIELD) {
+        return Ok(Given::Object);
+    }
+    Ok(Given::of(&value(call)?))
 }
 
 /// The JSON value in a request's body, or `null` when there is none.

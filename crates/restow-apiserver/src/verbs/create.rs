@@ -1,8 +1,11 @@
 //! Making a new object.
 
+use crate::builtin::addresses;
 use crate::error::ApiError;
+use crate::managed_fields::{self, Writer};
 use crate::object::Object;
 use crate::object_store::{Begin, Change, Changed, Decision};
+use crate::resource::Origin;
 use crate::verbs::{Answer, Call, body, metadata};
 use async_trait::async_trait;
 
@@ -29,9 +32,12 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
 
 async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiError> {
     metadata::prepare_new(call, &mut object)?;
-    let object = checked(call, object)?;
+    let mut object = checked(call, object)?;
     let name = object.name().to_string();
     call.check_namespace(&name).await?;
+    if call.resource.names.kind == "Service" && call.resource.origin == Origin::Builtin {
+        addresses::assign(call, &mut object).await?;
+    }
     call.server.access().check_grant(&call.user, &object, None, "")?;
     if call.query.dry_run()? {
         return match call.server.objects().get(call.place(&name)).await? {
@@ -68,6 +74,10 @@ impl Decision for Creation<'_> {
 
 /// Completes and checks a new object.
 pub(super) fn checked(call: &Call<'_>, mut object: Object) -> Result<Object, ApiError> {
+    call.resource.strategy.default(&mut object);
+    let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
+    let writer = Writer { manager: &manager, subresource: "", api_version: &version, now: &now };
+    managed_fields::record_creation(&call.resource, &writer, &mut object);
     call.resource.strategy.prepare_create(&mut object);
     let mut problems = metadata::problems(call, &object);
     problems.extend(call.resource.strategy.validate_create(&object));

@@ -1,11 +1,11 @@
 //! Removing all objects that match.
 
 use crate::error::ApiError;
-use crate::verbs::delete::{DeleteOptions, delete_one};
+use crate::verbs::delete::{self, delete_one};
 use crate::verbs::{Answer, Call, list};
 
 pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiError> {
-    let options = DeleteOptions::of(call)?;
+    let options = delete::options(call)?;
     let (objects, metadata) = list::matching(call).await?;
     for object in &objects {
         let place = crate::http::request_info::ResourceTarget {
@@ -23,6 +23,7 @@ pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiErro
             accepted: call.accepted.clone(),
             content: call.content,
             patch_type: String::new(),
+            user_agent: String::new(),
             body: call.body.clone(),
             warnings: Default::default(),
         };

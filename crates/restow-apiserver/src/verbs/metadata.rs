@@ -25,14 +25,7 @@ pub(super) fn prepare_new(call: &Call<'_>, object: &mut Object) -> Result<(), Ap
         object.set_meta("name", &format!("{base}{}", suffix()));
     }
     let metadata = object.metadata_mut();
-    for field in [
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "resourceVersion",
-        "selfLink",
-        "managedFields",
-    ] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "selfLink"] {
         metadata.remove(field);
     }
     metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
@@ -43,7 +36,7 @@ pub(super) fn prepare_new(call: &Call<'_>, object: &mut Object) -> Result<(), Ap
     Ok(())
 }
 
-/// Carries over what a client cannot change, and counts the change.
+/// Carries over what a client cannot change.
 pub(super) fn prepare_replacement(call: &Call<'_>, object: &mut Object, old: &Object) -> Result<(), ApiError> {
     settle_namespace(call, object)?;
     for field in KEPT {
@@ -59,10 +52,14 @@ pub(super) fn prepare_replacement(call: &Call<'_>, object: &mut Object, old: &Ob
         Some(generation) => object.metadata_mut().insert("generation".into(), generation),
         None => object.metadata_mut().remove("generation"),
     };
+    Ok(())
+}
+
+/// Counts a change of the specification.
+pub(super) fn count_change(call: &Call<'_>, object: &mut Object, old: &Object) {
     if call.resource.strategy.has_generation() && specification(object) != specification(old) {
         object.metadata_mut().insert("generation".into(), (old.generation() + 1).into());
     }
-    Ok(())
 }
 
 /// Everything but metadata and status.
@@ -160,13 +157,7 @@ fn settle_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError
 
 /// Marks an object as deleted; it goes when its finalizers have gone.
 pub(crate) fn mark_deleted(object: &mut Object) {
-    let generation = object.at(&["metadata", "generation"]).is_some().then(|| object.generation() + 1);
-    let fields = object.metadata_mut();
-    fields.insert("deletionTimestamp".into(), now().into());
-    fields.insert("deletionGracePeriodSeconds".into(), 0.into());
-    if let Some(generation) = generation {
-        fields.insert("generation".into(), generation.into());
-    }
+    crate::deletion::mark(object, 0, jiff::Timestamp::now());
 }
 
 /// The present time as Kubernetes writes it.

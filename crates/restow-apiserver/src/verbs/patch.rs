@@ -1,6 +1,7 @@
 //! Changing part of an object.
 
 use crate::error::ApiError;
+use crate::managed_fields::Given;
 use crate::object::Object;
 use crate::types;
 use crate::verbs::{Answer, Call, body, update};
@@ -10,7 +11,7 @@ use serde_json::Value;
 const MAX_OPERATIONS: usize = 10_000;
 
 /// A patch that has been read.
-enum Patch {
+pub(super) enum Patch {
     Json(json_patch::Patch),
     Merge(Value),
     Strategic(Value),
@@ -25,7 +26,7 @@ pub(super) async fn patch(call: &Call<'_>) -> Result<Answer, ApiError> {
     .await
 }
 
-fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
+pub(super) fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
     let unreadable = |error: &dyn std::fmt::Display| ApiError::BadRequest(format!("error decoding patch: {error}"));
     match call.patch_type.as_str() {
         "application/json-patch+json" => {
@@ -56,12 +57,17 @@ fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
     }
 }
 
-fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<Object, ApiError> {
-    let mut value = old.clone().into_value();
+/// A value with a patch applied to it.
+pub(super) fn patched(
+    call: &Call<'_>,
+    patch: &Patch,
+    mut value: Value,
+    kind: Option<types::TypeId>,
+) -> Result<Value, ApiError> {
     match patch {
         Patch::Merge(merge) => json_patch::merge(&mut value, merge),
         Patch::Strategic(patch) => {
-            let kind = call.resource.type_id(&call.version).ok_or(ApiError::MethodNotAllowed)?;
+            let kind = kind.ok_or(ApiError::MethodNotAllowed)?;
             value = types::strategic_merge_patch(kind, &value, patch)
                 .map_err(|error| ApiError::BadRequest(error.to_string()))?;
         }
@@ -70,6 +76,13 @@ fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<Object, ApiErro
             call.invalid(&call.target.name, vec![crate::field::FieldError::invalid("patch", &Value::Null, detail)])
         })?,
     }
+    Ok(value)
+}
+
+fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Object, Given), ApiError> {
+    let kind = call.resource.type_id(&call.version);
+    let value = patched(call, patch, old.clone().into_value(), kind)?;
+    let entries = Given::of(&value);
     let object = body::normalized(call, value)?;
     if object.api_version() != old.api_version() || object.kind() != old.kind() {
         return Err(ApiError::bad_request("a patch cannot change the apiVersion or the kind of an object"));
@@ -77,5 +90,5 @@ fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<Object, ApiErro
     if object.name() != old.name() || object.namespace() != old.namespace() {
         return Err(ApiError::bad_request("a patch cannot change the name or the namespace of an object"));
     }
-    Ok(object)
+    Ok((object, entries))
 }

@@ -1,9 +1,11 @@
 //! Replacing an object, or its status.
 
+use crate::deletion;
 use crate::error::ApiError;
+use crate::managed_fields::{self, Given, Writer};
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision};
-use crate::verbs::{Answer, Call, body, create, metadata};
+use crate::verbs::{Answer, Call, body, create, metadata, subresource};
 use async_trait::async_trait;
 
 pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
@@ -21,13 +23,14 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
             given.name()
         )));
     }
-    replace(call, |_| Ok(given.clone())).await
+    let entries = body::given_entries(call)?;
+    replace(call, |_| Ok((given.clone(), entries))).await
 }
 
 /// Replaces the object by what `make` makes of the stored one. Used for patches too.
 pub(super) async fn replace(
     call: &Call<'_>,
-    make: impl Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
+    make: impl Fn(Option<&Object>) -> Result<(Object, Given), ApiError> + Send + Sync,
 ) -> Result<Answer, ApiError> {
     let name = &call.target.name;
     let mut decision = Replacement { call, make, dry_run: call.query.dry_run()?, rehearsed: None };
@@ -54,12 +57,12 @@ struct Replacement<'a, M> {
 #[async_trait]
 impl<M> Decision for Replacement<'_, M>
 where
-    M: Fn(Option<&Object>) -> Result<Object, ApiError> + Send + Sync,
+    M: Fn(Option<&Object>) -> Result<(Object, Given), ApiError> + Send + Sync,
 {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let object = (self.make)(before)?;
+        let (object, entries) = (self.make)(before)?;
         let change = match before {
-            Some(old) => replacement(self.call, object, old)?,
+            Some(old) => replacement(self.call, object, old, entries).await?,
             None => {
                 let object = substitute(self.call, object)?;
                 self.call.check_namespace(object.name()).await?;
@@ -92,7 +95,38 @@ fn substitute(call: &Call<'_>, mut object: Object) -> Result<Object, ApiError> {
     create::checked(call, object)
 }
 
-fn replacement(call: &Call<'_>, mut object: Object, old: &Object) -> Result<Change, ApiError> {
+async fn replacement(call: &Call<'_>, mut object: Object, old: &Object, entries: Given) -> Result<Change, ApiError> {
+    check_expectations(call, &object, old)?;
+    subresource::keep_part(call, &mut object, old);
+    metadata::prepare_replacement(call, &mut object, old)?;
+    call.resource.strategy.default(&mut object);
+    call.resource.strategy.prepare_update(&mut object, old);
+    metadata::count_change(call, &mut object, old);
+    let mut problems = metadata::problems(call, &object);
+    problems.extend(metadata::change_problems(&object, old));
+    problems.extend(call.resource.strategy.validate_update(&object, old));
+    if !problems.is_empty() {
+        return Err(call.invalid(&call.target.name, problems));
+    }
+    // The last finalizer of an object that was deleted takes the object with it.
+    let held = deletion::grace_left(&object) > 0 || call.resource.strategy.is_occupied(&object);
+    if old.is_being_deleted() && object.finalizers().is_empty() && !held {
+        return Ok(Change::Remove);
+    }
+    record(call, old, &mut object, entries).await?;
+    Ok(Change::Write(object))
+}
+
+/// Notes who set what.
+pub(super) async fn record(call: &Call<'_>, old: &Object, object: &mut Object, entries: Given) -> Result<(), ApiError> {
+    let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
+    let subresource = &call.target.subresource;
+    let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
+    managed_fields::record_change(&call.resource, &writer, old, object, entries).await
+}
+
+/// Refuses to change another object, or another state of it, than the client speaks of.
+pub(super) fn check_expectations(call: &Call<'_>, object: &Object, old: &Object) -> Result<(), ApiError> {
     let name = &call.target.name;
     if !object.uid().is_empty() && object.uid() != old.uid() {
         return Err(call.conflict(
@@ -112,39 +146,5 @@ fn replacement(call: &Call<'_>, mut object: Object, old: &Object) -> Result<Chan
             "the object has been modified; please apply your changes to the latest version and try again",
         ));
     }
-    separate_status(call, &mut object, old);
-    metadata::prepare_replacement(call, &mut object, old)?;
-    call.resource.strategy.prepare_update(&mut object, old);
-    let mut problems = metadata::problems(call, &object);
-    problems.extend(metadata::change_problems(&object, old));
-    problems.extend(call.resource.strategy.validate_update(&object, old));
-    if !problems.is_empty() {
-        return Err(call.invalid(name, problems));
-    }
-    // The last finalizer of an object that was deleted takes the object with it.
-    if old.is_being_deleted() && object.finalizers().is_empty() && !holds_on(call, &object) {
-        return Ok(Change::Remove);
-    }
-    Ok(Change::Write(object))
-}
-
-/// Whoever writes the object leaves the status alone, and the other way round.
-fn separate_status(call: &Call<'_>, object: &mut Object, old: &Object) {
-    if call.target.subresource == "status" {
-        let status = object.get("status").cloned();
-        let metadata = object.get("metadata").cloned();
-        *object = old.clone();
-        object.set("status", status);
-        object.set("metadata", metadata);
-    } else if call.resource.subresource("status").is_some() {
-        object.set("status", old.get("status").cloned());
-    }
-}
-
-/// Whether something beside the finalizers keeps a deleted object: a namespace that is not empty, a grace period.
-fn holds_on(call: &Call<'_>, object: &Object) -> bool {
-    let finalizers = object.at(&["spec", "finalizers"]).and_then(serde_json::Value::as_array);
-    let occupied = call.resource.names.kind == "Namespace" && finalizers.is_some_and(|list| !list.is_empty());
-    let grace = object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(serde_json::Value::as_i64);
-    occupied || grace.is_some_and(|seconds| seconds > 0)
+    Ok(())
 }

@@ -1,0 +1,108 @@
+//! What the server sets where a client says nothing. Most of it is rows of `defaults.txt`; what depends on other values
+//! in more than one way is in `defaults/special.rs`.
+
+mod special;
+#[cfg(test)]
+mod tests;
+
+use crate::object::Object;
+use crate::types::{TypeId, TypeTable};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+static RULES: LazyLock<HashMap<TypeId, Vec<Rule>>> = LazyLock::new(|| parse(include_str!("defaults.txt")));
+
+/// One rule of the table.
+#[derive(Debug)]
+struct Rule {
+    path: Vec<&'static str>,
+    value: Value,
+    /// The text that must stand at a path.
+    when: Option<(Vec<&'static str>, &'static str)>,
+}
+
+/// Sets what is open in an object of a built-in kind.
+pub(super) fn apply(object: &mut Object) {
+    let table = TypeTable::shared();
+    let Some(kind) = table.kind(object.api_version(), object.kind()) else { return };
+    complete(table, kind, object.fields_mut());
+}
+
+fn complete(table: &TypeTable, id: TypeId, fields: &mut Map<String, Value>) {
+    for rule in RULES.get(&id).into_iter().flatten() {
+        let holds = rule.when.as_ref().is_none_or(|(path, text)| text_at(fields, path) == Some(text));
+        if holds {
+            set_open(fields, &rule.path, &rule.value);
+        }
+    }
+    special::complete(table.package(id).name, table.name(id), fields);
+    for (name, value) in fields.iter_mut() {
+        let Some(shape) = table.field_shape(id, name) else { continue };
+        if let (Some(inner), Value::Object(fields)) = (table.struct_of(shape), &mut *value) {
+            complete(table, inner, fields);
+            continue;
+        }
+        let Some(inner) = table.item_shape(shape).and_then(|item| table.struct_of(item)) else { continue };
+        for item in value.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            complete(table, inner, item);
+        }
+    }
+}
+
+fn text_at<'a>(fields: &'a Map<String, Value>, path: &[&str]) -> Option<&'a str> {
+    let (first, rest) = path.split_first()?;
+    rest.iter().try_fold(fields.get(*first)?, |value, step| value.get(*step))?.as_str()
+}
+
+/// Sets the field at the path, unless it is set.
+fn set_open(fields: &mut Map<String, Value>, path: &[&str], value: &Value) {
+    let Some((first, rest)) = path.split_first() else { return };
+    let slot = fields.entry(*first).or_insert(Value::Null);
+    if rest.is_empty() {
+        let open = match &*slot {
+            Value::Null => true,
+            // An empty text stands for none, save where the default is one itself.
+            Value::String(text) => text.is_empty() && value.is_string(),
+            Value::Array(items) => items.is_empty(),
+            _ => false,
+        };
+        if open {
+            *slot = value.clone();
+        }
+        return;
+    }
+    if slot.is_null() {
+        *slot = Value::Object(Map::new());
+    }
+    if let Some(inner) = slot.as_object_mut() {
+        set_open(inner, rest, value);
+    }
+}
+
+/// Reads the table. A line that makes no sense is left out, and a test finds it.
+fn parse(text: &'static str) -> HashMap<TypeId, Vec<Rule>> {
+    let mut rules: HashMap<TypeId, Vec<Rule>> = HashMap::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if let Some((id, rule)) = parse_line(line) {
+            rules.entry(id).or_default().push(rule);
+        }
+    }
+    rules
+}
+
+fn parse_line(line: &'static str) -> Option<(TypeId, Rule)> {
+    let (head, when) = line.split_once(" when ").map_or((line, None), |(head, when)| (head, Some(when)));
+    let mut words = head.splitn(3, ' ');
+    let id = TypeTable::shared().type_by_name(words.next()?)?;
+    let path = words.next()?.split('.').collect();
+    let value = serde_json::from_str(words.next()?).ok()?;
+    let when = match when {
+        None => None,
+        Some(text) => {
+            let (path, text) = text.split_once('=')?;
+            Some((path.split('.').collect(), text))
+        }
+    };
+    Some((id, Rule { path, value, when }))
+}

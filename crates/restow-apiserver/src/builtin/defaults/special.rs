@@ -1,0 +1,109 @@
+//! Defaults that a row of the table cannot tell, because they follow from other values.
+
+use serde_json::{Map, Value, json};
+
+type Fields = Map<String, Value>;
+
+/// Completes a value of this type.
+pub(super) fn complete(package: &str, name: &str, fields: &mut Fields) {
+    match (package, name) {
+        ("core/v1", "Container") | ("core/v1", "EphemeralContainer") => {
+            pull_policy(fields);
+            requests_from_limits(fields);
+        }
+        ("core/v1", "Volume") => volume(fields),
+        ("core/v1", "ServicePort") => target_port(fields),
+        ("core/v1", "ReplicationController") => replication_controller(fields),
+        ("batch/v1", "Job") => job(fields),
+        ("networking/v1", "NetworkPolicySpec") => policy_types(fields),
+        _ => {}
+    }
+}
+
+fn text<'a>(fields: &'a Fields, name: &str) -> &'a str {
+    fields.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// An image that may change behind its name is pulled anew each time.
+fn pull_policy(fields: &mut Fields) {
+    if !text(fields, "imagePullPolicy").is_empty() {
+        return;
+    }
+    let image = text(fields, "image");
+    let last = image.rsplit('/').next().unwrap_or(image);
+    let moving = !image.contains('@') && last.split_once(':').is_none_or(|(_, tag)| tag == "latest");
+    let policy = if moving { "Always" } else { "IfNotPresent" };
+    fields.insert("imagePullPolicy".into(), policy.into());
+}
+
+fn requests_from_limits(fields: &mut Fields) {
+    let Some(resources) = fields.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    let requests = resources.entry("requests").or_insert_with(|| json!({}));
+    if let Some(requests) = requests.as_object_mut() {
+        for (name, limit) in limits {
+            requests.entry(name).or_insert(limit);
+        }
+    }
+}
+
+/// A volume of which nothing is said is an empty directory.
+fn volume(fields: &mut Fields) {
+    if !fields.keys().any(|name| name != "name") {
+        fields.insert("emptyDir".into(), json!({}));
+    }
+}
+
+fn target_port(fields: &mut Fields) {
+    let open = match fields.get("targetPort") {
+        None | Some(Value::Null) => true,
+        Some(Value::Number(number)) => number.as_i64() == Some(0),
+        Some(Value::String(name)) => name.is_empty(),
+        Some(_) => false,
+    };
+    if let Some(port) = fields.get("port").filter(|_| open).cloned() {
+        fields.insert("targetPort".into(), port);
+    }
+}
+
+/// What a controller does not say about whom it controls follows from the labels that it gives them.
+fn replication_controller(fields: &mut Fields) {
+    let labels = fields.get("spec").and_then(|spec| spec.pointer("/template/metadata/labels")).cloned();
+    let Some(labels) = labels.filter(|labels| labels.as_object().is_some_and(|map| !map.is_empty())) else { return };
+    if let Some(spec) = fields.get_mut("spec").and_then(Value::as_object_mut)
+        && spec.get("selector").and_then(Value::as_object).is_none_or(Map::is_empty)
+    {
+        spec.insert("selector".into(), labels.clone());
+    }
+    inherit_labels(fields, labels);
+}
+
+fn job(fields: &mut Fields) {
+    let labels = fields.get("spec").and_then(|spec| spec.pointer("/template/metadata/labels")).cloned();
+    if let Some(spec) = fields.get_mut("spec").and_then(Value::as_object_mut) {
+        // Both unset means one; a work queue says how many work at once and not how many must end.
+        let said = |name: &str| spec.get(name).is_some_and(|value| !value.is_null() && *value != json!(1));
+        if !said("parallelism") && spec.get("completions").is_none_or(Value::is_null) {
+            spec.insert("completions".into(), 1.into());
+        }
+    }
+    if let Some(labels) = labels.filter(|labels| labels.as_object().is_some_and(|map| !map.is_empty())) {
+        inherit_labels(fields, labels);
+    }
+}
+
+fn inherit_labels(fields: &mut Fields, labels: Value) {
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut)
+        && metadata.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty)
+    {
+        metadata.insert("labels".into(), labels);
+    }
+}
+
+fn policy_types(fields: &mut Fields) {
+    if fields.get("policyTypes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        let egress = fields.get("egress").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
+        let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        fields.insert("policyTypes".into(), types);
+    }
+}

@@ -1,0 +1,150 @@
+//! What is checked of the specifications of the most used built-in kinds, with Kubernetes' words.
+//!
+//! It is not all that Kubernetes checks: what is here is what people run into, and what clients rely on not being able
+//! to change.
+
+mod pods;
+mod services;
+#[cfg(test)]
+mod tests;
+mod workloads;
+
+use crate::field::{FieldError, FieldRule};
+use crate::object::Object;
+use serde_json::Value;
+
+/// Everything that is wrong with an object.
+pub(super) fn problems(object: &Object) -> Vec<FieldError> {
+    match (object.api_version(), object.kind()) {
+        ("v1", "Pod") => pods::spec_problems(object.get("spec"), "spec"),
+        ("v1", "PodTemplate") => pods::template_problems(object.get("template"), "template"),
+        ("v1", "Service") => services::problems(object),
+        ("v1", "ConfigMap") => map_keys(object, &["data", "binaryData"]),
+        ("v1", "Secret") => map_keys(object, &["data"]),
+        ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
+        | ("v1", "ReplicationController")
+        | ("batch/v1", "Job" | "CronJob") => workloads::problems(object),
+        _ => Vec::new(),
+    }
+}
+
+/// Everything that is wrong with putting an object in the place of `old`.
+pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
+    match (object.api_version(), object.kind()) {
+        ("v1", "Pod") => pods::change_problems(object, old),
+        ("v1", "Service") => services::change_problems(object, old),
+        ("v1", "ConfigMap") => frozen(object, old, &["data", "binaryData"]),
+        ("v1", "Secret") => {
+            let mut problems = immutable(object, old, &[&["type"]]);
+            problems.extend(frozen(object, old, &["data"]));
+            problems
+        }
+        ("apps/v1", "Deployment" | "ReplicaSet" | "DaemonSet") => immutable(object, old, &[&["spec", "selector"]]),
+        ("apps/v1", "StatefulSet") => workloads::stateful_set_changes(object, old),
+        ("batch/v1", "Job") => {
+            immutable(object, old, &[&["spec", "selector"], &["spec", "completionMode"], &["spec", "template"]])
+        }
+        ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => role_reference(object, old),
+        ("storage.k8s.io/v1", "StorageClass") => storage_class(object, old),
+        _ => Vec::new(),
+    }
+}
+
+/// Fields that cannot change.
+fn immutable(object: &Object, old: &Object, paths: &[&[&str]]) -> Vec<FieldError> {
+    let changed = paths.iter().filter(|path| object.at(path) != old.at(path));
+    changed.map(|path| FieldError::immutable(path.join("."), object.at(path).unwrap_or(&Value::Null))).collect()
+}
+
+/// A map that says of itself that it cannot change stays as it is, and goes on saying so.
+fn frozen(object: &Object, old: &Object, fields: &[&str]) -> Vec<FieldError> {
+    let is_immutable = |object: &Object| object.get("immutable") == Some(&Value::Bool(true));
+    if !is_immutable(old) {
+        return Vec::new();
+    }
+    let detail = "field is immutable when `immutable` is set";
+    let mut problems = Vec::new();
+    if !is_immutable(object) {
+        problems.push(FieldError::forbidden("immutable", detail));
+    }
+    let changed = fields.iter().filter(|field| object.get(field) != old.get(field));
+    problems.extend(changed.map(|field| FieldError::forbidden(*field, detail)));
+    problems
+}
+
+/// The keys of a configuration are names of files.
+fn map_keys(object: &Object, fields: &[&str]) -> Vec<FieldError> {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let mut problems = Vec::new();
+    for field in fields {
+        let keys = object.get(field).and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key);
+        for key in keys {
+            let path = format!("{field}[{key}]");
+            let value = key.as_str().into();
+            if key.len() > 253 {
+                problems.push(FieldError::invalid(&path, &value, "must be no more than 253 bytes"));
+            }
+            if key.is_empty() || !key.chars().all(allowed) {
+                let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. \
+                              'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is \
+                              '[-._a-zA-Z0-9]+')";
+                problems.push(FieldError::invalid(&path, &value, detail));
+            } else if key == "." || key == ".." {
+                problems.push(FieldError::invalid(&path, &value, format!("must not be '{key}'")));
+            } else if key.starts_with("..") {
+                problems.push(FieldError::invalid(&path, &value, "must not start with '..'"));
+            }
+        }
+    }
+    problems
+}
+
+fn role_reference(object: &Object, old: &Object) -> Vec<FieldError> {
+    match object.get("roleRef") == old.get("roleRef") {
+        true => Vec::new(),
+        false => {
+            let value = object.get("roleRef").unwrap_or(&Value::Null);
+            vec![FieldError::invalid("roleRef", value, "cannot change roleRef")]
+        }
+    }
+}
+
+fn storage_class(object: &Object, old: &Object) -> Vec<FieldError> {
+    let mut problems = Vec::new();
+    for (field, what) in [
+        ("parameters", "updates to parameters are forbidden."),
+        ("provisioner", "updates to provisioner are forbidden."),
+        ("reclaimPolicy", "updates to reclaimPolicy are forbidden."),
+    ] {
+        if object.get(field) != old.get(field) {
+            problems.push(FieldError::forbidden(field, what));
+        }
+    }
+    if object.get("volumeBindingMode") != old.get("volumeBindingMode") {
+        problems
+            .push(FieldError::immutable("volumeBindingMode", object.get("volumeBindingMode").unwrap_or(&Value::Null)));
+    }
+    problems
+}
+
+/// The value is not one of those that there are.
+fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> FieldError {
+    let mut supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
+    supported.sort();
+    FieldError {
+        field: field.into(),
+        rule: FieldRule::NotSupported(Value::from(value).to_string()),
+        detail: format!("supported values: {}", supported.join(", ")),
+    }
+}
+
+/// The value stands there a second time.
+fn duplicate(field: impl Into<String>, value: &Value) -> FieldError {
+    FieldError { field: field.into(), rule: FieldRule::Duplicate(value.to_string()), detail: String::new() }
+}
+
+/// A number that must not be below zero.
+fn not_negative(object: &Object, path: &[&str]) -> Option<FieldError> {
+    let value = object.at(path)?;
+    (value.as_i64()? < 0).then(|| FieldError::invalid(path.join("."), value, "must be greater than or equal to 0"))
+}

@@ -1,0 +1,180 @@
+//! Pods and templates of pods.
+
+use super::{duplicate, unsupported};
+use crate::field::FieldError;
+use crate::names::NameRule;
+use crate::object::Object;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
+const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+
+/// What is wrong with a template of pods at this path.
+pub(super) fn template_problems(template: Option<&Value>, path: &str) -> Vec<FieldError> {
+    spec_problems(template.and_then(|template| template.get("spec")), &format!("{path}.spec"))
+}
+
+/// What is wrong with a pod's specification at this path.
+pub(super) fn spec_problems(spec: Option<&Value>, path: &str) -> Vec<FieldError> {
+    let spec = spec.unwrap_or(&Value::Null);
+    let mut problems = Vec::new();
+    let mut names = BTreeSet::new();
+    let containers = list(&spec["containers"]);
+    if containers.is_empty() {
+        problems.push(FieldError::required(format!("{path}.containers"), ""));
+    }
+    for field in ["initContainers", "containers"] {
+        for (index, container) in list(&spec[field]).iter().enumerate() {
+            let at = format!("{path}.{field}[{index}]");
+            problems.extend(container_problems(container, &at));
+            let name = &container["name"];
+            if !name.is_null() && !names.insert(name.to_string()) {
+                problems.push(duplicate(format!("{at}.name"), name));
+            }
+        }
+    }
+    problems.extend(choice(&spec["restartPolicy"], &format!("{path}.restartPolicy"), &RESTART));
+    problems.extend(choice(&spec["dnsPolicy"], &format!("{path}.dnsPolicy"), &DNS));
+    problems.extend(volume_problems(spec, path));
+    problems
+}
+
+fn container_problems(container: &Value, at: &str) -> Vec<FieldError> {
+    let mut problems = Vec::new();
+    let text = |name: &str| container[name].as_str().unwrap_or_default();
+    match text("name") {
+        "" => problems.push(FieldError::required(format!("{at}.name"), "")),
+        name => problems.extend(label_problems(name, &format!("{at}.name"))),
+    }
+    match text("image") {
+        "" => problems.push(FieldError::required(format!("{at}.image"), "")),
+        image if image != image.trim() => problems.push(FieldError::invalid(
+            format!("{at}.image"),
+            &image.into(),
+            "must not have leading or trailing whitespace",
+        )),
+        _ => {}
+    }
+    problems.extend(choice(&container["imagePullPolicy"], &format!("{at}.imagePullPolicy"), &PULL));
+    for (index, port) in list(&container["ports"]).iter().enumerate() {
+        let at = format!("{at}.ports[{index}]");
+        match port["containerPort"].as_i64().unwrap_or_default() {
+            0 => problems.push(FieldError::required(format!("{at}.containerPort"), "")),
+            number => problems.extend(port_problem(number, &format!("{at}.containerPort"))),
+        }
+        problems.extend(choice(&port["protocol"], &format!("{at}.protocol"), &PROTOCOLS));
+    }
+    for (index, variable) in list(&container["env"]).iter().enumerate() {
+        if variable["name"].as_str().unwrap_or_default().is_empty() {
+            problems.push(FieldError::required(format!("{at}.env[{index}].name"), ""));
+        }
+    }
+    problems
+}
+
+fn volume_problems(spec: &Value, path: &str) -> Vec<FieldError> {
+    let mut problems = Vec::new();
+    let mut names = BTreeSet::new();
+    for (index, volume) in list(&spec["volumes"]).iter().enumerate() {
+        let at = format!("{path}.volumes[{index}].name");
+        let name = volume["name"].as_str().unwrap_or_default();
+        match name {
+            "" => problems.push(FieldError::required(at, "")),
+            name if !names.insert(name) => problems.push(duplicate(at, &name.into())),
+            name => problems.extend(label_problems(name, &at)),
+        }
+    }
+    for field in ["initContainers", "containers"] {
+        for (index, container) in list(&spec[field]).iter().enumerate() {
+            for (mount_index, mount) in list(&container["volumeMounts"]).iter().enumerate() {
+                let at = format!("{path}.{field}[{index}].volumeMounts[{mount_index}]");
+                let name = mount["name"].as_str().unwrap_or_default();
+                if name.is_empty() {
+                    problems.push(FieldError::required(format!("{at}.name"), ""));
+                } else if !names.contains(name) {
+                    problems.push(FieldError {
+                        field: format!("{at}.name"),
+                        rule: crate::field::FieldRule::NotFound(Value::from(name).to_string()),
+                        detail: String::new(),
+                    });
+                }
+                if mount["mountPath"].as_str().unwrap_or_default().is_empty() {
+                    problems.push(FieldError::required(format!("{at}.mountPath"), ""));
+                }
+            }
+        }
+    }
+    problems
+}
+
+/// A pod stays what it is, but for a few fields.
+pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
+    let fixed = |object: &Object, old: &Object| {
+        let mut spec = object.get("spec").cloned().unwrap_or_default();
+        let before = old.get("spec").cloned().unwrap_or_default();
+        for name in [
+            "activeDeadlineSeconds",
+            "tolerations",
+            "terminationGracePeriodSeconds",
+            "schedulingGates",
+            "ephemeralContainers",
+        ] {
+            spec[name] = before[name].clone();
+        }
+        for field in ["containers", "initContainers"] {
+            let olds = list(&before[field]).to_vec();
+            for (container, old) in spec[field].as_array_mut().into_iter().flatten().zip(&olds) {
+                container["image"] = old["image"].clone();
+                // Their size has a subresource of its own.
+                container["resources"] = old["resources"].clone();
+            }
+        }
+        // A pod is assigned to a node once.
+        if before["nodeName"].is_null() {
+            spec["nodeName"] = Value::Null;
+        }
+        (without_nulls(spec), without_nulls(before))
+    };
+    let (now, before) = fixed(object, old);
+    if now == before {
+        return Vec::new();
+    }
+    vec![FieldError::forbidden(
+        "spec",
+        "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
+         `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
+         `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+    )]
+}
+
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
+}
+
+pub(super) fn label_problems(name: &str, at: &str) -> Vec<FieldError> {
+    NameRule::Label.check(name).into_iter().map(|problem| FieldError::invalid(at, &json!(name), problem)).collect()
+}
+
+pub(super) fn port_problem(number: i64, at: &str) -> Option<FieldError> {
+    let valid = (1..=65535).contains(&number);
+    (!valid).then(|| FieldError::invalid(at, &number.into(), "must be between 1 and 65535, inclusive"))
+}
+
+pub(super) fn choice(value: &Value, at: &str, supported: &[&str]) -> Option<FieldError> {
+    let text = value.as_str().filter(|text| !text.is_empty())?;
+    (!supported.contains(&text)).then(|| unsupported(at, text, supported))
+}
+
+pub(super) fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}

@@ -1,0 +1,107 @@
+//! What is refused, in which words.
+
+use super::*;
+use serde_json::json;
+
+fn object(value: Value) -> Object {
+    Object::from_value(value).unwrap()
+}
+
+fn check(value: Value, expected: &[&str]) {
+    let found: Vec<String> = problems(&object(value.clone())).iter().map(FieldError::to_string).collect();
+    assert_eq!(found, expected, "{value}");
+}
+
+fn check_change(old: Value, new: Value, expected: &[&str]) {
+    let found = change_problems(&object(new.clone()), &object(old));
+    let found: Vec<String> = found.iter().map(FieldError::to_string).collect();
+    assert_eq!(found, expected, "{new}");
+}
+
+fn deployment(selector: Value, labels: Value, containers: Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {
+        "selector": selector, "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}}}})
+}
+
+#[test]
+fn templates_must_match_their_selector_and_have_containers() {
+    let selector = json!({"matchLabels": {"app": "a"}});
+    let containers = json!([{"name": "c", "image": "i"}]);
+    check(deployment(selector.clone(), json!({"app": "a"}), containers.clone()), &[]);
+    check(
+        deployment(selector.clone(), json!({"app": "b"}), containers.clone()),
+        &["spec.template.metadata.labels: Invalid value: {\"app\":\"b\"}: `selector` does not match template `labels`"],
+    );
+    check(deployment(Value::Null, json!({}), containers), &["spec.selector: Required value"]);
+    check(
+        deployment(selector.clone(), json!({"app": "a"}), json!([])),
+        &["spec.template.spec.containers: Required value"],
+    );
+    check(
+        deployment(selector, json!({"app": "a"}), json!([{"name": "C"}])),
+        &[
+            "spec.template.spec.containers[0].name: Invalid value: \"C\": a lowercase RFC 1123 label must consist of lower \
+             case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  \
+             or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+            "spec.template.spec.containers[0].image: Required value",
+        ],
+    );
+}
+
+#[test]
+fn selectors_and_frozen_maps_cannot_change() {
+    let of = |app: &str| deployment(json!({"matchLabels": {"app": app}}), json!({}), json!([]));
+    check_change(of("a"), of("a"), &[]);
+    check_change(
+        of("a"),
+        of("b"),
+        &["spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"b\"}}: field is immutable"],
+    );
+    let map = |immutable: bool, text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": immutable, "data": {"a": text}});
+    check_change(map(false, "1"), map(true, "2"), &[]);
+    let frozen = "Forbidden: field is immutable when `immutable` is set";
+    check_change(map(true, "1"), map(true, "2"), &[&format!("data: {frozen}")]);
+    check_change(map(true, "1"), map(false, "1"), &[&format!("immutable: {frozen}")]);
+    let secret = |kind: &str| json!({"apiVersion": "v1", "kind": "Secret", "type": kind});
+    check_change(secret("Opaque"), secret("x"), &["type: Invalid value: \"x\": field is immutable"]);
+}
+
+#[test]
+fn services_have_ports_and_keep_their_address() {
+    let service = |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "spec": spec});
+    let port = |number: i64| json!({"port": number, "protocol": "TCP", "targetPort": 80});
+    check(service(json!({"type": "ClusterIP", "ports": [port(80)]})), &[]);
+    check(service(json!({"type": "ClusterIP"})), &["spec.ports: Required value"]);
+    check(service(json!({"type": "ClusterIP", "clusterIP": "None"})), &[]);
+    check(service(json!({"type": "ExternalName"})), &["spec.externalName: Required value"]);
+    check(
+        service(json!({"type": "X", "ports": [port(0)]})),
+        &[
+            "spec.type: Unsupported value: \"X\": supported values: \"ClusterIP\", \"ExternalName\", \"LoadBalancer\", \
+             \"NodePort\"",
+            "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+        ],
+    );
+    check(
+        service(json!({"type": "ClusterIP", "ports": [port(80), port(81)]})),
+        &["spec.ports[0].name: Required value", "spec.ports[1].name: Required value"],
+    );
+    let with = |address: &str| service(json!({"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address]}));
+    check_change(with("10.0.0.1"), with("10.0.0.1"), &[]);
+    check_change(
+        with("10.0.0.1"),
+        with("10.0.0.2"),
+        &["spec.clusterIPs[0]: Invalid value: [\"10.0.0.2\"]: may not change once set"],
+    );
+}
+
+#[test]
+fn pods_stay_what_they_are() {
+    let pod = |image: &str, command: Value| {
+        let container = json!({"name": "c", "image": image, "command": command});
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container]}})
+    };
+    check_change(pod("a", json!(["x"])), pod("b", json!(["x"])), &[]);
+    let found = change_problems(&object(pod("a", json!(["y"]))), &object(pod("a", json!(["x"]))));
+    assert!(found[0].to_string().starts_with("spec: Forbidden: pod updates may not change fields other than"));
+}

@@ -1,0 +1,262 @@
+//! Deletes what has lost its last owner, and lets owners go that waited for their dependents.
+//!
+//! It follows the whole store and keeps in memory only what has owners or waits. Every step is decided from the object as
+//! it lies in the store at that moment and is bound to its unique id, so that doing it twice, or late, does no harm.
+
+mod graph;
+
+use crate::controllers::leadership::{Claim, RENEWAL};
+use crate::deletion::{self, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::object_store::{Change, Decision, Place};
+use crate::resource::{Resource, Scope};
+use crate::server::ApiServer;
+use async_trait::async_trait;
+use graph::{Fate, Graph, Owner, Seen, Standing, Work, fate};
+use restow_api::GroupVersion;
+use restow_store::{Change as StoreChange, Event, Key, KeyRange, RangeRequest, Revision, StoreExt, WatchRequest};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long to wait after a failure.
+const BREATH: Duration = Duration::from_millis(500);
+
+/// Collects garbage for as long as the server lives, whenever it is this server's turn.
+pub(crate) async fn collect_garbage(server: Weak<ApiServer>) {
+    let Some(store) = server.upgrade().map(|server| server.objects().store().clone()) else { return };
+    let Ok(claim) = Claim::to("garbage-collector", store) else { return };
+    while server.strong_count() > 0 {
+        match claim.renew().await {
+            Ok(true) => {
+                if let Err(error) = collect(&server, &claim).await {
+                    tracing::debug!(%error, "collecting garbage was interrupted");
+                }
+                tokio::time::sleep(BREATH).await;
+            }
+            Ok(false) => tokio::time::sleep(RENEWAL).await,
+            Err(_) => tokio::time::sleep(BREATH).await,
+        }
+    }
+    claim.release().await;
+}
+
+/// Collects until the claim or the place in the store's history is lost.
+async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError> {
+    let mut graph = Graph::default();
+    let mut queue = BTreeSet::new();
+    let Some(strong) = server.upgrade() else { return Ok(()) };
+    let revision = strong.objects().store().status().await?.revision;
+    scan(&strong, revision, &mut graph, &mut queue).await?;
+    let request = WatchRequest::from(KeyRange::all(), revision.next()).with_previous();
+    let mut watch = strong.objects().store().watch(request).await?;
+    drop(strong);
+    let mut renewed = Instant::now();
+    loop {
+        let Some(strong) = server.upgrade() else { return Ok(()) };
+        work(&strong, &graph, &mut queue).await;
+        drop(strong);
+        if renewed.elapsed() > RENEWAL {
+            if !claim.renew().await? {
+                return Ok(());
+            }
+            renewed = Instant::now();
+        }
+        match tokio::time::timeout(BREATH, watch.next()).await {
+            // What could not be done is tried again.
+            Err(_) => {}
+            Ok(None) => return Ok(()),
+            Ok(Some(batch)) => batch?.events.iter().for_each(|event| queue.extend(note(&mut graph, event))),
+        }
+    }
+}
+
+/// Looks at everything that is stored.
+async fn scan(
+    server: &ApiServer,
+    revision: Revision,
+    graph: &mut Graph,
+    queue: &mut BTreeSet<Work>,
+) -> Result<(), ApiError> {
+    let registry = server.registry();
+    let folders: BTreeSet<String> =
+        registry.resources().iter().filter_map(|resource| Some(resource.storage.as_ref()?.folder())).collect();
+    for folder in folders {
+        let request = RangeRequest::new(KeyRange::prefix(folder)).at(revision);
+        for entry in server.objects().store().range(request).await?.entries {
+            if let Some(seen) = Seen::of(&entry.value) {
+                queue.extend(graph.put(&entry.key, seen));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn note(graph: &mut Graph, event: &Event) -> Vec<Work> {
+    match &event.change {
+        StoreChange::Put(entry) => Seen::of(&entry.value).map(|seen| graph.put(&entry.key, seen)).unwrap_or_default(),
+        StoreChange::Delete(key) => {
+            let before = event.previous.as_ref().and_then(|entry| Seen::of(&entry.value)).unwrap_or_default();
+            graph.remove(key, &before.uid)
+        }
+    }
+}
+
+/// Does what there is to do; what fails stays in the queue.
+async fn work(server: &ApiServer, graph: &Graph, queue: &mut BTreeSet<Work>) {
+    for item in std::mem::take(queue) {
+        let done = match &item {
+            Work::Dependent(key) => tend_dependent(server, graph, key).await,
+            Work::Owner(key) => tend_owner(server, graph, key, queue).await,
+        };
+        if let Err(error) = done {
+            tracing::debug!(?item, %error, "this could not be collected yet");
+            queue.insert(item);
+        }
+    }
+}
+
+async fn tend_dependent(server: &ApiServer, graph: &Graph, key: &Key) -> Result<(), ApiError> {
+    let Some(entry) = server.objects().store().get(key).await? else { return Ok(()) };
+    let Some(seen) = Seen::of(&entry.value) else { return Ok(()) };
+    let Some(found) = Found::at(server, key) else { return Ok(()) };
+    let mut standings = Vec::new();
+    for owner in &seen.owners {
+        standings.push(standing(server, owner, &found.namespace).await?);
+    }
+    let has_dependents = !graph.dependents(&seen.uid).is_empty();
+    match fate(&seen, &standings, has_dependents) {
+        Fate::Stays => Ok(()),
+        Fate::LosesOwners(uids) => found.change(server, Step::LoseOwners(uids), &seen.uid).await,
+        Fate::Goes(propagation) => found.change(server, Step::Go(propagation), &seen.uid).await,
+    }
+}
+
+async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key, queue: &mut BTreeSet<Work>) -> Result<(), ApiError> {
+    let Some(entry) = server.objects().store().get(key).await? else { return Ok(()) };
+    let Some(seen) = Seen::of(&entry.value) else { return Ok(()) };
+    let Some(found) = Found::at(server, key) else { return Ok(()) };
+    let dependents = graph.dependents(&seen.uid);
+    match seen.waits_for {
+        Some(Propagation::Orphan) => {
+            for (key, _) in dependents {
+                let Some(dependent) = Found::at(server, &key) else { continue };
+                dependent.change(server, Step::LoseOwners(vec![seen.uid.clone()]), "").await?;
+            }
+            found.change(server, Step::Release(ORPHAN), &seen.uid).await
+        }
+        Some(Propagation::Foreground) if dependents.iter().any(|(_, blocks)| *blocks) => {
+            queue.extend(dependents.into_iter().map(|(key, _)| Work::Dependent(key)));
+            Ok(())
+        }
+        Some(Propagation::Foreground) => found.change(server, Step::Release(FOREGROUND), &seen.uid).await,
+        Some(Propagation::Background) | None => Ok(()),
+    }
+}
+
+/// What an owner is. One of a kind that is not served here is taken to be there: it cannot be known that it is gone.
+async fn standing(server: &ApiServer, owner: &Owner, namespace: &str) -> Result<Standing, ApiError> {
+    let Ok(version) = owner.api_version.parse::<GroupVersion>() else { return Ok(Standing::Solid) };
+    let registry = server.registry();
+    let resources = registry.in_version(&version).into_iter().flat_map(|resources| resources.values());
+    let mut resources = resources.filter(|resource| resource.names.kind == owner.kind);
+    let Some(resource) = resources.find(|resource| resource.storage.is_some()) else { return Ok(Standing::Solid) };
+    let namespace = match (resource.scope, namespace) {
+        (Scope::Cluster, _) => "",
+        // An object without a namespace cannot have an owner in one; nobody knows which is meant.
+        (Scope::Namespaced, "") => return Ok(Standing::Solid),
+        (Scope::Namespaced, namespace) => namespace,
+    };
+    let place = Place { resource, version: &version, namespace, name: &owner.name };
+    let found = server.objects().get(place).await?.and_then(|entry| Seen::of(&entry.value));
+    Ok(match found.filter(|seen| seen.uid == owner.uid) {
+        None => Standing::Absent,
+        Some(seen) if seen.waits_for == Some(Propagation::Foreground) => Standing::Waiting,
+        Some(_) => Standing::Solid,
+    })
+}
+
+/// An object by its key.
+struct Found {
+    resource: Arc<Resource>,
+    version: GroupVersion,
+    namespace: String,
+    name: String,
+}
+
+impl Found {
+    fn at(server: &ApiServer, key: &Key) -> Option<Self> {
+        let text = std::str::from_utf8(key.as_ref()).ok()?;
+        let registry = server.registry();
+        let resource = registry
+            .resources()
+            .iter()
+            .find(|resource| resource.storage.as_ref().is_some_and(|storage| text.starts_with(&storage.folder())))?;
+        let storage = resource.storage.as_ref()?;
+        let rest = text.strip_prefix(&storage.folder())?;
+        let (namespace, name) = rest.split_once('/').unwrap_or(("", rest));
+        Some(Found {
+            version: storage.encoding().version.clone(),
+            resource: resource.clone(),
+            namespace: namespace.to_string(),
+            name: name.to_string(),
+        })
+    }
+
+    async fn change(&self, server: &ApiServer, step: Step, uid: &str) -> Result<(), ApiError> {
+        let place =
+            Place { resource: &self.resource, version: &self.version, namespace: &self.namespace, name: &self.name };
+        let mut collecting = Collecting { resource: &self.resource, step, uid };
+        server.objects().change(place, &mut collecting).await.map(drop)
+    }
+}
+
+/// What is done to one object.
+enum Step {
+    Go(Propagation),
+    LoseOwners(Vec<String>),
+    Release(&'static str),
+}
+
+struct Collecting<'a> {
+    resource: &'a Resource,
+    step: Step,
+    /// The object must still be this one, unless it is empty.
+    uid: &'a str,
+}
+
+#[async_trait]
+impl Decision for Collecting<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let Some(object) = before.filter(|object| self.uid.is_empty() || object.uid() == self.uid) else {
+            return Ok(Change::Keep);
+        };
+        let strategy = self.resource.strategy.as_ref();
+        Ok(match &self.step {
+            Step::Go(propagation) => {
+                let options = DeleteOptions { propagation: Some(*propagation), ..DeleteOptions::default() };
+                deletion::decide(strategy, object, &options, jiff::Timestamp::now())
+            }
+            Step::Release(finalizer) => deletion::without_finalizer(strategy, object, finalizer),
+            Step::LoseOwners(uids) => without_owners(object, uids),
+        })
+    }
+}
+
+fn without_owners(object: &Object, uids: &[String]) -> Change {
+    let lost = |owner: &Value| uids.iter().any(|uid| owner["uid"] == uid.as_str());
+    let owners = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).cloned().unwrap_or_default();
+    let kept: Vec<Value> = owners.iter().filter(|owner| !lost(owner)).cloned().collect();
+    if kept.len() == owners.len() {
+        return Change::Keep;
+    }
+    let mut changed = object.clone();
+    match kept.is_empty() {
+        true => drop(changed.metadata_mut().remove("ownerReferences")),
+        false => drop(changed.metadata_mut().insert("ownerReferences".into(), kept.into())),
+    }
+    Change::Write(changed)
+}

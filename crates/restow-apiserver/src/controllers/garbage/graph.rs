@@ -1,0 +1,231 @@
+//! Who depends on whom, and what follows from that. Pure.
+
+use crate::deletion::{FOREGROUND, ORPHAN, Propagation};
+use restow_store::Key;
+use serde::Deserialize;
+use std::collections::{BTreeSet, HashMap};
+
+/// What the collector knows of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) uid: String,
+    pub(super) owners: Vec<Owner>,
+    /// What is to be done before the object can go.
+    pub(super) waits_for: Option<Propagation>,
+    /// The policy that its own finalizers ask for.
+    pub(super) policy: Option<Propagation>,
+}
+
+/// A reference to an owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Owner {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// The owner must not go before this dependent.
+    pub(super) block_owner_deletion: bool,
+}
+
+/// Something to look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Work {
+    /// An object that has owners.
+    Dependent(Key),
+    /// An object that waits for its dependents.
+    Owner(Key),
+}
+
+/// The objects that have owners, and those that wait for their dependents.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    nodes: HashMap<Key, Seen>,
+    dependents: HashMap<String, BTreeSet<Key>>,
+    waiting: HashMap<String, Key>,
+}
+
+/// What an owner turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is there.
+    Solid,
+    /// It is there and waits for its dependents to go.
+    Waiting,
+    /// It is gone.
+    Absent,
+}
+
+/// What becomes of a dependent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Stays,
+    /// It loses these owners.
+    LosesOwners(Vec<String>),
+    Goes(Propagation),
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Stored {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    uid: String,
+    owner_references: Vec<Owner>,
+    finalizers: Vec<String>,
+    deletion_timestamp: Option<String>,
+}
+
+impl Seen {
+    /// Reads a stored object.
+    pub(super) fn of(stored: &[u8]) -> Option<Self> {
+        let Stored { metadata } = serde_json::from_slice(stored).ok()?;
+        let has = |name: &str| metadata.finalizers.iter().any(|finalizer| finalizer == name);
+        let policy = match () {
+            () if has(ORPHAN) => Some(Propagation::Orphan),
+            () if has(FOREGROUND) => Some(Propagation::Foreground),
+            () => None,
+        };
+        let waits_for = policy.filter(|_| metadata.deletion_timestamp.is_some());
+        Some(Seen { uid: metadata.uid, owners: metadata.owner_references, waits_for, policy })
+    }
+}
+
+impl Graph {
+    /// Takes note of an object, and tells what to look at.
+    pub(super) fn put(&mut self, key: &Key, seen: Seen) -> Vec<Work> {
+        let before = self.forget(key);
+        let mut work = Vec::new();
+        for owner in &seen.owners {
+            self.dependents.entry(owner.uid.clone()).or_default().insert(key.clone());
+            work.extend(self.waiting.get(&owner.uid).cloned().map(Work::Owner));
+        }
+        if !seen.owners.is_empty() && before.as_ref().is_none_or(|before| before.owners != seen.owners) {
+            work.push(Work::Dependent(key.clone()));
+        }
+        // An owner that this object no longer has may have waited for it.
+        let lost = before.iter().flat_map(|before| &before.owners).filter(|owner| !seen.owners.contains(owner));
+        work.extend(lost.filter_map(|owner| self.waiting.get(&owner.uid)).cloned().map(Work::Owner));
+        if seen.waits_for.is_some() {
+            self.waiting.insert(seen.uid.clone(), key.clone());
+            work.push(Work::Owner(key.clone()));
+        }
+        if !seen.owners.is_empty() || seen.waits_for.is_some() {
+            self.nodes.insert(key.clone(), seen);
+        }
+        work
+    }
+
+    /// Takes note that an object is gone, and tells what to look at.
+    pub(super) fn remove(&mut self, key: &Key, uid: &str) -> Vec<Work> {
+        let before = self.forget(key);
+        let owners = before.iter().flat_map(|before| &before.owners);
+        let waiting = owners.filter_map(|owner| self.waiting.get(&owner.uid)).cloned().map(Work::Owner);
+        let orphaned = self.dependents.get(uid).into_iter().flatten().cloned().map(Work::Dependent);
+        waiting.chain(orphaned).collect()
+    }
+
+    /// The dependents of an owner, and whether each keeps it from going.
+    pub(super) fn dependents(&self, uid: &str) -> Vec<(Key, bool)> {
+        let keys = self.dependents.get(uid).into_iter().flatten();
+        keys.map(|key| {
+            let owners = self.nodes.get(key).into_iter().flat_map(|seen| &seen.owners);
+            (key.clone(), owners.filter(|owner| owner.uid == uid).any(|owner| owner.block_owner_deletion))
+        })
+        .collect()
+    }
+
+    fn forget(&mut self, key: &Key) -> Option<Seen> {
+        let before = self.nodes.remove(key)?;
+        for owner in &before.owners {
+            if let Some(keys) = self.dependents.get_mut(&owner.uid) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.dependents.remove(&owner.uid);
+                }
+            }
+        }
+        if self.waiting.get(&before.uid) == Some(key) {
+            self.waiting.remove(&before.uid);
+        }
+        Some(before)
+    }
+}
+
+/// Says what becomes of a dependent, given what its owners turned out to be.
+pub(super) fn fate(seen: &Seen, standings: &[Standing], has_dependents: bool) -> Fate {
+    let lost = |standing: &Standing| *standing != Standing::Solid;
+    if standings.is_empty() {
+        return Fate::Stays;
+    }
+    if standings.contains(&Standing::Solid) {
+        let owners = seen.owners.iter().zip(standings).filter(|(_, standing)| lost(standing));
+        let gone: Vec<String> = owners.map(|(owner, _)| owner.uid.clone()).collect();
+        return if gone.is_empty() { Fate::Stays } else { Fate::LosesOwners(gone) };
+    }
+    if standings.contains(&Standing::Waiting) && has_dependents {
+        // Whoever waits for this one waits for what depends on it, too.
+        return Fate::Goes(Propagation::Foreground);
+    }
+    Fate::Goes(seen.policy.unwrap_or(Propagation::Background))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn key(name: &str) -> Key {
+        Key::try_from(format!("/core/pods/n/{name}")).unwrap()
+    }
+
+    fn seen(uid: &str, owners: &[&str]) -> Seen {
+        let owners: Vec<Value> = owners
+            .iter()
+            .map(|uid| json!({"apiVersion": "v1", "kind": "X", "name": uid, "uid": uid, "blockOwnerDeletion": true}))
+            .collect();
+        let object = json!({"metadata": {"uid": uid, "ownerReferences": owners}});
+        Seen::of(object.to_string().as_bytes()).unwrap()
+    }
+
+    fn waiting(uid: &str) -> Seen {
+        let metadata = json!({"uid": uid, "finalizers": [FOREGROUND], "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        Seen::of(json!({"metadata": metadata}).to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_removed_owner_leads_to_its_dependents_and_a_removed_dependent_to_its_owner() {
+        let mut graph = Graph::default();
+        assert_eq!(graph.put(&key("plain"), seen("plain", &[])), []);
+        assert_eq!(graph.put(&key("a"), seen("a", &["o"])), [Work::Dependent(key("a"))]);
+        assert_eq!(graph.put(&key("a"), seen("a", &["o"])), [], "a change that leaves the owners is of no interest");
+        assert_eq!(graph.dependents("o"), [(key("a"), true)]);
+        assert_eq!(graph.remove(&key("o"), "o"), [Work::Dependent(key("a"))]);
+        assert_eq!(graph.put(&key("o"), waiting("o")), [Work::Owner(key("o"))]);
+        assert_eq!(graph.remove(&key("a"), "a"), [Work::Owner(key("o"))]);
+        assert_eq!(graph.dependents("o"), []);
+    }
+
+    #[test]
+    fn a_dependent_goes_with_its_last_owner() {
+        use Standing::{Absent, Solid, Waiting};
+        for (standings, has_dependents, expected) in [
+            (vec![], false, Fate::Stays),
+            (vec![Solid], false, Fate::Stays),
+            (vec![Absent], true, Fate::Goes(Propagation::Background)),
+            (vec![Solid, Absent], false, Fate::LosesOwners(vec!["1".into()])),
+            (vec![Solid, Waiting], false, Fate::LosesOwners(vec!["1".into()])),
+            (vec![Waiting], false, Fate::Goes(Propagation::Background)),
+            (vec![Waiting], true, Fate::Goes(Propagation::Foreground)),
+            (vec![Waiting, Absent], true, Fate::Goes(Propagation::Foreground)),
+        ] {
+            let owners: Vec<String> = (0..standings.len()).map(|number| number.to_string()).collect();
+            let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
+            assert_eq!(fate(&seen("a", &owners), &standings, has_dependents), expected, "{standings:?}");
+        }
+    }
+}

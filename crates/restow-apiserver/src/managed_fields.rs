@@ -1,0 +1,166 @@
+//! Who set which field of an object: `metadata.managedFields`, kept for every write.
+//!
+//! A write is compared with what was stored. What it added or changed belongs to its manager from then on and to nobody
+//! else; what it removed belongs to nobody; everything else stays as it was, so a write that changes nothing leaves
+//! the entries, and so the stored bytes, untouched. Server-side apply is not here.
+
+mod compare;
+mod entries;
+mod ownership;
+mod set;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use compare::{Comparison, compare};
+pub(crate) use entries::{Entries, Writer};
+pub(crate) use ownership::Node;
+pub use ownership::{MergeRule, Ownership};
+#[cfg(test)]
+use set::FieldSet;
+
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::resource::{Origin, Resource};
+use crate::types::TypeTable;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The metadata that belongs to the server and to nobody who writes.
+const SERVERS_OWN: [&str; 8] = [
+    "f:name",
+    "f:namespace",
+    "f:creationTimestamp",
+    "f:selfLink",
+    "f:uid",
+    "f:generation",
+    "f:managedFields",
+    "f:resourceVersion",
+];
+
+/// Gives a new object its one entry.
+pub(crate) fn record_creation(resource: &Resource, writer: &Writer<'_>, object: &mut Object) {
+    object.metadata_mut().remove("managedFields");
+    let compared = comparison(resource, writer, &blank(resource, object), object);
+    let mut entries = Entries::default();
+    entries.record(writer, &BTreeMap::from([(writer.api_version.to_string(), compared)]));
+    object.metadata_mut().insert("managedFields".into(), entries.to_value());
+}
+
+/// Brings the entries in step with a change from `old` to `object`.
+pub(crate) async fn record_change(
+    resource: &Resource,
+    writer: &Writer<'_>,
+    old: &Object,
+    object: &mut Object,
+    given: Given,
+) -> Result<(), ApiError> {
+    let stored = old.at(&["metadata", "managedFields"]).cloned();
+    let sent = object.metadata_mut().remove("managedFields");
+    let source = match given {
+        Given::Reset => None,
+        // A client that does not know the field must not lose what is there, and one that writes a part of the object
+        // has no say in it.
+        Given::Object => match sent.filter(|_| writer.subresource.is_empty()) {
+            Some(sent) if Entries::from_value(&sent).is_some_and(|entries| !entries.is_empty()) => Some(sent),
+            _ => stored.clone(),
+        },
+    };
+    let parsed = source.as_ref().and_then(Entries::from_value).filter(|entries| !entries.is_empty());
+    // Whoever has no entries wants none: an object is followed from its creation on, or not at all.
+    let Some(mut entries) = parsed else { return Ok(()) };
+    let mut compared = BTreeMap::new();
+    for version in entries.versions().into_iter().chain([writer.api_version.to_string()]) {
+        if compared.contains_key(&version) {
+            continue;
+        }
+        if let Some(comparison) = comparison_in(resource, writer, &version, old, object).await {
+            compared.insert(version, comparison);
+        }
+    }
+    let untouched = compared.values().all(Comparison::is_empty)
+        && entries.versions().iter().all(|version| compared.contains_key(version));
+    let value = match source.filter(|_| untouched) {
+        Some(source) => source,
+        None => {
+            entries.record(writer, &compared);
+            entries.to_value()
+        }
+    };
+    if value.as_array().is_some_and(|entries| !entries.is_empty()) {
+        object.metadata_mut().insert("managedFields".into(), value);
+    }
+    Ok(())
+}
+
+/// What a client said about the entries themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// What the object has, or nothing.
+    Object,
+    /// They are to go.
+    Reset,
+}
+
+impl Given {
+    /// Reads it off a body as it was sent: an empty list, or a list of one empty entry, resets.
+    pub(crate) fn of(sent: &Value) -> Given {
+        let entries = sent.pointer("/metadata/managedFields").and_then(Value::as_array);
+        match entries.map(Vec::as_slice) {
+            Some([]) => Given::Reset,
+            Some([only]) if *only == json!({}) => Given::Reset,
+            _ => Given::Object,
+        }
+    }
+}
+
+/// The comparison in another version than the request's; `None` where the objects cannot be had in it.
+async fn comparison_in(
+    resource: &Resource,
+    writer: &Writer<'_>,
+    version: &str,
+    old: &Object,
+    object: &Object,
+) -> Option<Comparison> {
+    if version == writer.api_version {
+        return Some(comparison(resource, writer, old, object));
+    }
+    let target = version.parse().ok()?;
+    let old = resource.convert(old.clone(), &target).await.ok()?;
+    let object = resource.convert(object.clone(), &target).await.ok()?;
+    Some(comparison(resource, &Writer { api_version: version, ..*writer }, &old, &object))
+}
+
+fn comparison(resource: &Resource, writer: &Writer<'_>, old: &Object, object: &Object) -> Comparison {
+    let root = root(resource, writer.api_version);
+    let mut compared = compare(root, old.fields(), object.fields());
+    for set in [&mut compared.changed, &mut compared.removed] {
+        set.remove("f:apiVersion");
+        set.remove("f:kind");
+        set.remove_below("f:metadata", &SERVERS_OWN);
+        if writer.subresource.is_empty() && resource.subresource("status").is_some() {
+            set.remove("f:status");
+        }
+    }
+    compared
+}
+
+fn root<'a>(resource: &'a Resource, api_version: &str) -> Node<'a> {
+    let builtin = match resource.origin {
+        Origin::Builtin => TypeTable::shared().kind(api_version, &resource.names.kind),
+        Origin::Custom => None,
+    };
+    match builtin {
+        Some(kind) => Node::Struct(kind),
+        None => Node::Root(resource.strategy.ownership(api_version)),
+    }
+}
+
+/// What a new object is compared with: an object of its type in which nothing was set.
+fn blank(resource: &Resource, object: &Object) -> Object {
+    let kind = TypeTable::shared().kind(object.api_version(), object.kind());
+    let value = match (resource.origin, kind) {
+        (Origin::Builtin, Some(kind)) => TypeTable::shared().blank(kind),
+        _ => json!({}),
+    };
+    Object::from_value(value).unwrap_or_default()
+}

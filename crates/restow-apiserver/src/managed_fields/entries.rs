@@ -1,0 +1,151 @@
+//! The entries of `metadata.managedFields`: one for each manager, version and part of the object.
+
+use super::compare::Comparison;
+use super::set::FieldSet;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How many managers that update are told apart; the oldest beyond are merged.
+const MOST_MANAGERS: usize = 10;
+/// What the merged ones are called.
+const ANCIENT: &str = "ancient-changes";
+
+/// Who writes, what and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writer<'a> {
+    pub(crate) manager: &'a str,
+    pub(crate) subresource: &'a str,
+    pub(crate) api_version: &'a str,
+    pub(crate) now: &'a str,
+}
+
+/// All entries of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entries(Vec<Entry>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    manager: String,
+    operation: String,
+    api_version: String,
+    time: String,
+    subresource: String,
+    fields: FieldSet,
+}
+
+impl Entries {
+    /// Reads the entries; `None` when they are not as they must be.
+    pub(crate) fn from_value(value: &Value) -> Option<Self> {
+        value.as_array()?.iter().map(Entry::from_value).collect::<Option<_>>().map(Entries)
+    }
+
+    /// The entries as an object has them, in Kubernetes' order.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut sorted: Vec<&Entry> = self.0.iter().collect();
+        sorted.sort_by_key(|entry| {
+            (&entry.operation, &entry.time, &entry.manager, &entry.api_version, &entry.subresource)
+        });
+        sorted.into_iter().map(Entry::to_value).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The versions that the entries speak of.
+    pub(crate) fn versions(&self) -> Vec<String> {
+        self.0.iter().map(|entry| entry.api_version.clone()).collect()
+    }
+
+    /// Takes what was changed or removed from everybody, and gives what was changed to who writes. Entries in a version
+    /// that the object can no longer be had in are dropped.
+    pub(crate) fn record(&mut self, writer: &Writer<'_>, compared: &BTreeMap<String, Comparison>) {
+        self.0.retain_mut(|entry| {
+            let Some(comparison) = compared.get(&entry.api_version) else { return false };
+            entry.fields.subtract(&comparison.changed);
+            entry.fields.subtract(&comparison.removed);
+            !entry.fields.is_empty() || entry.is_of(writer)
+        });
+        let changed = compared.get(writer.api_version).map(|comparison| &comparison.changed);
+        if let Some(changed) = changed.filter(|changed| !changed.is_empty()) {
+            let position = self.0.iter().position(|entry| entry.is_of(writer));
+            let index = position.unwrap_or_else(|| {
+                self.0.push(Entry::new(writer));
+                self.0.len() - 1
+            });
+            self.0[index].fields.unite(changed);
+            self.0[index].time = writer.now.to_string();
+        }
+        self.0.retain(|entry| !entry.fields.is_empty());
+        self.merge_oldest();
+    }
+
+    fn merge_oldest(&mut self) {
+        let updates = |entries: &[Entry]| entries.iter().filter(|entry| entry.operation == "Update").count();
+        while updates(&self.0) > MOST_MANAGERS {
+            let mut candidates: Vec<usize> = (0..self.0.len())
+                .filter(|index| self.0[*index].operation == "Update" && self.0[*index].manager != ANCIENT)
+                .collect();
+            candidates.sort_by_key(|index| (&self.0[*index].time, &self.0[*index].manager));
+            let Some(oldest) = candidates.first() else { return };
+            let oldest = self.0.remove(*oldest);
+            let version = &oldest.api_version;
+            match self.0.iter_mut().find(|entry| entry.manager == ANCIENT && entry.api_version == *version) {
+                Some(bucket) => {
+                    bucket.fields.unite(&oldest.fields);
+                    bucket.time = oldest.time;
+                }
+                None => self.0.push(Entry { manager: ANCIENT.into(), subresource: String::new(), ..oldest }),
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn new(writer: &Writer<'_>) -> Self {
+        Entry {
+            manager: writer.manager.to_string(),
+            operation: "Update".into(),
+            api_version: writer.api_version.to_string(),
+            time: writer.now.to_string(),
+            subresource: writer.subresource.to_string(),
+            fields: FieldSet::default(),
+        }
+    }
+
+    fn is_of(&self, writer: &Writer<'_>) -> bool {
+        self.operation == "Update"
+            && self.manager == writer.manager
+            && self.api_version == writer.api_version
+            && self.subresource == writer.subresource
+    }
+
+    fn from_value(value: &Value) -> Option<Self> {
+        let text = |name: &str| value[name].as_str().unwrap_or_default().to_string();
+        let operation = text("operation");
+        if !matches!(operation.as_str(), "Apply" | "Update") || value["fieldsType"] != "FieldsV1" {
+            return None;
+        }
+        Some(Entry {
+            manager: text("manager"),
+            operation,
+            api_version: text("apiVersion"),
+            time: text("time"),
+            subresource: text("subresource"),
+            fields: FieldSet::from_value(&value["fieldsV1"])?,
+        })
+    }
+
+    fn to_value(&self) -> Value {
+        let mut value = json!({
+            "operation": self.operation, "apiVersion": self.api_version,
+            "fieldsType": "FieldsV1", "fieldsV1": self.fields.to_value(),
+        });
+        for (name, text) in [("manager", &self.manager), ("time", &self.time), ("subresource", &self.subresource)] {
+            if !text.is_empty() {
+                value[name] = text.as_str().into();
+            }
+        }
+        value
+    }
+}

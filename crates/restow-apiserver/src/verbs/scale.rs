@@ -1,0 +1,163 @@
+//! The `scale` subresource: how many, in one form for every kind that can be scaled.
+
+use crate::error::ApiError;
+use crate::field::FieldError;
+use crate::managed_fields::Given;
+use crate::object::Object;
+use crate::object_store::{Change, Changed, Decision};
+use crate::resource::Verb;
+use crate::selector::selector_text;
+use crate::strategy::{ScaleFields, ScaleSelector};
+use crate::types::{self, TypeTable};
+use crate::verbs::{Answer, Call, body, patch, update};
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let fields = call.resource.strategy.scale(&call.version.to_string()).ok_or(ApiError::NoSuchResource)?;
+    let name = &call.target.name;
+    let wanted = match call.target.verb {
+        Verb::Get => {
+            let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+            let object = call.resource.decode(&entry, &call.version).await?;
+            return Ok(Answer::Object { code: 200, object: scale_of(&fields, &object) });
+        }
+        Verb::Patch => Wanted::Patch(patch::read(call)?),
+        _ => Wanted::Whole(given(call)?),
+    };
+    let mut decision = Scaling { call, fields: &fields, wanted, dry_run: call.query.dry_run()?, rehearsed: None };
+    let changed = call.server.objects().change(call.place(name), &mut decision).await?;
+    let object = match (decision.rehearsed, changed) {
+        (Some(object), _) | (None, Changed::Updated(object) | Changed::Created(object)) => object,
+        (None, Changed::Removed(_) | Changed::Absent) => return Err(call.not_found(name)),
+    };
+    Ok(Answer::Object { code: 200, object: scale_of(&fields, &object) })
+}
+
+/// What a client wants the scale to be.
+enum Wanted {
+    Whole(Value),
+    Patch(patch::Patch),
+}
+
+struct Scaling<'a> {
+    call: &'a Call<'a>,
+    fields: &'a ScaleFields,
+    wanted: Wanted,
+    dry_run: bool,
+    rehearsed: Option<Object>,
+}
+
+#[async_trait]
+impl Decision for Scaling<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let name = &self.call.target.name;
+        let old = before.ok_or_else(|| self.call.not_found(name))?;
+        let current = scale_of(self.fields, old).into_value();
+        let wanted = match &self.wanted {
+            Wanted::Whole(value) => value.clone(),
+            Wanted::Patch(patch) => patch::patched(self.call, patch, current, scale_type())?,
+        };
+        let wanted = Object::from_value(wanted).unwrap_or_default();
+        if !wanted.name().is_empty() && wanted.name() != name {
+            return Err(ApiError::BadRequest(format!(
+                "the name of the object ({}) does not match the name on the URL ({name})",
+                wanted.name()
+            )));
+        }
+        update::check_expectations(self.call, &wanted, old)?;
+        let replicas = wanted.at(&["spec", "replicas"]).and_then(Value::as_i64).unwrap_or_default();
+        if replicas < 0 {
+            let problem = FieldError::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
+            return Err(invalid(name, problem));
+        }
+        let mut object = old.clone();
+        if number(&self.fields.replicas, old) != Some(replicas) {
+            put(&mut object, &self.fields.replicas, replicas.into());
+            if self.call.resource.strategy.has_generation() {
+                object.metadata_mut().insert("generation".into(), (old.generation() + 1).into());
+            }
+        }
+        update::record(self.call, old, &mut object, Given::Object).await?;
+        if self.dry_run {
+            self.rehearsed = Some(object);
+            return Ok(Change::Keep);
+        }
+        Ok(Change::Write(object))
+    }
+}
+
+fn invalid(name: &str, problem: FieldError) -> ApiError {
+    let kind = crate::error::GroupKind { group: "autoscaling".into(), kind: "Scale".into() };
+    ApiError::Invalid { kind, name: name.to_string(), causes: vec![problem] }
+}
+
+fn scale_type() -> Option<types::TypeId> {
+    TypeTable::shared().kind("autoscaling/v1", "Scale")
+}
+
+fn given(call: &Call<'_>) -> Result<Value, ApiError> {
+    let value = body::value(call)?;
+    let Some(kind) = scale_type() else { return Ok(value) };
+    if value["kind"].as_str().is_some_and(|kind| kind != "Scale") {
+        return Err(ApiError::bad_request("the body of a request to scale must be a Scale"));
+    }
+    let decoded = types::normalize(kind, &value).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    Ok(decoded.value)
+}
+
+/// The scale of an object.
+fn scale_of(fields: &ScaleFields, object: &Object) -> Object {
+    let mut metadata = Map::new();
+    for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object.at(&["metadata", name]) {
+            metadata.insert(name.into(), value.clone());
+        }
+    }
+    let mut spec = json!({});
+    if let Some(replicas) = number(&fields.replicas, object).filter(|replicas| *replicas != 0) {
+        spec["replicas"] = replicas.into();
+    }
+    let mut status = json!({"replicas": number(&fields.status_replicas, object).unwrap_or_default()});
+    let selector = selected(&fields.selector, object);
+    if !selector.is_empty() {
+        status["selector"] = selector.into();
+    }
+    let scale = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status,
+    });
+    Object::from_value(scale).unwrap_or_default()
+}
+
+fn number(path: &[String], object: &Object) -> Option<i64> {
+    at(object, path).and_then(Value::as_i64)
+}
+
+fn at<'a>(object: &'a Object, path: &[String]) -> Option<&'a Value> {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    object.at(&path)
+}
+
+fn put(object: &mut Object, path: &[String], value: Value) {
+    let Some((first, rest)) = path.split_first() else { return };
+    let mut slot = object.fields_mut().entry(first.clone()).or_insert_with(|| json!({}));
+    for step in rest {
+        if !slot.is_object() {
+            *slot = json!({});
+        }
+        slot = &mut slot[step.as_str()];
+    }
+    *slot = value;
+}
+
+fn selected(selector: &ScaleSelector, object: &Object) -> String {
+    match selector {
+        ScaleSelector::None => String::new(),
+        ScaleSelector::Text(path) => at(object, path).and_then(Value::as_str).unwrap_or_default().to_string(),
+        ScaleSelector::Labels(path) => {
+            let labels = at(object, path).cloned().unwrap_or_default();
+            selector_text(&json!({"matchLabels": labels}))
+        }
+        ScaleSelector::Selector(path) => at(object, path).map(selector_text).unwrap_or_default(),
+    }
+}

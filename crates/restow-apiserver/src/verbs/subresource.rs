@@ -1,0 +1,176 @@
+//! What lies beneath objects: which part of an object each subresource writes, and those that are actions.
+
+use crate::deletion::DeleteOptions;
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::object_store::{Change, Decision};
+use crate::resource::Verb;
+use crate::verbs::{Answer, Call, body, delete, review, scale};
+use async_trait::async_trait;
+use restow_api::GroupResource;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// What each subresource that is written like its object takes from what was sent; everything else stays as stored.
+const PARTS: [(&str, &[&[&str]]); 5] = [
+    ("status", &[&["status"], &["metadata"]]),
+    ("approval", &[&["status", "conditions"]]),
+    ("finalize", &[&["spec", "finalizers"]]),
+    ("ephemeralcontainers", &[&["spec", "ephemeralContainers"]]),
+    ("resize", &[&["spec", "containers"], &["spec", "initContainers"], &["spec", "resources"]]),
+];
+
+/// Answers a request for a subresource; `None` when it is to be answered as one for its object.
+pub(super) async fn answer(call: &Call<'_>) -> Result<Option<Answer>, ApiError> {
+    let subresource = call.target.subresource.as_str();
+    let (first, _) = subresource.split_once('/').unwrap_or((subresource, ""));
+    let known = call.resource.subresource(subresource).or_else(|| match first {
+        // What is proxied may have a path of its own.
+        "proxy" => call.resource.subresource(first),
+        _ => None,
+    });
+    let known = known.ok_or(ApiError::NoSuchResource)?;
+    if !known.verbs.contains(&call.target.verb) {
+        return Err(ApiError::MethodNotAllowed);
+    }
+    match (call.resource.group_resource.resource(), first) {
+        (_, "scale") => scale::scale(call).await.map(Some),
+        ("serviceaccounts", "token") => review::token(call).await.map(Some),
+        ("pods", "binding") => bind(call, &call.target.name).await.map(Some),
+        ("pods", "eviction") => evict(call).await.map(Some),
+        (_, name) if PARTS.iter().any(|(part, _)| *part == name) => Ok(None),
+        (_, "log" | "exec" | "attach" | "portforward" | "proxy") => unreachable_answer(call).await.map(Some),
+        _ => Err(ApiError::NoSuchResource),
+    }
+}
+
+/// Leaves of what was sent only what this subresource writes; the object itself leaves the status alone.
+pub(super) fn keep_part(call: &Call<'_>, object: &mut Object, old: &Object) {
+    let name = call.target.subresource.as_str();
+    match PARTS.iter().find(|(part, _)| *part == name) {
+        Some((_, paths)) => {
+            let sent = std::mem::replace(object, old.clone());
+            for path in *paths {
+                set_at(object, path, sent.at(path).cloned());
+            }
+        }
+        None if call.resource.subresource("status").is_some() => object.set("status", old.get("status").cloned()),
+        None => {}
+    }
+}
+
+fn set_at(object: &mut Object, path: &[&str], value: Option<Value>) {
+    match path {
+        [field] => object.set(field, value),
+        [outer, inner] => {
+            let mut fields = object.get(outer).cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
+            if let Some(fields) = fields.as_object_mut() {
+                match value {
+                    Some(value) => drop(fields.insert(inner.to_string(), value)),
+                    None => drop(fields.remove(*inner)),
+                }
+            }
+            object.set(outer, Some(fields));
+        }
+        _ => {}
+    }
+}
+
+/// Assigns a pod to a node. Used for `bindings` too, where the pod is named in the body.
+pub(super) async fn bind(call: &Call<'_>, name: &str) -> Result<Answer, ApiError> {
+    let binding = body::value(call)?;
+    let given = binding["metadata"]["name"].as_str().unwrap_or_default();
+    let name = if name.is_empty() { given } else { name };
+    if !given.is_empty() && given != name {
+        return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
+    }
+    let target = &binding["target"];
+    let node = target["name"].as_str().unwrap_or_default();
+    let problem = match target["kind"].as_str().unwrap_or_default() {
+        "" | "Node" if node.is_empty() => Some(crate::field::FieldError::required("target.name", "")),
+        "" | "Node" => None,
+        other => Some(crate::field::FieldError {
+            field: "target.kind".into(),
+            rule: crate::field::FieldRule::NotSupported(Value::from(other).to_string()),
+            detail: "supported values: \"Node\", \"<empty>\"".into(),
+        }),
+    };
+    if let Some(problem) = problem {
+        let kind = crate::error::GroupKind { group: String::new(), kind: "Binding".into() };
+        return Err(ApiError::Invalid { kind, name: name.to_string(), causes: vec![problem] });
+    }
+    let registry = call.server.registry();
+    let pods = registry.find(&call.version, "pods").ok_or(ApiError::NoSuchResource)?;
+    let place = crate::object_store::Place { resource: pods, ..call.place(name) };
+    let mut decision = Assignment { name, node, dry_run: call.query.dry_run()? };
+    call.server.objects().change(place, &mut decision).await?;
+    Ok(Answer::Object { code: 201, object: success(201) })
+}
+
+struct Assignment<'a> {
+    name: &'a str,
+    node: &'a str,
+    dry_run: bool,
+}
+
+#[async_trait]
+impl Decision for Assignment<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let refused = |message: String| match pods() {
+            Ok(resource) => ApiError::Conflict { resource, name: self.name.to_string(), message },
+            Err(error) => error,
+        };
+        let Some(pod) = before else {
+            return Err(ApiError::NotFound { resource: pods()?, name: self.name.to_string() });
+        };
+        if pod.is_being_deleted() {
+            return Err(refused(format!("pod {} is being deleted, cannot be assigned to a host", self.name)));
+        }
+        let assigned = pod.text(&["spec", "nodeName"]);
+        if !assigned.is_empty() {
+            return Err(refused(format!("pod {} is already assigned to node {assigned:?}", self.name)));
+        }
+        let mut pod = pod.clone();
+        set_at(&mut pod, &["spec", "nodeName"], Some(self.node.into()));
+        let mut conditions = pod.at(&["status", "conditions"]).and_then(Value::as_array).cloned().unwrap_or_default();
+        conditions.retain(|condition| condition["type"] != "PodScheduled");
+        conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
+            "lastTransitionTime": crate::verbs::metadata::now()}));
+        set_at(&mut pod, &["status", "conditions"], Some(conditions.into()));
+        Ok(if self.dry_run { Change::Keep } else { Change::Write(pod) })
+    }
+}
+
+fn pods() -> Result<GroupResource, ApiError> {
+    GroupResource::new("", "pods").map_err(|error| ApiError::Internal(error.to_string()))
+}
+
+/// Deletes a pod on behalf of somebody who empties a node.
+async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let eviction = body::value(call)?;
+    let mut options = DeleteOptions::from_value(&eviction["deleteOptions"]).map_err(delete::invalid_options)?;
+    options.dry_run |= call.query.dry_run()?;
+    let name = &call.target.name;
+    delete::delete_one(call, name, &options).await?.ok_or_else(|| call.not_found(name))?;
+    Ok(Answer::Object { code: 201, object: success(201) })
+}
+
+fn success(code: u16) -> Object {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
+    Object::from_value(status).unwrap_or_default()
+}
+
+/// What only a node could answer. Nothing here runs on nodes, so the object is looked up and that is said.
+async fn unreachable_answer(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let name = &call.target.name;
+    let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let object = call.resource.decode(&entry, &call.version).await?;
+    let unavailable = |message: String| ApiError::Unavailable { message, retry_after: Duration::from_secs(1) };
+    match call.resource.group_resource.resource() {
+        "pods" if object.text(&["spec", "nodeName"]).is_empty() && call.target.verb != Verb::Delete => {
+            Err(ApiError::BadRequest(format!("pod {name} does not have a host assigned")))
+        }
+        "services" => Err(unavailable(format!("no endpoints available for service {name:?}"))),
+        _ => Err(unavailable("this server does not connect to nodes".into())),
+    }
+}
