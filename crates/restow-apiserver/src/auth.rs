@@ -16,7 +16,6 @@ pub mod attributes;
 pub mod authenticate;
 pub mod authorizer;
 pub mod bootstrap;
-pub mod field_problem;
 pub mod rbac;
 pub mod review;
 pub mod service_account;
@@ -27,5 +26,4 @@ mod json;
 
 pub use attributes::{Attributes, ResourceAttributes};
 pub use authorizer::{Authorizer, Decision, PrivilegedGroup, UserRules};
-pub use field_problem::FieldProblem;
 pub use user::User;

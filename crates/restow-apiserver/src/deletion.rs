@@ -62,7 +62,7 @@ impl DeleteOptions {
                 None => problems.push(FieldError {
                     field: "propagationPolicy".into(),
                     rule: FieldRule::NotSupported(Value::from(policy).to_string()),
-                    detail: "supported values: \"Background\", \"Foreground\", \"Orphan\", \"nil\"".into(),
+                    detail: "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"".into(),
                 }),
             }
             if orphan.is_some() {
@@ -95,13 +95,22 @@ impl DeleteOptions {
 
     /// The first of the preconditions that an object does not meet.
     pub(crate) fn unmet(&self, object: &Object) -> Option<String> {
-        let checks =
-            [("UID", &self.uid, object.uid()), ("ResourceVersion", &self.resource_version, object.resource_version())];
-        checks.into_iter().find(|(_, wanted, found)| !wanted.is_empty() && wanted != found).map(
-            |(what, wanted, found)| {
-                format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}")
-            },
-        )
+        if !self.uid.is_empty() && self.uid != object.uid() {
+            return Some(format!(
+                "the UID in the precondition ({}) does not match the UID in record ({}). The object might have been deleted \
+                 and then recreated",
+                self.uid,
+                object.uid()
+            ));
+        }
+        (!self.resource_version.is_empty() && self.resource_version != object.resource_version()).then(|| {
+            format!(
+                "the ResourceVersion in the precondition ({}) does not match the ResourceVersion in record ({}). The object \
+                 might have been modified",
+                self.resource_version,
+                object.resource_version()
+            )
+        })
     }
 }
 

@@ -48,6 +48,9 @@ pub enum ApiError {
         /// Each broken rule.
         causes: Vec<FieldError>,
     },
+    /// What a patch made cannot be had.
+    #[error("the server rejected our request due to an error in our request")]
+    Unprocessable,
     /// The request cannot be understood.
     #[error("{0}")]
     BadRequest(String),

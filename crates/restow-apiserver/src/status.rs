@@ -47,7 +47,7 @@ fn code_and_reason(error: &ApiError) -> (u16, &'static str) {
         ApiError::NotFound { .. } | ApiError::NoSuchResource => (404, "NotFound"),
         ApiError::AlreadyExists { .. } => (409, "AlreadyExists"),
         ApiError::Conflict { .. } => (409, "Conflict"),
-        ApiError::Invalid { .. } => (422, "Invalid"),
+        ApiError::Invalid { .. } | ApiError::Unprocessable => (422, "Invalid"),
         ApiError::BadRequest(_) => (400, "BadRequest"),
         ApiError::Unauthorized => (401, "Unauthorized"),
         ApiError::Forbidden { .. } | ApiError::ForbiddenPath(_) => (403, "Forbidden"),
@@ -95,7 +95,7 @@ fn details_of(error: &ApiError, retry_after: Option<Duration>) -> Option<Value> 
         ApiError::Internal(message) => {
             details.insert("causes".into(), json!([{"message": message}]));
         }
-        ApiError::NoSuchResource | ApiError::MethodNotAllowed => return Some(json!({})),
+        ApiError::NoSuchResource | ApiError::MethodNotAllowed | ApiError::Unprocessable => return Some(json!({})),
         _ => {}
     }
     if let Some(after) = retry_after {

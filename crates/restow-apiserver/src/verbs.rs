@@ -115,6 +115,19 @@ impl Call<'_> {
         Place { resource: &self.resource, version: &self.version, namespace: &self.target.namespace, name }
     }
 
+    /// Whether nothing is to be written.
+    pub(crate) fn dry_run(&self) -> Result<bool, ApiError> {
+        let options = match self.target.verb {
+            Verb::Create => "CreateOptions",
+            Verb::Patch => "PatchOptions",
+            Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
+            _ => "UpdateOptions",
+        };
+        let kind = GroupKind { group: "meta.k8s.io".into(), kind: options.into() };
+        let asked = self.query.dry_run();
+        asked.map_err(|problem| ApiError::Invalid { kind, name: String::new(), causes: vec![problem] })
+    }
+
     /// Who manages the fields that this call sets.
     pub(crate) fn manager(&self) -> String {
         let named = self.query.text("fieldManager");

@@ -14,8 +14,8 @@ pub use subject_access::{local_subject_access_review, self_subject_access_review
 pub use subject_rules::self_subject_rules_review;
 pub use token::token_review;
 
-use crate::auth::FieldProblem;
 use crate::auth::json::WrongType;
+use crate::field::FieldError;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -24,7 +24,7 @@ use thiserror::Error;
 pub enum ReviewError {
     /// Fields break rules.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
-    Invalid(Vec<FieldProblem>),
+    Invalid(Vec<FieldError>),
     /// The request makes no sense.
     #[error("{0}")]
     BadRequest(String),

@@ -31,7 +31,7 @@ pub(crate) async fn assign(call: &Call<'_>, object: &mut Object) -> Result<(), A
         return Ok(());
     }
     let mut spec = object.get("spec").cloned().unwrap_or_default();
-    let rehearsal = call.query.dry_run()?;
+    let rehearsal = call.dry_run()?;
     let address = match spec["clusterIP"].as_str().unwrap_or_default() {
         "" => free_address(call, object, rehearsal).await?,
         "None" => "None".to_string(),
@@ -113,8 +113,7 @@ async fn wanted_address(call: &Call<'_>, object: &Object, wanted: &str, rehearsa
     };
     if !(FIRST..FIRST + COUNT).contains(&u32::from(parsed)) {
         return Err(refused(format!(
-            "failed to allocate IP {wanted}: the provided IP ({wanted}) is not in the valid range. The range of valid IPs \
-             is 10.96.0.0/12"
+            "failed to allocate IP {wanted}: the provided network does not match the current range"
         )));
     }
     match rehearsal || claim(call, object, "addresses", wanted, is_address).await? {

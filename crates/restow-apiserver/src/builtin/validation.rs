@@ -20,7 +20,11 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
         ("v1", "PodTemplate") => pods::template_problems(object.get("template"), "template"),
         ("v1", "Service") => services::problems(object),
         ("v1", "ConfigMap") => map_keys(object, &["data", "binaryData"]),
-        ("v1", "Secret") => map_keys(object, &["data"]),
+        ("v1", "Secret") => {
+            let mut problems = map_keys(object, &["data"]);
+            problems.extend(secret_keys(object));
+            problems
+        }
         ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
         | ("v1", "ReplicationController")
         | ("batch/v1", "Job" | "CronJob") => workloads::problems(object),
@@ -99,12 +103,28 @@ fn map_keys(object: &Object, fields: &[&str]) -> Vec<FieldError> {
     problems
 }
 
+/// What a secret of a known type must have.
+fn secret_keys(object: &Object) -> Vec<FieldError> {
+    let needed: &[&str] = match object.text(&["type"]) {
+        "kubernetes.io/tls" => &["tls.crt", "tls.key"],
+        "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
+        "kubernetes.io/dockercfg" => &[".dockercfg"],
+        "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
+        _ => &[],
+    };
+    let missing = needed.iter().filter(|key| object.at(&["data", key]).is_none());
+    missing.map(|key| FieldError::required(format!("data[{key}]"), "")).collect()
+}
+
 fn role_reference(object: &Object, old: &Object) -> Vec<FieldError> {
     match object.get("roleRef") == old.get("roleRef") {
         true => Vec::new(),
         false => {
-            let value = object.get("roleRef").unwrap_or(&Value::Null);
-            vec![FieldError::invalid("roleRef", value, "cannot change roleRef")]
+            let reference = |name: &str| object.text(&["roleRef", name]);
+            let value = serde_json::json!({
+                "APIGroup": reference("apiGroup"), "Kind": reference("kind"), "Name": reference("name"),
+            });
+            vec![FieldError::immutable("roleRef", &value)]
         }
     }
 }
@@ -113,12 +133,14 @@ fn storage_class(object: &Object, old: &Object) -> Vec<FieldError> {
     let mut problems = Vec::new();
     for (field, what) in [
         ("parameters", "updates to parameters are forbidden."),
-        ("provisioner", "updates to provisioner are forbidden."),
         ("reclaimPolicy", "updates to reclaimPolicy are forbidden."),
     ] {
         if object.get(field) != old.get(field) {
             problems.push(FieldError::forbidden(field, what));
         }
+    }
+    if object.get("provisioner") != old.get("provisioner") {
+        problems.push(FieldError::immutable("provisioner", &Value::Null));
     }
     if object.get("volumeBindingMode") != old.get("volumeBindingMode") {
         problems
@@ -129,8 +151,7 @@ fn storage_class(object: &Object, old: &Object) -> Vec<FieldError> {
 
 /// The value is not one of those that there are.
 fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> FieldError {
-    let mut supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
-    supported.sort();
+    let supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
     FieldError {
         field: field.into(),
         rule: FieldRule::NotSupported(Value::from(value).to_string()),

@@ -24,6 +24,10 @@ use tokio::time::Instant;
 
 /// How long to wait after a failure.
 const BREATH: Duration = Duration::from_millis(500);
+/// How long to wait before what could not be done is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// How many objects are read at once.
+const PAGE: usize = 500;
 
 /// Collects garbage for as long as the server lives, whenever it is this server's turn.
 pub(crate) async fn collect_garbage(server: Weak<ApiServer>) {
@@ -55,9 +59,15 @@ async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError
     let mut watch = strong.objects().store().watch(request).await?;
     drop(strong);
     let mut renewed = Instant::now();
+    let mut later = BTreeSet::new();
+    let mut retried = Instant::now();
     loop {
         let Some(strong) = server.upgrade() else { return Ok(()) };
-        work(&strong, &graph, &mut queue).await;
+        if retried.elapsed() > RETRY {
+            queue.append(&mut later);
+            retried = Instant::now();
+        }
+        later.extend(work(&strong, &graph, &mut queue).await);
         drop(strong);
         if renewed.elapsed() > RENEWAL {
             if !claim.renew().await? {
@@ -66,7 +76,6 @@ async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError
             renewed = Instant::now();
         }
         match tokio::time::timeout(BREATH, watch.next()).await {
-            // What could not be done is tried again.
             Err(_) => {}
             Ok(None) => return Ok(()),
             Ok(Some(batch)) => batch?.events.iter().for_each(|event| queue.extend(note(&mut graph, event))),
@@ -74,25 +83,27 @@ async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError
     }
 }
 
-/// Looks at everything that is stored.
+/// Looks at everything that is stored, a page at a time: also at kinds that this server does not serve yet.
 async fn scan(
     server: &ApiServer,
     revision: Revision,
     graph: &mut Graph,
     queue: &mut BTreeSet<Work>,
 ) -> Result<(), ApiError> {
-    let registry = server.registry();
-    let folders: BTreeSet<String> =
-        registry.resources().iter().filter_map(|resource| Some(resource.storage.as_ref()?.folder())).collect();
-    for folder in folders {
-        let request = RangeRequest::new(KeyRange::prefix(folder)).at(revision);
-        for entry in server.objects().store().range(request).await?.entries {
+    let mut range = KeyRange::all();
+    loop {
+        let request = RangeRequest::new(range.clone()).at(revision).limit(PAGE);
+        let page = server.objects().store().range(request).await?;
+        for entry in &page.entries {
             if let Some(seen) = Seen::of(&entry.value) {
                 queue.extend(graph.put(&entry.key, seen));
             }
         }
+        match page.entries.last().filter(|_| page.more) {
+            Some(last) => range = range.after(&last.key),
+            None => return Ok(()),
+        }
     }
-    Ok(())
 }
 
 fn note(graph: &mut Graph, event: &Event) -> Vec<Work> {
@@ -105,24 +116,27 @@ fn note(graph: &mut Graph, event: &Event) -> Vec<Work> {
     }
 }
 
-/// Does what there is to do; what fails stays in the queue.
-async fn work(server: &ApiServer, graph: &Graph, queue: &mut BTreeSet<Work>) {
-    for item in std::mem::take(queue) {
+/// Does what there is to do, and returns what could not be done.
+async fn work(server: &ApiServer, graph: &Graph, queue: &mut BTreeSet<Work>) -> Vec<Work> {
+    let mut failed = Vec::new();
+    while let Some(item) = queue.pop_first() {
         let done = match &item {
             Work::Dependent(key) => tend_dependent(server, graph, key).await,
             Work::Owner(key) => tend_owner(server, graph, key, queue).await,
         };
         if let Err(error) = done {
             tracing::debug!(?item, %error, "this could not be collected yet");
-            queue.insert(item);
+            failed.push(item);
         }
     }
+    failed
 }
 
 async fn tend_dependent(server: &ApiServer, graph: &Graph, key: &Key) -> Result<(), ApiError> {
+    // A kind that is not served yet may be served later.
+    let found = Found::at(server, key).ok_or(ApiError::NoSuchResource)?;
     let Some(entry) = server.objects().store().get(key).await? else { return Ok(()) };
     let Some(seen) = Seen::of(&entry.value) else { return Ok(()) };
-    let Some(found) = Found::at(server, key) else { return Ok(()) };
     let mut standings = Vec::new();
     for owner in &seen.owners {
         standings.push(standing(server, owner, &found.namespace).await?);
@@ -136,9 +150,10 @@ async fn tend_dependent(server: &ApiServer, graph: &Graph, key: &Key) -> Result<
 }
 
 async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key, queue: &mut BTreeSet<Work>) -> Result<(), ApiError> {
+    // A kind that is not served yet may be served later.
+    let found = Found::at(server, key).ok_or(ApiError::NoSuchResource)?;
     let Some(entry) = server.objects().store().get(key).await? else { return Ok(()) };
     let Some(seen) = Seen::of(&entry.value) else { return Ok(()) };
-    let Some(found) = Found::at(server, key) else { return Ok(()) };
     let dependents = graph.dependents(&seen.uid);
     match seen.waits_for {
         Some(Propagation::Orphan) => {
@@ -157,13 +172,14 @@ async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key, queue: &mut BT
     }
 }
 
-/// What an owner is. One of a kind that is not served here is taken to be there: it cannot be known that it is gone.
+/// What an owner is. Of one whose kind is not served here it cannot be known whether it is gone; that is an error, and
+/// the question is asked again later.
 async fn standing(server: &ApiServer, owner: &Owner, namespace: &str) -> Result<Standing, ApiError> {
-    let Ok(version) = owner.api_version.parse::<GroupVersion>() else { return Ok(Standing::Solid) };
+    let version = owner.api_version.parse::<GroupVersion>().map_err(|_| ApiError::NoSuchResource)?;
     let registry = server.registry();
     let resources = registry.in_version(&version).into_iter().flat_map(|resources| resources.values());
     let mut resources = resources.filter(|resource| resource.names.kind == owner.kind);
-    let Some(resource) = resources.find(|resource| resource.storage.is_some()) else { return Ok(Standing::Solid) };
+    let resource = resources.find(|resource| resource.storage.is_some()).ok_or(ApiError::NoSuchResource)?;
     let namespace = match (resource.scope, namespace) {
         (Scope::Cluster, _) => "",
         // An object without a namespace cannot have an owner in one; nobody knows which is meant.

@@ -1,6 +1,7 @@
 //! The options that stand in a request's query.
 
 use crate::error::ApiError;
+use crate::field::{FieldError, FieldRule};
 use crate::selector::{FieldSelector, LabelSelector, Selector};
 use std::collections::HashMap;
 
@@ -34,20 +35,23 @@ impl Query {
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         match self.text(name) {
             "" => Ok(None),
-            text => text.parse().map(Some).map_err(|_| {
-                ApiError::BadRequest(format!("strconv.ParseInt: parsing {text:?}: invalid syntax ({name})"))
-            }),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| ApiError::BadRequest(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
         }
     }
 
     /// Whether nothing is to be written.
-    pub(crate) fn dry_run(&self) -> Result<bool, ApiError> {
+    pub(crate) fn dry_run(&self) -> Result<bool, FieldError> {
         match self.text("dryRun") {
             "" => Ok(false),
             "All" => Ok(true),
-            other => Err(ApiError::BadRequest(format!(
-                "Invalid value: [\"{other}\"]: dryRun: Unsupported value: \"{other}\": supported values: \"All\""
-            ))),
+            other => Err(FieldError {
+                field: "dryRun".into(),
+                rule: FieldRule::NotSupported(format!("[{other:?}]")),
+                detail: "supported values: \"All\"".into(),
+            }),
         }
     }
 

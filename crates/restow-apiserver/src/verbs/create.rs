@@ -39,7 +39,7 @@ async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiE
         addresses::assign(call, &mut object).await?;
     }
     call.server.access().check_grant(&call.user, &object, None, "")?;
-    if call.query.dry_run()? {
+    if call.dry_run()? {
         return match call.server.objects().get(call.place(&name)).await? {
             Some(_) => Err(taken(call, &name)),
             None => Ok(Answer::Object { code: 201, object }),

@@ -1,12 +1,13 @@
 //! Removing an object.
 
-use crate::deletion::{self, DeleteOptions, Propagation};
+use crate::deletion::{self, DeleteOptions};
 use crate::error::{ApiError, GroupKind};
 use crate::field::FieldError;
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision};
 use crate::verbs::{Answer, Call, body};
 use async_trait::async_trait;
+use restow_api::GroupResource;
 use serde_json::json;
 
 pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {
@@ -38,7 +39,7 @@ pub(super) fn options(call: &Call<'_>) -> Result<DeleteOptions, ApiError> {
         }
     }
     let mut options = DeleteOptions::from_value(&given).map_err(invalid_options)?;
-    options.dry_run |= call.query.dry_run()?;
+    options.dry_run |= call.dry_run()?;
     Ok(options)
 }
 
@@ -66,10 +67,7 @@ pub(super) async fn delete_one(
             Some(Answer::Object { code: 200, object })
         }
         Changed::Removed(object) => Some(Answer::Object { code: 200, object: success(call, &object) }),
-        Changed::Created(object) | Changed::Updated(object) => {
-            let accepted = options.propagation == Some(Propagation::Foreground);
-            Some(Answer::Object { code: if accepted { 202 } else { 200 }, object })
-        }
+        Changed::Created(object) | Changed::Updated(object) => Some(Answer::Object { code: 200, object }),
     })
 }
 
@@ -87,7 +85,10 @@ impl Decision for Removal<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let Some(old) = before else { return Ok(Change::Keep) };
         if let Some(unmet) = self.options.unmet(old) {
-            return Err(self.call.conflict(self.name, unmet));
+            // Kubernetes names the kind here, and the resource everywhere else.
+            let kind = GroupResource::new("", self.call.resource.names.kind.as_str());
+            let resource = kind.unwrap_or_else(|_| self.call.resource.group_resource.clone());
+            return Err(ApiError::Conflict { resource, name: self.name.to_string(), message: unmet });
         }
         let strategy = self.call.resource.strategy.as_ref();
         let change = deletion::decide(strategy, old, self.options, jiff::Timestamp::now());

@@ -4,7 +4,7 @@ use crate::error::ApiError;
 use crate::field::FieldError;
 use crate::names::{GENERATED_SUFFIX, label_value_problems, qualified_name_problems};
 use crate::object::Object;
-use crate::resource::Scope;
+use crate::resource::{Origin, Scope};
 use crate::verbs::Call;
 use rand::Rng;
 use serde_json::Value;
@@ -13,6 +13,8 @@ use serde_json::Value;
 const ANNOTATION_BYTES: usize = 256 * 1024;
 /// The letters of generated names: no vowels and no look-alikes, so that they spell nothing.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// The finalizers that need no domain in front of them.
+const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orphan"];
 /// What the server keeps from the stored object, whatever a client sends.
 const KEPT: [&str; 4] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
@@ -94,6 +96,13 @@ pub(super) fn problems(call: &Call<'_>, object: &Object) -> Vec<FieldError> {
         let found = qualified_name_problems(finalizer).into_iter();
         problems.extend(found.map(|problem| FieldError::invalid("metadata.finalizers", &finalizer.into(), problem)));
     }
+    let unqualified = |name: &str| !name.contains('/') && !STANDARD_FINALIZERS.contains(&name);
+    for (index, finalizer) in object.finalizers().into_iter().enumerate() {
+        if call.resource.origin == Origin::Builtin && unqualified(finalizer) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            problems.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), &finalizer.into(), detail));
+        }
+    }
     problems
 }
 
@@ -102,12 +111,14 @@ pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> 
     let mut problems = Vec::new();
     if old.is_being_deleted() {
         let before = old.finalizers();
-        let added: Vec<&str> = object.finalizers().into_iter().filter(|added| !before.contains(added)).collect();
+        let added = object.finalizers().into_iter().filter(|added| !before.contains(added));
+        let added: Vec<String> = added.map(|name| format!("{name:?}")).collect();
         if !added.is_empty() {
             problems.push(FieldError::forbidden(
                 "metadata.finalizers",
                 format!(
-                    "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    added.join(", ")
                 ),
             ));
         }

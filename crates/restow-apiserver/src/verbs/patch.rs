@@ -71,10 +71,9 @@ pub(super) fn patched(
             value = types::strategic_merge_patch(kind, &value, patch)
                 .map_err(|error| ApiError::BadRequest(error.to_string()))?;
         }
-        Patch::Json(operations) => json_patch::patch(&mut value, operations).map_err(|error| {
-            let detail = format!("the server rejected our request due to an error in our request: {error}");
-            call.invalid(&call.target.name, vec![crate::field::FieldError::invalid("patch", &Value::Null, detail)])
-        })?,
+        Patch::Json(operations) => {
+            json_patch::patch(&mut value, operations).map_err(|_| ApiError::Unprocessable)?;
+        }
     }
     Ok(value)
 }
@@ -87,8 +86,15 @@ fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Object, Given)
     if object.api_version() != old.api_version() || object.kind() != old.kind() {
         return Err(ApiError::bad_request("a patch cannot change the apiVersion or the kind of an object"));
     }
-    if object.name() != old.name() || object.namespace() != old.namespace() {
-        return Err(ApiError::bad_request("a patch cannot change the name or the namespace of an object"));
+    if object.name() != old.name() {
+        return Err(ApiError::BadRequest(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            object.name(),
+            old.name()
+        )));
+    }
+    if object.namespace() != old.namespace() {
+        return Err(ApiError::bad_request("a patch cannot change the namespace of an object"));
     }
     Ok((object, entries))
 }

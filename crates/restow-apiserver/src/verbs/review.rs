@@ -1,11 +1,8 @@
 //! Questions that are answered and forgotten: access reviews, token reviews and requests for tokens.
 
-use crate::auth::FieldProblem;
-use crate::auth::field_problem::BrokenRule;
 use crate::auth::review::{self, ReviewError};
 use crate::auth::service_account::{Account, IssueError};
 use crate::error::ApiError;
-use crate::field::{FieldError, FieldRule};
 use crate::object::Object;
 use crate::types::{self, TypeTable};
 use crate::verbs::{Answer, Call, body};
@@ -29,7 +26,7 @@ pub(super) async fn review(call: &Call<'_>) -> Result<Answer, ApiError> {
     };
     let answer = answered.map_err(|error| match error {
         ReviewError::BadRequest(message) => ApiError::BadRequest(message),
-        ReviewError::Invalid(problems) => call.invalid("", problems.into_iter().map(field_error).collect()),
+        ReviewError::Invalid(problems) => call.invalid("", problems),
     })?;
     Ok(Answer::Object { code: 201, object: Object::from_value(answer).unwrap_or_default() })
 }
@@ -59,9 +56,7 @@ pub(super) async fn token(call: &Call<'_>) -> Result<Answer, ApiError> {
 
 fn issue_error(call: &Call<'_>, error: IssueError) -> ApiError {
     match error {
-        IssueError::Invalid(problems) => {
-            call.invalid(&call.target.name, problems.into_iter().map(field_error).collect())
-        }
+        IssueError::Invalid(problems) => call.invalid(&call.target.name, problems),
         IssueError::BadRequest(message) => ApiError::BadRequest(message),
         IssueError::NotFound { resource, name } => match GroupResource::new("", resource) {
             Ok(resource) => ApiError::NotFound { resource, name },
@@ -70,13 +65,4 @@ fn issue_error(call: &Call<'_>, error: IssueError) -> ApiError {
         IssueError::Conflict { name, message, .. } => call.conflict(&name, message),
         IssueError::Internal(message) => ApiError::Internal(message),
     }
-}
-
-fn field_error(problem: FieldProblem) -> FieldError {
-    let rule = match problem.rule {
-        BrokenRule::Required => FieldRule::Required,
-        BrokenRule::Forbidden => FieldRule::Forbidden,
-        BrokenRule::Invalid(value) => FieldRule::Invalid(value.to_string()),
-    };
-    FieldError { field: problem.field, rule, detail: problem.detail }
 }

@@ -25,7 +25,7 @@ pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
         Verb::Patch => Wanted::Patch(patch::read(call)?),
         _ => Wanted::Whole(given(call)?),
     };
-    let mut decision = Scaling { call, fields: &fields, wanted, dry_run: call.query.dry_run()?, rehearsed: None };
+    let mut decision = Scaling { call, fields: &fields, wanted, dry_run: call.dry_run()?, rehearsed: None };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
     let object = match (decision.rehearsed, changed) {
         (Some(object), _) | (None, Changed::Updated(object) | Changed::Created(object)) => object,

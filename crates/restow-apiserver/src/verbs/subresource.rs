@@ -81,7 +81,7 @@ pub(super) async fn bind(call: &Call<'_>, name: &str) -> Result<Answer, ApiError
     let binding = body::value(call)?;
     let given = binding["metadata"]["name"].as_str().unwrap_or_default();
     let name = if name.is_empty() { given } else { name };
-    if !given.is_empty() && given != name {
+    if given != name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
     let target = &binding["target"];
@@ -102,7 +102,7 @@ pub(super) async fn bind(call: &Call<'_>, name: &str) -> Result<Answer, ApiError
     let registry = call.server.registry();
     let pods = registry.find(&call.version, "pods").ok_or(ApiError::NoSuchResource)?;
     let place = crate::object_store::Place { resource: pods, ..call.place(name) };
-    let mut decision = Assignment { name, node, dry_run: call.query.dry_run()? };
+    let mut decision = Assignment { name, node, dry_run: call.dry_run()? };
     call.server.objects().change(place, &mut decision).await?;
     Ok(Answer::Object { code: 201, object: success(201) })
 }
@@ -149,7 +149,7 @@ fn pods() -> Result<GroupResource, ApiError> {
 async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
     let eviction = body::value(call)?;
     let mut options = DeleteOptions::from_value(&eviction["deleteOptions"]).map_err(delete::invalid_options)?;
-    options.dry_run |= call.query.dry_run()?;
+    options.dry_run |= call.dry_run()?;
     let name = &call.target.name;
     delete::delete_one(call, name, &options).await?.ok_or_else(|| call.not_found(name))?;
     Ok(Answer::Object { code: 201, object: success(201) })
@@ -167,6 +167,10 @@ async fn unreachable_answer(call: &Call<'_>) -> Result<Answer, ApiError> {
     let object = call.resource.decode(&entry, &call.version).await?;
     let unavailable = |message: String| ApiError::Unavailable { message, retry_after: Duration::from_secs(1) };
     match call.resource.group_resource.resource() {
+        // A pod that runs nowhere has said nothing yet.
+        "pods" if call.target.subresource == "log" && object.text(&["spec", "nodeName"]).is_empty() => {
+            Ok(Answer::Json(Vec::new()))
+        }
         "pods" if object.text(&["spec", "nodeName"]).is_empty() && call.target.verb != Verb::Delete => {
             Err(ApiError::BadRequest(format!("pod {name} does not have a host assigned")))
         }

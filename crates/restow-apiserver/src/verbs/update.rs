@@ -5,6 +5,7 @@ use crate::error::ApiError;
 use crate::managed_fields::{self, Given, Writer};
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision};
+use crate::resource::Verb;
 use crate::verbs::{Answer, Call, body, create, metadata, subresource};
 use async_trait::async_trait;
 
@@ -12,10 +13,9 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
     let given = body::object(call)?;
     let name = &call.target.name;
     if given.name().is_empty() {
-        return Err(call.invalid(
-            name,
-            vec![crate::field::FieldError::required("metadata.name", "name or generateName is required")],
-        ));
+        return Err(ApiError::BadRequest(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
     }
     if given.name() != name {
         return Err(ApiError::BadRequest(format!(
@@ -33,7 +33,7 @@ pub(super) async fn replace(
     make: impl Fn(Option<&Object>) -> Result<(Object, Given), ApiError> + Send + Sync,
 ) -> Result<Answer, ApiError> {
     let name = &call.target.name;
-    let mut decision = Replacement { call, make, dry_run: call.query.dry_run()?, rehearsed: None };
+    let mut decision = Replacement { call, make, dry_run: call.dry_run()?, rehearsed: None };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
     if let Some(answer) = decision.rehearsed {
         return Ok(answer);
@@ -129,6 +129,10 @@ pub(super) async fn record(call: &Call<'_>, old: &Object, object: &mut Object, e
 pub(super) fn check_expectations(call: &Call<'_>, object: &Object, old: &Object) -> Result<(), ApiError> {
     let name = &call.target.name;
     if !object.uid().is_empty() && object.uid() != old.uid() {
+        if call.target.verb == Verb::Patch {
+            let problem = crate::field::FieldError::immutable("metadata.uid", &object.uid().into());
+            return Err(call.invalid(name, vec![problem]));
+        }
         return Err(call.conflict(
             name,
             format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", object.uid(), old.uid()),

@@ -9,3 +9,4 @@ mod kubectl;
 mod outage;
 mod python;
 mod start_up;
+mod usual_life;

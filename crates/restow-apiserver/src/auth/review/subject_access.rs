@@ -2,7 +2,8 @@
 
 use crate::auth::json::{WrongType, items, object, text, texts, texts_map};
 use crate::auth::review::{ReviewError, with_status};
-use crate::auth::{Attributes, Authorizer, Decision, FieldProblem, ResourceAttributes, User};
+use crate::auth::{Attributes, Authorizer, Decision, ResourceAttributes, User};
+use crate::field::FieldError;
 use restow_api::validation::is_label_key;
 use serde_json::{Map, Value, json};
 
@@ -48,12 +49,12 @@ pub fn local_subject_access_review(
         let asked = text(resource, "namespace")?;
         if asked != own_namespace {
             let field = format!("{RESOURCE}.namespace");
-            problems.push(FieldProblem::invalid(field, asked, "must match metadata.namespace"));
+            problems.push(FieldError::invalid(field, &asked.into(), "must match metadata.namespace"));
         }
     }
     if let Some(path) = object(&spec, "nonResourceAttributes")? {
         let detail = "disallowed on this kind of request";
-        problems.push(FieldProblem::invalid("spec.nonResourceAttributes", path.clone(), detail));
+        problems.push(FieldError::invalid("spec.nonResourceAttributes", path, detail));
     }
     refuse(problems)?;
     if own_namespace != namespace {
@@ -67,23 +68,23 @@ fn spec(request: &Value) -> Result<Value, WrongType> {
     Ok(object(request, "spec")?.cloned().unwrap_or_else(|| json!({})))
 }
 
-fn refuse(problems: Vec<FieldProblem>) -> Result<(), ReviewError> {
+fn refuse(problems: Vec<FieldError>) -> Result<(), ReviewError> {
     if problems.is_empty() { Ok(()) } else { Err(ReviewError::Invalid(problems)) }
 }
 
-fn spec_problems(spec: &Value, names_subject: bool) -> Result<Vec<FieldProblem>, ReviewError> {
+fn spec_problems(spec: &Value, names_subject: bool) -> Result<Vec<FieldError>, ReviewError> {
     let within = |error: WrongType| error.within("spec");
     let resource = object(spec, "resourceAttributes").map_err(within)?;
     let path = object(spec, "nonResourceAttributes").map_err(within)?;
     let mut problems = Vec::new();
     if resource.is_some() == path.is_some() {
-        problems.push(FieldProblem::invalid("spec", path.cloned().unwrap_or(Value::Null), ONE_OF_TWO));
+        problems.push(FieldError::invalid("spec", path.unwrap_or(&Value::Null), ONE_OF_TWO));
     }
     if names_subject
         && text(spec, "user").map_err(within)?.is_empty()
         && texts(spec, "groups").map_err(within)?.is_empty()
     {
-        problems.push(FieldProblem::invalid("spec.user", "", "at least one of user or group must be specified"));
+        problems.push(FieldError::invalid("spec.user", &"".into(), "at least one of user or group must be specified"));
     }
     if let Some(resource) = resource {
         for selector in ["fieldSelector", "labelSelector"] {
@@ -94,18 +95,18 @@ fn spec_problems(spec: &Value, names_subject: bool) -> Result<Vec<FieldProblem>,
 }
 
 /// What is wrong with a selector. Roles know no selectors, so beyond this it plays no part.
-fn selector_problems(resource: &Value, name: &str) -> Result<Vec<FieldProblem>, WrongType> {
+fn selector_problems(resource: &Value, name: &str) -> Result<Vec<FieldError>, WrongType> {
     let Some(selector) = object(resource, name)? else { return Ok(Vec::new()) };
     let path = format!("{RESOURCE}.{name}");
     let (raw, requirements) = (text(selector, "rawSelector")?, items(selector, "requirements")?);
     let mut problems = Vec::new();
     if !raw.is_empty() && !requirements.is_empty() {
         let detail = "may not specified at the same time as requirements";
-        problems.push(FieldProblem::invalid(format!("{path}.rawSelector"), raw, detail));
+        problems.push(FieldError::invalid(format!("{path}.rawSelector"), &raw.into(), detail));
     }
     if raw.is_empty() && requirements.is_empty() {
         let detail = format!("when {path} is specified, requirements or rawSelector is required");
-        problems.push(FieldProblem::required(format!("{path}.requirements"), detail));
+        problems.push(FieldError::required(format!("{path}.requirements"), detail));
     }
     for (index, requirement) in requirements.iter().enumerate() {
         problems.extend(requirement_problems(requirement, name, &format!("{path}.requirements[{index}]"))?);
@@ -114,32 +115,32 @@ fn selector_problems(resource: &Value, name: &str) -> Result<Vec<FieldProblem>, 
 }
 
 /// An operator that this server does not know is no mistake: a newer client may know it.
-fn requirement_problems(requirement: &Value, selector: &str, path: &str) -> Result<Vec<FieldProblem>, WrongType> {
+fn requirement_problems(requirement: &Value, selector: &str, path: &str) -> Result<Vec<FieldError>, WrongType> {
     let (key, operator, values) =
         (text(requirement, "key")?, text(requirement, "operator")?, items(requirement, "values")?);
     let mut problems = Vec::new();
     if selector == "fieldSelector" && key.is_empty() {
-        problems.push(FieldProblem::required(format!("{path}.key"), "must be specified"));
+        problems.push(FieldError::required(format!("{path}.key"), "must be specified"));
     }
     let field = format!("{path}.values");
     match operator {
         "In" | "NotIn" if values.is_empty() => {
-            problems.push(FieldProblem::required(field, "must be specified when `operator` is 'In' or 'NotIn'"));
+            problems.push(FieldError::required(field, "must be specified when `operator` is 'In' or 'NotIn'"));
         }
         "Exists" | "DoesNotExist" if !values.is_empty() => {
             let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            problems.push(FieldProblem::forbidden(field, detail));
+            problems.push(FieldError::forbidden(field, detail));
         }
         _ => {}
     }
     if selector == "labelSelector" {
         let invalid = is_label_key(key).into_iter();
-        problems.extend(invalid.map(|detail| FieldProblem::invalid(format!("{path}.key"), key, detail)));
+        problems.extend(invalid.map(|detail| FieldError::invalid(format!("{path}.key"), &key.into(), detail)));
     }
     Ok(problems)
 }
 
-fn metadata_problems(request: &Value, allowed: &[&str], detail: &str) -> Vec<FieldProblem> {
+fn metadata_problems(request: &Value, allowed: &[&str], detail: &str) -> Vec<FieldError> {
     let Some(metadata) = request.get("metadata").filter(|metadata| !metadata.is_null()) else { return Vec::new() };
     let is_empty = |value: &Value| match value {
         Value::Null => true,
@@ -153,7 +154,7 @@ fn metadata_problems(request: &Value, allowed: &[&str], detail: &str) -> Vec<Fie
     let mut given = fields.filter(|(field, value)| !allowed.contains(&field.as_str()) && !is_empty(value));
     match given.next() {
         None => Vec::new(),
-        Some(_) => vec![FieldProblem::invalid("metadata", metadata.clone(), detail)],
+        Some(_) => vec![FieldError::invalid("metadata", metadata, detail)],
     }
 }
 

@@ -1,6 +1,5 @@
 //! Answering a `TokenRequest`: a new token for a service account.
 
-use crate::auth::FieldProblem;
 use crate::auth::go_syntax::quote;
 use crate::auth::json::{WrongType, integer, object, text, texts};
 use crate::auth::service_account::claims::{Claims, Reference};
@@ -8,6 +7,7 @@ use crate::auth::service_account::tokens::Tokens;
 use crate::auth::service_account::verify::credential_id;
 use crate::auth::service_account::{Account, BoundKind, KeyError, ServiceAccounts, jwt};
 use crate::auth::user::service_account_username;
+use crate::field::FieldError;
 use jiff::Timestamp;
 use restow_api::Time;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -38,7 +38,7 @@ pub struct Issued {
 pub enum IssueError {
     /// Fields of the request break rules.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
-    Invalid(Vec<FieldProblem>),
+    Invalid(Vec<FieldError>),
     /// The request makes no sense.
     #[error("{0}")]
     BadRequest(String),
@@ -162,7 +162,11 @@ fn check_metadata(request: &Value, account: &Account<'_>) -> Result<(), IssueErr
         let given = text(metadata, field).map_err(bad_request)?;
         if !given.is_empty() && given != own {
             let detail = format!("must match the service account {field} if specified");
-            return Err(IssueError::Invalid(vec![FieldProblem::invalid(format!("metadata.{field}"), given, detail)]));
+            return Err(IssueError::Invalid(vec![FieldError::invalid(
+                format!("metadata.{field}"),
+                &given.into(),
+                detail,
+            )]));
         }
     }
     let uid = text(metadata, "uid").map_err(bad_request)?;
@@ -180,7 +184,7 @@ fn check_seconds(seconds: i64) -> Result<(), IssueError> {
         MIN_EXPIRATION_SECONDS..=MAX_EXPIRATION_SECONDS => return Ok(()),
         _ => "may not specify a duration larger than 2^32 seconds",
     };
-    Err(IssueError::Invalid(vec![FieldProblem::invalid("spec.expirationSeconds", seconds, detail)]))
+    Err(IssueError::Invalid(vec![FieldError::invalid("spec.expirationSeconds", &seconds.into(), detail)]))
 }
 
 /// Finds the object that a request refers to.

@@ -1,7 +1,7 @@
 //! Pods and templates of pods.
 
 use super::{duplicate, unsupported};
-use crate::field::FieldError;
+use crate::field::{FieldError, FieldRule};
 use crate::names::NameRule;
 use crate::object::Object;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(super) fn template_problems(template: Option<&Value>, path: &str) -> Vec<Fie
 /// What is wrong with a pod's specification at this path.
 pub(super) fn spec_problems(spec: Option<&Value>, path: &str) -> Vec<FieldError> {
     let spec = spec.unwrap_or(&Value::Null);
-    let mut problems = Vec::new();
+    let (mut problems, volumes) = volume_problems(spec, path);
     let mut names = BTreeSet::new();
     let containers = list(&spec["containers"]);
     if containers.is_empty() {
@@ -30,6 +30,7 @@ pub(super) fn spec_problems(spec: Option<&Value>, path: &str) -> Vec<FieldError>
         for (index, container) in list(&spec[field]).iter().enumerate() {
             let at = format!("{path}.{field}[{index}]");
             problems.extend(container_problems(container, &at));
+            problems.extend(mount_problems(container, &at, &volumes));
             let name = &container["name"];
             if !name.is_null() && !names.insert(name.to_string()) {
                 problems.push(duplicate(format!("{at}.name"), name));
@@ -38,7 +39,6 @@ pub(super) fn spec_problems(spec: Option<&Value>, path: &str) -> Vec<FieldError>
     }
     problems.extend(choice(&spec["restartPolicy"], &format!("{path}.restartPolicy"), &RESTART));
     problems.extend(choice(&spec["dnsPolicy"], &format!("{path}.dnsPolicy"), &DNS));
-    problems.extend(volume_problems(spec, path));
     problems
 }
 
@@ -75,7 +75,8 @@ fn container_problems(container: &Value, at: &str) -> Vec<FieldError> {
     problems
 }
 
-fn volume_problems(spec: &Value, path: &str) -> Vec<FieldError> {
+/// What is wrong with the volumes, and what they are called.
+fn volume_problems<'a>(spec: &'a Value, path: &str) -> (Vec<FieldError>, BTreeSet<&'a str>) {
     let mut problems = Vec::new();
     let mut names = BTreeSet::new();
     for (index, volume) in list(&spec["volumes"]).iter().enumerate() {
@@ -87,24 +88,22 @@ fn volume_problems(spec: &Value, path: &str) -> Vec<FieldError> {
             name => problems.extend(label_problems(name, &at)),
         }
     }
-    for field in ["initContainers", "containers"] {
-        for (index, container) in list(&spec[field]).iter().enumerate() {
-            for (mount_index, mount) in list(&container["volumeMounts"]).iter().enumerate() {
-                let at = format!("{path}.{field}[{index}].volumeMounts[{mount_index}]");
-                let name = mount["name"].as_str().unwrap_or_default();
-                if name.is_empty() {
-                    problems.push(FieldError::required(format!("{at}.name"), ""));
-                } else if !names.contains(name) {
-                    problems.push(FieldError {
-                        field: format!("{at}.name"),
-                        rule: crate::field::FieldRule::NotFound(Value::from(name).to_string()),
-                        detail: String::new(),
-                    });
-                }
-                if mount["mountPath"].as_str().unwrap_or_default().is_empty() {
-                    problems.push(FieldError::required(format!("{at}.mountPath"), ""));
-                }
-            }
+    (problems, names)
+}
+
+fn mount_problems(container: &Value, at: &str, volumes: &BTreeSet<&str>) -> Vec<FieldError> {
+    let mut problems = Vec::new();
+    for (index, mount) in list(&container["volumeMounts"]).iter().enumerate() {
+        let at = format!("{at}.volumeMounts[{index}]");
+        let name = mount["name"].as_str().unwrap_or_default();
+        if name.is_empty() {
+            problems.push(FieldError::required(format!("{at}.name"), ""));
+        } else if !volumes.contains(name) {
+            let rule = FieldRule::NotFound(Value::from(name).to_string());
+            problems.push(FieldError { field: format!("{at}.name"), rule, detail: String::new() });
+        }
+        if mount["mountPath"].as_str().unwrap_or_default().is_empty() {
+            problems.push(FieldError::required(format!("{at}.mountPath"), ""));
         }
     }
     problems

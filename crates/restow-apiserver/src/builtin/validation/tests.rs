@@ -32,7 +32,13 @@ fn templates_must_match_their_selector_and_have_containers() {
         deployment(selector.clone(), json!({"app": "b"}), containers.clone()),
         &["spec.template.metadata.labels: Invalid value: {\"app\":\"b\"}: `selector` does not match template `labels`"],
     );
-    check(deployment(Value::Null, json!({}), containers), &["spec.selector: Required value"]);
+    check(
+        deployment(Value::Null, json!({}), containers),
+        &[
+            "spec.selector: Required value",
+            "spec.template.metadata.labels: Invalid value: {}: `selector` does not match template `labels`",
+        ],
+    );
     check(
         deployment(selector.clone(), json!({"app": "a"}), json!([])),
         &["spec.template.spec.containers: Required value"],

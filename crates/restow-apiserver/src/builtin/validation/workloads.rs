@@ -48,7 +48,13 @@ fn selector_problems(object: &Object) -> Vec<FieldError> {
     let selector = object.at(&["spec", "selector"]).filter(|selector| !selector.is_null());
     let text = match (object.kind(), selector) {
         ("Job", _) => return Vec::new(),
-        (_, None) => return vec![FieldError::required("spec.selector", "")],
+        (_, None) => {
+            let mismatch = "`selector` does not match template `labels`";
+            return vec![
+                FieldError::required("spec.selector", ""),
+                FieldError::invalid("spec.template.metadata.labels", labels, mismatch),
+            ];
+        }
         ("ReplicationController", Some(selector)) => selector_text(&serde_json::json!({"matchLabels": selector})),
         (_, Some(selector)) => selector_text(selector),
     };
@@ -76,7 +82,11 @@ fn selector_problems(object: &Object) -> Vec<FieldError> {
 fn restart_problem(object: &Object) -> Option<FieldError> {
     let supported: &[&str] = if object.kind() == "Job" { &["OnFailure", "Never"] } else { &["Always"] };
     let policy = object.at(&["spec", "template", "spec", "restartPolicy"])?;
-    pods::choice(policy, "spec.template.spec.restartPolicy", supported)
+    let field = "spec.template.spec.restartPolicy";
+    if object.kind() == "Job" && policy == "Always" {
+        return Some(FieldError::required(field, "valid values: \"OnFailure\", \"Never\""));
+    }
+    pods::choice(policy, field, supported)
 }
 
 pub(super) fn stateful_set_changes(object: &Object, old: &Object) -> Vec<FieldError> {
@@ -85,6 +95,9 @@ pub(super) fn stateful_set_changes(object: &Object, old: &Object) -> Vec<FieldEr
         spec.retain(|name, _| !CHANGEABLE.contains(&name.as_str()));
         spec
     };
+    if object.at(&["spec", "serviceName"]) != old.at(&["spec", "serviceName"]) {
+        return super::immutable(object, old, &[&["spec", "serviceName"]]);
+    }
     if fixed(object) == fixed(old) {
         return Vec::new();
     }
