@@ -10,7 +10,7 @@ use crate::server::ApiServer;
 use crate::verbs::metadata;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
-use restow_store::{Entry, RangeRequest};
+use restow_store::{Compare, Entry, RangeRequest, Revision};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,7 +21,16 @@ const ALWAYS: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-sy
 /// Which namespaces exist, and whether they are about to go. It follows the store, so it can be a little behind.
 #[derive(Default)]
 pub(crate) struct Namespaces {
-    known: RwLock<HashMap<String, Phase>>,
+    known: RwLock<HashMap<String, (Phase, Revision)>>,
+}
+
+/// How a namespace is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// As this server remembers it, which may be a little behind.
+    Remembered,
+    /// As it lies in the store.
+    Stored,
 }
 
 /// What may be done in a namespace.
@@ -32,11 +41,11 @@ enum Phase {
 }
 
 impl Namespaces {
-    fn phase(&self, name: &str) -> Option<Phase> {
+    fn phase(&self, name: &str) -> Option<(Phase, Revision)> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
-    fn set(&self, name: &str, phase: Option<Phase>) {
+    fn set(&self, name: &str, phase: Option<(Phase, Revision)>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         match phase {
             Some(phase) => known.insert(name.to_string(), phase),
@@ -45,41 +54,43 @@ impl Namespaces {
     }
 
     /// Forgets what it knew, and knows these.
-    fn reset(&self, namespaces: impl Iterator<Item = (String, Phase)>) {
+    fn reset(&self, namespaces: impl Iterator<Item = (String, (Phase, Revision))>) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = namespaces.collect();
     }
 
     fn terminating(&self) -> Vec<String> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.iter().filter(|(_, phase)| **phase == Phase::Terminating).map(|(name, _)| name.clone()).collect()
+        known.iter().filter(|(_, (phase, _))| *phase == Phase::Terminating).map(|(name, _)| name.clone()).collect()
     }
 }
 
 impl ApiServer {
-    /// Refuses to create something in a namespace that does not exist or is about to go.
+    /// Refuses to create something in a namespace that does not exist or is about to go. Otherwise tells what must hold for
+    /// the namespace to still be as it was seen, so that nothing is made in one that goes at the same moment.
     pub(crate) async fn check_namespace(
         &self,
         resource: &Resource,
         namespace: &str,
         name: &str,
-    ) -> Result<(), ApiError> {
-        let phase = match self.namespaces().phase(namespace) {
-            Some(phase) => Some(phase),
+        sight: Sight,
+    ) -> Result<Option<Compare>, ApiError> {
+        let seen = match self.namespaces().phase(namespace).filter(|_| sight == Sight::Remembered) {
+            Some(seen) => Some(seen),
             // It may be so new that this server has not heard of it.
             None => match self.namespace_resource() {
                 Some((namespaces, version)) => {
                     let place = Place { resource: &namespaces, version: &version, namespace: "", name: namespace };
                     let entry = self.objects().get(place).await?;
-                    entry.map(|entry| phase_of(&entry.value))
+                    entry.map(|entry| (phase_of(&entry.value), entry.mod_revision))
                 }
                 // A server without namespaces has nothing to check against.
-                None => Some(Phase::Active),
+                None => return Ok(None),
             },
         };
-        match phase {
-            Some(Phase::Active) => Ok(()),
+        match seen {
+            Some((Phase::Active, revision)) => self.unchanged(namespace, revision).map(Some),
             None => Err(ApiError::NotFound { resource: namespaces_resource()?, name: namespace.to_string() }),
-            Some(Phase::Terminating) => Err(ApiError::Forbidden {
+            Some((Phase::Terminating, _)) => Err(ApiError::Forbidden {
                 resource: resource.group_resource.clone(),
                 name: name.to_string(),
                 message: format!(
@@ -87,6 +98,14 @@ impl ApiServer {
                 ),
             }),
         }
+    }
+
+    /// The namespace is as it was at this revision.
+    fn unchanged(&self, namespace: &str, revision: Revision) -> Result<Compare, ApiError> {
+        let (resource, _) = self.namespace_resource().ok_or(ApiError::NoSuchResource)?;
+        let storage = resource.storage.as_ref().ok_or(ApiError::NoSuchResource)?;
+        let key = storage.key("", namespace).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+        Ok(Compare::mod_revision(&key, revision))
     }
 
     /// Starts to follow the namespaces.
@@ -156,12 +175,13 @@ struct NamespaceFollower;
 #[async_trait]
 impl Follower for NamespaceFollower {
     fn reset(&self, server: &ApiServer, entries: &[Entry]) {
-        let found = entries.iter().map(|entry| (name_of(&entry.key).to_string(), phase_of(&entry.value)));
+        let state = |entry: &Entry| (phase_of(&entry.value), entry.mod_revision);
+        let found = entries.iter().map(|entry| (name_of(&entry.key).to_string(), state(entry)));
         server.namespaces().reset(found);
     }
 
     fn change(&self, server: &ApiServer, event: &HubEvent) {
-        let phase = event.current.as_ref().map(|entry| phase_of(&entry.value));
+        let phase = event.current.as_ref().map(|entry| (phase_of(&entry.value), entry.mod_revision));
         server.namespaces().set(name_of(&event.key), phase);
     }
 

@@ -57,6 +57,11 @@ pub trait Decision: Send {
 
     /// Decides, given the object as it is; `None` when there is none.
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError>;
+
+    /// What else must hold in the store for what was decided last. When it does not, it is asked again.
+    fn conditions(&self) -> Vec<Compare> {
+        Vec::new()
+    }
 }
 
 /// What is known of an object before it is looked at.
@@ -119,7 +124,9 @@ impl ObjectStore {
             let attempt = match (decision.decide(before.as_ref()).await?, before) {
                 (Change::Keep, None) | (Change::Remove, None) => return Ok(Changed::Absent),
                 (Change::Keep, Some(before)) => return Ok(Changed::Updated(before)),
-                (Change::Write(object), _) => self.write(place, &key, current.as_ref(), object).await?,
+                (Change::Write(object), _) => {
+                    self.write(place, &key, current.as_ref(), object, decision.conditions()).await?
+                }
                 (Change::Remove, Some(before)) => self.remove(place, &key, current.as_ref(), before).await?,
             };
             match attempt {
@@ -141,6 +148,7 @@ impl ObjectStore {
         key: &Key,
         current: Option<&Entry>,
         object: Object,
+        conditions: Vec<Compare>,
     ) -> Result<Attempt, ApiError> {
         let encoding = place.admitted().await?;
         let stored = codec::encode(&place.resource.convert(object.clone(), &encoding.version).await?);
@@ -154,10 +162,11 @@ impl ObjectStore {
             let nothing = Txn::new();
             return self.commit(key, current, &encoding, nothing, |_| Changed::Updated(unchanged)).await;
         }
-        let txn = match time_to_live(place.resource) {
+        let mut txn = match time_to_live(place.resource) {
             Some(time) => Txn::new().put_for(key, stored, time),
             None => Txn::new().put(key, stored),
         };
+        txn.when = conditions;
         self.commit(key, current, &encoding, txn, |revision| {
             let object = with_revision(object, revision);
             if current.is_some() { Changed::Updated(object) } else { Changed::Created(object) }
@@ -186,17 +195,21 @@ impl ObjectStore {
         done: impl FnOnce(Revision) -> Changed,
     ) -> Result<Attempt, ApiError> {
         let expected = current.map_or(Revision::ZERO, |entry| entry.mod_revision);
+        let conditions = txn.when.clone();
         txn.when.push(Compare::mod_revision(key, expected));
         txn.when.extend(encoding.comparisons());
-        match self.store.txn(txn.otherwise_get(key)).await? {
+        txn = conditions.iter().fold(txn.otherwise_get(key), |txn, condition| txn.otherwise_get(&condition.key));
+        match self.store.txn(txn).await? {
             TxnOutcome::Committed { revision } => Ok(Attempt::Done(done(revision))),
-            TxnOutcome::Refused { mut found, .. } => {
-                let found = found.pop().flatten();
-                if found.as_ref().map_or(Revision::ZERO, |entry| entry.mod_revision) == expected {
-                    // The object was as expected, so it was a fence that refused.
+            TxnOutcome::Refused { found, .. } => {
+                let mut found = found.into_iter();
+                let current = found.next().flatten();
+                let unchanged = current.as_ref().map_or(Revision::ZERO, |entry| entry.mod_revision) == expected;
+                if unchanged && conditions.iter().zip(found).all(|(condition, entry)| condition.holds(entry.as_ref())) {
+                    // All was as expected, so it was a fence that refused.
                     return Ok(Attempt::Fenced(encoding.clone()));
                 }
-                Ok(Attempt::Overtaken(found))
+                Ok(Attempt::Overtaken(current))
             }
         }
     }

@@ -20,12 +20,14 @@ use crate::field::FieldError;
 use crate::http::negotiate::{Accepted, Media};
 use crate::http::query::Query;
 use crate::http::request_info::ResourceTarget;
+use crate::namespaces::Sight;
 use crate::object::Object;
 use crate::object_store::Place;
 use crate::resource::{Resource, Scope, Verb};
 use crate::server::ApiServer;
 use bytes::Bytes;
 use restow_api::GroupVersion;
+use restow_store::Compare;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The longest name of a field manager.
@@ -104,10 +106,10 @@ impl Call<'_> {
     }
 
     /// Refuses to create an object in a namespace that is not there, or not for long.
-    async fn check_namespace(&self, name: &str) -> Result<(), ApiError> {
+    async fn check_namespace(&self, name: &str, sight: Sight) -> Result<Option<Compare>, ApiError> {
         match self.resource.scope {
-            Scope::Cluster => Ok(()),
-            Scope::Namespaced => self.server.check_namespace(&self.resource, &self.target.namespace, name).await,
+            Scope::Cluster => Ok(None),
+            Scope::Namespaced => self.server.check_namespace(&self.resource, &self.target.namespace, name, sight).await,
         }
     }
 

@@ -3,11 +3,13 @@
 use crate::builtin::addresses;
 use crate::error::ApiError;
 use crate::managed_fields::{self, Writer};
+use crate::namespaces::Sight;
 use crate::object::Object;
 use crate::object_store::{Begin, Change, Changed, Decision};
 use crate::resource::Origin;
 use crate::verbs::{Answer, Call, body, metadata};
 use async_trait::async_trait;
+use restow_store::Compare;
 
 /// How often a generated name that is taken is replaced by another.
 const NAME_ATTEMPTS: usize = 8;
@@ -34,7 +36,7 @@ async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiE
     metadata::prepare_new(call, &mut object)?;
     let mut object = checked(call, object)?;
     let name = object.name().to_string();
-    call.check_namespace(&name).await?;
+    call.check_namespace(&name, Sight::Remembered).await?;
     if call.resource.names.kind == "Service" && call.resource.origin == Origin::Builtin {
         addresses::assign(call, &mut object).await?;
     }
@@ -45,7 +47,7 @@ async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiE
             None => Ok(Answer::Object { code: 201, object }),
         };
     }
-    let mut decision = Creation { call, object };
+    let mut decision = Creation { call, object, sight: Sight::Remembered, namespace: None };
     match call.server.objects().change(call.place(&name), &mut decision).await? {
         Changed::Created(object) => Ok(Answer::Object { code: 201, object }),
         other => Err(ApiError::Internal(format!("creating ended with {other:?}"))),
@@ -56,6 +58,10 @@ async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiE
 struct Creation<'a> {
     call: &'a Call<'a>,
     object: Object,
+    /// How the namespace is looked at: first as remembered, then as stored.
+    sight: Sight,
+    /// What must hold of the namespace.
+    namespace: Option<Compare>,
 }
 
 #[async_trait]
@@ -65,10 +71,16 @@ impl Decision for Creation<'_> {
     }
 
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        match before {
-            Some(_) => Err(taken(self.call, self.object.name())),
-            None => Ok(Change::Write(self.object.clone())),
+        if before.is_some() {
+            return Err(taken(self.call, self.object.name()));
         }
+        self.namespace = self.call.check_namespace(self.object.name(), self.sight).await?;
+        self.sight = Sight::Stored;
+        Ok(Change::Write(self.object.clone()))
+    }
+
+    fn conditions(&self) -> Vec<Compare> {
+        self.namespace.iter().cloned().collect()
     }
 }
 

@@ -58,12 +58,7 @@ pub(super) fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
 }
 
 /// A value with a patch applied to it.
-pub(super) fn patched(
-    call: &Call<'_>,
-    patch: &Patch,
-    mut value: Value,
-    kind: Option<types::TypeId>,
-) -> Result<Value, ApiError> {
+pub(super) fn patched(patch: &Patch, mut value: Value, kind: Option<types::TypeId>) -> Result<Value, ApiError> {
     match patch {
         Patch::Merge(merge) => json_patch::merge(&mut value, merge),
         Patch::Strategic(patch) => {
@@ -80,7 +75,7 @@ pub(super) fn patched(
 
 fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Object, Given), ApiError> {
     let kind = call.resource.type_id(&call.version);
-    let value = patched(call, patch, old.clone().into_value(), kind)?;
+    let value = patched(patch, old.clone().into_value(), kind)?;
     let entries = Given::of(&value);
     let object = body::normalized(call, value)?;
     if object.api_version() != old.api_version() || object.kind() != old.kind() {

@@ -56,7 +56,7 @@ impl Decision for Scaling<'_> {
         let current = scale_of(self.fields, old).into_value();
         let wanted = match &self.wanted {
             Wanted::Whole(value) => value.clone(),
-            Wanted::Patch(patch) => patch::patched(self.call, patch, current, scale_type())?,
+            Wanted::Patch(patch) => patch::patched(patch, current, scale_type())?,
         };
         let wanted = Object::from_value(wanted).unwrap_or_default();
         if !wanted.name().is_empty() && wanted.name() != name {

@@ -3,11 +3,13 @@
 use crate::deletion;
 use crate::error::ApiError;
 use crate::managed_fields::{self, Given, Writer};
+use crate::namespaces::Sight;
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision};
 use crate::resource::Verb;
 use crate::verbs::{Answer, Call, body, create, metadata, subresource};
 use async_trait::async_trait;
+use restow_store::Compare;
 
 pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
     let given = body::object(call)?;
@@ -33,7 +35,7 @@ pub(super) async fn replace(
     make: impl Fn(Option<&Object>) -> Result<(Object, Given), ApiError> + Send + Sync,
 ) -> Result<Answer, ApiError> {
     let name = &call.target.name;
-    let mut decision = Replacement { call, make, dry_run: call.dry_run()?, rehearsed: None };
+    let mut decision = Replacement { call, make, dry_run: call.dry_run()?, rehearsed: None, namespace: None };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
     if let Some(answer) = decision.rehearsed {
         return Ok(answer);
@@ -52,6 +54,8 @@ struct Replacement<'a, M> {
     dry_run: bool,
     /// What a dry run would have answered.
     rehearsed: Option<Answer>,
+    /// What must hold of the namespace for a new object.
+    namespace: Option<Compare>,
 }
 
 #[async_trait]
@@ -61,11 +65,12 @@ where
 {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let (object, entries) = (self.make)(before)?;
+        self.namespace = None;
         let change = match before {
             Some(old) => replacement(self.call, object, old, entries).await?,
             None => {
                 let object = substitute(self.call, object)?;
-                self.call.check_namespace(object.name()).await?;
+                self.namespace = self.call.check_namespace(object.name(), Sight::Stored).await?;
                 Change::Write(object)
             }
         };
@@ -82,6 +87,10 @@ where
             (_, old) => old.cloned().map(|object| Answer::Object { code: 200, object }),
         };
         Ok(Change::Keep)
+    }
+
+    fn conditions(&self) -> Vec<Compare> {
+        self.namespace.iter().cloned().collect()
     }
 }
 
