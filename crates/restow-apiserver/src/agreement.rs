@@ -36,17 +36,21 @@ mod registrar;
 use crate::error::ApiError;
 use crate::http::request_info::ResourceTarget;
 use crate::hub::Hub;
+use crate::metrics::Metrics;
 use crate::resource::{Membership, Origin, Resource};
 pub(crate) use barrier::passes_barrier;
 pub use config::{AgreementConfig, Guarantee, StorageVersions};
 pub use error::AgreementError;
 use identity::Tenure;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use registrar::Registrar;
 use restow_api::{GroupResource, ServerId};
 use restow_store::Store;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
 /// The name of the readiness check, as in Kubernetes.
@@ -64,7 +68,10 @@ pub struct Agreement {
     /// Whoever changes what is reported takes a turn, so that joining sees all of it.
     turn: tokio::sync::Mutex<()>,
     /// How often a registration was refused and had to be decided again.
-    retries: AtomicU64,
+    retries: Counter,
+    /// After how many seconds everything was reported for the first time.
+    registered_after: Gauge<f64, AtomicU64>,
+    started: Instant,
 }
 
 /// Where this server stands.
@@ -92,18 +99,18 @@ struct Reported {
 #[derive(Debug, Default)]
 pub(crate) struct FenceAlarm {
     rung: Notify,
-    count: AtomicU64,
+    failures: Counter,
 }
 
 impl FenceAlarm {
     pub(crate) fn ring(&self) {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        self.failures.inc();
         self.rung.notify_one();
     }
 
     /// How often it has rung.
     pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+        self.failures.get()
     }
 }
 
@@ -127,7 +134,9 @@ impl Agreement {
             standing: watch::Sender::new(standing),
             reported: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            retries: AtomicU64::new(0),
+            retries: Counter::default(),
+            registered_after: Gauge::default(),
+            started: Instant::now(),
         };
         if agreement.config.reports {
             resources.iter().for_each(|resource| agreement.remember(resource));
@@ -146,6 +155,19 @@ impl Agreement {
         if self.config.reports && self.config.storage_versions != StorageVersions::Report {
             tokio::spawn(elections::follow(self.clone(), hub.clone()));
         }
+    }
+
+    /// Lets the figures be read with all others.
+    pub(crate) fn register(&self, metrics: &Metrics) {
+        let figures = (self.alarm.failures.clone(), self.retries.clone(), self.registered_after.clone());
+        metrics.register(|registry| {
+            let (failures, retries, registered_after) = figures;
+            registry.register("apiserver_storage_version_fence_failures", "Writes that a fence refused.", failures);
+            let help = "Reports of storage versions that were refused and decided again.";
+            registry.register("apiserver_storage_version_registration_retries", help, retries);
+            let help = "The time from the start until all storage versions were reported; 0 before.";
+            registry.register("apiserver_storage_version_registered_after_seconds", help, registered_after);
+        });
     }
 
     /// The id of this server, which is also the name of its identity lease.
@@ -226,7 +248,7 @@ impl Agreement {
 
     /// How often a registration was refused and had to be decided again.
     pub fn registration_retries(&self) -> u64 {
-        self.retries.load(Ordering::Relaxed)
+        self.retries.get()
     }
 
     fn standing(&self) -> Standing {

@@ -5,6 +5,7 @@
 pub(crate) mod addresses;
 mod convert;
 mod defaults;
+mod storage_version;
 mod strategy;
 mod table;
 mod validation;

@@ -103,6 +103,7 @@ impl ApiServer {
         let (hub, following) = Hub::start(store.clone()).await?;
         let objects = ObjectStore::new(store.clone());
         let agreement = Agreement::new(config.agreement, store, objects.alarm().clone(), config.registry.resources());
+        agreement.register(&metrics);
         let server = Arc::new(ApiServer {
             objects,
             hub,

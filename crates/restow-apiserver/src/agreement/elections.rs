@@ -18,7 +18,6 @@ use restow_api::kube_apiserver_internal::StorageVersion as Election;
 use restow_api::{GroupResource, GroupVersion, Time};
 use restow_store::{Compare, Entry, Key, KeyRange, RangeRequest, Revision, StoreError, StoreExt, Txn, TxnOutcome};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long to wait before looking again when the changes could not be followed.
@@ -92,7 +91,7 @@ impl Registrar<'_> {
                 Err(StoreError::OutcomeUnknown(_)) => found = store.get(&key).await?,
                 Err(error) => return Err(error.into()),
             }
-            self.agreement.retries.fetch_add(1, Ordering::Relaxed);
+            self.agreement.retries.inc();
             pause(attempt).await;
         }
         Err(AgreementError::Contended { name: Election::name_for(&storage.location), attempts: ATTEMPTS })

@@ -54,6 +54,9 @@ impl Agreement {
             let locations = self.reported().keys().cloned().collect();
             self.registrar(&tenure).enter_all(locations).await?;
         }
+        if self.registered_after.get() == 0.0 {
+            self.registered_after.set(self.started.elapsed().as_secs_f64());
+        }
         self.set_standing(Standing::Member(tenure.clone()));
         Ok(tenure)
     }

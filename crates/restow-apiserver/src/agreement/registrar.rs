@@ -18,7 +18,6 @@ use restow_api::{GroupResource, Time};
 use restow_store::{Compare, Entry, Key, RangeRequest, Revision, StoreError, StoreExt, Txn, TxnOutcome};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How often one report is decided again before the whole is given up and begun anew.
@@ -190,7 +189,7 @@ impl Registrar<'_> {
                 Err(StoreError::OutcomeUnknown(_)) => found = store.get(&key).await?,
                 Err(error) => return Err(error.into()),
             }
-            self.agreement.retries.fetch_add(1, Ordering::Relaxed);
+            self.agreement.retries.inc();
             pause(attempt).await;
             participants = leases::participants(store.as_ref()).await;
         }

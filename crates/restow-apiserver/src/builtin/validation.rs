@@ -9,6 +9,7 @@ mod services;
 mod tests;
 mod workloads;
 
+use crate::builtin::storage_version;
 use crate::field::{FieldError, FieldRule};
 use crate::object::Object;
 use serde_json::Value;
@@ -28,6 +29,7 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
         ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
         | ("v1", "ReplicationController")
         | ("batch/v1", "Job" | "CronJob") => workloads::problems(object),
+        ("internal.apiserver.k8s.io/v1alpha1", "StorageVersion") => storage_version::problems(object),
         _ => Vec::new(),
     }
 }

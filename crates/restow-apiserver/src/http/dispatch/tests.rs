@@ -19,7 +19,9 @@ pub(crate) async fn server(limits: LoadLimits, audit: Option<AuditLog>) -> Arc<A
         audit: audit.map(Arc::new),
         ..ServerConfig::new(Arc::new(ModelStore::default()), Registry::new(resources), address)
     };
-    ApiServer::new(config).await.unwrap()
+    let server = ApiServer::new(config).await.unwrap();
+    server.ready().await.unwrap();
+    server
 }
 
 pub(crate) fn admin() -> Peer {
@@ -252,4 +254,37 @@ async fn every_request_is_one_line_of_the_audit_log() {
     let told: Vec<_> =
         lines.iter().map(|line| (line["verb"].as_str(), line["responseStatus"]["code"].as_u64())).collect();
     assert_eq!(told, [(Some("create"), Some(201)), (Some("list"), Some(401)), (Some("watch"), Some(200))]);
+}
+
+#[tokio::test]
+async fn writes_wait_until_the_storage_versions_are_reported() {
+    let server = server(LoadLimits::default(), None).await;
+    for storage in server.registry().resources().iter().filter_map(|resource| resource.storage.as_ref()) {
+        storage.set_membership(crate::resource::Membership::Pending);
+    }
+    let map = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}"#;
+    let lease = r#"{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x"}, "spec": {}}"#;
+    let review = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}"#;
+    let leases = |namespace: &str| format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+    for (method, path, body, code) in [
+        ("POST", MAPS.to_string(), map, 503),
+        ("DELETE", MAPS.to_string(), "", 503),
+        ("GET", MAPS.to_string(), "", 200),
+        ("POST", leases("kube-system"), lease, 201),
+        ("POST", leases("default"), lease, 503),
+        ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews".to_string(), review, 201),
+    ] {
+        let request = http::Request::builder().method(method).uri(&path).header(header::CONTENT_TYPE, JSON);
+        let answer = ask(&server, &admin(), request, body).await;
+        assert_eq!(answer.status(), code, "{method} {path}");
+        if code == 503 {
+            assert!(answer.headers().contains_key(header::RETRY_AFTER), "{method} {path}");
+            let status: serde_json::Value = serde_json::from_slice(&bytes_of(answer)).unwrap();
+            let message = status["message"].as_str().unwrap();
+            assert!(
+                message.starts_with("wait for storage version registration to complete for resource: "),
+                "{message}"
+            );
+        }
+    }
 }
