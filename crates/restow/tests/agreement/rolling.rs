@@ -2,7 +2,7 @@
 
 use crate::fleet::{Fleet, eventually};
 use crate::history;
-use crate::writers::{Writers, count_of};
+use crate::writers::{Writers, client_at, count_of};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::sync::atomic::Ordering;
 
@@ -66,11 +66,8 @@ async fn nothing_is_written_in_a_version_that_was_not_reported() {
     let_them_write(&writers, 10).await;
 
     let last = writers.finish().await;
-    let client = {
-        let address = fleet.addresses.read().unwrap()[0].clone().unwrap();
-        let cluster_url = format!("https://{address}").parse().unwrap();
-        kube::Client::try_from(kube::Config { cluster_url, ..config }).unwrap()
-    };
+    let address = fleet.addresses.read().unwrap()[0].clone().unwrap();
+    let client = client_at(&config, &address);
     let slices: kube::Api<EndpointSlice> = kube::Api::namespaced(client, "default");
     for (name, count) in &last {
         let stored = count_of(&slices.get(name).await.unwrap());

@@ -124,14 +124,18 @@ impl Writer {
             let number = self.turn % addresses.len();
             let Some(address) = &addresses[number] else { continue };
             let config = &self.config;
-            let client = self.clients.entry(address.clone()).or_insert_with(|| {
-                let cluster_url = format!("https://{address}").parse().unwrap();
-                kube::Client::try_from(kube::Config { cluster_url, ..config.clone() }).unwrap()
-            });
+            let client = self.clients.entry(address.clone()).or_insert_with(|| client_at(config, address));
             return Some((number, client.clone()));
         }
         None
     }
+}
+
+/// A client of the server at this address.
+pub(crate) fn client_at(config: &kube::Config, address: &str) -> kube::Client {
+    let mut config = config.clone();
+    config.cluster_url = format!("https://{address}").parse().unwrap();
+    kube::Client::try_from(config).unwrap()
 }
 
 pub(crate) fn count_of(slice: &EndpointSlice) -> u64 {
