@@ -67,7 +67,7 @@ pub(super) fn patched(patch: &Patch, mut value: Value, kind: Option<types::TypeI
                 .map_err(|error| ApiError::BadRequest(error.to_string()))?;
         }
         Patch::Json(operations) => {
-            json_patch::patch(&mut value, operations).map_err(|_| ApiError::Unprocessable)?;
+            operate(&mut value, operations).map_err(|_| ApiError::Unprocessable)?;
         }
     }
     Ok(value)
@@ -92,4 +92,48 @@ fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Object, Given)
         return Err(ApiError::bad_request("a patch cannot change the namespace of an object"));
     }
     Ok((object, entries))
+}
+
+/// Carries out a JSON patch.
+fn operate(value: &mut Value, patch: &json_patch::Patch) -> Result<(), json_patch::PatchError> {
+    for operation in &patch.0 {
+        // Clients test for null to see that a field is not there, and Kubernetes lets them.
+        if let json_patch::PatchOperation::Test(test) = operation
+            && test.value.is_null()
+            && is_absent(value, test.path.as_str())
+        {
+            continue;
+        }
+        json_patch::patch(value, std::slice::from_ref(operation))?;
+    }
+    Ok(())
+}
+
+/// Whether a field is missing in something that is there.
+fn is_absent(value: &Value, path: &str) -> bool {
+    let parent = path.rsplit_once('/').map(|(parent, _)| parent).unwrap_or_default();
+    value.pointer(path).is_none() && value.pointer(parent).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_not_there_is_tested_as_null() {
+        let check = |patch: Value, works: bool| {
+            let patch = serde_json::from_value(patch).unwrap();
+            let mut value = json!({"metadata": {"name": "x"}});
+            assert_eq!(operate(&mut value, &patch).is_ok(), works, "{patch:?}");
+        };
+        let test = |path: &str, value: Value| json!([{"op": "test", "path": path, "value": value}]);
+        check(test("/metadata/finalizers", Value::Null), true);
+        check(test("/metadata/finalizers", json!([])), false);
+        check(test("/metadata/name", Value::Null), false);
+        check(test("/metadata/name", json!("x")), true);
+        check(test("/spec/replicas", Value::Null), false);
+        let add = json!({"op": "add", "path": "/metadata/finalizers", "value": ["a"]});
+        check(json!([add, {"op": "test", "path": "/metadata/finalizers", "value": null}]), false);
+    }
 }

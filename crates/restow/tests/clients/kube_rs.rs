@@ -1,6 +1,7 @@
-//! The Rust client, kube-rs, against servers on each store: typed and dynamic objects, watches,
+//! The Rust client, kube-rs, against servers on each store: typed and dynamic objects, watches, a controller with
 //! leader election.
 
+mod controller;
 mod election;
 mod objects;
 mod watching;
