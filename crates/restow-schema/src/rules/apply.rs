@@ -77,16 +77,19 @@ impl Applier {
                     if self.exhausted {
                         return;
                     }
-                    let old = old.and_then(|old| old.get(name));
-                    if let Some(child) = node.property(name) {
-                        self.level(child, field, old, &path.field(name), ratchet.field(name));
-                    } else if let Additional::Schema(child) = &node.additional {
-                        self.level(child, field, old, &path.key(name), ratchet.field(name));
+                    let (child, here) = match (node.property(name), &node.additional) {
+                        (Some(child), _) => (child, path.field(name)),
+                        (None, Additional::Schema(child)) => (child.as_ref(), path.key(name)),
+                        _ => continue,
+                    };
+                    if child.below.rules {
+                        let old = old.and_then(|old| old.get(name));
+                        self.level(child, field, old, &here, ratchet.field(name));
                     }
                 }
             }
             Value::Array(items) => {
-                let Some(child) = &node.items else { return };
+                let Some(child) = node.items.as_deref().filter(|child| child.below.rules) else { return };
                 let old_items = old.and_then(Value::as_array);
                 for (index, item) in items.iter().enumerate() {
                     if self.exhausted {
