@@ -43,7 +43,9 @@ pub(crate) fn record_creation(resource: &Resource, writer: &Writer<'_>, object: 
     let compared = comparison(resource, writer, &blank(resource, object), object);
     let mut entries = Entries::default();
     entries.record(writer, &BTreeMap::from([(writer.api_version.to_string(), compared)]));
-    object.metadata_mut().insert("managedFields".into(), entries.to_value());
+    if !entries.is_empty() {
+        object.metadata_mut().insert("managedFields".into(), entries.to_value());
+    }
 }
 
 /// Brings the entries in step with a change from `old` to `object`.

@@ -6,6 +6,7 @@ use crate::field::FieldError;
 use crate::names::NameRule;
 use crate::object::Object;
 use crate::strategy::{ScaleFields, ScaleSelector, Strategy};
+use crate::types::TypeTable;
 use serde_json::{Value, json};
 
 /// The seconds that a pod has to end when it does not say.
@@ -89,7 +90,8 @@ impl Strategy for BuiltinStrategy {
 
     fn prepare_create(&self, object: &mut Object) {
         if self.resets_status {
-            object.set("status", initial_status(&self.kind));
+            let status = initial_status(object);
+            object.set("status", status);
         }
         match self.kind.as_str() {
             "Namespace" => prepare_namespace(object),
@@ -158,11 +160,38 @@ impl Strategy for BuiltinStrategy {
     }
 }
 
-fn initial_status(kind: &str) -> Option<Value> {
-    match kind {
+/// The status of a new object: what its type has when nothing is known, and how its life begins.
+fn initial_status(object: &Object) -> Option<Value> {
+    match object.kind() {
         "Namespace" => Some(json!({"phase": "Active"})),
-        "Pod" | "PersistentVolume" | "PersistentVolumeClaim" => Some(json!({"phase": "Pending"})),
-        _ => None,
+        "PersistentVolume" | "PersistentVolumeClaim" => Some(json!({"phase": "Pending"})),
+        "Pod" => Some(json!({"phase": "Pending", "qosClass": quality_of_service(object)})),
+        kind => {
+            let kind = TypeTable::shared().kind(object.api_version(), kind)?;
+            TypeTable::shared().blank(kind).get("status").cloned()
+        }
+    }
+}
+
+/// How a pod is treated when its node runs short, which follows from what its containers ask for.
+fn quality_of_service(pod: &Object) -> &'static str {
+    let containers = ["containers", "initContainers"].into_iter();
+    let containers = containers.filter_map(|field| pod.at(&["spec", field])?.as_array()).flatten();
+    let resources: Vec<&Value> = containers.map(|container| &container["resources"]).collect();
+    let asks = |resources: &Value, part: &str, name: &str| !resources[part][name].is_null();
+    let names = ["cpu", "memory"];
+    let nothing = |resources: &&Value| {
+        names.iter().all(|name| !asks(resources, "requests", name) && !asks(resources, "limits", name))
+    };
+    let fixed = |resources: &&Value| {
+        names
+            .iter()
+            .all(|name| asks(resources, "limits", name) && resources["limits"][*name] == resources["requests"][*name])
+    };
+    match () {
+        () if resources.iter().all(nothing) => "BestEffort",
+        () if resources.iter().all(fixed) => "Guaranteed",
+        () => "Burstable",
     }
 }
 

@@ -12,6 +12,14 @@ use serde_json::json;
 
 pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {
     let options = options(call)?;
+    if options.propagation.is_none() && call.resource.strategy.orphans_dependents() && call.resource.names.kind == "Job"
+    {
+        call.warn(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
+             set propagationPolicy=Orphan to suppress this warning"
+                .into(),
+        );
+    }
     let name = &call.target.name;
     delete_one(call, name, &options).await?.ok_or_else(|| call.not_found(name))
 }

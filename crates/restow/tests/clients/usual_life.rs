@@ -35,7 +35,8 @@ async fn a_deployment_lives_its_usual_life() {
         r#"{"spec":{"selector":{"matchLabels":{"app":"x"}},"template":{"metadata":{"labels":{"app":"x"}}}}}"#;
     let refused = server.kubectl_fails(&["patch", "deployment", "web", "-p", selector]);
     assert!(refused.contains("field is immutable"), "{refused}");
-    let refused = server.kubectl_fails(&["create", "service", "clusterip", "bad", "--tcp=99999"]);
+    let ports = r#"{"spec":{"ports":[{"port":99999}]}}"#;
+    let refused = server.kubectl_fails(&["patch", "svc", "web", "--type=merge", "-p", ports]);
     assert!(refused.contains("must be between 1 and 65535, inclusive"), "{refused}");
 }
 
@@ -97,9 +98,16 @@ async fn an_autoscaler_is_the_same_in_both_versions() {
                 pods: {metric: {name: m}, target: {type: AverageValue, averageValue: '2'}}\n";
     let file = cluster.file("hpa.yaml", text);
     cluster.kubectl(&["create", "-f", &file]);
-    let old = cluster.kubectl(&["get", "hpa.v1.autoscaling", "a", "-o", "json"]);
+    let old = cluster.kubectl(&["get", "horizontalpodautoscalers.v1.autoscaling", "a", "-o", "json"]);
     assert!(old.contains("autoscaling.alpha.kubernetes.io/metrics"), "{old}");
-    cluster.kubectl(&["patch", "hpa.v1.autoscaling", "a", "--type=merge", "-p", r#"{"spec":{"maxReplicas":4}}"#]);
+    cluster.kubectl(&[
+        "patch",
+        "horizontalpodautoscalers.v1.autoscaling",
+        "a",
+        "--type=merge",
+        "-p",
+        r#"{"spec":{"maxReplicas":4}}"#,
+    ]);
     let path = "jsonpath={.spec.maxReplicas} {.spec.metrics[0].pods.metric.name} {.metadata.annotations}";
-    assert_eq!(cluster.kubectl(&["get", "hpa.v2.autoscaling", "a", "-o", path]), "4 m ");
+    assert_eq!(cluster.kubectl(&["get", "horizontalpodautoscalers.v2.autoscaling", "a", "-o", path]), "4 m ");
 }

@@ -1,5 +1,6 @@
 //! Defaults that a row of the table cannot tell, because they follow from other values.
 
+use base64::Engine;
 use serde_json::{Map, Value, json};
 
 type Fields = Map<String, Value>;
@@ -11,6 +12,7 @@ pub(super) fn complete(package: &str, name: &str, fields: &mut Fields) {
             pull_policy(fields);
             requests_from_limits(fields);
         }
+        ("core/v1", "Secret") => secret(fields),
         ("core/v1", "Volume") => volume(fields),
         ("core/v1", "ServicePort") => target_port(fields),
         ("core/v1", "ReplicationController") => replication_controller(fields),
@@ -43,6 +45,18 @@ fn requests_from_limits(fields: &mut Fields) {
     if let Some(requests) = requests.as_object_mut() {
         for (name, limit) in limits {
             requests.entry(name).or_insert(limit);
+        }
+    }
+}
+
+/// What is given as text is kept as bytes, and only as such.
+fn secret(fields: &mut Fields) {
+    let Some(Value::Object(texts)) = fields.remove("stringData") else { return };
+    let data = fields.entry("data").or_insert_with(|| json!({}));
+    if let Some(data) = data.as_object_mut() {
+        for (name, text) in texts {
+            let bytes = text.as_str().unwrap_or_default().as_bytes();
+            data.insert(name, base64::prelude::BASE64_STANDARD.encode(bytes).into());
         }
     }
 }

@@ -73,6 +73,8 @@ fn the_other_kinds() {
     );
     let secret = completed(json!({"apiVersion": "v1", "kind": "Secret", "type": ""}));
     assert_eq!(secret["type"], "Opaque");
+    let texts = json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"a": "b"}, "data": {"c": "ZA=="}});
+    assert_eq!(completed(texts)["data"], json!({"a": "Yg==", "c": "ZA=="}));
     let volume =
         json!({"apiVersion": "v1", "kind": "Pod", "spec": {"volumes": [{"name": "v"}, {"name": "s", "secret": {}}]}});
     assert_eq!(

@@ -19,8 +19,6 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
     if !TYPES.contains(&kind) {
         problems.push(unsupported("spec.type", kind, &TYPES));
     }
-    let affinity = object.at(&["spec", "sessionAffinity"]).unwrap_or(&Value::Null);
-    problems.extend(choice(affinity, "spec.sessionAffinity", &AFFINITIES));
     let headless = object.text(&["spec", "clusterIP"]) == "None";
     match kind {
         "ExternalName" if object.text(&["spec", "externalName"]).is_empty() => {
@@ -43,6 +41,8 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
             problems.push(duplicate(at, &json!({"port": port["port"], "protocol": port["protocol"]})));
         }
     }
+    let affinity = object.at(&["spec", "sessionAffinity"]).unwrap_or(&Value::Null);
+    problems.extend(choice(affinity, "spec.sessionAffinity", &AFFINITIES));
     problems
 }
 
