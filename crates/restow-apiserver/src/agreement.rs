@@ -212,6 +212,11 @@ impl Agreement {
         }
     }
 
+    /// Whether storage versions are reported at all.
+    pub(crate) fn reports(&self) -> bool {
+        self.config.reports
+    }
+
     /// Whether everything is reported, or nothing has to be.
     pub fn is_settled(&self) -> bool {
         matches!(self.standing(), Standing::Member(_) | Standing::Unmanaged)

@@ -15,7 +15,6 @@ use crate::resource::{Names, Origin, Resource, Scope, Storage};
 use restow_api::GroupVersion;
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
-use strategy::BuiltinStrategy;
 pub use table::TableError;
 use table::{History, Row};
 use thiserror::Error;
@@ -124,11 +123,12 @@ fn resource(row: &Row, release: Release, config: &RuntimeConfig) -> Option<Resou
         verbs: row.verbs.clone(),
         served,
         subresources: row.subresources.clone(),
-        storage: storage(row, history, release),
+        storage: storage(row, history, release).map(Arc::new),
         selectable_fields: row.fields.clone(),
-        strategy: Arc::new(BuiltinStrategy::of(row)),
+        strategy: strategy::of(row),
         converter: convert::converter(row.group_resource.group(), &row.kind),
         origin: Origin::Builtin,
+        custom: None,
     })
 }
 

@@ -34,6 +34,8 @@ pub enum FieldRule {
     TooMany(String),
     /// What the value refers to does not exist.
     NotFound(String),
+    /// A rule of a schema: the reason of the cause; the detail is the whole message.
+    Worded(&'static str),
 }
 
 impl FieldError {
@@ -69,11 +71,15 @@ impl FieldError {
             FieldRule::TooLong => "FieldValueTooLong",
             FieldRule::TooMany(_) => "FieldValueTooMany",
             FieldRule::NotFound(_) => "FieldValueNotFound",
+            FieldRule::Worded(reason) => reason,
         }
     }
 
     /// The message without the field's path.
     pub fn cause_message(&self) -> String {
+        if let FieldRule::Worded(_) = self.rule {
+            return self.detail.clone();
+        }
         let (rule, value) = match &self.rule {
             FieldRule::Required => ("Required value", None),
             FieldRule::Invalid(value) | FieldRule::TypeInvalid(value) => ("Invalid value", Some(value)),
@@ -83,6 +89,7 @@ impl FieldError {
             FieldRule::TooLong => ("Too long", None),
             FieldRule::TooMany(value) => ("Too many", Some(value)),
             FieldRule::NotFound(value) => ("Not found", Some(value)),
+            FieldRule::Worded(_) => ("", None),
         };
         let mut message = rule.to_string();
         if let Some(value) = value {

@@ -221,7 +221,7 @@ async fn empty(server: &ApiServer, name: &str) -> Result<(), ApiError> {
 }
 
 /// Removes an object, or marks it where finalizers hold it.
-struct Dismiss;
+pub(crate) struct Dismiss;
 
 #[async_trait]
 impl Decision for Dismiss {

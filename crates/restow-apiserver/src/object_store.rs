@@ -2,12 +2,13 @@
 
 use crate::agreement::{FenceAlarm, passes_barrier};
 use crate::codec;
+use crate::custom::in_force;
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::resource::{Encoding, Membership, Resource, Storage};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
-use restow_store::{Compare, Entry, Key, Revision, Store, StoreExt, Txn, TxnOutcome};
+use restow_store::{Compare, Entry, Key, Mutation, Revision, Store, StoreExt, Txn, TxnOutcome};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,8 +125,9 @@ impl ObjectStore {
             let attempt = match (decision.decide(before.as_ref()).await?, before) {
                 (Change::Keep, None) | (Change::Remove, None) => return Ok(Changed::Absent),
                 (Change::Keep, Some(before)) => return Ok(Changed::Updated(before)),
-                (Change::Write(object), _) => {
-                    self.write(place, &key, current.as_ref(), object, decision.conditions()).await?
+                (Change::Write(object), before) => {
+                    let alongside = place.resource.strategy.alongside(before.as_ref(), Some(&object));
+                    self.write(place, &key, current.as_ref(), object, decision.conditions(), alongside).await?
                 }
                 (Change::Remove, Some(before)) => self.remove(place, &key, current.as_ref(), before).await?,
             };
@@ -137,6 +139,7 @@ impl ObjectStore {
                     wait_for_change(place.storage()?, &encoding).await?;
                     current = self.store.get(&key).await?;
                 }
+                Attempt::Outdated(encoding) => wait_for_change(place.storage()?, &encoding).await?,
             }
         }
         Err(ApiError::Timeout(format!("the object was changed by others {ATTEMPTS} times in a row; try again")))
@@ -149,9 +152,15 @@ impl ObjectStore {
         current: Option<&Entry>,
         object: Object,
         conditions: Vec<Compare>,
+        alongside: Vec<Mutation>,
     ) -> Result<Attempt, ApiError> {
         let encoding = place.admitted().await?;
         let stored = codec::encode(&place.resource.convert(object.clone(), &encoding.version).await?);
+        let storage = place.storage()?;
+        let Some(_pass) = storage.passage().enter(&encoding).await? else { return Ok(Attempt::Outdated(encoding)) };
+        if current.is_none() && !storage.passage().takes_new() {
+            return Err(ApiError::MethodNotAllowed);
+        }
         if let Some(entry) = current.filter(|entry| entry.value == stored) {
             // "It is current already" is an answer that a migration relies on, so it needs the fence as much as a write:
             // a server that may no longer write may not judge either.
@@ -167,6 +176,7 @@ impl ObjectStore {
             None => Txn::new().put(key, stored),
         };
         txn.when = conditions;
+        txn.then.extend(alongside);
         self.commit(key, current, &encoding, txn, |revision| {
             let object = with_revision(object, revision);
             if current.is_some() { Changed::Updated(object) } else { Changed::Created(object) }
@@ -182,7 +192,11 @@ impl ObjectStore {
         before: Object,
     ) -> Result<Attempt, ApiError> {
         let encoding = place.admitted().await?;
-        let txn = Txn::new().delete(key);
+        let Some(_pass) = place.storage()?.passage().enter(&encoding).await? else {
+            return Ok(Attempt::Outdated(encoding));
+        };
+        let mut txn = Txn::new().delete(key);
+        txn.then.extend(place.resource.strategy.alongside(Some(&before), None));
         self.commit(key, current, &encoding, txn, |revision| Changed::Removed(with_revision(before, revision))).await
     }
 
@@ -197,19 +211,26 @@ impl ObjectStore {
         let expected = current.map_or(Revision::ZERO, |entry| entry.mod_revision);
         let conditions = txn.when.clone();
         txn.when.push(Compare::mod_revision(key, expected));
-        txn.when.extend(encoding.comparisons());
-        txn = conditions.iter().fold(txn.otherwise_get(key), |txn, condition| txn.otherwise_get(&condition.key));
+        let comparisons = encoding.comparisons();
+        let beside = conditions.iter().chain(&comparisons);
+        txn = beside.fold(txn.otherwise_get(key), |txn, compared| txn.otherwise_get(&compared.key));
+        txn.when.extend_from_slice(&comparisons);
         match self.store.txn(txn).await? {
             TxnOutcome::Committed { revision } => Ok(Attempt::Done(done(revision))),
             TxnOutcome::Refused { found, .. } => {
                 let mut found = found.into_iter();
                 let current = found.next().flatten();
                 let unchanged = current.as_ref().map_or(Revision::ZERO, |entry| entry.mod_revision) == expected;
-                if unchanged && conditions.iter().zip(found).all(|(condition, entry)| condition.holds(entry.as_ref())) {
-                    // All was as expected, so it was a fence that refused.
-                    return Ok(Attempt::Fenced(encoding.clone()));
+                let as_expected = conditions.iter().all(|it| it.holds(found.next().flatten().as_ref()));
+                if !unchanged || !as_expected {
+                    return Ok(Attempt::Overtaken(current));
                 }
-                Ok(Attempt::Overtaken(current))
+                // All was as expected, so it was a fence that refused.
+                let broken = comparisons.iter().zip(found).find(|(fence, found)| !fence.holds(found.as_ref()));
+                match broken {
+                    Some((fence, _)) if in_force::is_about(&fence.key) => Ok(Attempt::Outdated(encoding.clone())),
+                    _ => Ok(Attempt::Fenced(encoding.clone())),
+                }
             }
         }
     }
@@ -217,9 +238,12 @@ impl ObjectStore {
 
 enum Attempt {
     Done(Changed),
+    /// Somebody else was faster; this is what is there now.
     Overtaken(Option<Entry>),
     /// A write in this encoding is not allowed any more.
     Fenced(Arc<Encoding>),
+    /// Another version than this one is in force, which this server is about to hear of.
+    Outdated(Arc<Encoding>),
 }
 
 /// Waits until another encoding is in force. Whoever is in charge of this one was told, or is about to find out.
@@ -256,7 +280,7 @@ impl Place<'_> {
     }
 
     fn storage(&self) -> Result<&Storage, ApiError> {
-        self.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)
+        self.resource.storage.as_deref().ok_or(ApiError::MethodNotAllowed)
     }
 }
 
@@ -274,7 +298,10 @@ impl Resource {
         if objects.iter().all(|object| object.api_version() == wanted) {
             return Ok(objects);
         }
-        self.converter.convert(objects, version).await.map_err(|error| ApiError::Internal(error.to_string()))
+        let converted = self.converter.convert(objects, version).await;
+        let mut converted = converted.map_err(|error| ApiError::Internal(error.to_string()))?;
+        converted.iter_mut().for_each(|object| self.prune(object));
+        Ok(converted)
     }
 
     /// An object in the version asked for.
@@ -284,12 +311,25 @@ impl Resource {
         }
         let converted = self.converter.convert(vec![object], version).await;
         let converted = converted.map_err(|error| ApiError::Internal(error.to_string()))?.pop();
-        converted.ok_or_else(|| ApiError::Internal("the conversion lost the object".into()))
+        let mut converted = converted.ok_or_else(|| ApiError::Internal("the conversion lost the object".into()))?;
+        self.prune(&mut converted);
+        Ok(converted)
+    }
+
+    /// Drops what a conversion has left behind and the version does not know.
+    fn prune(&self, object: &mut Object) {
+        if let Some(custom) = &self.custom {
+            custom.kind.load().prune(object);
+        }
     }
 
     fn decode_as_stored(&self, entry: &Entry) -> Result<Object, ApiError> {
-        codec::decode(&entry.value, entry.mod_revision)
-            .map_err(|error| ApiError::Internal(format!("the object at {} is unreadable: {error}", entry.key)))
+        let mut object = codec::decode(&entry.value, entry.mod_revision)
+            .map_err(|error| ApiError::Internal(format!("the object at {} is unreadable: {error}", entry.key)))?;
+        if let Some(custom) = &self.custom {
+            custom.kind.load().complete(&mut object);
+        }
+        Ok(object)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Version 3 is served one group-version at a time. Its paths say as much as clients look for: that an object can be
 //! created and patched, of which kind it is, and that fields can be validated by the server.
 
+use crate::custom::openapi as custom;
 use crate::http::documents::tag;
 use crate::registry::Registry;
 use crate::release::Release;
@@ -36,7 +37,14 @@ pub fn document(registry: &Registry, version: &GroupVersion, release: Release) -
     }
     let described = types::openapi_v3(&version.to_string()).unwrap_or_default();
     let schemas = described.get("components").and_then(|components| components.get("schemas")).cloned();
-    let schemas = schemas.or_else(|| described.get("schemas").cloned()).unwrap_or(described);
+    let mut schemas = schemas.or_else(|| described.get("schemas").cloned()).unwrap_or(described);
+    if resources.values().any(|resource| resource.custom.is_some()) {
+        let mut roots = types::group_version_roots(version.group(), version.version());
+        roots.extend(custom::metadata_types());
+        let mut all = types::openapi_v3_schemas(&roots, (version.group(), version.version()));
+        resources.values().for_each(|resource| custom::describe(&mut all, resource, version, custom::Form::Three));
+        schemas = Value::Object(all);
+    }
     Some(json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": format!("v{release}.0")},
@@ -51,13 +59,21 @@ pub fn version_2(registry: &Registry, release: Release) -> Value {
     for (name, group) in registry.groups() {
         versions.extend(group.versions.iter().map(|version| (name.as_str(), version.as_str())));
     }
-    let roots: Vec<types::TypeId> =
+    let mut roots: Vec<types::TypeId> =
         versions.iter().flat_map(|(group, version)| types::group_version_roots(group, version)).collect();
+    roots.extend(custom::metadata_types());
+    let mut definitions = types::openapi_v2_definitions(&roots, &versions);
+    for (group, version) in &versions {
+        let Ok(version) = GroupVersion::new(*group, *version) else { continue };
+        for resource in registry.in_version(&version).into_iter().flat_map(|resources| resources.values()) {
+            custom::describe(&mut definitions, resource, &version, custom::Form::Two);
+        }
+    }
     json!({
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": format!("v{release}.0")},
         "paths": {},
-        "definitions": types::openapi_v2_definitions(&roots, &versions),
+        "definitions": definitions,
     })
 }
 

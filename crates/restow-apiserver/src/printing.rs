@@ -30,6 +30,9 @@ static COLUMNS: LazyLock<HashMap<&'static str, Vec<Column>>> =
 
 /// Objects as a `Table`, each row with the object's metadata.
 pub(crate) fn table(resource: &Resource, objects: &[Object], metadata: Value) -> Value {
+    if let Some(custom) = &resource.custom {
+        return crate::custom::table(&custom.columns, objects, &metadata);
+    }
     let columns = columns_of(resource);
     let mut definitions = vec![definition("Name", "name", 0)];
     definitions.extend(columns.iter().map(|column| definition(&column.title, "", i32::from(column.wide))));
@@ -139,7 +142,7 @@ fn age(object: &Object, now: jiff::Timestamp) -> String {
 }
 
 /// A time span in as few words as people need: two units where it is short, one where it is long.
-fn duration(seconds: i64) -> String {
+pub(crate) fn duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let pair = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
         0 => format!("{large}{unit}"),

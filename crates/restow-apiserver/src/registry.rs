@@ -35,7 +35,10 @@ impl Registry {
                 let table = registry.by_version.entry(version.clone()).or_default();
                 table.insert(resource.group_resource.resource().to_string(), resource.clone());
             }
-            registry.resources.push(resource);
+            // A custom resource comes once for each of its versions, which share one storage.
+            if registry.resources.last().is_none_or(|last| last.group_resource != resource.group_resource) {
+                registry.resources.push(resource);
+            }
         }
         registry
     }

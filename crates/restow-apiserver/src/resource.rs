@@ -4,6 +4,7 @@ mod builder;
 
 use crate::codec::Opening;
 use crate::conversion::Converter;
+use crate::custom::CustomVersion;
 use crate::http::negotiate::Protobuf;
 pub use crate::storage::{Encoding, Membership, Storage};
 use crate::strategy::Strategy;
@@ -31,13 +32,15 @@ pub struct Resource {
     /// The fields, beside name and namespace, that a field selector may name.
     pub selectable_fields: Vec<String>,
     /// How its objects are stored; `None` for what is answered and forgotten, such as an access review.
-    pub storage: Option<Storage>,
+    pub storage: Option<Arc<Storage>>,
     /// The rules of its objects.
     pub strategy: Arc<dyn Strategy>,
     /// How objects get from one version to another.
     pub converter: Arc<dyn Converter>,
     /// Where the resource comes from.
     pub origin: Origin,
+    /// What only a resource has that a CustomResourceDefinition defines; `None` for all others.
+    pub custom: Option<Arc<CustomVersion>>,
 }
 
 /// What a resource is called besides its plural name.
@@ -158,6 +161,11 @@ impl Resource {
     pub fn storage_version_hash(&self) -> Option<String> {
         let encoding = self.storage.as_ref()?.encoding();
         Some(storage_version_hash(encoding.version.group(), encoding.version.version(), &self.names.kind))
+    }
+
+    /// Whether stored objects are answered as they are; those of a custom resource are completed by its schema.
+    pub(crate) fn reads_as_stored(&self) -> bool {
+        self.custom.is_none()
     }
 
     /// Whether the resource is served in this version.

@@ -6,6 +6,7 @@ use crate::audit::AuditLog;
 use crate::auth::authenticate::Authenticators;
 use crate::compaction;
 use crate::controllers;
+use crate::custom::CustomResources;
 use crate::discovery::ShowHashes;
 use crate::error::ApiError;
 use crate::gates::{Gate, Gates};
@@ -46,6 +47,7 @@ pub struct ApiServer {
     gates: Gates,
     agreement: Arc<Agreement>,
     starting: Starting,
+    custom: CustomResources,
     following: tokio::task::JoinHandle<()>,
 }
 
@@ -104,6 +106,7 @@ impl ApiServer {
         let objects = ObjectStore::new(store.clone());
         let agreement = Agreement::new(config.agreement, store, objects.alarm().clone(), config.registry.resources());
         agreement.register(&metrics);
+        let custom = CustomResources::new(config.registry.resources());
         let server = Arc::new(ApiServer {
             objects,
             hub,
@@ -121,11 +124,13 @@ impl ApiServer {
             gates: config.gates,
             agreement: Arc::new(agreement),
             starting: Starting::default(),
+            custom,
             following,
         });
         server.follow_policy().await?;
         server.tend_namespaces()?;
         server.agreement.start(&server.hub);
+        server.tend_custom_resources().await?;
         tokio::spawn(starting::start(Arc::downgrade(&server)));
         tokio::spawn(compaction::compact_regularly(server.objects.store().clone(), Arc::downgrade(&server)));
         tokio::spawn(controllers::collect_garbage(Arc::downgrade(&server)));
@@ -214,6 +219,16 @@ impl ApiServer {
 
     pub(crate) fn starting(&self) -> &Starting {
         &self.starting
+    }
+
+    /// Serves other resources from now on. Requests that run go on with what they have found.
+    pub(crate) fn serve_resources(&self, registry: Registry) {
+        self.registry.store(Arc::new(registry));
+    }
+
+    /// What definitions of custom resources say.
+    pub(crate) fn custom(&self) -> &CustomResources {
+        &self.custom
     }
 
     pub(crate) fn access(&self) -> &Access {

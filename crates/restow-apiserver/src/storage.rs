@@ -4,10 +4,10 @@
 //! Whoever defines a resource sets its version and the fences that belong to it. Whether this server may write at all is
 //! another matter, its [`Membership`], and is set by the agreement between servers alone.
 
+use crate::passage::Passage;
 use restow_api::{GroupResource, GroupVersion};
 use restow_store::{Compare, InvalidKey, Key, KeyRange};
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// How the objects of a resource are stored.
 pub struct Storage {
@@ -17,8 +17,8 @@ pub struct Storage {
     pub decodable: Vec<GroupVersion>,
     /// The version that this release would write if it were alone.
     pub preferred: GroupVersion,
-    /// The version that objects are written in now, and what must hold for a write in it.
-    encoding: watch::Sender<Arc<Encoding>>,
+    /// The version that objects are written in now, what must hold for a write in it, and how it is changed.
+    passage: Arc<Passage>,
 }
 
 /// The version that objects are written in, with everything that a write in it depends on.
@@ -50,32 +50,37 @@ impl Storage {
     pub fn new(location: GroupResource, encoding: GroupVersion, decodable: Vec<GroupVersion>) -> Self {
         let preferred = encoding.clone();
         let encoding = Encoding { version: encoding, fences: Vec::new(), membership: Membership::Unmanaged };
-        Storage { location, decodable, preferred, encoding: watch::Sender::new(Arc::new(encoding)) }
+        Storage { location, decodable, preferred, passage: Arc::new(Passage::new(encoding)) }
+    }
+
+    /// The same objects, with another preferred version and read in other versions; their writes go the same way.
+    pub(crate) fn redefined(&self, preferred: GroupVersion, decodable: Vec<GroupVersion>) -> Self {
+        Storage { location: self.location.clone(), decodable, preferred, passage: self.passage.clone() }
+    }
+
+    /// The way that writes of these objects go.
+    pub(crate) fn passage(&self) -> &Passage {
+        &self.passage
     }
 
     /// The encoding in force now.
     pub fn encoding(&self) -> Arc<Encoding> {
-        self.encoding.borrow().clone()
+        self.passage.encoding()
     }
 
     /// Puts another version with its fences in force, for the writes that begin from now on.
     pub fn set_encoding(&self, version: GroupVersion, fences: Vec<Compare>) {
-        self.replace(|encoding| Encoding { version, fences, membership: encoding.membership.clone() });
+        self.passage.replace(|encoding| Encoding { version, fences, membership: encoding.membership.clone() });
     }
 
     /// Says whether this server may write, for the writes that begin from now on.
     pub(crate) fn set_membership(&self, membership: Membership) {
-        self.replace(|encoding| Encoding { membership, ..encoding.clone() });
+        self.passage.replace(|encoding| Encoding { membership, ..encoding.clone() });
     }
 
     /// Completes when another encoding than `known` is in force.
     pub(crate) async fn changed_from(&self, known: &Arc<Encoding>) {
-        // The sender lives as long as this, so waiting cannot fail.
-        let _ = self.encoding.subscribe().wait_for(|encoding| !Arc::ptr_eq(encoding, known)).await;
-    }
-
-    fn replace(&self, change: impl FnOnce(&Encoding) -> Encoding) {
-        self.encoding.send_modify(|encoding| *encoding = Arc::new(change(encoding)));
+        self.passage.changed_from(known).await;
     }
 
     /// The key of one object.

@@ -4,6 +4,8 @@ use crate::field::FieldError;
 use crate::managed_fields::Ownership;
 use crate::names::NameRule;
 use crate::object::Object;
+use crate::types::FieldProblem;
+use restow_store::Mutation;
 
 /// The rules of one kind. The defaults are those of a plain kind: everything but `metadata` and `status` is the
 /// specification, and whatever the schema allows is valid.
@@ -11,6 +13,12 @@ pub trait Strategy: Send + Sync {
     /// What an object may be called.
     fn name_rule(&self) -> NameRule {
         NameRule::Subdomain
+    }
+
+    /// Reads an object that a client gave as the kind's schema says; tells which of its fields are unknown. Kinds whose
+    /// type is in the table of types have been read already.
+    fn read(&self, _object: &mut Object) -> Vec<FieldProblem> {
+        Vec::new()
     }
 
     /// Sets what a client left open, in whatever version the object is. It is called for every object that is written,
@@ -65,6 +73,11 @@ pub trait Strategy: Send + Sync {
     /// whole.
     fn ownership(&self, _api_version: &str) -> Option<&Ownership> {
         None
+    }
+
+    /// What else is changed in the transaction that puts `new` in the place of `old`; `None` stands for no object.
+    fn alongside(&self, _old: Option<&Object>, _new: Option<&Object>) -> Vec<Mutation> {
+        Vec::new()
     }
 
     /// Whether replacing an object that does not exist creates it.

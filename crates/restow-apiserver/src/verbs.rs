@@ -4,6 +4,7 @@ mod body;
 mod create;
 mod delete;
 mod delete_collection;
+mod duplicates;
 mod get;
 mod list;
 pub(crate) mod metadata;
@@ -72,6 +73,9 @@ pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
         return Err(ApiError::MethodNotAllowed);
     }
     call.check_scope()?;
+    if let Some(warning) = call.resource.custom.as_ref().and_then(|custom| custom.warning.as_ref()) {
+        call.warn(warning.clone());
+    }
     if call.resource.storage.is_none() {
         return match call.target.verb {
             Verb::Create if call.resource.names.kind == "Binding" => subresource::bind(call, "").await,

@@ -286,10 +286,11 @@ fn widgets_of(stored: &str, versions: &[&str], origin: Origin) -> Resource {
         served: versions.clone(),
         subresources: Vec::new(),
         selectable_fields: Vec::new(),
-        storage: Some(Storage::new(location, stored.parse().unwrap(), versions)),
+        storage: Some(Arc::new(Storage::new(location, stored.parse().unwrap(), versions))),
         strategy: Arc::new(Plain),
         converter: Arc::new(RenameVersion),
         origin,
+        custom: None,
     }
 }
 

@@ -2,12 +2,22 @@
 
 use crate::builtin::table::Row;
 use crate::builtin::{addresses, defaults, validation};
+use crate::custom::DefinitionStrategy;
 use crate::field::FieldError;
 use crate::names::NameRule;
 use crate::object::Object;
 use crate::strategy::{ScaleFields, ScaleSelector, Strategy};
 use crate::types::TypeTable;
 use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The rules of a row's kind.
+pub(super) fn of(row: &Row) -> Arc<dyn Strategy> {
+    match row.rules.iter().any(|rule| rule == "custom-definition") {
+        true => Arc::new(DefinitionStrategy),
+        false => Arc::new(BuiltinStrategy::of(row)),
+    }
+}
 
 /// The seconds that a pod has to end when it does not say.
 const DEFAULT_GRACE: i64 = 30;
@@ -35,7 +45,7 @@ const RETURNED: [&str; 18] = [
 ];
 
 /// A built-in kind's rules.
-pub(super) struct BuiltinStrategy {
+struct BuiltinStrategy {
     /// `name-label`, `name-service`, `name-path`: what its objects may be called.
     names: NameRule,
     /// `generation`: its changes are counted.
@@ -49,7 +59,7 @@ pub(super) struct BuiltinStrategy {
 }
 
 impl BuiltinStrategy {
-    pub(super) fn of(row: &Row) -> Self {
+    fn of(row: &Row) -> Self {
         let has = |rule: &str| row.rules.iter().any(|known| known == rule);
         BuiltinStrategy {
             names: match () {

@@ -162,7 +162,7 @@ impl ResourceBuilder {
         }
         decodable.sort_by(GroupVersion::compare_by_priority);
         Ok(Resource {
-            storage: Some(Storage::new(group_resource.clone(), stored, decodable)),
+            storage: Some(Arc::new(Storage::new(group_resource.clone(), stored, decodable))),
             group_resource,
             names: self.names,
             scope: self.scope,
@@ -173,6 +173,7 @@ impl ResourceBuilder {
             strategy: self.strategy,
             converter: self.converter,
             origin: Origin::Custom,
+            custom: None,
         })
     }
 }

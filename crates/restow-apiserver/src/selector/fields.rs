@@ -27,6 +27,12 @@ impl FieldSelector {
             .all(|requirement| (field_text(object, &requirement.field) == requirement.value) == requirement.equal)
     }
 
+    /// The value that this field must have, if there is only one.
+    pub(crate) fn required(&self, field: &str) -> Option<&str> {
+        let requirement = self.0.iter().find(|requirement| requirement.equal && requirement.field == field);
+        requirement.map(|requirement| requirement.value.as_str())
+    }
+
     /// The fields that the selector looks at.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|requirement| requirement.field.as_str())

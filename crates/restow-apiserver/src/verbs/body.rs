@@ -7,6 +7,7 @@ use crate::object::Object;
 use crate::resource::Origin;
 use crate::types;
 use crate::verbs::Call;
+use crate::verbs::duplicates::duplicates;
 use serde_json::Value;
 
 /// How deep JSON may be nested. Objects of Kubernetes stay far below.
@@ -27,17 +28,26 @@ pub(super) fn object(call: &Call<'_>) -> Result<Object, ApiError> {
             let decoded = types::normalize(kind, &given).map_err(|error| undecodable(call, &error))?;
             (decoded.value, decoded.problems)
         }
-        (None, _) => (value(call)?, Vec::new()),
+        (None, media) => {
+            let duplicates = if media == Media::Json { duplicates(&call.body) } else { Vec::new() };
+            (value(call)?, duplicates)
+        }
     };
-    report(call, &problems)?;
     let mut object = as_object(value)?;
     check_type(call, &mut object)?;
+    let unknown = call.resource.strategy.read(&mut object);
+    report(call, &[problems, unknown].concat())?;
     Ok(object)
 }
 
 /// An object that a patch has made, read as its type would read it.
 pub(super) fn normalized(call: &Call<'_>, value: Value) -> Result<Object, ApiError> {
-    let Some(kind) = call.resource.type_id(&call.version) else { return as_object(value) };
+    let Some(kind) = call.resource.type_id(&call.version) else {
+        let mut object = as_object(value)?;
+        let unknown = call.resource.strategy.read(&mut object);
+        report(call, &unknown)?;
+        return Ok(object);
+    };
     let decoded = types::normalize(kind, &value).map_err(|error| undecodable(call, &error))?;
     report(call, &decoded.problems)?;
     as_object(decoded.value)

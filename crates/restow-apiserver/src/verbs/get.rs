@@ -18,7 +18,11 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
         }
     }
     let opening = call.resource.opening(&call.version);
-    if call.accepted.shape != Shape::Table && call.accepted.media == Media::Json && opening.opens(&entry.value) {
+    if call.accepted.shape != Shape::Table
+        && call.accepted.media == Media::Json
+        && call.resource.reads_as_stored()
+        && opening.opens(&entry.value)
+    {
         let mut json = Vec::with_capacity(entry.value.len() + 64);
         match call.accepted.shape {
             Shape::Whole => opening.splice(&entry.value, entry.mod_revision, Typed::Yes, &mut json),

@@ -4,7 +4,7 @@ use crate::codec::Typed;
 use crate::error::ApiError;
 use crate::http::negotiate::{Media, Shape};
 use crate::object::Object;
-use crate::resource::{Origin, Storage};
+use crate::resource::{Origin, Scope, Storage};
 use crate::verbs::{Answer, Call};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -36,7 +36,10 @@ struct Page {
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
     let selector = call.query.selector()?;
-    let raw = selector.is_everything() && call.accepted.shape != Shape::Table && call.accepted.media == Media::Json;
+    let raw = selector.is_everything()
+        && call.resource.reads_as_stored()
+        && call.accepted.shape != Shape::Table
+        && call.accepted.media == Media::Json;
     let page = read(call).await?;
     let metadata = list_metadata(call, &page)?;
     if raw {
@@ -100,7 +103,7 @@ async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
     check_fields(call, &selector)?;
     let limit = call.query.number("limit")?.unwrap_or(0) as usize;
     let (at, after) = start(call, storage).await?;
-    let mut range = storage.range(&call.target.namespace);
+    let mut range = whole_range(call, storage, &selector);
     if let Some(after) = &after {
         range = range.after(after);
     }
@@ -133,6 +136,17 @@ async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
             return Ok(page);
         };
         range = range.after(&last.key);
+    }
+}
+
+/// The keys of everything that can match. One object that is asked for by name needs no search.
+fn whole_range(call: &Call<'_>, storage: &Storage, selector: &crate::selector::Selector) -> KeyRange {
+    let namespace = &call.target.namespace;
+    let placed = call.resource.scope == Scope::Cluster || !namespace.is_empty();
+    let name = selector.fields.required("metadata.name").filter(|name| placed && !name.is_empty());
+    match name.and_then(|name| storage.key(namespace, name).ok()) {
+        Some(key) => KeyRange::exactly(&key),
+        None => storage.range(namespace),
     }
 }
 

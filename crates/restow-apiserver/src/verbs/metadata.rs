@@ -59,15 +59,16 @@ pub(super) fn prepare_replacement(call: &Call<'_>, object: &mut Object, old: &Ob
 
 /// Counts a change of the specification.
 pub(super) fn count_change(call: &Call<'_>, object: &mut Object, old: &Object) {
-    if call.resource.strategy.has_generation() && specification(object) != specification(old) {
+    if call.resource.strategy.has_generation() && specification(call, object) != specification(call, old) {
         object.metadata_mut().insert("generation".into(), (old.generation() + 1).into());
     }
 }
 
-/// Everything but metadata and status.
-fn specification(object: &Object) -> Vec<(&String, &Value)> {
-    let fields = object.fields().iter();
-    fields.filter(|(name, _)| !matches!(name.as_str(), "metadata" | "status" | "apiVersion" | "kind")).collect()
+/// Everything but metadata and status. A custom resource whose status is not apart has none.
+fn specification<'a>(call: &Call<'_>, object: &'a Object) -> Vec<(&'a String, &'a Value)> {
+    let whole = call.resource.origin == Origin::Custom && call.resource.subresource("status").is_none();
+    let counts = |name: &str| !matches!(name, "metadata" | "apiVersion" | "kind") && (whole || name != "status");
+    object.fields().iter().filter(|(name, _)| counts(name)).collect()
 }
 
 /// Everything that is wrong with an object's metadata.

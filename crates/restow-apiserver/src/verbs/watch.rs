@@ -157,7 +157,22 @@ impl Changes {
                 return None;
             }
             let wake = self.bookmarks.unwrap_or(self.end).min(self.end);
-            match tokio::time::timeout_at(wake, self.source.next()).await {
+            let resource = self.resource.clone();
+            let source = &mut self.source;
+            let next = tokio::time::timeout_at(wake, async {
+                tokio::select! {
+                    biased;
+                    next = source.next() => Some(next),
+                    () = gone(&resource) => None,
+                }
+            });
+            let next = match next.await {
+                // The definition of what is watched was removed, after all its objects were.
+                Ok(None) => return None,
+                Ok(Some(next)) => Ok(next),
+                Err(elapsed) => Err(elapsed),
+            };
+            match next {
                 Ok(Ok((events, reached))) => {
                     for event in events {
                         if let Err(error) = self.deliver(&event).await {
@@ -269,6 +284,14 @@ impl Changes {
             }
         };
         self.ready.push_back(bytes.into());
+    }
+}
+
+/// Completes when there is nothing left to watch.
+async fn gone(resource: &Resource) {
+    match &resource.storage {
+        Some(storage) => storage.passage().closing().await,
+        None => std::future::pending().await,
     }
 }
 

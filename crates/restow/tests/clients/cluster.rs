@@ -87,6 +87,11 @@ impl Cluster {
         self.etcd.as_ref().unwrap().resume().unwrap();
     }
 
+    /// Where the etcd is, for tests that read it themselves.
+    pub(crate) fn etcd_endpoint(&self) -> String {
+        self.etcd.as_ref().unwrap().endpoint()
+    }
+
     /// Runs kubectl against the first server.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         self.servers[0].kubectl(arguments)

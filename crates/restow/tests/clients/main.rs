@@ -4,6 +4,9 @@
 
 mod access;
 mod cluster;
+mod custom;
+mod custom_flips;
+mod custom_real;
 mod kube_rs;
 mod kubectl;
 mod outage;

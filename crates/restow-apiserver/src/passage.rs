@@ -1,0 +1,141 @@
+//! The way that all writes of one resource go: the encoding in force, and holding writes up while it is changed.
+//!
+//! A write takes the encoding, converts the object, and then asks to pass. Whoever changes the encoding first halts the
+//! passage, which waits for the writes that are on their way and lets others wait; they find the new encoding when the
+//! passage is free again. Nothing fails on the way, unless the resource is gone.
+
+use crate::error::ApiError;
+use crate::storage::Encoding;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
+
+/// The passage of one resource's writes.
+pub(crate) struct Passage {
+    encoding: watch::Sender<Arc<Encoding>>,
+    open: RwLock<()>,
+    /// Objects that exist can be changed and removed; new ones cannot be created.
+    full: AtomicBool,
+    closed: AtomicBool,
+}
+
+/// A write that may go ahead; others can change the encoding when this is dropped.
+pub(crate) struct Pass<'a>(#[allow(dead_code, reason = "it is held, not read")] RwLockReadGuard<'a, ()>);
+
+/// A passage that nothing goes through until this is dropped.
+pub(crate) struct Halt<'a>(#[allow(dead_code, reason = "it is held, not read")] RwLockWriteGuard<'a, ()>);
+
+impl Passage {
+    /// An open passage.
+    pub(crate) fn new(encoding: Encoding) -> Self {
+        Passage {
+            encoding: watch::Sender::new(Arc::new(encoding)),
+            open: RwLock::new(()),
+            full: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// The encoding in force now.
+    pub(crate) fn encoding(&self) -> Arc<Encoding> {
+        self.encoding.borrow().clone()
+    }
+
+    /// Puts another encoding in force for the writes that begin from now on.
+    pub(crate) fn replace(&self, change: impl FnOnce(&Encoding) -> Encoding) {
+        self.encoding.send_modify(|encoding| *encoding = Arc::new(change(encoding)));
+    }
+
+    /// Completes when another encoding than `known` is in force, or the passage is closed.
+    pub(crate) async fn changed_from(&self, known: &Arc<Encoding>) {
+        // The sender lives as long as this, so waiting cannot fail.
+        let _ = self.encoding.subscribe().wait_for(|encoding| !Arc::ptr_eq(encoding, known)).await;
+    }
+
+    /// Lets a write pass that was prepared in this encoding; `None` when another is in force by now.
+    pub(crate) async fn enter(&self, prepared: &Arc<Encoding>) -> Result<Option<Pass<'_>>, ApiError> {
+        let pass = Pass(self.open.read().await);
+        if self.is_closed() {
+            return Err(ApiError::NoSuchResource);
+        }
+        Ok(Arc::ptr_eq(prepared, &self.encoding.borrow()).then_some(pass))
+    }
+
+    /// Waits until the writes that are on their way are done, and lets no other pass.
+    pub(crate) async fn halt(&self) -> Halt<'_> {
+        Halt(self.open.write().await)
+    }
+
+    /// Lets no new objects pass any more: the resource is about to go.
+    pub(crate) fn refuse_new(&self) {
+        self.full.store(true, Ordering::Release);
+    }
+
+    /// Whether new objects can be created.
+    pub(crate) fn takes_new(&self) -> bool {
+        !self.full.load(Ordering::Acquire)
+    }
+
+    /// Lets nothing pass any more: the resource is gone.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        // Whoever waits for another encoding has nothing to wait for.
+        self.replace(Encoding::clone);
+    }
+
+    /// Completes when the resource is gone.
+    pub(crate) async fn closing(&self) {
+        let _ = self.encoding.subscribe().wait_for(|_| self.is_closed()).await;
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Membership;
+    use restow_api::GroupVersion;
+
+    fn encoding(version: &str) -> Encoding {
+        Encoding {
+            version: GroupVersion::new("example.com", version).unwrap(),
+            fences: Vec::new(),
+            membership: Membership::Unmanaged,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_waits_for_writes_on_their_way_and_holds_up_the_rest() {
+        let passage = Arc::new(Passage::new(encoding("v1")));
+        let first = passage.encoding();
+        let pass = passage.enter(&first).await.unwrap().unwrap();
+        let switching = tokio::spawn({
+            let passage = passage.clone();
+            async move {
+                let _halt = passage.halt().await;
+                passage.replace(|_| encoding("v2"));
+            }
+        });
+        tokio::task::yield_now().await;
+        assert!(!switching.is_finished(), "a write is still on its way");
+        assert!(Arc::ptr_eq(&first, &passage.encoding()));
+        drop(pass);
+        passage.changed_from(&first).await;
+        switching.await.unwrap();
+        assert!(passage.enter(&first).await.unwrap().is_none(), "what was prepared before must be prepared again");
+        assert!(passage.enter(&passage.encoding()).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn nothing_passes_once_it_is_closed() {
+        let passage = Passage::new(encoding("v1"));
+        let first = passage.encoding();
+        passage.close();
+        passage.closing().await;
+        passage.changed_from(&first).await;
+        assert_eq!(passage.enter(&passage.encoding()).await.err(), Some(ApiError::NoSuchResource));
+    }
+}

@@ -1,0 +1,201 @@
+//! Calling webhooks: HTTPS to a URL or to a service of the cluster, trusted by a CA bundle, within a time.
+//!
+//! What is sent and what the answer means is the caller's affair.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Method, Request, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use thiserror::Error;
+
+/// The largest answer that is read: as much as a long list of objects takes.
+const MAX_ANSWER: usize = 256 << 20;
+
+/// Where a webhook is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// At this URL.
+    Url(String),
+    /// At this service, under this path.
+    Service {
+        /// The service's namespace.
+        namespace: String,
+        /// The service's name.
+        name: String,
+        /// The service's port.
+        port: u16,
+        /// The path, with its leading slash.
+        path: String,
+    },
+}
+
+/// Finds out where a service can be reached: `host:port`.
+#[async_trait::async_trait]
+pub(crate) trait ServiceResolver: Send + Sync {
+    /// The address of a service's port.
+    async fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<String, String>;
+}
+
+/// Why a webhook gave no answer.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub(crate) enum WebhookError {
+    /// It cannot be called as it is configured.
+    #[error("{0}")]
+    Configuration(String),
+    /// It could not be reached, or its certificate is not trusted.
+    #[error("Post {url:?}: {reason}")]
+    Call {
+        /// Where it was called.
+        url: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// It took too long.
+    #[error("Post {0:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)")]
+    Timeout(String),
+    /// It answered with another code than success.
+    #[error("the server returned {code}: {body}")]
+    Refused {
+        /// The HTTP code.
+        code: u16,
+        /// The beginning of the answer.
+        body: String,
+    },
+    /// It answered something else than JSON.
+    #[error("the answer is not JSON: {0}")]
+    Answer(String),
+}
+
+type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// Calls one webhook. Connections are kept and used again.
+pub(crate) struct WebhookClient {
+    endpoint: Endpoint,
+    roots: Arc<rustls::RootCertStore>,
+    resolver: Arc<dyn ServiceResolver>,
+    /// The client for the address that was used last.
+    client: Mutex<Option<(String, HttpsClient)>>,
+}
+
+impl WebhookClient {
+    /// A client for a webhook; `ca_bundle` is PEM in base64, as configurations have it.
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        ca_bundle: Option<&str>,
+        resolver: Arc<dyn ServiceResolver>,
+    ) -> Result<Self, WebhookError> {
+        let wrong = |text: String| WebhookError::Configuration(text);
+        let mut roots = rustls::RootCertStore::empty();
+        let bundle = ca_bundle.unwrap_or_default();
+        let pem = STANDARD.decode(bundle).map_err(|error| wrong(format!("the CA bundle is not base64: {error}")))?;
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            let certificate = certificate.map_err(|error| wrong(format!("the CA bundle is unreadable: {error}")))?;
+            roots.add(certificate).map_err(|error| wrong(format!("the CA bundle is unusable: {error}")))?;
+        }
+        Ok(WebhookClient { endpoint, roots: Arc::new(roots), resolver, client: Mutex::default() })
+    }
+
+    /// Sends JSON and returns the JSON that comes back.
+    pub(crate) async fn post(&self, body: &Value, time: Duration) -> Result<Value, WebhookError> {
+        let url = self.endpoint.shown();
+        match tokio::time::timeout(time, self.exchange(body)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(WebhookError::Timeout(url)),
+        }
+    }
+
+    async fn exchange(&self, body: &Value) -> Result<Value, WebhookError> {
+        let (address, uri, server_name) = self.target().await?;
+        let client = self.client_for(&address, server_name)?;
+        let failed = |reason: String| WebhookError::Call { url: self.endpoint.shown(), reason };
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(uri)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json")
+            .body(Full::new(Bytes::from(body.to_string())))
+            .map_err(|error| WebhookError::Configuration(error.to_string()))?;
+        let answer = client.request(request).await.map_err(|error| failed(root_cause(&error)))?;
+        let code = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+        if !code.is_success() {
+            let text: String = String::from_utf8_lossy(&body).chars().take(512).collect();
+            return Err(WebhookError::Refused { code: code.as_u16(), body: text });
+        }
+        serde_json::from_slice(&body).map_err(|error| WebhookError::Answer(error.to_string()))
+    }
+
+    /// The address to connect to, the URI to ask for, and the name that the certificate must have.
+    async fn target(&self) -> Result<(String, Uri, Option<ServerName<'static>>), WebhookError> {
+        let wrong = |error: &dyn std::fmt::Display| WebhookError::Configuration(error.to_string());
+        match &self.endpoint {
+            Endpoint::Url(url) => {
+                let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(&error))?;
+                Ok((url.clone(), uri, None))
+            }
+            Endpoint::Service { namespace, name, port, path } => {
+                let found = self.resolver.resolve(namespace, name, *port).await;
+                let address = found.map_err(|reason| WebhookError::Call { url: self.endpoint.shown(), reason })?;
+                let uri: Uri =
+                    format!("https://{address}{path}").parse().map_err(|error: http::uri::InvalidUri| wrong(&error))?;
+                let server_name =
+                    ServerName::try_from(format!("{name}.{namespace}.svc")).map_err(|error| wrong(&error))?;
+                Ok((address, uri, Some(server_name)))
+            }
+        }
+    }
+
+    fn client_for(&self, address: &str, name: Option<ServerName<'static>>) -> Result<HttpsClient, WebhookError> {
+        // Only a clone and an assignment happen under the lock.
+        let mut slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, client)) = slot.as_ref()
+            && known == address
+        {
+            return Ok(client.clone());
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| WebhookError::Configuration(error.to_string()))?
+            .with_root_certificates(self.roots.clone())
+            .with_no_client_auth();
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+        let builder = match name {
+            Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
+            None => builder,
+        };
+        let client = Client::builder(TokioExecutor::new()).build(builder.enable_all_versions().build());
+        *slot = Some((address.to_string(), client.clone()));
+        Ok(client)
+    }
+}
+
+impl Endpoint {
+    /// The endpoint as messages show it.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Endpoint::Url(url) => url.clone(),
+            Endpoint::Service { namespace, name, port, path } => format!("https://{name}.{namespace}.svc:{port}{path}"),
+        }
+    }
+}
+
+/// The innermost reason, which is the one that says something.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

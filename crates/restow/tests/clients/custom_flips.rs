@@ -1,0 +1,136 @@
+//! The storage version of a custom resource is changed back and forth while three servers on one etcd are written to.
+//! No write fails, and etcd's own history shows that none was made in a version that was not in force.
+
+use crate::cluster::{Cluster, Server};
+use crate::custom::{CRONTABS, crontab};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use restow_store::{Change, KeyRange, Revision, Store, WatchRequest};
+use restow_store_etcd::{EtcdConfig, EtcdStore};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const FLIPS: usize = 8;
+
+async fn client(server: &Server) -> kube::Client {
+    let config = Kubeconfig::read_from(&server.kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    kube::Client::try_from(config).unwrap()
+}
+
+fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version: format!("{group}/{version}"),
+        kind: kind.into(),
+        plural: plural.into(),
+    }
+}
+
+/// Writes one object again and again until told to stop. Every write must succeed.
+async fn write(client: kube::Client, name: String, version: &'static str, stop: Arc<AtomicBool>, done: Arc<AtomicU64>) {
+    let crontabs = resource("stable.example.com", version, "CronTab", "crontabs");
+    let api: Api<DynamicObject> = Api::namespaced_with(client, "default", &crontabs);
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": crontabs.api_version, "kind": "CronTab", "metadata": {"name": name}, "spec": {"replicas": 1},
+    }))
+    .unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+    let mut number = 1;
+    while !stop.load(Ordering::Relaxed) {
+        number += 1;
+        let patch = json!({"spec": {"replicas": number}});
+        let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let written = written.unwrap_or_else(|error| panic!("{name} in {version}: {error}"));
+        assert_eq!(written.data["spec"]["replicas"], number);
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn no_object_is_written_in_a_version_that_is_not_in_force() {
+    let cluster = Cluster::on_etcd(&["1.37", "1.37", "1.37"]).await;
+    let first = &cluster.servers[0];
+    first.kubectl(&["apply", "-f", &cluster.file("crd.yaml", CRONTABS)]);
+    for (number, server) in cluster.servers.iter().enumerate() {
+        server.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd/crontabs.stable.example.com"]);
+        let object = cluster.file("object.yaml", &crontab("v1", &format!("first-{number}"), "{}"));
+        crate::cluster::eventually("the server serves it", || {
+            server.try_kubectl(&["apply", "-f", &object]).status.success()
+        });
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let done = Arc::new(AtomicU64::new(0));
+    let mut writers = Vec::new();
+    for (number, server) in cluster.servers.iter().enumerate() {
+        for version in ["v1", "v2"] {
+            let name = format!("{version}-{number}");
+            writers.push(tokio::spawn(write(client(server).await, name, version, stop.clone(), done.clone())));
+        }
+    }
+    let definitions = resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
+    for flip in 0..FLIPS {
+        let seen = done.load(Ordering::Relaxed);
+        while done.load(Ordering::Relaxed) < seen + 20 {
+            assert!(!writers.iter().any(tokio::task::JoinHandle::is_finished), "a writer has failed");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let api: Api<DynamicObject> = Api::all_with(client(&cluster.servers[flip % 3]).await, &definitions);
+        let patch = json!([
+            {"op": "replace", "path": "/spec/versions/0/storage", "value": flip % 2 == 1},
+            {"op": "replace", "path": "/spec/versions/1/storage", "value": flip % 2 == 0},
+        ]);
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
+        api.patch("crontabs.stable.example.com", &PatchParams::default(), &patch).await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let checked = check_history(&cluster.etcd_endpoint()).await;
+    assert!(checked.writes >= done.load(Ordering::Relaxed), "the history holds every write");
+    assert_eq!(checked.versions_in_force, FLIPS + 1);
+    println!("{} writes, {} in v2, over {FLIPS} changes", checked.writes, checked.in_v2);
+}
+
+#[derive(Default)]
+struct Checked {
+    writes: u64,
+    in_v2: u64,
+    versions_in_force: usize,
+}
+
+/// Reads everything that was ever written to etcd, in order, and checks each object's version.
+async fn check_history(endpoint: &str) -> Checked {
+    let store = EtcdStore::connect(EtcdConfig::new(vec![endpoint.to_string()])).await.unwrap();
+    let latest = store.status().await.unwrap().revision;
+    let mut watch = store.watch(WatchRequest::from(KeyRange::all(), Revision::new(1))).await.unwrap();
+    let mut checked = Checked::default();
+    let mut in_force = String::new();
+    let mut reached = Revision::ZERO;
+    while reached < latest {
+        let batch = watch.next().await.unwrap().unwrap();
+        reached = batch.revision;
+        for event in batch.events {
+            let Change::Put(entry) = event.change else { continue };
+            let key = String::from_utf8_lossy(entry.key.as_ref()).to_string();
+            let value: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+            if key.ends_with("/customresourcedefinitions/crontabs.stable.example.com") {
+                let versions = value["spec"]["versions"].as_array().unwrap();
+                let storage = versions.iter().find(|version| version["storage"] == true).unwrap();
+                let version = format!("stable.example.com/{}", storage["name"].as_str().unwrap());
+                if version != in_force {
+                    checked.versions_in_force += 1;
+                    in_force = version;
+                }
+            } else if key.contains("/stable.example.com/crontabs/") {
+                assert_eq!(value["apiVersion"], in_force.as_str(), "{key} at revision {}", event.revision);
+                checked.writes += 1;
+                checked.in_v2 += u64::from(in_force.ends_with("v2"));
+            }
+        }
+    }
+    checked
+}
