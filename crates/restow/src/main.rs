@@ -4,6 +4,7 @@ mod bench;
 mod controller;
 mod etcd_args;
 mod explain;
+mod in_process;
 mod migrate;
 mod pki;
 mod serve;

@@ -1,5 +1,6 @@
 //! `restow up`: an API server on the embedded store, ready to use.
 
+use crate::in_process;
 use crate::pki::{Pki, write_private};
 use crate::serving::{self, Setup};
 use crate::taking_part::TakingPart;
@@ -27,6 +28,9 @@ pub(crate) struct UpArgs {
     /// The Kubernetes release to behave as: it decides which versions are served and stored.
     #[arg(long, value_name = "RELEASE", default_value_t = Release::NEWEST)]
     release: Release,
+    /// Also run the controller that migrates stored objects when a storage version changes.
+    #[arg(long)]
+    controller: bool,
     #[command(flatten)]
     serving: serving::ServingArgs,
     #[command(flatten)]
@@ -61,7 +65,13 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
         "restow is ready at https://{address} as Kubernetes {release}; kubeconfig: {path}\n\
          try: kubectl --kubeconfig {path} api-resources"
     );
-    serving::run(server, listener, tls, greeting).await
+    let controller = args.controller.then(|| tokio::spawn(in_process::run(kubeconfig.clone())));
+    let served = serving::run(server, listener, tls, greeting).await;
+    if let Some(controller) = controller {
+        // It was told to stop together with the server. What it could not finish, it takes up at the next start.
+        controller.abort();
+    }
+    served
 }
 
 fn make_folder(folder: &Path) -> anyhow::Result<()> {

@@ -1,0 +1,38 @@
+//! The controller inside a server of ours: it speaks to that server as any client would, as its admin.
+
+use crate::serving;
+use restow_migrate::cluster::Cluster;
+use restow_migrate::controller::{self, ControllerConfig, Election, Metrics};
+use restow_migrate::install::install_definitions;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long to wait before a server that is not ready yet is tried again.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// Installs the definitions as soon as the server answers, and runs the controller until the process is told to stop.
+pub(crate) async fn run(kubeconfig: PathBuf) {
+    let (end, mut stop) = watch::channel(false);
+    tokio::spawn(async move {
+        serving::stop_signal().await;
+        end.send_replace(true);
+    });
+    let cluster = match Cluster::connect(Some(&kubeconfig)).await {
+        Ok(cluster) => cluster,
+        Err(error) => {
+            tracing::error!("the controller does not start: {error}");
+            return;
+        }
+    };
+    while let Err(error) = install_definitions(cluster.client()).await {
+        tracing::debug!("the controller waits: {error}");
+        tokio::select! {
+            () = tokio::time::sleep(WAIT) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+    }
+    // Nobody else serves this store, so that no lease has to decide.
+    let config = ControllerConfig { election: Election::Alone, ..ControllerConfig::default() };
+    controller::run(cluster, config, Metrics::default(), stop).await;
+}
