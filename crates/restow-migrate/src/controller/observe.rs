@@ -39,7 +39,15 @@ pub(super) async fn observe(context: &Context, wake: &Wake) -> Result<View, Fail
 }
 
 pub(super) async fn migrations(context: &Context) -> Result<Vec<MigrationObject>, Failure> {
-    Ok(context.migrations().list(&ListParams::default()).await?.items)
+    match context.migrations().list(&ListParams::default()).await.map_err(Failure::from) {
+        Ok(list) => Ok(list.items),
+        Err(failure) if failure.code == 404 => Err(Failure {
+            message: "migration.k8s.io/v1alpha1 is not served; run `restow install` to install its definitions"
+                .to_owned(),
+            ..failure
+        }),
+        Err(failure) => Err(failure),
+    }
 }
 
 pub(super) fn definition_api() -> ApiResource {
