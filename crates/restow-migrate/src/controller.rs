@@ -133,13 +133,16 @@ async fn act(context: Context, mut stop: watch::Receiver<bool>) {
     context.metrics.set_leading(true);
     let wakes = Arc::new(Wakes::default());
     let watching = wakes::watch_cluster(&context, Arc::clone(&wakes));
-    let mut workers = Workers::new(context.clone());
+    let mut workers = Workers::new(context.clone(), Arc::clone(&wakes));
     let mut failed_passes = 0u32;
     let mut next_poll = tokio::time::Instant::now();
     loop {
         let wake = tokio::select! {
             wake = wakes.next() => wake,
-            () = tokio::time::sleep_until(next_poll) => Wake::everything(),
+            () = tokio::time::sleep_until(next_poll) => {
+                workers.forget_ended();
+                Wake::everything()
+            }
             () = stopped(&mut stop) => break,
         };
         match pass(&context, &wakes, &mut workers, &wake).await {

@@ -1,6 +1,7 @@
 //! Runs the migrations that there are, some at once, and writes down how far they are.
 
 use super::observe::wire;
+use super::wakes::{Wake, Wakes};
 use super::{Context, MigrationObject};
 use crate::exchange::Failure;
 use crate::migration::{MigrationError, MigrationReport, Outcome, Reins, Target, migrate};
@@ -21,8 +22,11 @@ use tokio::task::JoinHandle;
 /// The migrations that run.
 pub(super) struct Workers {
     context: Context,
+    wakes: Arc<Wakes>,
     slots: Arc<Semaphore>,
     running: BTreeMap<String, Worker>,
+    /// Those that have ended. What was read before that still shows them as live.
+    ended: BTreeSet<String>,
 }
 
 struct Worker {
@@ -39,14 +43,16 @@ const AGREEMENT_WAIT: Duration = Duration::from_secs(5);
 const QUOTED_FAILURES: usize = 3;
 
 impl Workers {
-    pub(super) fn new(context: Context) -> Self {
+    pub(super) fn new(context: Context, wakes: Arc<Wakes>) -> Self {
         let slots = Arc::new(Semaphore::new(context.config.at_once.max(1)));
-        Workers { context, slots, running: BTreeMap::new() }
+        Workers { context, wakes, slots, running: BTreeMap::new(), ended: BTreeSet::new() }
     }
 
     /// Makes what runs fit what there is: starts what is new, stops what was deleted.
     pub(super) fn follow(&mut self, migrations: Vec<MigrationObject>) {
-        self.running.retain(|_, worker| !worker.handle.is_finished());
+        let ended = self.running.iter().filter(|(_, worker)| worker.handle.is_finished());
+        self.ended.extend(ended.map(|(uid, _)| uid.clone()));
+        self.running.retain(|uid, _| !self.ended.contains(uid));
         let live: Vec<MigrationObject> =
             migrations.into_iter().filter(|migration| super::observe::known(migration).is_live()).collect();
         let uids: BTreeSet<&str> = live.iter().filter_map(|migration| migration.metadata.uid.as_deref()).collect();
@@ -55,9 +61,15 @@ impl Workers {
                 worker.order.send_replace(Order::Stop);
             }
         }
+        self.ended.retain(|uid| uids.contains(uid.as_str()));
         for migration in live {
             self.start(migration);
         }
+    }
+
+    /// Forgets which ones have ended, so that one whose end could not be written down is taken up again.
+    pub(super) fn forget_ended(&mut self) {
+        self.ended.clear();
     }
 
     fn start(&mut self, migration: MigrationObject) {
@@ -68,16 +80,19 @@ impl Workers {
         };
         let resource = resource.group_resource();
         let is_busy = self.running.values().any(|worker| worker.resource == resource);
-        if self.running.contains_key(&uid) || is_busy {
+        if self.running.contains_key(&uid) || self.ended.contains(&uid) || is_busy {
             return;
         }
         let (order, orders) = watch::channel(Order::Run);
         let (context, slots) = (self.context.clone(), Arc::clone(&self.slots));
         let work = Work { context, migration, resource: resource.clone(), orders };
+        let (wakes, wake) = (Arc::clone(&self.wakes), Wake::resource(resource.clone()));
         let handle = tokio::spawn(async move {
             if let Ok(_slot) = slots.acquire_owned().await {
                 work.run().await;
             }
+            // Another migration of the same resource may have waited for this one to end.
+            wakes.wake(wake);
         });
         self.running.insert(uid, Worker { resource, order, handle });
     }
