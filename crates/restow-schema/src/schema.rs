@@ -95,8 +95,9 @@ impl Schema {
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Problem> {
         let mut problems = validate::check(&self.node, object, old, None);
         problems.extend(embedded::check(&self.node, object));
-        if old.is_none_or(|old| list_type::check(&self.node, old).is_empty()) {
-            problems.extend(list_type::check(&self.node, object));
+        let repeated = list_type::check(&self.node, object);
+        if !repeated.is_empty() && old.is_none_or(|old| list_type::check(&self.node, old).is_empty()) {
+            problems.extend(repeated);
         }
         if self.node.below.rules {
             if blocks_rules(&problems) {
