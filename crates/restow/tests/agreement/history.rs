@@ -27,9 +27,11 @@ pub(crate) async fn check(store: &dyn Store) -> Findings {
             let parts: Vec<&str> = key.trim_start_matches('/').split('/').collect();
             let [group, resource, rest @ ..] = parts.as_slice() else { continue };
             let value = match &event.change {
-                Change::Put(entry) => serde_json::from_slice::<Value>(&entry.value).unwrap(),
-                Change::Delete(_) => Value::Null,
+                // Beside objects there are small keys of the servers' own, such as the one that names a version in force.
+                Change::Put(entry) => serde_json::from_slice::<Value>(&entry.value).ok().filter(Value::is_object),
+                Change::Delete(_) => None,
             };
+            let value = value.unwrap_or_default();
             if *resource == "storageversions" && *group == "internal.apiserver.k8s.io" {
                 reports.insert(rest[0].to_string(), value);
             } else if !value.is_null() && !(*resource == "leases" && rest[0] == "kube-system") {
