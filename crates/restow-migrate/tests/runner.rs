@@ -104,7 +104,7 @@ impl Server {
         if intrudes {
             *stored = Stored { revision: revision - 1, is_old: true };
         }
-        if body["metadata"]["resourceVersion"] != stored.revision.to_string() {
+        if body["metadata"]["resourceVersion"].as_str() != Some(&stored.revision.to_string()) {
             return status(409, "Conflict", "the object has been modified");
         }
         if stored.is_old != self.is_behind {
