@@ -22,7 +22,7 @@ pub mod service_account;
 pub mod user;
 
 mod go_syntax;
-mod json;
+pub(crate) mod json;
 
 pub use attributes::{Attributes, ResourceAttributes};
 pub use authorizer::{Authorizer, Decision, PrivilegedGroup, UserRules};

@@ -67,6 +67,18 @@ pub enum ApiError {
         /// Why.
         message: String,
     },
+    /// A webhook or a policy refused the request, in its own words.
+    #[error("{message}")]
+    Denied {
+        /// The code that it wants to be answered.
+        code: u16,
+        /// The reason that it gives; may be empty.
+        reason: String,
+        /// What it says.
+        message: String,
+        /// What else it says.
+        details: Option<serde_json::Value>,
+    },
     /// The path is not for who asks.
     #[error("forbidden: {0}")]
     ForbiddenPath(String),

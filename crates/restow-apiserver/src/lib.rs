@@ -12,6 +12,7 @@
 //! made by whoever builds a server with this library.
 
 mod access;
+mod admission;
 pub mod agreement;
 pub mod audit;
 pub mod auth;
@@ -45,6 +46,7 @@ pub mod release;
 pub mod resource;
 mod selector;
 mod server;
+mod services;
 mod starting;
 mod status;
 mod storage;

@@ -1,5 +1,6 @@
 //! Namespaces: those that are always there, which ones exist, and emptying those that are to go.
 
+use crate::auth::service_account::ServiceAccounts;
 use crate::error::ApiError;
 use crate::following::{Follower, follow, name_of};
 use crate::hub::HubEvent;
@@ -17,6 +18,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// The namespaces that every cluster has.
 const ALWAYS: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// The service account that every namespace has.
+const DEFAULT_ACCOUNT: &str = "default";
 
 /// Which namespaces exist, and whether they are about to go. It follows the store, so it can be a little behind.
 #[derive(Default)]
@@ -59,8 +63,16 @@ impl Namespaces {
     }
 
     fn terminating(&self) -> Vec<String> {
+        self.in_phase(Phase::Terminating)
+    }
+
+    fn active(&self) -> Vec<String> {
+        self.in_phase(Phase::Active)
+    }
+
+    fn in_phase(&self, wanted: Phase) -> Vec<String> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.iter().filter(|(_, (phase, _))| *phase == Phase::Terminating).map(|(name, _)| name.clone()).collect()
+        known.iter().filter(|(_, (phase, _))| *phase == wanted).map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -121,12 +133,38 @@ impl ApiServer {
         Some((resource, version))
     }
 
+    /// Whether there is such a service account, which may be so new that this server has not heard of it. The one that every
+    /// namespace has is made where it is missing.
+    pub(crate) async fn has_account(&self, namespace: &str, name: &str) -> Result<bool, ApiError> {
+        if name == DEFAULT_ACCOUNT {
+            return self.ensure_account(namespace).await.map(|()| true);
+        }
+        let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+        let Some(resource) = self.registry().find(&version, "serviceaccounts").cloned() else { return Ok(false) };
+        let place = Place { resource: &resource, version: &version, namespace, name };
+        Ok(self.objects().get(place).await?.is_some())
+    }
+
+    /// Makes the service account that every namespace has, for pods that name none.
+    async fn ensure_account(&self, namespace: &str) -> Result<(), ApiError> {
+        if self.access().uid_of(namespace, DEFAULT_ACCOUNT).is_some() {
+            return Ok(());
+        }
+        let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+        let Some(resource) = self.registry().find(&version, "serviceaccounts").cloned() else { return Ok(()) };
+        let place = Place { resource: &resource, version: &version, namespace, name: DEFAULT_ACCOUNT };
+        let wanted = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT, "namespace": namespace}});
+        self.objects().change(place, &mut Ensure { wanted, resource: &resource }).await?;
+        Ok(())
+    }
+
     /// Makes the namespaces that are always there.
     pub(crate) async fn make_namespaces(&self) -> Result<(), ApiError> {
         let Some((resource, version)) = self.namespace_resource() else { return Ok(()) };
         for name in ALWAYS {
             let place = Place { resource: &resource, version: &version, namespace: "", name };
-            self.objects().change(place, &mut Ensure { name, resource: &resource }).await?;
+            let wanted = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            self.objects().change(place, &mut Ensure { wanted, resource: &resource }).await?;
         }
         Ok(())
     }
@@ -144,9 +182,9 @@ fn phase_of(stored: &[u8]) -> Phase {
     }
 }
 
-/// Makes a namespace where there is none.
+/// Makes an object where there is none.
 struct Ensure<'a> {
-    name: &'a str,
+    wanted: Value,
     resource: &'a Resource,
 }
 
@@ -156,13 +194,10 @@ impl Decision for Ensure<'_> {
         if before.is_some() {
             return Ok(Change::Keep);
         }
-        let mut object = Object::from_value(json!({
-            "apiVersion": "v1", "kind": "Namespace",
-            "metadata": {
-                "name": self.name, "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": metadata::now(),
-            },
-        }))
-        .unwrap_or_default();
+        let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
+        let fields = object.metadata_mut();
+        fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        fields.insert("creationTimestamp".into(), metadata::now().into());
         self.resource.strategy.default(&mut object);
         self.resource.strategy.prepare_create(&mut object);
         Ok(Change::Write(object))
@@ -187,6 +222,13 @@ impl Follower for NamespaceFollower {
 
     /// What holds a namespace may have let go.
     async fn settle(&self, server: &ApiServer) {
+        // Nothing can be written before the server has started.
+        let active = if server.starting().is_done() { server.namespaces().active() } else { Vec::new() };
+        for name in active {
+            if let Err(error) = server.ensure_account(&name).await {
+                tracing::warn!(namespace = name, %error, "a namespace has no service account yet");
+            }
+        }
         for name in server.namespaces().terminating() {
             if let Err(error) = empty(server, &name).await {
                 tracing::warn!(namespace = name, %error, "a namespace could not be emptied yet");

@@ -1,6 +1,7 @@
 //! The server: what it serves, from which store.
 
 use crate::access::{Access, AccessConfig, Authorization};
+use crate::admission::Admission;
 use crate::agreement::{Agreement, AgreementConfig};
 use crate::audit::AuditLog;
 use crate::auth::authenticate::Authenticators;
@@ -38,6 +39,7 @@ pub struct ApiServer {
     address: SocketAddr,
     namespaces: Namespaces,
     access: Access,
+    admission: Admission,
     metrics: Arc<Metrics>,
     limits: LoadLimits,
     in_flight: InFlight,
@@ -115,6 +117,7 @@ impl ApiServer {
             address: config.address,
             namespaces: Namespaces::default(),
             access: Access::new(config.access),
+            admission: Admission::default(),
             in_flight: InFlight::new(&config.limits, &metrics),
             metrics,
             limits: config.limits,
@@ -128,6 +131,7 @@ impl ApiServer {
             following,
         });
         server.follow_policy().await?;
+        server.establish_admission().await?;
         server.tend_namespaces()?;
         server.agreement.start(&server.hub);
         server.tend_custom_resources().await?;
@@ -233,6 +237,10 @@ impl ApiServer {
 
     pub(crate) fn access(&self) -> &Access {
         &self.access
+    }
+
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     pub(crate) fn namespaces(&self) -> &Namespaces {

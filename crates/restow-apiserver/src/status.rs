@@ -42,7 +42,7 @@ pub fn status_of(error: &ApiError) -> StatusAnswer {
     StatusAnswer { code, body, retry_after }
 }
 
-fn code_and_reason(error: &ApiError) -> (u16, &'static str) {
+fn code_and_reason(error: &ApiError) -> (u16, &str) {
     match error {
         ApiError::NotFound { .. } | ApiError::NoSuchResource => (404, "NotFound"),
         ApiError::AlreadyExists { .. } => (409, "AlreadyExists"),
@@ -51,6 +51,7 @@ fn code_and_reason(error: &ApiError) -> (u16, &'static str) {
         ApiError::BadRequest(_) => (400, "BadRequest"),
         ApiError::Unauthorized => (401, "Unauthorized"),
         ApiError::Forbidden { .. } | ApiError::ForbiddenPath(_) => (403, "Forbidden"),
+        ApiError::Denied { code, reason, .. } => (*code, reason),
         ApiError::MethodNotAllowed => (405, "MethodNotAllowed"),
         ApiError::NotAcceptable(_) => (406, "NotAcceptable"),
         ApiError::UnsupportedMediaType(_) => (415, "UnsupportedMediaType"),
@@ -95,6 +96,7 @@ fn details_of(error: &ApiError, retry_after: Option<Duration>) -> Option<Value> 
         ApiError::Internal(message) => {
             details.insert("causes".into(), json!([{"message": message}]));
         }
+        ApiError::Denied { details, .. } => return details.clone(),
         ApiError::NoSuchResource | ApiError::MethodNotAllowed | ApiError::Unprocessable => return Some(json!({})),
         _ => {}
     }

@@ -1,6 +1,6 @@
 //! What can be done with resources, one file for each verb.
 
-mod body;
+pub(crate) mod body;
 mod create;
 mod delete;
 mod delete_collection;
@@ -48,6 +48,8 @@ pub(crate) struct Call<'a> {
     pub(crate) user_agent: String,
     pub(crate) body: Bytes,
     pub(crate) warnings: Mutex<Vec<String>>,
+    /// What the audit log is told beside the rest.
+    pub(crate) annotations: Mutex<Vec<(String, String)>>,
 }
 
 /// What a verb answers.
@@ -148,6 +150,16 @@ impl Call<'_> {
     /// Tells the client something beside the answer.
     pub(crate) fn warn(&self, warning: String) {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+    }
+
+    /// Tells the audit log something beside the rest.
+    pub(crate) fn annotate(&self, key: String, value: String) {
+        self.annotations.lock().unwrap_or_else(PoisonError::into_inner).push((key, value));
+    }
+
+    /// What the audit log is to be told.
+    pub(crate) fn annotations(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *self.annotations.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What is to be told beside the answer.

@@ -80,6 +80,11 @@ impl PendingEvent {
         self.decision = Some("allow");
     }
 
+    /// Adds what admission has to say.
+    pub(crate) fn annotate(&mut self, annotations: Vec<(String, String)>) {
+        self.annotations.extend(annotations.into_iter().map(|(key, value)| (key, value.into())));
+    }
+
     /// The request failed.
     pub(crate) fn failed(&mut self, error: &ApiError) {
         if let ApiError::Forbidden { .. } | ApiError::ForbiddenPath(_) = error {

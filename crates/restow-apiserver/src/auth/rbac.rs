@@ -17,6 +17,8 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use label_selector::LabelSelector;
+
 pub use cover::uncovered;
 pub use escalation::{Escalation, RoleGrant};
 pub use objects::{Malformed, RbacKind, RoleKind, RoleRef, Subject};

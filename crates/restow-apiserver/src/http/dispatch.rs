@@ -83,6 +83,14 @@ struct Asked {
     accept: Option<String>,
 }
 
+/// What a request about a resource asks for.
+struct About {
+    target: Arc<ResourceTarget>,
+    found: Found,
+    query: Query,
+    accept: Option<String>,
+}
+
 /// A resource that is served, and the version that it is asked for in.
 struct Found {
     resource: Arc<Resource>,
@@ -144,7 +152,8 @@ where
         }
         Target::Resource(target) => {
             let found = asked.found.ok_or(ApiError::NoSuchResource)?;
-            resource_answer(server, user, target, found, asked.query, asked.accept.as_deref(), request).await
+            let about = About { target, found, query: asked.query, accept: asked.accept };
+            resource_answer(server, user, about, request, record).await
         }
     }
 }
@@ -152,22 +161,20 @@ where
 async fn resource_answer<B>(
     server: &ApiServer,
     user: User,
-    target: Arc<ResourceTarget>,
-    found: Found,
-    query: Query,
-    accept: Option<&str>,
+    about: About,
     request: Request<B>,
+    record: &mut Record,
 ) -> Result<Response<Body>, ApiError>
 where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let Found { resource, version } = found;
+    let About { target, found: Found { resource, version }, query, accept } = about;
     if matches!(target.verb, Verb::Update | Verb::Patch) && target.name.is_empty() {
         return Err(ApiError::MethodNotAllowed);
     }
     options::check(target.verb, &query)?;
-    let accepted = negotiate::accept(accept, resource.protobuf(&version))?;
+    let accepted = negotiate::accept(accept.as_deref(), resource.protobuf(&version))?;
     server.agreement().admit(&resource, &target)?;
     let content_type = text_header(request.headers(), &header::CONTENT_TYPE).map(str::to_string);
     let patch = target.verb == Verb::Patch;
@@ -189,8 +196,11 @@ where
         user_agent: text_header(request.headers(), &header::USER_AGENT).unwrap_or_default().to_string(),
         body: read_body(request, server.limits().body_timeout).await?,
         warnings: Mutex::default(),
+        annotations: Mutex::default(),
     };
-    let answer = verbs::perform(&call).await?;
+    let answer = verbs::perform(&call).await;
+    record.annotate(call.annotations());
+    let answer = answer?;
     let mut answer = match answer {
         Answer::Json(bytes) => render::bytes_answer(200, bytes, Media::Json.content_type()),
         Answer::Object { code, object } => render::object(code, &resource, object, &accepted),

@@ -85,6 +85,13 @@ impl Record {
         }
     }
 
+    /// Something is to be told beside the rest.
+    pub(crate) fn annotate(&mut self, annotations: Vec<(String, String)>) {
+        if let Some(event) = &mut self.audit {
+            event.annotate(annotations);
+        }
+    }
+
     /// The request failed.
     pub(crate) fn failed(&mut self, error: &ApiError) {
         if let ApiError::TooManyRequests { .. } = error {

@@ -41,7 +41,7 @@ pub(super) fn object(call: &Call<'_>) -> Result<Object, ApiError> {
 }
 
 /// An object that a patch has made, read as its type would read it.
-pub(super) fn normalized(call: &Call<'_>, value: Value) -> Result<Object, ApiError> {
+pub(crate) fn normalized(call: &Call<'_>, value: Value) -> Result<Object, ApiError> {
     let Some(kind) = call.resource.type_id(&call.version) else {
         let mut object = as_object(value)?;
         let unknown = call.resource.strategy.read(&mut object);

@@ -1,5 +1,6 @@
 //! Making a new object.
 
+use crate::admission::{self, Operation};
 use crate::builtin::addresses;
 use crate::error::ApiError;
 use crate::managed_fields::{self, Writer};
@@ -34,13 +35,15 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
 
 async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiError> {
     metadata::prepare_new(call, &mut object)?;
+    call.check_namespace(object.name(), Sight::Remembered).await?;
+    let object = admission::mutate(call, Operation::Create, object, None).await?;
     let mut object = checked(call, object)?;
     let name = object.name().to_string();
-    call.check_namespace(&name, Sight::Remembered).await?;
     if call.resource.names.kind == "Service" && call.resource.origin == Origin::Builtin {
         addresses::assign(call, &mut object).await?;
     }
     call.server.access().check_grant(&call.user, &object, None, "")?;
+    admission::validate(call, Operation::Create, Some(&object), None).await?;
     if call.dry_run()? {
         return match call.server.objects().get(call.place(&name)).await? {
             Some(_) => Err(taken(call, &name)),

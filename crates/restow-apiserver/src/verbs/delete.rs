@@ -1,5 +1,6 @@
 //! Removing an object.
 
+use crate::admission;
 use crate::deletion::{self, DeleteOptions};
 use crate::error::{ApiError, GroupKind};
 use crate::field::FieldError;
@@ -98,6 +99,7 @@ impl Decision for Removal<'_> {
             let resource = kind.unwrap_or_else(|_| self.call.resource.group_resource.clone());
             return Err(ApiError::Conflict { resource, name: self.name.to_string(), message: unmet });
         }
+        admission::admit_removal(self.call, old).await?;
         let strategy = self.call.resource.strategy.as_ref();
         let change = deletion::decide(strategy, old, self.options, jiff::Timestamp::now());
         if self.options.dry_run {

@@ -26,6 +26,7 @@ pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiErro
             user_agent: String::new(),
             body: call.body.clone(),
             warnings: Default::default(),
+            annotations: Default::default(),
         };
         // One that is gone meanwhile is what was wanted.
         delete_one(&single, object.name(), &options).await?;

@@ -1,5 +1,6 @@
 //! Replacing an object, or its status.
 
+use crate::admission::{self, Operation};
 use crate::deletion;
 use crate::error::ApiError;
 use crate::managed_fields::{self, Given, Writer};
@@ -66,6 +67,8 @@ where
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let (object, entries) = (self.make)(before)?;
         self.namespace = None;
+        let operation = if before.is_some() { Operation::Update } else { Operation::Create };
+        let object = admission::mutate(self.call, operation, object, before).await?;
         let change = match before {
             Some(old) => replacement(self.call, object, old, entries).await?,
             None => {
@@ -77,6 +80,7 @@ where
         if let Change::Write(object) = &change {
             let access = self.call.server.access();
             access.check_grant(&self.call.user, object, before, &self.call.target.name)?;
+            admission::validate(self.call, operation, Some(object), before).await?;
         }
         if !self.dry_run {
             return Ok(change);

@@ -1,4 +1,4 @@
-//! Label selectors as far as aggregation rules hold them.
+//! Label selectors as objects hold them: aggregation rules, webhooks and policies.
 
 use crate::auth::go_syntax::quote;
 use crate::auth::json::{WrongType, items, text, text_map, texts};
@@ -27,6 +27,11 @@ impl LabelSelector {
         };
         let expressions = items(selector, "matchExpressions")?.iter().map(expression).collect::<Result<_, _>>()?;
         Ok(LabelSelector { labels: text_map(selector, "matchLabels")?, expressions })
+    }
+
+    /// Whether every object is meant.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.expressions.is_empty()
     }
 
     /// Whether an object with these labels is meant, or why nobody can tell.

@@ -1,0 +1,225 @@
+//! Admission: who may not be refused by the policy may still be refused, or changed, by the rules of the cluster.
+//!
+//! First what is built in completes the object, then mutating webhooks change it, one after the other; then the verbs
+//! check it, and after that policies and validating webhooks see what will be stored. Requests about the configuration of
+//! admission itself are asked of nobody, so that no configuration can lock itself in.
+
+mod builtin;
+mod calling;
+mod expression;
+mod judging;
+mod policy;
+mod request;
+mod review;
+mod rule;
+#[cfg(test)]
+mod tests;
+mod webhook;
+
+pub(crate) use rule::Operation;
+
+use crate::auth::json::WrongType;
+use crate::error::ApiError;
+use crate::following::{Follower, follow, name_of};
+use crate::hub::HubEvent;
+use crate::object::Object;
+use crate::server::ApiServer;
+use crate::services::Services;
+use crate::verbs::Call;
+use crate::webhook::ServiceResolver;
+use arc_swap::ArcSwap;
+use futures::FutureExt;
+use policy::{Binding, Policy};
+use request::Request;
+use restow_api::GroupVersion;
+use restow_store::{Entry, RangeRequest};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use webhook::Webhook;
+
+/// The group of all configuration of admission.
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// What is configured.
+#[derive(Default)]
+pub(crate) struct Admission {
+    mutating: Configurations<Webhook>,
+    validating: Configurations<Webhook>,
+    policies: Configurations<Policy>,
+    bindings: Configurations<Binding>,
+    /// Where webhooks that are services are found.
+    services: Arc<Services>,
+}
+
+/// What is configured, by the name of its object, which is the order in which it counts.
+struct Configurations<T> {
+    by_name: Mutex<BTreeMap<String, Vec<Arc<T>>>>,
+    all: ArcSwap<Vec<Arc<T>>>,
+}
+
+impl<T> Default for Configurations<T> {
+    fn default() -> Self {
+        Configurations { by_name: Mutex::default(), all: ArcSwap::default() }
+    }
+}
+
+impl<T> Configurations<T> {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Vec<Arc<T>>>)) {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut by_name);
+        self.all.store(Arc::new(by_name.values().flatten().cloned().collect()));
+    }
+}
+
+/// Completes and changes an object that is about to be written.
+pub(crate) async fn mutate(
+    call: &Call<'_>,
+    operation: Operation,
+    mut object: Object,
+    old: Option<&Object>,
+) -> Result<Object, ApiError> {
+    builtin::complete(call, operation, &mut object).await?;
+    let webhooks = call.server.admission().mutating.all.load_full();
+    if webhooks.is_empty() || is_exempt(call) {
+        return Ok(object);
+    }
+    calling::mutate(call, &webhooks, operation, object, old).boxed().await
+}
+
+/// Refuses what must not be written or removed. `object` is what will be stored; there is none when one is removed.
+pub(crate) async fn validate(
+    call: &Call<'_>,
+    operation: Operation,
+    object: Option<&Object>,
+    old: Option<&Object>,
+) -> Result<(), ApiError> {
+    builtin::check(call, operation, object, old)?;
+    if is_exempt(call) {
+        return Ok(());
+    }
+    let admission = call.server.admission();
+    let (policies, bindings) = (admission.policies.all.load_full(), admission.bindings.all.load_full());
+    if !policies.is_empty() && !bindings.is_empty() {
+        Request::new(call, operation, old).judge(&policies, &bindings, object).boxed().await?;
+    }
+    let webhooks = admission.validating.all.load_full();
+    if !webhooks.is_empty() {
+        calling::validate(call, &webhooks, operation, object, old).boxed().await?;
+    }
+    match (operation, object) {
+        (Operation::Create, Some(_)) => builtin::check_quota(call).boxed().await,
+        _ => Ok(()),
+    }
+}
+
+/// Asks the mutating webhooks about a removal, which they may refuse, and then the validating ones.
+pub(crate) async fn admit_removal(call: &Call<'_>, old: &Object) -> Result<(), ApiError> {
+    let webhooks = call.server.admission().mutating.all.load_full();
+    if !webhooks.is_empty() && !is_exempt(call) {
+        calling::validate(call, &webhooks, Operation::Delete, None, Some(old)).boxed().await?;
+    }
+    validate(call, Operation::Delete, None, Some(old)).await
+}
+
+fn is_exempt(call: &Call<'_>) -> bool {
+    call.version.group() == GROUP
+}
+
+impl ApiServer {
+    /// Reads the configuration, so that no request escapes it after a start, and follows it from then on.
+    pub(crate) async fn establish_admission(self: &Arc<Self>) -> Result<(), ApiError> {
+        self.admission().services.look_in(Arc::downgrade(self));
+        let version = GroupVersion::new(GROUP, "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+        for part in [Part::Mutating, Part::Validating, Part::Policies, Part::Bindings] {
+            let (follower, plural) = (ConfigurationFollower { part }, part.plural());
+            let registry = self.registry();
+            if let Some(storage) = registry.find(&version, plural).and_then(|resource| resource.storage.as_ref()) {
+                let range = RangeRequest::new(storage.range(""));
+                follower.reset(self, &self.objects().store().range(range).await?.entries);
+            }
+            tokio::spawn(follow(Arc::downgrade(self), version.clone(), plural, follower));
+        }
+        Ok(())
+    }
+}
+
+/// What an object of the configuration is.
+#[derive(Clone, Copy)]
+enum Part {
+    Mutating,
+    Validating,
+    Policies,
+    Bindings,
+}
+
+impl Part {
+    fn plural(self) -> &'static str {
+        match self {
+            Part::Mutating => "mutatingwebhookconfigurations",
+            Part::Validating => "validatingwebhookconfigurations",
+            Part::Policies => "validatingadmissionpolicies",
+            Part::Bindings => "validatingadmissionpolicybindings",
+        }
+    }
+}
+
+/// Keeps one part of the configuration in step with its objects.
+struct ConfigurationFollower {
+    part: Part,
+}
+
+/// A change of the configuration: everything there is, or one object that is there now or no longer.
+enum News<'a> {
+    All(&'a [Entry]),
+    One(&'a str, Option<&'a Entry>),
+}
+
+impl ConfigurationFollower {
+    fn apply(&self, server: &ApiServer, news: &News<'_>) {
+        let admission = server.admission();
+        let services: Arc<dyn ServiceResolver> = admission.services.clone();
+        let webhooks = |object: &Value| Webhook::read_all(object, &services);
+        match self.part {
+            Part::Mutating => take(&admission.mutating, news, webhooks),
+            Part::Validating => take(&admission.validating, news, webhooks),
+            Part::Policies => take(&admission.policies, news, |object| Ok(vec![Arc::new(Policy::read(object)?)])),
+            Part::Bindings => take(&admission.bindings, news, |object| Ok(vec![Arc::new(Binding::read(object)?)])),
+        }
+    }
+}
+
+fn take<T>(
+    configurations: &Configurations<T>,
+    news: &News<'_>,
+    read: impl Fn(&Value) -> Result<Vec<Arc<T>>, WrongType>,
+) {
+    let read = |entry: &Entry| {
+        let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        read(&object).unwrap_or_else(|error| {
+            tracing::warn!(?error, name = name_of(&entry.key), "a configuration of admission cannot be understood");
+            Vec::new()
+        })
+    };
+    configurations.change(|by_name| match news {
+        News::All(entries) => {
+            *by_name = entries.iter().map(|entry| (name_of(&entry.key).to_string(), read(entry))).collect();
+        }
+        News::One(name, Some(entry)) => {
+            by_name.insert(name.to_string(), read(entry));
+        }
+        News::One(name, None) => {
+            by_name.remove(*name);
+        }
+    });
+}
+
+impl Follower for ConfigurationFollower {
+    fn reset(&self, server: &ApiServer, entries: &[Entry]) {
+        self.apply(server, &News::All(entries));
+    }
+
+    fn change(&self, server: &ApiServer, event: &HubEvent) {
+        self.apply(server, &News::One(name_of(&event.key), event.current.as_ref()));
+    }
+}

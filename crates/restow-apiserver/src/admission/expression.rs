@@ -1,0 +1,113 @@
+//! Expressions of policies and of match conditions.
+
+use restow_schema::cel::{PER_CALL_LIMIT, Program};
+use serde_json::Value;
+
+/// What expressions can speak of, in the order of [`Values::list`].
+const VARIABLES: [&str; 6] = ["object", "oldObject", "request", "params", "namespaceObject", "variables"];
+
+/// A compiled expression, or why it is none.
+pub(super) struct Expression {
+    /// The expression as it was written.
+    pub(super) text: String,
+    program: Result<Program, String>,
+}
+
+/// The values that an expression is evaluated with.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Values<'a> {
+    pub(super) object: Option<&'a Value>,
+    pub(super) old_object: Option<&'a Value>,
+    pub(super) request: Option<&'a Value>,
+    pub(super) params: Option<&'a Value>,
+    pub(super) namespace: Option<&'a Value>,
+    pub(super) variables: Option<&'a Value>,
+}
+
+impl Values<'_> {
+    /// What is not there is null, as in Kubernetes.
+    fn list(&self) -> [Option<&Value>; 6] {
+        static NULL: Value = Value::Null;
+        [self.object, self.old_object, self.request, self.params, self.namespace, self.variables]
+            .map(|value| value.or(Some(&NULL)))
+    }
+}
+
+impl Expression {
+    pub(super) fn compile(text: &str) -> Self {
+        Expression { text: text.to_string(), program: Program::compile(text, &VARIABLES) }
+    }
+
+    /// What the expression yields, or why it yields nothing.
+    pub(super) fn evaluate(&self, values: &Values<'_>) -> Result<Value, String> {
+        let program = self.program.as_ref().map_err(|error| format!("compilation failed: {error}"))?;
+        program.evaluate(&values.list(), PER_CALL_LIMIT).value.map_err(|error| error.to_string())
+    }
+
+    /// Whether the expression holds.
+    pub(super) fn holds(&self, values: &Values<'_>) -> Result<bool, String> {
+        match self.evaluate(values)? {
+            Value::Bool(holds) => Ok(holds),
+            other => Err(format!("the expression yields {other} instead of a bool")),
+        }
+    }
+}
+
+/// Conditions that must all hold.
+#[derive(Default)]
+pub(super) struct Conditions(Vec<(String, Expression)>);
+
+impl Conditions {
+    /// Reads the conditions of a webhook or a policy.
+    pub(super) fn read(conditions: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+        let conditions = conditions.as_array().into_iter().flatten();
+        let read = |value: &Value| (text(&value["name"]), Expression::compile(&text(&value["expression"])));
+        Conditions(conditions.map(read).collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether all hold. One that does not hold decides, even where another cannot be evaluated.
+    pub(super) fn hold(&self, values: &Values<'_>) -> Result<bool, String> {
+        let mut failure = None;
+        for (name, condition) in &self.0 {
+            match condition.holds(values) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => failure = failure.or(Some(format!("match condition {name:?}: {error}"))),
+            }
+        }
+        failure.map_or(Ok(true), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn expressions_speak_of_the_request_and_conditions_must_all_hold() {
+        let (object, old) = (json!({"spec": {"replicas": 5}}), Value::Null);
+        let values = Values { object: Some(&object), old_object: Some(&old), ..Values::default() };
+        let check = |text: &str, expected: Option<bool>| {
+            assert_eq!(Expression::compile(text).holds(&values).ok(), expected, "{text}");
+        };
+        check("object.spec.replicas <= 5", Some(true));
+        check("object.spec.replicas > 5", Some(false));
+        check("oldObject == null && params == null", Some(true));
+        check("object.spec.missing == 1", None);
+        check("object.spec.replicas", None);
+        check("object.(", None);
+        let conditions = |texts: &[&str]| {
+            let list: Vec<Value> = texts.iter().map(|text| json!({"name": "a", "expression": text})).collect();
+            Conditions::read(&list.into()).hold(&values)
+        };
+        assert_eq!(conditions(&[]), Ok(true));
+        assert_eq!(conditions(&["object.spec.missing == 1", "false"]), Ok(false));
+        assert!(conditions(&["object.spec.missing == 1", "true"]).is_err());
+    }
+}

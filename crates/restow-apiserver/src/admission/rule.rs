@@ -1,0 +1,168 @@
+//! Which requests a webhook or a policy is about.
+
+use crate::auth::json::{WrongType, items, text, texts};
+use crate::resource::{Resource, Scope};
+use restow_api::GroupVersion;
+use serde_json::Value;
+
+/// What a request does to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// It makes it.
+    Create,
+    /// It changes it.
+    Update,
+    /// It removes it.
+    Delete,
+}
+
+impl Operation {
+    /// The operation's name.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+        }
+    }
+
+    /// The kind of the options that such a request takes.
+    pub(crate) fn options_kind(self) -> &'static str {
+        match self {
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
+        }
+    }
+}
+
+/// What a request is about, as rules see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) resource: &'a Resource,
+    pub(crate) version: &'a GroupVersion,
+    pub(crate) subresource: &'a str,
+    pub(crate) name: &'a str,
+}
+
+/// Whether a resource counts in other versions than the ones that a rule names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MatchPolicy {
+    /// Only in the versions named.
+    Exact,
+    /// In every version; the object is converted.
+    Equivalent,
+}
+
+/// A rule: operations on resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    operations: Vec<String>,
+    groups: Vec<String>,
+    versions: Vec<String>,
+    resources: Vec<String>,
+    scope: String,
+    /// The names meant; none for all. Policies have them, webhooks do not.
+    names: Vec<String>,
+}
+
+impl Rule {
+    pub(crate) fn read_all(value: &Value, field: &str) -> Result<Vec<Rule>, WrongType> {
+        items(value, field)?.iter().map(Rule::read).collect()
+    }
+
+    fn read(value: &Value) -> Result<Rule, WrongType> {
+        Ok(Rule {
+            operations: texts(value, "operations")?,
+            groups: texts(value, "apiGroups")?,
+            versions: texts(value, "apiVersions")?,
+            resources: texts(value, "resources")?,
+            scope: text(value, "scope")?.to_string(),
+            names: texts(value, "resourceNames")?,
+        })
+    }
+
+    /// Whether the rule means this request in this version.
+    fn matches(&self, subject: &Subject<'_>, version: &GroupVersion) -> bool {
+        one_of(&self.operations, subject.operation.as_str())
+            && one_of(&self.groups, version.group())
+            && one_of(&self.versions, version.version())
+            && self.matches_resource(subject)
+            && self.matches_scope(subject)
+            && (self.names.is_empty() || self.names.iter().any(|name| name == subject.name))
+    }
+
+    fn matches_resource(&self, subject: &Subject<'_>) -> bool {
+        let plural = subject.resource.group_resource.resource();
+        self.resources.iter().any(|wanted| {
+            let (resource, subresource) = wanted.split_once('/').unwrap_or((wanted, ""));
+            (resource == "*" || resource == plural) && (subresource == "*" || subresource == subject.subresource)
+        })
+    }
+
+    fn matches_scope(&self, subject: &Subject<'_>) -> bool {
+        match self.scope.as_str() {
+            "Namespaced" => subject.resource.scope == Scope::Namespaced,
+            "Cluster" => subject.resource.scope == Scope::Cluster,
+            _ => true,
+        }
+    }
+}
+
+/// The version in which a webhook or policy wants to see the object: the one of the request where a rule names it, else
+/// another one that the resource is served in. `None` when the request is none of its business.
+pub(crate) fn matching_version<'a>(
+    rules: &[Rule],
+    policy: MatchPolicy,
+    subject: &Subject<'a>,
+) -> Option<&'a GroupVersion> {
+    let means = |version: &GroupVersion| rules.iter().any(|rule| rule.matches(subject, version));
+    if means(subject.version) {
+        return Some(subject.version);
+    }
+    match policy {
+        MatchPolicy::Exact => None,
+        MatchPolicy::Equivalent => subject.resource.served.iter().find(|version| means(version)),
+    }
+}
+
+fn one_of(wanted: &[String], found: &str) -> bool {
+    wanted.iter().any(|wanted| wanted == "*" || wanted == found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builtin::{self, RuntimeConfig};
+    use crate::release::Release;
+    use serde_json::json;
+
+    fn check(rule: Value, policy: MatchPolicy, plural: &str, version: &str, subresource: &str, expected: Option<&str>) {
+        let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default()).unwrap();
+        let resource = resources.iter().find(|resource| resource.group_resource.resource() == plural).unwrap();
+        let version = resource.served.iter().find(|served| served.version() == version).unwrap();
+        let rules = [Rule::read(&rule).unwrap()];
+        let subject = Subject { operation: Operation::Create, resource, version, subresource, name: "a" };
+        let found = matching_version(&rules, policy, &subject).map(GroupVersion::version);
+        assert_eq!(found, expected, "{rule} {plural} {subresource}");
+    }
+
+    #[test]
+    fn rules_name_operations_groups_versions_resources_and_scopes() {
+        let rule = |operations: &[&str], group: &str, version: &str, resource: &str, scope: &str| json!({"operations": operations, "apiGroups": [group], "apiVersions": [version], "resources": [resource], "scope": scope});
+        use MatchPolicy::{Equivalent, Exact};
+        check(rule(&["CREATE"], "", "v1", "pods", "*"), Exact, "pods", "v1", "", Some("v1"));
+        check(rule(&["*"], "*", "*", "*", "*"), Exact, "pods", "v1", "", Some("v1"));
+        check(rule(&["*"], "*", "*", "*", "*"), Exact, "pods", "v1", "status", None);
+        check(rule(&["*"], "*", "*", "*/*", "*"), Exact, "pods", "v1", "status", Some("v1"));
+        check(rule(&["*"], "", "v1", "pods/status", "*"), Exact, "pods", "v1", "status", Some("v1"));
+        check(rule(&["UPDATE", "DELETE"], "", "v1", "pods", "*"), Exact, "pods", "v1", "", None);
+        check(rule(&["CREATE"], "apps", "v1", "pods", "*"), Exact, "pods", "v1", "", None);
+        check(rule(&["CREATE"], "", "v1", "pods", "Cluster"), Exact, "pods", "v1", "", None);
+        check(rule(&["CREATE"], "", "v1", "pods", "Namespaced"), Exact, "pods", "v1", "", Some("v1"));
+        let old = rule(&["CREATE"], "autoscaling", "v1", "horizontalpodautoscalers", "*");
+        check(old.clone(), Exact, "horizontalpodautoscalers", "v2", "", None);
+        check(old, Equivalent, "horizontalpodautoscalers", "v2", "", Some("v1"));
+    }
+}

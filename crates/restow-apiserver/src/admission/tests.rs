@@ -1,0 +1,283 @@
+//! Real webhooks over HTTPS, asked by a server in this process.
+
+use crate::http::dispatch::tests::{admin, ask, bytes_of, server};
+use crate::http::limits::LoadLimits;
+use crate::server::ApiServer;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A webhook that answers with what it is told to, and remembers what it was asked.
+struct Hook {
+    url: String,
+    ca_bundle: String,
+    asked: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Hook {
+    async fn start(answer: impl Fn(&Value) -> Value + Send + Sync + 'static) -> Self {
+        let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certified.cert.der().clone()], key)
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(tls));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/hook", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (answer, seen) = (Arc::new(answer), asked.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(stream) = acceptor.accept(stream).await else { continue };
+                let (answer, seen) = (answer.clone(), seen.clone());
+                let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                    let (answer, seen) = (answer.clone(), seen.clone());
+                    async move {
+                        let body = request.into_body().collect().await.unwrap().to_bytes();
+                        let review: Value = serde_json::from_slice(&body).unwrap();
+                        let mut response = answer(&review["request"]);
+                        response["uid"] = review["request"]["uid"].clone();
+                        seen.lock().unwrap().push(review["request"].clone());
+                        let body = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response});
+                        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(body.to_string()))))
+                    }
+                });
+                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                tokio::spawn(async move { builder.serve_connection(TokioIo::new(stream), service).await.is_ok() });
+            }
+        });
+        Hook { url, ca_bundle: STANDARD.encode(certified.cert.pem()), asked }
+    }
+
+    /// A webhook of a configuration that asks this one about everything that is done to config maps.
+    fn webhook(&self, name: &str) -> Value {
+        json!({
+            "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": self.url, "caBundle": self.ca_bundle},
+            "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+        })
+    }
+
+    fn times_asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+async fn post(server: &ApiServer, path: &str, body: &Value) -> (u16, Value, Vec<String>) {
+    let request = Request::builder().method("POST").uri(path).header("content-type", "application/json");
+    let answer = ask(server, &admin(), request, &body.to_string()).await;
+    let code = answer.status().as_u16();
+    let warnings =
+        answer.headers().get_all("warning").iter().map(|value| value.to_str().unwrap().to_string()).collect();
+    (code, serde_json::from_slice(&bytes_of(answer)).unwrap(), warnings)
+}
+
+/// Configures webhooks and waits until the server knows them.
+async fn configure(server: &ApiServer, plural: &str, name: &str, webhooks: Vec<Value>) {
+    let kind = if plural.starts_with('m') { "MutatingWebhookConfiguration" } else { "ValidatingWebhookConfiguration" };
+    let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}");
+    let count = webhooks.len();
+    let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": webhooks});
+    let (code, answer, _) = post(server, &path, &body).await;
+    assert_eq!(code, 201, "{answer}");
+    let phase = if plural.starts_with('m') { &server.admission().mutating } else { &server.admission().validating };
+    while phase.all.load().iter().filter(|webhook| webhook.configuration == name).count() < count {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+#[tokio::test]
+async fn validating_webhooks_deny_warn_and_see_who_asks() {
+    let server = server(LoadLimits::default(), None).await;
+    let hook = Hook::start(|request| {
+        let bad = request["object"]["metadata"]["name"] == "bad";
+        json!({"allowed": !bad, "warnings": ["mind this"], "status": {"code": 403, "reason": "Forbidden", "message": "bad name"}})
+    })
+    .await;
+    configure(&server, "validatingwebhookconfigurations", "names", vec![hook.webhook("names.example.com")]).await;
+    let (code, answer, warnings) = post(&server, MAPS, &map("bad")).await;
+    assert_eq!(code, 403, "{answer}");
+    assert_eq!(answer["message"], "admission webhook \"names.example.com\" denied the request: bad name");
+    assert!(warnings.is_empty() || warnings[0].contains("mind this"));
+    let (code, _, warnings) = post(&server, MAPS, &map("good")).await;
+    assert_eq!((code, warnings), (201, vec!["299 - \"mind this\"".to_string()]));
+    let asked = hook.asked.lock().unwrap().last().cloned().unwrap();
+    assert_eq!(
+        (&asked["operation"], &asked["namespace"], &asked["name"]),
+        (&json!("CREATE"), &json!("default"), &json!("good"))
+    );
+    assert_eq!(asked["userInfo"]["username"], "admin");
+    assert_eq!(asked["resource"], json!({"group": "", "version": "v1", "resource": "configmaps"}));
+    let request = Request::builder().method("DELETE").uri(format!("{MAPS}/good"));
+    assert_eq!(ask(&server, &admin(), request, "").await.status(), 200);
+    let asked = hook.asked.lock().unwrap().last().cloned().unwrap();
+    assert_eq!((&asked["operation"], &asked["oldObject"]["metadata"]["name"]), (&json!("DELETE"), &json!("good")));
+    assert!(asked["object"].is_null());
+}
+
+#[tokio::test]
+async fn mutating_webhooks_change_the_object_in_turn_and_again_where_needed() {
+    let server = server(LoadLimits::default(), None).await;
+    let patch =
+        |patch: Value| json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string())});
+    let first = Hook::start(move |request| {
+        let seen = !request["object"]["data"]["second"].is_null();
+        patch(json!([{"op": "add", "path": "/metadata/labels", "value": {"saw-second": seen.to_string()}}]))
+    })
+    .await;
+    let second = Hook::start(move |_| patch(json!([{"op": "add", "path": "/data", "value": {"second": "yes"}}]))).await;
+    let mut again = first.webhook("first.example.com");
+    again["reinvocationPolicy"] = "IfNeeded".into();
+    configure(&server, "mutatingwebhookconfigurations", "a-first", vec![again]).await;
+    configure(&server, "mutatingwebhookconfigurations", "b-second", vec![second.webhook("second.example.com")]).await;
+    let (code, answer, _) = post(&server, MAPS, &map("a")).await;
+    assert_eq!(code, 201, "{answer}");
+    assert_eq!(answer["data"], json!({"second": "yes"}));
+    assert_eq!(answer["metadata"]["labels"], json!({"saw-second": "true"}));
+    assert_eq!((first.times_asked(), second.times_asked()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_webhook_that_cannot_be_asked_fails_the_request_or_not_as_configured() {
+    let server = server(LoadLimits::default(), None).await;
+    let hook = Hook::start(|_| json!({"allowed": true})).await;
+    let mut down = hook.webhook("down.example.com");
+    down["clientConfig"] = json!({"url": "https://127.0.0.1:1/", "caBundle": hook.ca_bundle});
+    down["objectSelector"] = json!({"matchLabels": {"strict": "yes"}});
+    let mut ignored = down.clone();
+    ignored["name"] = "ignored.example.com".into();
+    ignored["objectSelector"] = json!({});
+    ignored["failurePolicy"] = "Ignore".into();
+    configure(&server, "validatingwebhookconfigurations", "down", vec![down, ignored]).await;
+    assert_eq!(post(&server, MAPS, &map("lenient")).await.0, 201);
+    let mut strict = map("strict");
+    strict["metadata"]["labels"] = json!({"strict": "yes"});
+    let (code, answer, _) = post(&server, MAPS, &strict).await;
+    assert_eq!((code, &answer["reason"]), (500, &json!("InternalError")));
+    let message = answer["message"].as_str().unwrap();
+    assert!(message.starts_with("Internal error occurred: failed calling webhook \"down.example.com\""), "{message}");
+}
+
+#[tokio::test]
+async fn webhooks_with_side_effects_refuse_dry_runs_and_no_webhook_guards_its_own_configuration() {
+    let server = server(LoadLimits::default(), None).await;
+    let hook = Hook::start(|_| json!({"allowed": false})).await;
+    let mut webhook = hook.webhook("everything.example.com");
+    webhook["sideEffects"] = "Some".into();
+    webhook["rules"] = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]);
+    configure(&server, "validatingwebhookconfigurations", "everything", vec![webhook]).await;
+    let (code, answer, _) = post(&server, &format!("{MAPS}?dryRun=All"), &map("a")).await;
+    assert_eq!(code, 400, "{answer}");
+    assert_eq!(answer["message"], "admission webhook \"everything.example.com\" does not support dry run");
+    assert_eq!(post(&server, MAPS, &map("a")).await.0, 403);
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/everything";
+    let removed = ask(&server, &admin(), Request::builder().method("DELETE").uri(path), "").await;
+    assert_eq!(removed.status(), 200);
+}
+
+#[tokio::test]
+async fn pods_get_a_service_account_and_quotas_bound_what_is_created() {
+    let server = server(LoadLimits::default(), None).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    let pods = "/api/v1/namespaces/default/pods";
+    // The account is made soon after the namespace.
+    let mut made = post(&server, pods, &pod).await;
+    while made.0 == 403 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        made = post(&server, pods, &pod).await;
+    }
+    assert_eq!((made.0, &made.1["spec"]["serviceAccountName"]), (201, &json!("default")), "{}", made.1);
+    let mut other = pod.clone();
+    other["metadata"]["name"] = "b".into();
+    other["spec"]["serviceAccountName"] = "none".into();
+    assert_eq!(post(&server, pods, &other).await.0, 403);
+
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"count/configmaps": "1"}}});
+    assert_eq!(post(&server, "/api/v1/namespaces/default/resourcequotas", &quota).await.0, 201);
+    assert_eq!(post(&server, MAPS, &map("one")).await.0, 201);
+    let (code, answer, _) = post(&server, MAPS, &map("two")).await;
+    assert_eq!(code, 403);
+    assert!(
+        answer["message"].as_str().unwrap().contains(
+            "exceeded quota: few, requested: count/configmaps=1, used: count/configmaps=1, limited: count/configmaps=1"
+        ),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn policies_guard_what_bindings_tell_them_to() {
+    let server = server(LoadLimits::default(), None).await;
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "sizes"},
+        "spec": {
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {"resourceRules": [
+                {"operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"]}]},
+            "matchConditions": [{"name": "sized", "expression": "has(object.metadata.labels) && 'size' in object.metadata.labels"}],
+            "variables": [{"name": "size", "expression": "object.metadata.labels['size']"}],
+            "validations": [{"expression": "variables.size == params.data.size", "reason": "Forbidden",
+                "messageExpression": "'the size must be ' + params.data.size + ', not ' + variables.size"}],
+        },
+    });
+    let binding = |name: &str, actions: &[&str]| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": "sizes", "validationActions": actions,
+                "paramRef": {"name": "limits", "namespace": "default", "parameterNotFoundAction": "Deny"}},
+        })
+    };
+    let mut limits = map("limits");
+    limits["data"] = json!({"size": "small"});
+    assert_eq!(post(&server, MAPS, &limits).await.0, 201);
+    assert_eq!(post(&server, &format!("{group}/validatingadmissionpolicies"), &policy).await.0, 201);
+    let bound = post(&server, &format!("{group}/validatingadmissionpolicybindings"), &binding("warn", &["Warn"])).await;
+    assert_eq!(bound.0, 201, "{}", bound.1);
+    let in_force = |count: usize| {
+        let admission = server.admission();
+        admission.policies.all.load().len() == 1 && admission.bindings.all.load().len() == count
+    };
+    while !in_force(1) {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let secret = |name: &str, size: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": {"size": size}}});
+    let (code, _, warnings) = post(&server, secrets, &secret("a", "large")).await;
+    assert_eq!(code, 201);
+    assert_eq!(
+        warnings,
+        [
+            "299 - \"Validation failed for ValidatingAdmissionPolicy 'sizes' with binding 'warn': the size must be small, not large\""
+        ]
+    );
+    post(&server, &format!("{group}/validatingadmissionpolicybindings"), &binding("deny", &["Deny"])).await;
+    while !in_force(2) {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let (code, answer, _) = post(&server, secrets, &secret("b", "large")).await;
+    assert_eq!((code, &answer["reason"]), (403, &json!("Forbidden")), "{answer}");
+    assert_eq!(
+        answer["message"],
+        "secrets \"b\" is forbidden: ValidatingAdmissionPolicy 'sizes' with binding 'deny' denied request: the size must be small, not large"
+    );
+    assert_eq!(post(&server, secrets, &secret("b", "small")).await.0, 201);
+    assert_eq!(post(&server, secrets, &json!({"metadata": {"name": "c"}})).await.0, 201);
+}
