@@ -50,7 +50,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Asks all servers.
 pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation, Failure> {
     let reported = reported(cluster).await?;
-    let found = cluster.instances().await?;
+    let (found, hidden) = match cluster.instances().await {
+        Ok(found) => (found, None),
+        // Where servers report what they store, they need not be asked one by one; what they do not report stays unknown.
+        Err(failure) if !reported.is_empty() => (vec![cluster.common()], Some(failure)),
+        Err(failure) => return Err(failure),
+    };
     let ask = |instance: Instance| async move {
         let discovery = async {
             match scope {
@@ -65,6 +70,7 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
     };
     let mut instances = Vec::new();
     let mut discoveries = Vec::new();
+    discoveries.extend(hidden.map(|failure| ("the other API servers".to_owned(), Err(failure))));
     for (instance, discovery) in futures::future::join_all(found.into_iter().map(ask)).await {
         discoveries.push((instance.name.clone(), discovery.clone()));
         if discovery.is_ok() {

@@ -96,7 +96,7 @@ impl Cluster {
         }
     }
 
-    fn common(&self) -> Instance {
+    pub(crate) fn common(&self) -> Instance {
         Instance { name: self.config.cluster_url.to_string(), client: self.client.clone() }
     }
 

@@ -12,6 +12,7 @@
 //! | [`definition`] | the mark and the stored versions of custom resource definitions |
 //! | [`migration`] | one migration from agreement to stored versions: what `restow migrate` and the controller share |
 //! | [`controller`] | does all of this by itself |
+//! | [`overview`] | everything that is known about the storage versions of a cluster, for people |
 //! | [`install`] | puts what the controller needs into a cluster |
 
 pub mod agreement;
@@ -21,6 +22,7 @@ pub mod definition;
 pub mod discovery;
 pub mod install;
 pub mod migration;
+pub mod overview;
 pub mod runner;
 
 mod exchange;

@@ -1,16 +1,21 @@
 //! The `restow` command. It reads arguments and hands over; each command has a module of its own.
 
 mod bench;
+mod cluster_args;
 mod controller;
+mod demo;
 mod etcd_args;
 mod explain;
 mod in_process;
 mod migrate;
+mod output;
 mod pki;
 mod serve;
 mod serving;
+mod status;
 mod taking_part;
 mod up;
+mod verify;
 
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
@@ -26,9 +31,12 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::DemoArgs),
     Up(up::UpArgs),
     Serve(Box<serve::ServeArgs>),
     Pki(pki::PkiArgs),
+    Status(status::StatusArgs),
+    Verify(Box<verify::VerifyArgs>),
     Explain(explain::ExplainArgs),
     Migrate(Box<migrate::MigrateArgs>),
     Controller(Box<controller::ControllerArgs>),
@@ -52,9 +60,12 @@ async fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let done = match args.command {
+        Command::Demo(args) => demo::run(args).await,
         Command::Up(args) => up::run(args).await.map(success),
         Command::Serve(args) => serve::run(*args).await.map(success),
         Command::Pki(args) => pki::run(&args).map(success),
+        Command::Status(args) => status::run(args).await,
+        Command::Verify(args) => verify::run(*args).await,
         Command::Explain(args) => explain::run(&args).map(success),
         Command::Migrate(args) => migrate::run(*args).await,
         Command::Controller(args) => controller::run(*args).await.map(success),
@@ -66,6 +77,16 @@ async fn main() -> ExitCode {
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+impl Command {
+    /// What is logged unless something else is asked for. The demo tells its story itself.
+    fn logs(&self) -> &'static str {
+        match self {
+            Command::Demo(_) => "error",
+            _ => "warn,restow=info",
         }
     }
 }

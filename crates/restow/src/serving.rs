@@ -44,6 +44,21 @@ pub(crate) struct ServingArgs {
     audit_log_maxbackup: usize,
 }
 
+impl Default for ServingArgs {
+    fn default() -> Self {
+        let limits = LoadLimits::default();
+        ServingArgs {
+            max_requests_inflight: limits.requests_in_flight,
+            max_mutating_requests_inflight: limits.mutating_requests_in_flight,
+            request_timeout: limits.request_timeout.as_secs(),
+            runtime_config: RuntimeConfig::default(),
+            audit_log_path: None,
+            audit_log_maxsize: 100,
+            audit_log_maxbackup: 10,
+        }
+    }
+}
+
 impl ServingArgs {
     fn audit(&self) -> anyhow::Result<Option<Arc<AuditLog>>> {
         let Some(path) = &self.audit_log_path else { return Ok(None) };

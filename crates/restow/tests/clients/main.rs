@@ -9,6 +9,7 @@ mod custom_flips;
 mod custom_real;
 mod kube_rs;
 mod kubectl;
+mod looking;
 mod outage;
 mod python;
 mod start_up;

@@ -1,0 +1,19 @@
+//! Which cluster a command speaks to: the flags that every such command has.
+
+use clap::Args;
+use restow_migrate::cluster::Cluster;
+use std::path::PathBuf;
+
+/// Which cluster to speak to.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ClusterArgs {
+    /// How to reach the cluster; without it, as kubectl would.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+impl ClusterArgs {
+    pub(crate) async fn connect(&self) -> anyhow::Result<Cluster> {
+        Ok(Cluster::connect(self.kubeconfig.as_deref()).await?)
+    }
+}

@@ -1,0 +1,58 @@
+//! How results are printed: as a table for people, as JSON or YAML for programs.
+
+use clap::ValueEnum;
+use serde::Serialize;
+use std::io::Write;
+
+/// A way to print a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Columns.
+    #[default]
+    Table,
+    /// More columns.
+    Wide,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+impl Output {
+    /// Prints a value; `table` makes the table of it.
+    pub(crate) fn print<T: Serialize>(self, value: &T, table: impl FnOnce() -> String) -> anyhow::Result<()> {
+        let text = match self {
+            Output::Table | Output::Wide => table(),
+            Output::Json => serde_json::to_string_pretty(value)? + "\n",
+            Output::Yaml => serde_saphyr::to_string(value)?,
+        };
+        // A reader that has seen enough, such as `head`, is no error.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Lines of cells in aligned columns, the first line being the heading.
+pub(crate) fn columns(lines: &[Vec<String>]) -> String {
+    let count = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..count).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for line in lines {
+        let cells = line.iter().enumerate().map(|(column, cell)| format!("{cell:<width$}", width = widths[column]));
+        text.push_str(cells.collect::<Vec<_>>().join("   ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_nothing_trails() {
+        let lines = [vec!["A".to_string(), "LONG".into()], vec!["bbb".into(), String::new()]];
+        assert_eq!(columns(&lines), "A     LONG\nbbb\n");
+    }
+}

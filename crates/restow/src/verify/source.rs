@@ -1,0 +1,104 @@
+//! Where the stored values are read from.
+
+use crate::cluster_args::ClusterArgs;
+use anyhow::Context;
+use http::Request;
+use indicatif::{ProgressBar, ProgressStyle};
+use restow_agreement::census::Target;
+use restow_api::internal_apiserver::StorageVersion;
+use restow_api::{GroupVersion, StorageVersionHash, storage_version_hash};
+use restow_apiserver::builtin::{self, RuntimeConfig};
+use restow_apiserver::release::Release;
+use restow_apiserver::stored::{StoredCensus, take_census};
+use restow_store::{RangeRequest, Store};
+use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
+use restow_store_etcd::{EtcdConfig, EtcdStore};
+use serde_json::Value;
+use std::path::Path;
+
+/// Reads etcd.
+pub(super) async fn etcd(config: EtcdConfig) -> anyhow::Result<StoredCensus> {
+    let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
+    census(&store).await
+}
+
+/// Asks a running server to read its store.
+pub(super) async fn running(cluster: &ClusterArgs) -> anyhow::Result<StoredCensus> {
+    let cluster = cluster.connect().await?;
+    let request = Request::get("/debug/stored-versions").body(Vec::new())?;
+    match cluster.client().request::<StoredCensus>(request).await {
+        Ok(census) => Ok(census),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => anyhow::bail!(
+            "this API server does not read its store for us ({}); give --etcd-endpoints, or --data-dir of a stopped server",
+            status.message
+        ),
+        Err(error) => Err(error).context("cannot ask the API server to read its store"),
+    }
+}
+
+/// Reads the store of a stopped server, and what its servers last wrote.
+pub(super) async fn stopped(directory: &Path) -> anyhow::Result<(StoredCensus, Vec<Target>)> {
+    let folder = directory.join("store");
+    anyhow::ensure!(
+        folder.is_dir(),
+        "{} is no data directory of restow: it has no folder `store`",
+        directory.display()
+    );
+    let config = EmbeddedConfig::new(folder);
+    let store = tokio::task::spawn_blocking(|| EmbeddedStore::open(config)).await??;
+    Ok((census(&store).await?, targets(&store).await?))
+}
+
+async fn census(store: &dyn Store) -> anyhow::Result<StoredCensus> {
+    let style = ProgressStyle::with_template("{spinner} {pos} values read, {per_sec}")?;
+    let bar = ProgressBar::new_spinner().with_style(style);
+    let census = take_census(store, |count| bar.set_position(count)).await.context("cannot read the store");
+    bar.finish_and_clear();
+    census
+}
+
+/// What is written now, from the reports and definitions that lie in the store.
+async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
+    let mut targets = Vec::new();
+    let builtin = builtin::resources(Release::NEWEST, &RuntimeConfig::default())?;
+    let reports = store.range(RangeRequest::prefix("/internal.apiserver.k8s.io/storageversions/")).await?;
+    for entry in reports.entries {
+        let Ok(report) = serde_json::from_slice::<StorageVersion>(&entry.value) else { continue };
+        let named = |resource: &&restow_apiserver::resource::Resource| {
+            StorageVersion::name_for(&resource.group_resource) == report.metadata.name
+        };
+        let Some(resource) = builtin.iter().find(named) else { continue };
+        let common = report.status.common_encoding_version.as_deref();
+        let encoding = common.and_then(|version| version.parse::<GroupVersion>().ok());
+        let kind = resource.names.kind.clone();
+        targets.push(Target {
+            group: encoding.as_ref().map_or(resource.group_resource.group(), |encoding| encoding.group()).to_string(),
+            hash: encoding.as_ref().map(|encoding| hash(encoding.group(), encoding.version(), &kind)),
+            candidates: encoding.iter().map(|encoding| encoding.version().to_string()).collect(),
+            resource: resource.group_resource.to_string(),
+            kind,
+        });
+    }
+    let definitions = store.range(RangeRequest::prefix("/apiextensions.k8s.io/customresourcedefinitions/")).await?;
+    targets.extend(definitions.entries.iter().filter_map(|entry| defined(&serde_json::from_slice(&entry.value).ok()?)));
+    Ok(targets)
+}
+
+/// What a custom resource definition says.
+fn defined(definition: &Value) -> Option<Target> {
+    let spec = &definition["spec"];
+    let (group, kind) = (spec["group"].as_str()?, spec["names"]["kind"].as_str()?);
+    let versions = spec["versions"].as_array()?;
+    let storage = versions.iter().find(|version| version["storage"] == true)?["name"].as_str()?;
+    Some(Target {
+        group: group.to_string(),
+        kind: kind.to_string(),
+        resource: definition["metadata"]["name"].as_str()?.to_string(),
+        hash: Some(hash(group, storage, kind)),
+        candidates: versions.iter().filter_map(|version| version["name"].as_str().map(String::from)).collect(),
+    })
+}
+
+fn hash(group: &str, version: &str, kind: &str) -> StorageVersionHash {
+    StorageVersionHash::new(storage_version_hash(group, version, kind))
+}

@@ -1,0 +1,56 @@
+//! `restow status` and `restow verify`: on a running server, on etcd itself, and on the data of a stopped server.
+
+use crate::cluster::{Cluster, On, RESTOW, Server};
+use std::process::{Command, Output};
+
+fn restow(arguments: &[&str]) -> (Output, String) {
+    let output = Command::new(RESTOW).args(arguments).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output, text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_agrees_is_shown_and_proven() {
+    for on in [On::Embedded, On::Etcd] {
+        let cluster = Cluster::one(on).await;
+        cluster.kubectl(&["create", "configmap", "a"]);
+        let kubeconfig = cluster.servers[0].kubeconfig.to_str().unwrap();
+        let (status, text) = restow(&["status", "--kubeconfig", kubeconfig]);
+        assert_eq!(status.status.code(), Some(0), "{on:?} {text}");
+        assert!(text.contains("endpointslices.discovery.k8s.io"), "{text}");
+        let (one, text) = restow(&["status", "configmaps", "-o", "json", "--kubeconfig", kubeconfig]);
+        assert_eq!(one.status.code(), Some(0), "{on:?} {text}");
+        let value: serde_json::Value = serde_json::from_slice(&one.stdout).unwrap();
+        assert_eq!(value["resources"][0]["storageVersion"], "v1", "{value}");
+        let (verify, text) = restow(&["verify", "--kubeconfig", kubeconfig]);
+        assert_eq!(verify.status.code(), Some(0), "{on:?} {text}");
+        assert!(text.contains("Nothing old is stored"), "{text}");
+        let (unknown, text) = restow(&["status", "nonsense", "--kubeconfig", kubeconfig]);
+        assert_eq!(unknown.status.code(), Some(1), "{text}");
+        assert!(text.contains("kubectl api-resources -o name"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_in_an_old_version_are_found_in_the_data_of_a_stopped_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::up(folder.path());
+    server.kubectl(&["create", "configmap", "a"]);
+    let data = folder.path().join("data");
+    let (in_use, text) = restow(&["verify", "--data-dir", data.to_str().unwrap()]);
+    assert_eq!(in_use.status.code(), Some(1), "{text}");
+    assert!(text.contains("in use"), "{text}");
+    server.stop();
+    let (stopped, text) = restow(&["verify", "--data-dir", data.to_str().unwrap()]);
+    assert_eq!(stopped.status.code(), Some(0), "{text}");
+    assert!(text.contains("configmaps"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_disagree_are_shown_side_by_side() {
+    let cluster = Cluster::on_etcd(&["1.30", "1.31"]).await;
+    let kubeconfig = cluster.servers[0].kubeconfig.to_str().unwrap();
+    let (status, text) = restow(&["status", "endpointslices", "--kubeconfig", kubeconfig]);
+    assert_eq!(status.status.code(), Some(4), "{text}");
+    assert!(text.contains("v1beta1") && text.contains("do not agree"), "{text}");
+}
