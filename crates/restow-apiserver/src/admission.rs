@@ -24,7 +24,6 @@ use crate::following::{Follower, follow, name_of};
 use crate::hub::HubEvent;
 use crate::object::Object;
 use crate::server::ApiServer;
-use crate::services::Services;
 use crate::verbs::Call;
 use crate::webhook::ServiceResolver;
 use arc_swap::ArcSwap;
@@ -48,8 +47,6 @@ pub(crate) struct Admission {
     validating: Configurations<Webhook>,
     policies: Configurations<Policy>,
     bindings: Configurations<Binding>,
-    /// Where webhooks that are services are found.
-    services: Arc<Services>,
 }
 
 /// What is configured, by the name of its object, which is the order in which it counts.
@@ -129,7 +126,6 @@ fn is_exempt(call: &Call<'_>) -> bool {
 impl ApiServer {
     /// Reads the configuration, so that no request escapes it after a start, and follows it from then on.
     pub(crate) async fn establish_admission(self: &Arc<Self>) -> Result<(), ApiError> {
-        self.admission().services.look_in(Arc::downgrade(self));
         let version = GroupVersion::new(GROUP, "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         for part in [Part::Mutating, Part::Validating, Part::Policies, Part::Bindings] {
             let (follower, plural) = (ConfigurationFollower { part }, part.plural());
@@ -178,7 +174,7 @@ enum News<'a> {
 impl ConfigurationFollower {
     fn apply(&self, server: &ApiServer, news: &News<'_>) {
         let admission = server.admission();
-        let services: Arc<dyn ServiceResolver> = admission.services.clone();
+        let services = server.custom().services();
         let webhooks = |object: &Value| Webhook::read_all(object, &services);
         match self.part {
             Part::Mutating => take(&admission.mutating, news, webhooks),

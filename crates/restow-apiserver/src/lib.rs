@@ -46,7 +46,6 @@ pub mod release;
 pub mod resource;
 mod selector;
 mod server;
-mod services;
 mod starting;
 mod status;
 mod storage;

@@ -46,15 +46,12 @@ enum Command {
     Bench(bench::Bench),
 }
 
-/// A server that cannot be reached is told by whoever wanted to reach it, with what follows from that.
-const DEFAULT_LOG: &str = "warn,restow=info,kube_client=off";
-
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("RESTOW_LOG").unwrap_or_else(|_| DEFAULT_LOG.into()),
+            tracing_subscriber::EnvFilter::try_from_env("RESTOW_LOG").unwrap_or_else(|_| args.command.logs().into()),
         )
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
@@ -82,11 +79,12 @@ async fn main() -> ExitCode {
 }
 
 impl Command {
-    /// What is logged unless something else is asked for. The demo tells its story itself.
+    /// What is logged unless something else is asked for. The demo tells its story itself. A server that cannot be reached
+    /// is told by whoever wanted to reach it, with what follows from that.
     fn logs(&self) -> &'static str {
         match self {
-            Command::Demo(_) => "error",
-            _ => "warn,restow=info",
+            Command::Demo(_) => "error,kube_client=off",
+            _ => "warn,restow=info,kube_client=off",
         }
     }
 }

@@ -63,7 +63,12 @@ async fn opening(narrator: &Narrator, stage: &mut Stage, objects: u32, old: Rele
     for name in ["a", "b", "c"] {
         stage.join(name, old).await?;
     }
-    narrator.say(format!("Three API servers of Kubernetes release {old} are running. Each of them has reported which version it writes each resource in, before it wrote anything.")).await;
+    narrator
+        .say(format!(
+            "Three API servers of Kubernetes release {old} are running. Each of them has reported \
+         which version it writes each resource in, before it wrote anything."
+        ))
+        .await;
     let slices: Api<EndpointSlice> = Api::namespaced(stage.members[A].cluster.client().clone(), "default");
     let made = futures::stream::iter(0..objects).map(|number| {
         let slices = slices.clone();
@@ -80,7 +85,13 @@ async fn opening(narrator: &Narrator, stage: &mut Stage, objects: u32, old: Rele
     let made: Vec<anyhow::Result<()>> = made.buffer_unordered(32).collect().await;
     made.into_iter().collect::<anyhow::Result<()>>().context("cannot create objects")?;
     let stored = stored(stage, "EndpointSlice").await?;
-    narrator.fact(format!("{objects} EndpointSlices were created as v1. In the store they lie as {}: that is what release {old} writes.", counts(&stored))).await;
+    narrator
+        .fact(format!(
+            "{objects} EndpointSlices were created as v1. In the store they lie as {}: that is what \
+         release {old} writes.",
+            counts(&stored)
+        ))
+        .await;
     ensure!(!stored.contains_key("v1"), "release {old} should store EndpointSlices as v1beta1");
     narrator.say("From now on a client writes to all three servers, without a break, until the end.").await;
     matrix(narrator, stage).await
@@ -93,9 +104,19 @@ async fn upgrade(narrator: &Narrator, stage: &mut Stage, new: Release) -> anyhow
     matrix(narrator, stage).await?;
     let slices = slices(stage).await?;
     ensure!(slices.storage_version.is_none(), "the servers should not agree now");
-    narrator.fact("There is no common encoding version now, so the migrator waits. Whatever it rewrote, b or c could write in the old version again.").await;
+    narrator
+        .fact(
+            "There is no common encoding version now, so the migrator waits. Whatever it rewrote, b or c \
+         could write in the old version again.",
+        )
+        .await;
     stage.replace(B, new).await?;
-    narrator.say(format!("Server b follows. Only c is left of the old release ... and then the machine of c is suspended, in the middle of a write.")).await;
+    narrator
+        .say(
+            "Server b follows. Only c is left of the old release ... and then the machine of c is suspended, \
+         in the middle of a write.",
+        )
+        .await;
     Ok(())
 }
 
@@ -114,7 +135,13 @@ async fn late_riser(narrator: &Narrator, stage: &mut Stage, new: Release) -> any
         Ok(slices.servers.len() == 2 && slices.storage_version.as_deref() == Some("v1"))
     })
     .await?;
-    narrator.fact(format!("After {:.1} s without a sign of life c was collected: first its lease, then its reports. a and b agree on v1.", asleep.elapsed().as_secs_f64())).await;
+    narrator
+        .fact(format!(
+            "After {:.1} s without a sign of life c was collected: first its lease, then its reports. \
+         a and b agree on v1.",
+            asleep.elapsed().as_secs_f64()
+        ))
+        .await;
     matrix(narrator, stage).await?;
     migrated(narrator, stage, "v1").await?;
     narrator
@@ -125,11 +152,16 @@ async fn late_riser(narrator: &Narrator, stage: &mut Stage, new: Release) -> any
     let answer = late.await?;
     wait("c to find out", || async { Ok(stage.members[C].fence_failures() > before) }).await?;
     let answer = match answer {
-        Ok(_) => "after it had registered anew".to_string(),
+        Ok(_) => "it had to register and report anew before its client's write was done".to_string(),
         Err(kube::Error::Api(status)) => format!("its client was told {}: try again", status.code),
         Err(error) => format!("its client saw: {error}"),
     };
-    narrator.fact(format!("The store refused the write: c no longer holds the lease that it registered under ({answer}). This is the fence.")).await;
+    narrator
+        .fact(format!(
+            "The store refused the write: c no longer holds the lease that it registered under \
+         ({answer}). This is the fence."
+        ))
+        .await;
     stage.replace(C, new).await?;
     wait("agreement", || async { Ok(slices(stage).await?.storage_version.as_deref() == Some("v1")) }).await?;
     narrator.fact("c was upgraded too. All three agree on v1.").await;
@@ -191,7 +223,12 @@ async fn custom_resource(narrator: &Narrator, stage: &Stage, objects: u32) -> an
 
 async fn roll_back(narrator: &Narrator, stage: &mut Stage, old: Release) -> anyhow::Result<()> {
     narrator.chapter(5, "A roll-back");
-    narrator.say(format!("Somebody wants release {old} back. It cannot know what comes later, so what is stored has to go back with it.")).await;
+    narrator
+        .say(format!(
+            "Somebody wants release {old} back. It cannot know what comes later, so what is stored has \
+         to go back with it."
+        ))
+        .await;
     for index in [A, B, C] {
         stage.replace(index, old).await?;
     }
@@ -225,8 +262,19 @@ async fn proof(narrator: &Narrator, stage: &Stage, ledger: &super::writer::Ledge
         let value = slice.metadata.annotations.unwrap_or_default().remove("demo.restow.dev/number");
         ensure!(value == Some(number.to_string()), "{name} holds {value:?}, but {number} was acknowledged");
     }
-    narrator.fact(format!("The client made {} writes through all of this. {} of them were told to try again and then succeeded, none failed, none was lost.", ledger.acknowledged, ledger.retried)).await;
-    narrator.say("That was all. `restow up` starts a server of your own, `restow explain` tells more, and `restow status`, `restow verify` and `restow migrate` do this on your cluster.").await;
+    narrator
+        .fact(format!(
+            "The client made {} writes through all of this. {} of them were told to try again and \
+         then succeeded, none failed, none was lost.",
+            ledger.acknowledged, ledger.retried
+        ))
+        .await;
+    narrator
+        .say(
+            "That was all. `restow up` starts a server of your own, `restow explain` tells more, and `restow \
+         status`, `restow verify` and `restow migrate` do this on your cluster.",
+        )
+        .await;
     Ok(())
 }
 
