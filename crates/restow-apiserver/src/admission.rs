@@ -25,7 +25,6 @@ use crate::hub::HubEvent;
 use crate::object::Object;
 use crate::server::ApiServer;
 use crate::verbs::Call;
-use crate::webhook::ServiceResolver;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
 use policy::{Binding, Policy};

@@ -32,9 +32,10 @@ pub(crate) async fn check(store: &dyn Store) -> Findings {
                 Change::Delete(_) => None,
             };
             let value = value.unwrap_or_default();
+            let is_own_lease = *resource == "leases" && rest[0] == "kube-system";
             if *resource == "storageversions" && *group == "internal.apiserver.k8s.io" {
                 reports.insert(rest[0].to_string(), value);
-            } else if !value.is_null() && !(*resource == "leases" && rest[0] == "kube-system") {
+            } else if !value.is_null() && !is_own_lease {
                 check_write(&key, &format!("{group}.{resource}"), &value, &reports);
                 findings.checked += 1;
                 if *resource == "endpointslices" {
