@@ -25,7 +25,7 @@ const SLICES: &str = "endpointslices.discovery.k8s.io";
 const WIDGETS: &str = "widgets.demo.restow.dev";
 
 /// How long anything may take before the demo gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The servers by position.
 const A: usize = 0;

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// How long the others wait for a server that gives no sign of life: short, so that nobody has to wait in a demo.
-const LEASE: Duration = Duration::from_secs(3);
-const RENEWAL: Duration = Duration::from_millis(700);
+/// How long the others wait for a server that gives no sign of life: short, so that nobody has to wait long in a demo, but not
+/// so short that a busy machine is taken for one that sleeps.
+const LEASE: Duration = Duration::from_secs(6);
+const RENEWAL: Duration = Duration::from_secs(1);
 
 /// The servers and their store.
 pub(super) struct Stage {
