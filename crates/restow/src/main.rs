@@ -79,11 +79,13 @@ async fn main() -> ExitCode {
 }
 
 impl Command {
-    /// What is logged unless something else is asked for. The demo tells its story itself. A server that cannot be reached
+    /// What is logged unless something else is asked for. The demo tells its story itself, and on a server of
+    /// one's own the controller is beside the point until something is wrong with it. A server that cannot be reached
     /// is told by whoever wanted to reach it, with what follows from that.
     fn logs(&self) -> &'static str {
         match self {
             Command::Demo(_) => "error,kube_client=off",
+            Command::Up(_) => "warn,restow=info,restow_migrate=warn,kube_client=off",
             _ => "warn,restow=info,kube_client=off",
         }
     }

@@ -28,8 +28,8 @@ pub(crate) struct UpArgs {
     /// The Kubernetes release to behave as: it decides which versions are served and stored.
     #[arg(long, value_name = "RELEASE", default_value_t = Release::NEWEST)]
     release: Release,
-    /// Also run the controller that migrates stored objects when a storage version changes.
-    #[arg(long)]
+    /// Whether to run the controller that migrates stored objects when a storage version changes.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     controller: bool,
     #[command(flatten)]
     serving: serving::ServingArgs,

@@ -106,12 +106,18 @@ impl Cluster {
 }
 
 impl Server {
-    /// `restow up` in this folder.
+    /// `restow up` in this folder, without the controller: nothing changes unless the test changes it.
     pub(crate) fn up(folder: &Path) -> Self {
+        Self::up_with(folder, &["--controller=false"])
+    }
+
+    /// `restow up` in this folder, with further flags.
+    pub(crate) fn up_with(folder: &Path, flags: &[&str]) -> Self {
         let data = folder.join("data");
         let child = Command::new(RESTOW)
             .args(["up", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(&data)
+            .args(flags)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

@@ -26,7 +26,7 @@ spec:
     subresources: {status: {}}
 ";
 
-fn storage_version(v1: bool, v2: bool) -> String {
+pub(crate) fn storage_version(v1: bool, v2: bool) -> String {
     CRONTABS.replacen("storage: true", &format!("storage: {v1}"), 1).replacen(
         "    storage: false\n    schema: {openAPIV3Schema: *",
         &format!("    storage: {v2}\n    schema: {{openAPIV3Schema: *"),

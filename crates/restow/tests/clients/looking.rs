@@ -1,6 +1,7 @@
 //! `restow status` and `restow verify`: on a running server, on etcd itself, and on the data of a stopped server.
 
-use crate::cluster::{Cluster, On, RESTOW, Server};
+use crate::cluster::{Cluster, On, RESTOW, Server, eventually};
+use crate::custom::{crontab, storage_version};
 use std::process::{Command, Output};
 
 fn restow(arguments: &[&str]) -> (Output, String) {
@@ -53,4 +54,27 @@ async fn servers_that_disagree_are_shown_side_by_side() {
     let (status, text) = restow(&["status", "endpointslices", "--kubeconfig", kubeconfig]);
     assert_eq!(status.status.code(), Some(4), "{text}");
     assert!(text.contains("v1beta1") && text.contains("do not agree"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_the_storage_version_is_migrated_and_proven_without_a_further_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::up_with(folder.path(), &[]);
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    let (old, new) = (storage_version(true, false), storage_version(false, true));
+    server.kubectl(&["apply", "-f", &file("old.yaml", &old)]);
+    server.kubectl(&["wait", "--for=condition=Established", "crd/crontabs.stable.example.com"]);
+    let objects: Vec<String> = (0..50).map(|number| crontab("v1", &format!("job-{number}"), "{replicas: 1}")).collect();
+    server.kubectl(&["apply", "-f", &file("objects.yaml", &objects.join("---\n"))]);
+    server.kubectl(&["apply", "-f", &file("new.yaml", &new)]);
+    let stored = ["get", "crd", "crontabs.stable.example.com", "-o", "jsonpath={.status.storedVersions}"];
+    eventually("the stored versions to be trimmed", || server.kubectl(&stored) == r#"["v2"]"#);
+    let kubeconfig = server.kubeconfig.to_str().unwrap();
+    let (verify, text) = restow(&["verify", "crontabs.stable.example.com", "--kubeconfig", kubeconfig]);
+    assert_eq!(verify.status.code(), Some(0), "{text}");
+    assert!(text.contains("v2: 50"), "{text}");
 }
