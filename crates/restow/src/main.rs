@@ -84,7 +84,7 @@ impl Command {
     /// is told by whoever wanted to reach it, with what follows from that.
     fn logs(&self) -> &'static str {
         match self {
-            Command::Demo(_) => "error,kube_client=off",
+            Command::Demo(_) => "error,kube_client=off,fjall=off",
             Command::Up(_) => "warn,restow=info,restow_migrate=warn,kube_client=off",
             _ => "warn,restow=info,kube_client=off",
         }

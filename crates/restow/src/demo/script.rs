@@ -73,12 +73,7 @@ async fn opening(narrator: &Narrator, stage: &mut Stage, objects: u32, old: Rele
     let made = futures::stream::iter(0..objects).map(|number| {
         let slices = slices.clone();
         async move {
-            let slice = json!({
-                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-                "metadata": {"name": format!("demo-{number}"), "namespace": "default"},
-                "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.1"]}],
-            });
-            slices.create(&PostParams::default(), &serde_json::from_value(slice)?).await?;
+            slices.create(&PostParams::default(), &slice(&format!("demo-{number}"))?).await?;
             anyhow::Ok(())
         }
     });
@@ -124,11 +119,11 @@ async fn late_riser(narrator: &Narrator, stage: &mut Stage, new: Release) -> any
     narrator.chapter(3, "The server that woke up too late");
     let c = &stage.members[C];
     let slices_of_c: Api<EndpointSlice> = Api::namespaced(c.cluster.client().clone(), "default");
-    c.stall();
-    let late = tokio::spawn(async move {
-        let patch = json!({"metadata": {"annotations": {"demo.restow.dev/late": "true"}}});
-        slices_of_c.patch_metadata("demo-0", &PatchParams::default(), &Patch::Merge(&patch)).await
-    });
+    c.stall_writes();
+    // A new object: nothing but the fence can refuse it.
+    let late = slice("demo-late")?;
+    let late = tokio::spawn(async move { slices_of_c.create(&PostParams::default(), &late).await });
+    tokio::time::timeout(PATIENCE, c.stall_with("/demo-late")).await.context("the late write was not seen")?;
     let asleep = Instant::now();
     wait("c to be missed", || async {
         let slices = slices(stage).await?;
@@ -358,6 +353,14 @@ where
             _ => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
+}
+
+fn slice(name: &str) -> anyhow::Result<EndpointSlice> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": "default"},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.1"]}],
+    }))?)
 }
 
 fn resource(group: &str, version: &str, kind: &str) -> ApiResource {

@@ -1,6 +1,6 @@
 //! Three API servers in one process, on one store.
 
-use super::stalling::StallingStore;
+use super::stalling::{Stall, StallingStore};
 use crate::pki::Pki;
 use crate::serving::{self, ServingArgs, Setup};
 use anyhow::Context;
@@ -38,7 +38,8 @@ pub(super) struct Member {
     pub(super) cluster: Cluster,
     address: SocketAddr,
     server: Arc<ApiServer>,
-    is_stalled: watch::Sender<bool>,
+    stall: watch::Sender<Stall>,
+    held: watch::Receiver<Vec<String>>,
     stop: Option<oneshot::Sender<()>>,
     serving: tokio::task::JoinHandle<()>,
 }
@@ -96,8 +97,9 @@ impl Stage {
     async fn start(&self, name: &'static str, release: Release, address: SocketAddr) -> anyhow::Result<Member> {
         let listener = serving::listen(address).await?;
         let address = listener.local_addr()?;
-        let (is_stalled, gate) = watch::channel(false);
-        let store: Arc<dyn Store> = Arc::new(StallingStore::new(self.store.clone(), gate));
+        let (stall, gate) = watch::channel(Stall::None);
+        let (holding, held) = watch::channel(Vec::new());
+        let store: Arc<dyn Store> = Arc::new(StallingStore::new(self.store.clone(), gate, holding));
         let gates = Gates::default();
         let agreement = AgreementConfig {
             lease_duration: LEASE,
@@ -117,7 +119,7 @@ impl Stage {
         let kubeconfig = Kubeconfig::from_yaml(&self.pki.kubeconfig(&address.to_string()))?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let cluster = Cluster::from_config(config)?;
-        Ok(Member { name, release, cluster, address, server, is_stalled, stop: Some(stop), serving })
+        Ok(Member { name, release, cluster, address, server, stall, held, stop: Some(stop), serving })
     }
 
     fn tell_clients(&self) {
@@ -126,14 +128,20 @@ impl Stage {
 }
 
 impl Member {
-    /// Suspends the server: whatever it has under way towards the store waits.
-    pub(super) fn stall(&self) {
-        self.is_stalled.send_replace(true);
+    /// Holds up what the server writes, so that it can be suspended with a write on its way.
+    pub(super) fn stall_writes(&self) {
+        self.stall.send_replace(Stall::Transactions);
+    }
+
+    /// Waits for that write, and suspends the server with it in its hands.
+    pub(super) async fn stall_with(&self, name: &str) {
+        let _ = self.held.clone().wait_for(|held| held.iter().any(|key| key.ends_with(name))).await;
+        self.stall.send_replace(Stall::Everything);
     }
 
     /// Lets it go on.
     pub(super) fn wake(&self) {
-        self.is_stalled.send_replace(false);
+        self.stall.send_replace(Stall::None);
     }
 
     /// How many of its writes the fence has refused.

@@ -8,20 +8,33 @@ use restow_store::{
 use std::sync::Arc;
 use tokio::sync::watch;
 
+/// What waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stall {
+    /// Nothing.
+    None,
+    /// Transactions, so that one can be caught on its way.
+    Transactions,
+    /// Everything.
+    Everything,
+}
+
 /// A store behind a gate.
 pub(super) struct StallingStore {
     store: Arc<dyn Store>,
-    is_stalled: watch::Receiver<bool>,
+    stall: watch::Receiver<Stall>,
+    /// The keys that transactions which were held up were about.
+    held: watch::Sender<Vec<String>>,
 }
 
 impl StallingStore {
-    pub(super) fn new(store: Arc<dyn Store>, is_stalled: watch::Receiver<bool>) -> Self {
-        StallingStore { store, is_stalled }
+    pub(super) fn new(store: Arc<dyn Store>, stall: watch::Receiver<Stall>, held: watch::Sender<Vec<String>>) -> Self {
+        StallingStore { store, stall, held }
     }
 
     async fn pass(&self) {
         // An error means that nobody can stall it any more.
-        let _ = self.is_stalled.clone().wait_for(|is_stalled| !is_stalled).await;
+        let _ = self.stall.clone().wait_for(|stall| *stall != Stall::Everything).await;
     }
 }
 
@@ -33,7 +46,10 @@ impl Store for StallingStore {
     }
 
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        self.pass().await;
+        if *self.stall.borrow() != Stall::None {
+            self.held.send_modify(|held| held.extend(txn.when.iter().map(|compare| compare.key.to_string())));
+        }
+        let _ = self.stall.clone().wait_for(|stall| *stall == Stall::None).await;
         self.store.txn(txn).await
     }
 
