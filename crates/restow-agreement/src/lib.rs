@@ -9,6 +9,7 @@
 //! | [`register`](mod@register) | A server wants to write a resource: what does it have to report first? |
 //! | [`collect`] | Servers went away: what of theirs may be removed, and in which order? |
 //! | [`vote`] | Servers vote on the version: which one is selected, and may this server write? |
+//! | [`disagreement`](fn@disagreement) | Who stores what while the servers do not agree, and since when? |
 //! | [`census`] | In which versions do objects really lie in the store, and is any of them old? |
 //! | [`trigger`] | The storage version may have changed: what has to be migrated, and what is known to be stored? |
 //! | [`migrate`] | Objects are being rewritten: what do the answers mean, how fast may it go, when is it done? |
@@ -30,10 +31,12 @@ pub mod trigger;
 pub mod vote;
 
 mod agreement;
+mod disagreement;
 mod participants;
 mod server_report;
 
 pub use agreement::{common_encoding_version, settle};
+pub use disagreement::{Disagreement, disagreement};
 pub use participants::{Participants, Presence};
-pub use register::{Registration, register, withdraw};
+pub use register::{Registration, is_reported, register, withdraw};
 pub use server_report::{InvalidReport, ServerReport};

@@ -52,6 +52,13 @@ pub fn register(
     Registration { status, dropped }
 }
 
+/// Whether the object says what this server reported, and draws the right conclusion from all entries. If not, somebody
+/// else has changed or deleted it. What servers that are gone left behind is the collector's matter, and none here.
+pub fn is_reported(current: Option<&StorageVersion>, own: &ServerReport, now: Timestamp) -> bool {
+    let registered = register(current, &Participants::unreadable(), own, now).status;
+    current.is_some_and(|object| object.status == registered)
+}
+
 /// The object without the entry of this server, which writes the resource no more. Nobody else is dropped, so that no lease
 /// has to be compared but the own one.
 pub fn withdraw(object: &StorageVersion, own: &ServerId, now: Timestamp) -> Collected {
@@ -158,6 +165,25 @@ mod tests {
         let before = object(&[report("a", "v1"), report("b", "v1")]);
         let registration = register_at_later(Some(&before), &participants(&["a", "b"]), &report("b", "v1"));
         assert_eq!(registration.status, before.status);
+    }
+
+    #[test]
+    fn an_object_that_somebody_edited_does_not_say_what_was_reported() {
+        let own = report("b", "v1");
+        let check = |current: Option<&StorageVersion>, expected: bool| {
+            assert_eq!(is_reported(current, &own, LATER.parse().unwrap()), expected, "{current:?}");
+        };
+        let good = object(&[report("a", "v2"), own.clone()]);
+        check(Some(&good), true);
+        check(None, false);
+        check(Some(&object(&[report("a", "v2")])), false);
+        check(Some(&object(&[report("a", "v2"), report("b", "v2")])), false);
+        let mut concluded = good.clone();
+        concluded.status.common_encoding_version = Some("v2".into());
+        check(Some(&concluded), false);
+        let mut silent = good;
+        silent.status.conditions.clear();
+        check(Some(&silent), false);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | `keeper.rs` | the task that joins, stays, and joins again |
 //! | `elections.rs` | voting on the version, instead of each server storing what it prefers |
 //! | `collector.rs` | the task that removes what servers leave behind |
+//! | `attending.rs` | how long servers disagree, and putting right what somebody else changed |
 //! | `barrier.rs` | which writes pass before everything is reported |
 //!
 //! # For resources that come and go
@@ -22,6 +23,7 @@
 //! [`Agreement::withdraw`] when the resource is gone. Everything that was reported is reported again by itself when the
 //! server had to take a new lease.
 
+mod attending;
 mod barrier;
 mod collector;
 mod config;
@@ -38,6 +40,7 @@ use crate::http::request_info::ResourceTarget;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::resource::{Membership, Origin, Resource};
+use attending::Sights;
 pub(crate) use barrier::passes_barrier;
 pub use config::{AgreementConfig, Guarantee, StorageVersions};
 pub use error::AgreementError;
@@ -45,6 +48,7 @@ use identity::Tenure;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use registrar::Registrar;
+use restow_agreement::ServerReport;
 use restow_api::{GroupResource, ServerId};
 use restow_store::Store;
 use std::collections::BTreeMap;
@@ -67,6 +71,8 @@ pub struct Agreement {
     reported: Mutex<BTreeMap<GroupResource, Reported>>,
     /// Whoever changes what is reported takes a turn, so that joining sees all of it.
     turn: tokio::sync::Mutex<()>,
+    /// On which resources the servers disagree.
+    sights: Sights,
     /// How often a registration was refused and had to be decided again.
     retries: Counter,
     /// After how many seconds everything was reported for the first time.
@@ -134,6 +140,7 @@ impl Agreement {
             standing: watch::Sender::new(standing),
             reported: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
+            sights: Sights::default(),
             retries: Counter::default(),
             registered_after: Gauge::default(),
             started: Instant::now(),
@@ -151,6 +158,7 @@ impl Agreement {
         }
         if self.config.reports {
             tokio::spawn(collector::collect_regularly(self.clone(), hub.clone()));
+            tokio::spawn(attending::attend(self.clone(), hub.clone()));
         }
         if self.config.reports && self.config.storage_versions != StorageVersions::Report {
             tokio::spawn(elections::follow(self.clone(), hub.clone()));
@@ -160,6 +168,7 @@ impl Agreement {
     /// Lets the figures be read with all others.
     pub(crate) fn register(&self, metrics: &Metrics) {
         let figures = (self.alarm.failures.clone(), self.retries.clone(), self.registered_after.clone());
+        let sights = self.sights.clone();
         metrics.register(|registry| {
             let (failures, retries, registered_after) = figures;
             registry.register("apiserver_storage_version_fence_failures", "Writes that a fence refused.", failures);
@@ -167,6 +176,7 @@ impl Agreement {
             registry.register("apiserver_storage_version_registration_retries", help, retries);
             let help = "The time from the start until all storage versions were reported; 0 before.";
             registry.register("apiserver_storage_version_registered_after_seconds", help, registered_after);
+            registry.register_collector(Box::new(sights));
         });
     }
 
@@ -262,6 +272,16 @@ impl Agreement {
 
     fn registrar<'a>(&'a self, tenure: &'a Tenure) -> Registrar<'a> {
         Registrar { agreement: self, tenure }
+    }
+
+    /// What this server reports about a resource now.
+    fn report_about(&self, resource: &Resource) -> Result<ServerReport, AgreementError> {
+        let (encoding, decodable) = match &resource.storage {
+            Some(storage) => (storage.encoding().version.clone(), storage.decodable.clone()),
+            None => unreachable!("only what is stored is remembered"),
+        };
+        ServerReport::new(self.config.identity.clone(), encoding, decodable, resource.served.clone())
+            .map_err(|source| AgreementError::Report { resource: resource.group_resource.to_string(), source })
     }
 
     fn reported(&self) -> MutexGuard<'_, BTreeMap<GroupResource, Reported>> {

@@ -80,7 +80,7 @@ impl Metrics {
     }
 
     /// Everything as text.
-    pub(crate) fn render(&self) -> String {
+    pub fn render(&self) -> String {
         let mut out = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if text::encode(&mut out, &registry).is_err() {

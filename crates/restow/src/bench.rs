@@ -1,5 +1,6 @@
 //! `restow bench`: measurements that anyone can repeat.
 
+mod agreement;
 mod apiserver;
 mod migrate;
 mod process;
@@ -16,6 +17,8 @@ pub(crate) enum Bench {
     Store(store::StoreArgs),
     /// Measure our API server on each store, and another API server, in one run.
     Apiserver(apiserver::ApiserverArgs),
+    /// Measure how soon servers agree on storage versions, what the fence costs, and how fast a server starts among others.
+    Agreement(agreement::AgreementArgs),
     /// Measure how fast stored objects are rewritten, on a cluster that is given.
     Migrate(migrate::MigrateArgs),
 }
@@ -25,6 +28,7 @@ impl Bench {
         match self {
             Bench::Store(args) => store::run(args).await,
             Bench::Apiserver(args) => apiserver::run(args).await,
+            Bench::Agreement(args) => agreement::run(args).await,
             Bench::Migrate(args) => migrate::run(args).await,
         }
     }

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use rand::Rng;
 use restow_agreement::collect::Collected;
-use restow_agreement::{Participants, ServerReport, register, withdraw};
+use restow_agreement::{Participants, register, withdraw};
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
 use restow_api::{GroupResource, Time};
 use restow_store::{Compare, Entry, Key, RangeRequest, Revision, StoreError, StoreExt, Txn, TxnOutcome};
@@ -105,7 +105,7 @@ impl Registrar<'_> {
         {
             return Ok(());
         }
-        let report = self.report_about(resource)?;
+        let report = self.agreement.report_about(resource)?;
         let decide = |current: Option<&StorageVersion>, participants: &Participants| {
             let now = Timestamp::now();
             let mut registration = register(current, participants, &report, now);
@@ -147,16 +147,6 @@ impl Registrar<'_> {
                 Ok(Writes::Never)
             }
         }
-    }
-
-    fn report_about(&self, resource: &Arc<Resource>) -> Result<ServerReport, AgreementError> {
-        let (encoding, decodable) = match &resource.storage {
-            Some(storage) => (storage.encoding().version.clone(), storage.decodable.clone()),
-            None => unreachable!("only what is stored is remembered"),
-        };
-        let id = self.agreement.config.identity.clone();
-        ServerReport::new(id, encoding, decodable, resource.served.clone())
-            .map_err(|source| AgreementError::Report { resource: resource.group_resource.to_string(), source })
     }
 
     /// Decides and writes, and when somebody else was faster, reads, decides and writes again.
@@ -234,6 +224,10 @@ fn fresh(location: &GroupResource) -> StorageVersion {
 /// A random pause, so that servers that got into each other's way do not do so again.
 pub(super) async fn pause(attempt: usize) {
     let longest = Duration::from_millis(5).saturating_mul(1 << attempt.min(10)).min(LONGEST_PAUSE);
-    let pause = longest.mul_f64(rand::rng().random_range(0.1..=1.0));
-    tokio::time::sleep(pause).await;
+    tokio::time::sleep(jittered(longest)).await;
+}
+
+/// A random part of a time.
+pub(super) fn jittered(longest: Duration) -> Duration {
+    longest.mul_f64(rand::rng().random_range(0.1..=1.0))
 }

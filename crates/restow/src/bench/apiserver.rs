@@ -1,7 +1,7 @@
 //! `restow bench apiserver`: our API server on each store, and another one, doing the same work in one run.
 
-mod objects;
-mod subject;
+pub(super) mod objects;
+pub(super) mod subject;
 mod work;
 
 use crate::bench::report::{Report, Unit};

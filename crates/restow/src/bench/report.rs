@@ -32,6 +32,10 @@ pub(crate) enum Unit {
     PerSecond,
     Bytes,
     Milliseconds,
+    /// A share of a hundred, which is compared with nothing.
+    Percent,
+    /// Just how many there are.
+    Count,
 }
 
 impl Report {
@@ -86,6 +90,8 @@ impl Unit {
         match self {
             Unit::PerSecond => format!("{}/s", grouped(value)),
             Unit::Bytes => format!("{:.1} MB", value / 1e6),
+            Unit::Percent => format!("{value:.1} %"),
+            Unit::Count => grouped(value),
             Unit::Milliseconds if value < 1.0 => format!("{value:.3} ms"),
             Unit::Milliseconds => format!("{value:.1} ms"),
         }

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod fleet;
+mod gates;
 mod history;
 mod rolling;
+mod voting;
 mod writers;

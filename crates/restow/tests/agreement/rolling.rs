@@ -6,17 +6,17 @@ use crate::writers::{Writers, client_at, count_of};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::sync::atomic::Ordering;
 
-const SLICES: &str = "discovery.k8s.io.endpointslices";
-const OLD: &str = "discovery.k8s.io/v1beta1";
-const NEW: &str = "discovery.k8s.io/v1";
+pub(crate) const SLICES: &str = "discovery.k8s.io.endpointslices";
+pub(crate) const OLD: &str = "discovery.k8s.io/v1beta1";
+pub(crate) const NEW: &str = "discovery.k8s.io/v1";
 
-/// Waits until every server's answers to the writers have had their effect.
-async fn let_them_write(writers: &Writers, more: u64) {
+/// Waits until the clients have written so many times more.
+pub(crate) async fn let_them_write(writers: &Writers, more: u64) {
     let goal = writers.acknowledged.load(Ordering::Relaxed) + more;
     eventually("the clients go on writing", async || writers.acknowledged.load(Ordering::Relaxed) >= goal).await;
 }
 
-async fn agree_on(fleet: &Fleet, version: &str) {
+pub(crate) async fn agree_on(fleet: &Fleet, version: &str) {
     let what = format!("all agree on {version}");
     eventually(&what, async || fleet.status(SLICES).await["commonEncodingVersion"] == version).await;
 }

@@ -12,7 +12,7 @@ pub(super) const BYTES: usize = 2048;
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// The config maps of one namespace on a server.
-pub(super) struct Collection {
+pub(in crate::bench) struct Collection {
     client: kube::Client,
     namespace: &'static str,
 }
@@ -26,7 +26,7 @@ pub(super) enum Form {
 
 impl Collection {
     /// The collection in a namespace that is made for it.
-    pub(super) async fn prepare(client: kube::Client, namespace: &'static str) -> anyhow::Result<Self> {
+    pub(in crate::bench) async fn prepare(client: kube::Client, namespace: &'static str) -> anyhow::Result<Self> {
         let collection = Collection { client, namespace };
         let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
         let made = collection.send(Method::POST, "/api/v1/namespaces", Some(("application/json", body))).await;
@@ -39,7 +39,7 @@ impl Collection {
         self.send(Method::DELETE, &format!("/api/v1/namespaces/{}", self.namespace), None).await.map(|_| ())
     }
 
-    pub(super) async fn create(&self, name: &str) -> anyhow::Result<()> {
+    pub(in crate::bench) async fn create(&self, name: &str) -> anyhow::Result<()> {
         self.send(Method::POST, &self.path(""), Some(("application/json", object(name)))).await.map(|_| ())
     }
 
@@ -48,7 +48,7 @@ impl Collection {
     }
 
     /// Changes one field by a merge patch.
-    pub(super) async fn update(&self, name: &str, number: u64) -> anyhow::Result<()> {
+    pub(in crate::bench) async fn update(&self, name: &str, number: u64) -> anyhow::Result<()> {
         let patch = format!(r#"{{"data":{{"number":"{number}"}}}}"#);
         self.send(Method::PATCH, &self.path(name), Some(("application/merge-patch+json", patch))).await.map(|_| ())
     }

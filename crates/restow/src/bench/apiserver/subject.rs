@@ -25,7 +25,7 @@ pub(super) struct Subject {
 }
 
 /// A process that ends when this is dropped.
-struct Running(Child);
+pub(in crate::bench) struct Running(pub(in crate::bench) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -121,13 +121,13 @@ impl Subject {
     }
 }
 
-fn folder_in(directory: &Path) -> anyhow::Result<tempfile::TempDir> {
+pub(in crate::bench) fn folder_in(directory: &Path) -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::Builder::new().prefix("restow-bench-").tempdir_in(directory);
     folder.with_context(|| format!("cannot make a folder in {}", directory.display()))
 }
 
 /// This very program.
-fn restow() -> Command {
+pub(in crate::bench) fn restow() -> Command {
     // The link stays right when the file has been replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
     command.stdout(Stdio::piped());
@@ -135,7 +135,7 @@ fn restow() -> Command {
 }
 
 /// Starts one of our servers and waits for its first line, which names its address.
-fn start(command: &mut Command) -> anyhow::Result<(Running, String)> {
+pub(in crate::bench) fn start(command: &mut Command) -> anyhow::Result<(Running, String)> {
     let mut child = Running(command.spawn().context("cannot start our own server")?);
     let mut lines = BufReader::new(child.0.stdout.take().context("the server has no output")?);
     let mut line = String::new();
@@ -147,7 +147,7 @@ fn start(command: &mut Command) -> anyhow::Result<(Running, String)> {
     Ok((child, address))
 }
 
-async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
+pub(in crate::bench) async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
     Ok(kube::Client::try_from(config(kubeconfig).await?)?)
 }
 

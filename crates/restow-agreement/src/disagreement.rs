@@ -1,0 +1,86 @@
+//! Who stores a resource in which version while the servers do not agree, and since when.
+
+use jiff::{SignedDuration, Timestamp};
+use restow_api::internal_apiserver::{ConditionStatus, StorageVersion, StorageVersionCondition};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Servers that store one resource in different versions. Its `Display` tells who stores what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disagreement {
+    /// Since when, by the condition in the object; nothing where it does not say.
+    pub since: Option<Timestamp>,
+    /// The servers by the version that they store.
+    pub servers: BTreeMap<String, Vec<String>>,
+}
+
+/// How the servers disagree, if they do. The entries are asked, not what somebody has concluded from them. One server, or
+/// none, agrees with itself.
+pub fn disagreement(object: &StorageVersion) -> Option<Disagreement> {
+    let mut servers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for entry in &object.status.storage_versions {
+        servers.entry(entry.encoding_version.clone()).or_default().push(entry.api_server_id.clone());
+    }
+    if servers.len() < 2 {
+        return None;
+    }
+    let is_it = |condition: &&StorageVersionCondition| {
+        condition.condition_type == StorageVersionCondition::ALL_ENCODING_VERSIONS_EQUAL
+            && condition.status == ConditionStatus::False
+    };
+    let since = object.status.conditions.iter().find(is_it).and_then(|condition| condition.last_transition_time);
+    Some(Disagreement { since: since.map(|time| time.timestamp()), servers })
+}
+
+impl Disagreement {
+    /// How long it has lasted at `now`. Two clocks may differ, but nothing lasts for less than no time.
+    pub fn lasted(&self, now: Timestamp) -> SignedDuration {
+        self.since.map_or(SignedDuration::ZERO, |since| now.duration_since(since).max(SignedDuration::ZERO))
+    }
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = self.servers.iter().map(|(version, servers)| format!("{version} by {}", servers.join(", ")));
+        f.write_str(&parts.collect::<Vec<_>>().join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settle;
+    use restow_api::internal_apiserver::ServerStorageVersion;
+
+    fn object(entries: &[(&str, &str)], settled: &str) -> StorageVersion {
+        let mut object = StorageVersion::new(&"pods".parse().unwrap());
+        let entry = |(id, version): &(&str, &str)| ServerStorageVersion {
+            api_server_id: id.to_string(),
+            encoding_version: version.to_string(),
+            decodable_versions: vec!["v1".into(), "v2".into()],
+            served_versions: Vec::new(),
+        };
+        object.status.storage_versions = entries.iter().map(entry).collect();
+        settle(&mut object.status, 0, settled.parse().unwrap());
+        object
+    }
+
+    #[test]
+    fn who_stores_what_and_for_how_long() {
+        let begun = "2026-01-01T00:00:00Z";
+        assert_eq!(disagreement(&object(&[], begun)), None);
+        assert_eq!(disagreement(&object(&[("a", "v1"), ("b", "v1")], begun)), None);
+        let found = disagreement(&object(&[("a", "v2"), ("b", "v1"), ("c", "v2")], begun)).unwrap();
+        assert_eq!(found.to_string(), "v1 by b; v2 by a, c");
+        assert_eq!(found.lasted("2026-01-01T00:00:07Z".parse().unwrap()), SignedDuration::from_secs(7));
+        assert_eq!(found.lasted("2025-12-31T00:00:00Z".parse().unwrap()), SignedDuration::ZERO);
+    }
+
+    #[test]
+    fn what_somebody_wrote_beside_the_entries_does_not_count() {
+        let mut edited = object(&[("a", "v1"), ("b", "v2")], "2026-01-01T00:00:00Z");
+        edited.status.common_encoding_version = Some("v1".into());
+        edited.status.conditions.clear();
+        assert_eq!(disagreement(&edited).unwrap().since, None);
+    }
+}

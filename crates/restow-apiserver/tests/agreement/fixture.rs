@@ -1,0 +1,167 @@
+//! Servers in one process on one store in memory, and looking into that store.
+
+use async_trait::async_trait;
+use restow_api::{GroupResource, GroupVersion};
+use restow_apiserver::auth::authenticate::{AnonymousAccess, Authenticators};
+use restow_apiserver::builtin::{self, RuntimeConfig};
+use restow_apiserver::conversion::RenameVersion;
+use restow_apiserver::error::ApiError;
+use restow_apiserver::object::Object;
+use restow_apiserver::registry::Registry;
+use restow_apiserver::release::Release;
+use restow_apiserver::resource::{Names, Origin, Resource, Scope, Storage, Verb};
+use restow_apiserver::strategy::Plain;
+use restow_apiserver::{
+    AccessConfig, AgreementConfig, ApiServer, Authorization, Change, Changed, Decision, Gates, Guarantee, LoadLimits,
+    Place, ServerConfig, StorageVersions,
+};
+use restow_store::conformance::ModelStore;
+use restow_store::{Entry, Key, RangeRequest, Store, StoreExt};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const LEASES: &str = "/coordination.k8s.io/leases/kube-system/";
+pub(crate) const STORAGE_VERSIONS: &str = "/internal.apiserver.k8s.io/storageversions/";
+
+/// Starts a server that reports what it stores.
+pub(crate) async fn start(store: &Arc<dyn Store>, id: &str, release: &str, gates: &str) -> Arc<ApiServer> {
+    start_with(store, id, builtins(release), gates, StorageVersions::Report).await
+}
+
+/// Starts a server that votes on what it stores.
+pub(crate) async fn start_voting(
+    store: &Arc<dyn Store>,
+    id: &str,
+    resources: Vec<Resource>,
+    how: Guarantee,
+) -> Arc<ApiServer> {
+    start_with(store, id, resources, "StorageVersionVoting=true", StorageVersions::Vote(how)).await
+}
+
+pub(crate) fn builtins(release: &str) -> Vec<Resource> {
+    let internal = GroupVersion::new("internal.apiserver.k8s.io", "v1alpha1").unwrap();
+    let config = RuntimeConfig { versions: vec![(internal, true)], ..RuntimeConfig::default() };
+    builtin::resources(release.parse().unwrap(), &config).unwrap()
+}
+
+pub(crate) async fn start_with(
+    store: &Arc<dyn Store>,
+    id: &str,
+    resources: Vec<Resource>,
+    gates: &str,
+    storage_versions: StorageVersions,
+) -> Arc<ApiServer> {
+    let gates: Gates = gates.parse().unwrap();
+    let authenticators = Authenticators {
+        token_file: None,
+        tokens: None,
+        api_audiences: Vec::new(),
+        anonymous: AnonymousAccess::health_and_version(),
+    };
+    let server = ApiServer::new(ServerConfig {
+        store: store.clone(),
+        registry: Registry::new(resources.into_iter().map(Arc::new)),
+        release: Release::NEWEST,
+        address: "127.0.0.1:6443".parse().unwrap(),
+        access: AccessConfig { authenticators, authorization: Authorization::AllowAll },
+        limits: LoadLimits::default(),
+        audit: None,
+        gates,
+        agreement: AgreementConfig {
+            renew_interval: Duration::from_millis(200),
+            storage_versions,
+            ..AgreementConfig::new(id.parse().unwrap(), "host", &gates)
+        },
+    })
+    .await
+    .unwrap();
+    server.ready().await.unwrap();
+    server
+}
+
+pub(crate) fn store() -> Arc<dyn Store> {
+    Arc::new(ModelStore::default())
+}
+
+pub(crate) async fn objects(store: &Arc<dyn Store>, folder: &str) -> BTreeMap<String, Value> {
+    let read = |entry: &Entry| {
+        let key = String::from_utf8(entry.key.as_bytes().to_vec()).unwrap();
+        (key.rsplit('/').next().unwrap().to_string(), serde_json::from_slice(&entry.value).unwrap())
+    };
+    let listed = store.range(RangeRequest::prefix(folder.to_string())).await.unwrap();
+    listed.entries.iter().map(read).collect()
+}
+
+pub(crate) async fn status(store: &Arc<dyn Store>, name: &str) -> Value {
+    objects(store, STORAGE_VERSIONS).await.remove(name).unwrap_or_default()["status"].take()
+}
+
+pub(crate) fn servers_of(status: &Value) -> Vec<&str> {
+    let entries = status["storageVersions"].as_array().map_or(&[][..], Vec::as_slice);
+    entries.iter().map(|entry| entry["apiServerID"].as_str().unwrap()).collect()
+}
+
+pub(crate) async fn lease(store: &Arc<dyn Store>, id: &str) -> Option<Entry> {
+    store.get(&Key::try_from(format!("{LEASES}{id}")).unwrap()).await.unwrap()
+}
+
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let patience = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < patience, "still not so after a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Writes an object, whatever is there.
+pub(crate) struct Put(pub(crate) Object);
+
+#[async_trait]
+impl Decision for Put {
+    async fn decide(&mut self, _before: Option<&Object>) -> Result<Change, ApiError> {
+        Ok(Change::Write(self.0.clone()))
+    }
+}
+
+pub(crate) async fn write_slice(server: &ApiServer, name: &str) -> Result<Changed, ApiError> {
+    let version: GroupVersion = "discovery.k8s.io/v1".parse().unwrap();
+    let resource = server.registry().find(&version, "endpointslices").unwrap().clone();
+    let place = Place { resource: &resource, version: &version, namespace: "default", name };
+    let object = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": "default"}, "addressType": "IPv4", "endpoints": [],
+    });
+    server.objects().change(place, &mut Put(Object::from_value(object).unwrap())).await
+}
+
+pub(crate) fn widgets(stored: &str) -> Arc<Resource> {
+    Arc::new(widgets_of(stored, &["example.com/v1", "example.com/v2"], Origin::Custom))
+}
+
+pub(crate) fn widgets_of(stored: &str, versions: &[&str], origin: Origin) -> Resource {
+    let location = GroupResource::new("example.com", "widgets").unwrap();
+    let versions: Vec<GroupVersion> = versions.iter().map(|text| text.parse().unwrap()).collect();
+    Resource {
+        group_resource: location.clone(),
+        names: Names { kind: "Widget".into(), ..Names::default() },
+        scope: Scope::Namespaced,
+        verbs: Verb::ALL.to_vec(),
+        served: versions.clone(),
+        subresources: Vec::new(),
+        selectable_fields: Vec::new(),
+        storage: Some(Arc::new(Storage::new(location, stored.parse().unwrap(), versions))),
+        strategy: Arc::new(Plain),
+        converter: Arc::new(RenameVersion),
+        origin,
+        custom: None,
+    }
+}
+
+/// The version in which a slice lies in the store.
+pub(crate) async fn stored_version(store: &Arc<dyn Store>, name: &str) -> String {
+    let slices = objects(store, "/discovery.k8s.io/endpointslices/default/").await;
+    slices[name]["apiVersion"].as_str().unwrap().to_string()
+}

@@ -1,0 +1,16 @@
+//! Features that are turned off and on again.
+
+use crate::fixture::*;
+
+#[tokio::test]
+async fn gates_can_be_closed_and_opened_without_losing_anything() {
+    let store = store();
+    for (round, gates) in ["StorageVersionAPI=false", "", "APIServerIdentity=false"].iter().enumerate() {
+        let server = start(&store, "a", "1.30", gates).await;
+        write_slice(&server, &format!("round-{round}")).await.unwrap();
+        let reported = !objects(&store, STORAGE_VERSIONS).await.is_empty();
+        assert_eq!(reported, round >= 1, "objects stay when the gate is closed, and none are made while it is");
+        server.leave().await;
+    }
+    assert_eq!(objects(&store, "/discovery.k8s.io/endpointslices/").await.len(), 3);
+}
