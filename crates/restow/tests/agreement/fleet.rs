@@ -93,7 +93,11 @@ impl Fleet {
         let made = Command::new(RESTOW).arg("pki").arg(&pki).args(["--server", "127.0.0.1:1"]).output().unwrap();
         assert!(made.status.success());
         let file = kube::config::Kubeconfig::read_from(pki.join("kubeconfig")).unwrap();
-        kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await.unwrap()
+        let options = kube::config::KubeConfigOptions::default();
+        let mut config = kube::Config::from_custom_kubeconfig(file, &options).await.unwrap();
+        // What a server answers is to be seen, not asked again for minutes behind our back.
+        config.default_retry = false;
+        config
     }
 
     /// The status of a StorageVersion, as etcd has it.
