@@ -43,6 +43,9 @@ pub enum ConnectError {
     /// There is no usable configuration.
     #[error("cannot find out how to reach the cluster; give --kubeconfig, or set KUBECONFIG")]
     Configuration(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The configuration has no such context, or none that can be used.
+    #[error("cannot use the context {0:?}; `kubectl config get-contexts` lists those that there are")]
+    Context(String, #[source] Box<dyn std::error::Error + Send + Sync>),
     /// The configuration cannot be used.
     #[error("cannot use the configuration of the cluster")]
     Client(#[source] Box<kube::Error>),
@@ -54,15 +57,24 @@ const SERVER_NAME: &str = "kubernetes.default.svc";
 impl Cluster {
     /// The cluster of a kubeconfig; without one that of the environment, or the one that this runs in.
     pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
-        let config = match kubeconfig {
-            Some(path) => {
-                let kubeconfig =
-                    Kubeconfig::read_from(path).map_err(|error| ConnectError::Configuration(Box::new(error)))?;
-                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                    .await
-                    .map_err(|error| ConnectError::Configuration(Box::new(error)))?
+        Cluster::connect_in_context(kubeconfig, None).await
+    }
+
+    /// The same, in a context that may differ from the current one of the kubeconfig.
+    pub async fn connect_in_context(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
+        let unusable = |error: kube::config::KubeconfigError| match context {
+            Some(context) => ConnectError::Context(context.to_owned(), Box::new(error)),
+            None => ConnectError::Configuration(Box::new(error)),
+        };
+        let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+        let config = match (kubeconfig, context) {
+            (Some(path), _) => {
+                let file = Kubeconfig::read_from(path).map_err(|error| ConnectError::Configuration(Box::new(error)))?;
+                Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)?
             }
-            None => Config::infer().await.map_err(|error| ConnectError::Configuration(Box::new(error)))?,
+            // A context can only be one of a kubeconfig, never of the cluster that this runs in.
+            (None, Some(_)) => Config::from_kubeconfig(&options).await.map_err(unusable)?,
+            (None, None) => Config::infer().await.map_err(|error| ConnectError::Configuration(Box::new(error)))?,
         };
         Cluster::from_config(config)
     }

@@ -9,11 +9,14 @@ use std::path::PathBuf;
 pub(crate) struct ClusterArgs {
     /// How to reach the cluster; without it, as kubectl would.
     #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig to use; without it, the current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
 }
 
 impl ClusterArgs {
     pub(crate) async fn connect(&self) -> anyhow::Result<Cluster> {
-        Ok(Cluster::connect(self.kubeconfig.as_deref()).await?)
+        Ok(Cluster::connect_in_context(self.kubeconfig.as_deref(), self.context.as_deref()).await?)
     }
 }

@@ -1,5 +1,6 @@
 //! `restow controller` and `restow install`: migrations by themselves, on any cluster.
 
+use crate::cluster_args::ClusterArgs;
 use crate::serving;
 use anyhow::Context;
 use clap::Args;
@@ -7,14 +8,12 @@ use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use restow_agreement::migrate::pacer::PacerLimits;
 use restow_agreement::migrate::window::Window;
-use restow_migrate::cluster::Cluster;
 use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
 use restow_migrate::install::{InstallOptions, install, manifests};
 use restow_migrate::migration::{MigrationOptions, Owners};
 use restow_migrate::runner::RunOptions;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -24,9 +23,8 @@ use tokio::sync::watch;
 /// Any number of controllers can run; one of them acts at a time. Needs what `restow install` puts into the cluster.
 #[derive(Debug, Args)]
 pub(crate) struct ControllerArgs {
-    /// How to reach the cluster.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// The namespace of the lease.
     #[arg(long, value_name = "NAME", default_value = "restow-system")]
     namespace: String,
@@ -54,7 +52,7 @@ pub(crate) struct ControllerArgs {
 }
 
 pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(args.kubeconfig.as_deref()).await?;
+    let cluster = args.cluster.connect().await?;
     let metrics = Metrics::default();
     if let Some(address) = args.metrics_listen {
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
@@ -121,9 +119,8 @@ async fn show(listener: TcpListener, metrics: Metrics) {
 /// Can be run again at any time; it changes only what differs, and says what that was.
 #[derive(Debug, Args)]
 pub(crate) struct InstallArgs {
-    /// How to reach the cluster.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// The image of the controller. Without it no deployment is made, for a controller that runs elsewhere.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
@@ -146,7 +143,7 @@ pub(crate) async fn run_install(args: InstallArgs) -> anyhow::Result<()> {
         print!("{}", manifests(&options));
         return Ok(());
     }
-    let cluster = Cluster::connect(args.kubeconfig.as_deref()).await?;
+    let cluster = args.cluster.connect().await?;
     for installed in install(cluster.client(), &options).await? {
         println!("{} {}", installed.name, installed.action);
     }

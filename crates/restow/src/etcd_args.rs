@@ -4,14 +4,22 @@ use crate::serve::read;
 use anyhow::Context;
 use clap::Args;
 use restow_store_etcd::{ClientIdentity, Credentials, EtcdConfig, TlsConfig};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// How to speak to etcd.
+/// How to speak to etcd, and below which keys.
 #[derive(Debug, Args)]
 pub(crate) struct EtcdArgs {
     /// What every key in etcd begins with.
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     etcd_prefix: String,
+    #[command(flatten)]
+    access: EtcdAccess,
+}
+
+/// How to be let in by etcd.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct EtcdAccess {
     /// The CA of etcd's certificates.
     #[arg(long, value_name = "FILE")]
     etcd_cafile: Option<PathBuf>,
@@ -29,7 +37,14 @@ pub(crate) struct EtcdArgs {
 impl EtcdArgs {
     /// What the flags mean, for the members at these URLs.
     pub(crate) fn config(&self, endpoints: &[String]) -> anyhow::Result<EtcdConfig> {
-        let mut config = EtcdConfig { prefix: self.etcd_prefix.clone(), ..EtcdConfig::new(endpoints.to_vec()) };
+        self.access.config(endpoints, &self.etcd_prefix)
+    }
+}
+
+impl EtcdAccess {
+    /// What the flags mean, for the members at these URLs, below this prefix.
+    pub(crate) fn config(&self, endpoints: &[String], prefix: &str) -> anyhow::Result<EtcdConfig> {
+        let mut config = EtcdConfig { prefix: prefix.to_owned(), ..EtcdConfig::new(endpoints.to_vec()) };
         if let Some(ca) = &self.etcd_cafile {
             let identity = match (&self.etcd_certfile, &self.etcd_keyfile) {
                 (Some(certificate), Some(key)) => {
@@ -46,5 +61,17 @@ impl EtcdArgs {
         }
         config.check()?;
         Ok(config)
+    }
+
+    /// The flags again, for a process that is to be let in too. It finds the password in its environment as well.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let files = [
+            ("--etcd-cafile", &self.etcd_cafile),
+            ("--etcd-certfile", &self.etcd_certfile),
+            ("--etcd-keyfile", &self.etcd_keyfile),
+        ];
+        let files = files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?.clone().into_os_string())));
+        let user = self.etcd_user.iter().map(|user| ("--etcd-user", OsString::from(user)));
+        files.chain(user).flat_map(|(flag, value)| [OsString::from(flag), value]).collect()
     }
 }

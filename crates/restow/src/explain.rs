@@ -1,12 +1,32 @@
 //! `restow explain`: the ideas behind storage versions, a page each.
 
+use crate::output::Output;
 use clap::Args;
+use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
+use serde::Serialize;
+use std::ffi::OsStr;
 
 /// Explain what the words mean and what to do, a page for each topic.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The topic. Without one, the topics are listed.
+    /// The topic, or enough of its name. Without one, the topics are listed.
+    #[arg(value_parser = TopicParser, hide_possible_values = true)]
     topic: Option<String>,
+    /// How to print it.
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    output: Output,
+}
+
+/// Takes any text, so that part of a name is enough, and tells a shell the whole names.
+#[derive(Clone)]
+struct TopicParser;
+
+/// A topic, for programs.
+#[derive(Serialize)]
+struct Topic {
+    name: &'static str,
+    about: &'static str,
+    text: &'static str,
 }
 
 /// Each topic and its page. A page's second line says in one sentence what it is about.
@@ -20,30 +40,56 @@ const TOPICS: [(&str, &str); 7] = [
     ("troubleshooting", include_str!("explain/troubleshooting.txt")),
 ];
 
-pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<()> {
-    match &args.topic {
-        None => print!("{}", contents()),
-        Some(topic) => print!("{}", page(topic)?),
+pub(crate) fn run(args: ExplainArgs) -> anyhow::Result<()> {
+    match args.topic {
+        None => args.output.print(&TOPICS.map(topic), contents),
+        Some(wanted) => {
+            let (name, text) = page(&wanted)?;
+            args.output.print(&topic((name, text)), || text.to_string())
+        }
     }
-    Ok(())
+}
+
+impl TypedValueParser for TopicParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        NonEmptyStringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(TOPICS.into_iter().map(|(name, _)| PossibleValue::new(name))))
+    }
+}
+
+fn topic((name, text): (&'static str, &'static str)) -> Topic {
+    Topic { name, about: about(text), text }
+}
+
+fn about(page: &'static str) -> &'static str {
+    page.lines().nth(1).unwrap_or_default().trim()
 }
 
 fn contents() -> String {
     let mut text = String::from("restow explain TOPIC\n\n");
     for (name, page) in TOPICS {
-        let about = page.lines().nth(1).unwrap_or_default().trim();
-        text.push_str(&format!("  {name:<20} {about}\n"));
+        text.push_str(&format!("  {name:<20} {}\n", about(page)));
     }
     text
 }
 
 /// The page of a topic, which may be given in part as long as it is clear which one is meant.
-fn page(topic: &str) -> anyhow::Result<&'static str> {
+fn page(topic: &str) -> anyhow::Result<(&'static str, &'static str)> {
     let wanted = topic.to_lowercase().replace([' ', '_'], "-");
     let exact = TOPICS.iter().find(|(name, _)| *name == wanted || name.replace('-', "") == wanted);
     let mut partial = TOPICS.iter().filter(|(name, _)| name.contains(&wanted));
     match (exact, partial.next(), partial.next()) {
-        (Some((_, page)), _, _) | (None, Some((_, page)), None) => Ok(page),
+        (Some(found), _, _) | (None, Some(found), None) => Ok(*found),
         _ => anyhow::bail!("there is no page about {topic:?}\n\n{}", contents()),
     }
 }
@@ -62,9 +108,9 @@ mod tests {
 
     #[test]
     fn topics_are_found_by_part_of_their_name() {
-        assert!(page("fence").unwrap().starts_with("FENCE"));
-        assert!(page("Stored Versions").unwrap().starts_with("STORED VERSIONS"));
-        assert!(page("removing").unwrap().starts_with("REMOVING"));
+        assert!(page("fence").unwrap().1.starts_with("FENCE"));
+        assert!(page("Stored Versions").unwrap().1.starts_with("STORED VERSIONS"));
+        assert!(page("removing").unwrap().1.starts_with("REMOVING"));
         assert!(page("stor").is_err(), "two topics fit");
         assert!(page("nonsense").unwrap_err().to_string().contains("troubleshooting"));
     }

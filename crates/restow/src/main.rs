@@ -2,6 +2,7 @@
 
 mod bench;
 mod cluster_args;
+mod completion;
 mod controller;
 mod demo;
 mod etcd_args;
@@ -10,6 +11,7 @@ mod in_process;
 mod migrate;
 mod output;
 mod pki;
+mod plugin;
 mod serve;
 mod serving;
 mod status;
@@ -17,8 +19,7 @@ mod taking_part;
 mod up;
 mod verify;
 
-use clap::{Parser, Subcommand};
-use std::io::IsTerminal;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Keep what a Kubernetes control plane has stored in step with what its API servers encode.
@@ -32,6 +33,8 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::DemoArgs),
+    #[command(hide = true)]
+    DemoServer(demo::DemoServerArgs),
     Up(up::UpArgs),
     Serve(Box<serve::ServeArgs>),
     Pki(pki::PkiArgs),
@@ -41,6 +44,7 @@ enum Command {
     Migrate(Box<migrate::MigrateArgs>),
     Controller(Box<controller::ControllerArgs>),
     Install(controller::InstallArgs),
+    Completion(completion::CompletionArgs),
     /// Measure how fast the parts of restow are on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -48,25 +52,35 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = Args::parse();
+    let name = plugin::name_of_this_program();
+    if name == plugin::COMPLETER {
+        plugin::complete(&Args::command());
+        return ExitCode::SUCCESS;
+    }
+    let args = match Args::from_arg_matches(&plugin::known_as(Args::command(), &name).get_matches()) {
+        Ok(args) => args,
+        Err(error) => error.exit(),
+    };
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("RESTOW_LOG").unwrap_or_else(|_| args.command.logs().into()),
         )
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(output::has_colour(&std::io::stderr()))
         .with_writer(std::io::stderr)
         .init();
     let done = match args.command {
         Command::Demo(args) => demo::run(args).await,
+        Command::DemoServer(args) => demo::run_server(args).await.map(success),
         Command::Up(args) => up::run(args).await.map(success),
         Command::Serve(args) => serve::run(*args).await.map(success),
         Command::Pki(args) => pki::run(&args).map(success),
         Command::Status(args) => status::run(args).await,
         Command::Verify(args) => verify::run(*args).await,
-        Command::Explain(args) => explain::run(&args).map(success),
+        Command::Explain(args) => explain::run(args).map(success),
         Command::Migrate(args) => migrate::run(*args).await,
         Command::Controller(args) => controller::run(*args).await.map(success),
         Command::Install(args) => controller::run_install(args).await.map(success),
+        Command::Completion(args) => completion::run(&args, Args::command()).map(success),
         Command::Bench(bench) => bench.run().await.map(success),
     };
     match done {
@@ -84,7 +98,7 @@ impl Command {
     /// is told by whoever wanted to reach it, with what follows from that.
     fn logs(&self) -> &'static str {
         match self {
-            Command::Demo(_) => "error,kube_client=off,fjall=off",
+            Command::Demo(_) | Command::DemoServer(_) => "error,kube_client=off",
             Command::Up(_) => "warn,restow=info,restow_migrate=warn,kube_client=off",
             _ => "warn,restow=info,kube_client=off",
         }

@@ -2,6 +2,7 @@
 
 mod display;
 
+use crate::cluster_args::ClusterArgs;
 use crate::serving;
 use anyhow::{Context, bail};
 use clap::Args;
@@ -14,7 +15,6 @@ use restow_migrate::definition;
 use restow_migrate::discovery::equivalents;
 use restow_migrate::migration::{MigrationOptions, Outcome, Owners, Reins, migrate};
 use restow_migrate::runner::{Mode, Order, Progress, RunOptions};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::sync::watch;
 
@@ -34,9 +34,8 @@ pub(crate) struct MigrateArgs {
     /// Every custom resource.
     #[arg(long, conflicts_with = "resources")]
     crds: bool,
-    /// How to reach the cluster.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Ask the server which objects it would refuse, and write nothing.
     #[arg(long)]
     dry_run: bool,
@@ -73,7 +72,7 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     if args.continue_from.is_some() && args.resources.len() != 1 {
         bail!("--continue-from goes with exactly one resource");
     }
-    let cluster = Cluster::connect(args.kubeconfig.as_deref()).await?;
+    let cluster = args.cluster.connect().await?;
     let observation = observe(&cluster, Scope::All).await.context("cannot ask the API servers")?;
     let resources = args.resources(&cluster, &observation).await?;
     let (order, orders) = watch::channel(Order::Run);

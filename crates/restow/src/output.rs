@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use serde::Serialize;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 /// A way to print a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -30,6 +30,21 @@ impl Output {
         let _ = std::io::stdout().write_all(text.as_bytes());
         Ok(())
     }
+}
+
+/// Whether colours are wanted there: on a terminal, and nobody has said otherwise.
+pub(crate) fn has_colour(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// How many columns the terminal of standard output has; nothing where it is none.
+pub(crate) fn terminal_width() -> Option<usize> {
+    terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0))
+}
+
+/// How many lines the terminal of standard output has; nothing where it is none.
+pub(crate) fn terminal_height() -> Option<usize> {
+    terminal_size::terminal_size_of(std::io::stdout()).map(|(_, height)| usize::from(height.0))
 }
 
 /// Lines of cells in aligned columns, the first line being the heading.

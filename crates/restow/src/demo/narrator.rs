@@ -1,31 +1,66 @@
-//! Telling the story: headings, sentences, tables. Colour only on a terminal; plain lines elsewhere.
+//! Telling the story: headings, sentences, tables, and that something is waited for. Colour and motion only on a terminal; plain
+//! lines elsewhere.
 
-use crate::output::columns;
+use crate::output::{has_colour, terminal_width};
+use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Display;
-use std::io::IsTerminal;
 use std::time::Duration;
+
+/// The widest lines that are pleasant to read.
+const WIDEST: usize = 100;
 
 /// Tells what happens.
 pub(super) struct Narrator {
     is_fast: bool,
     has_colour: bool,
+    width: usize,
+}
+
+/// One cell of a table.
+pub(super) struct Cell {
+    text: String,
+    colour: Option<&'static str>,
+}
+
+impl Cell {
+    /// Text without colour.
+    pub(super) fn plain(text: impl Display) -> Self {
+        Cell { text: text.to_string(), colour: None }
+    }
+
+    /// What is as it shall be.
+    pub(super) fn good(text: impl Display) -> Self {
+        Cell { text: text.to_string(), colour: Some("32") }
+    }
+
+    /// What is on its way out.
+    pub(super) fn old(text: impl Display) -> Self {
+        Cell { text: text.to_string(), colour: Some("33") }
+    }
+
+    /// What has to change before anything goes on.
+    pub(super) fn bad(text: impl Display) -> Self {
+        Cell { text: text.to_string(), colour: Some("31") }
+    }
 }
 
 impl Narrator {
     pub(super) fn new(is_fast: bool) -> Self {
-        let has_colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Narrator { is_fast, has_colour }
+        let width = terminal_width().unwrap_or(WIDEST).min(WIDEST);
+        Narrator { is_fast, has_colour: has_colour(&std::io::stdout()), width }
     }
 
     /// Begins a chapter.
     pub(super) fn chapter(&self, number: u8, title: &str) {
-        println!("\n{}", self.paint("1;36", &format!("── {number} ── {title}")));
+        let title = format!("── {number} ── {title} ");
+        let line = "─".repeat(self.width.saturating_sub(title.chars().count()));
+        println!("\n{}", self.paint("1;36", &format!("{title}{line}")));
     }
 
     /// Says a sentence, and leaves time to read it.
     pub(super) async fn say(&self, sentence: impl Display) {
         let sentence = sentence.to_string();
-        for line in wrap(&sentence, 96) {
+        for line in wrap(&sentence, self.width.saturating_sub(3)) {
             println!("   {line}");
         }
         self.pause(sentence.len() as u64 * 22).await;
@@ -33,23 +68,51 @@ impl Narrator {
 
     /// States something that was checked and is true.
     pub(super) async fn fact(&self, fact: impl Display) {
-        println!("   {} {fact}", self.paint("1;32", "✔"));
-        self.pause(700).await;
+        let fact = fact.to_string();
+        for (number, line) in wrap(&fact, self.width.saturating_sub(5)).iter().enumerate() {
+            let mark = if number == 0 { self.paint("1;32", "✔") } else { " ".to_string() };
+            println!("   {mark} {line}");
+        }
+        self.pause(700 + fact.len() as u64 * 10).await;
     }
 
-    /// Draws a table whose first line is its heading. Cells of the versions are coloured, so that a difference is seen.
-    pub(super) async fn table(&self, lines: &[Vec<String>], old: &str, new: &str) {
+    /// Draws a table whose first line is its heading.
+    pub(super) async fn table(&self, lines: &[Vec<Cell>]) {
+        let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.text.len()).max();
         println!();
-        for line in columns(lines).lines() {
-            let painted = line.split(' ').map(|word| match word {
-                word if word == old => self.paint("33", word),
-                word if word == new => self.paint("32", word),
-                word => word.to_string(),
-            });
-            println!("     {}", painted.collect::<Vec<_>>().join(" "));
+        for line in lines {
+            let mut text = String::from("    ");
+            for (column, cell) in line.iter().enumerate() {
+                let gap = width(column).unwrap_or(0) - cell.text.len();
+                text.push_str(&match cell.colour {
+                    Some(colour) => self.paint(colour, &cell.text),
+                    None => cell.text.clone(),
+                });
+                text.push_str(&" ".repeat(gap + 3));
+            }
+            println!("{}", text.trim_end());
         }
         println!();
         self.pause(1500).await;
+    }
+
+    /// Shows, on a terminal, that something is waited for, until it is cleared.
+    pub(super) fn spinner(&self, what: &str) -> ProgressBar {
+        let spinner = ProgressBar::new_spinner().with_message(what.to_string());
+        if let Ok(style) = ProgressStyle::with_template("   {spinner:.cyan} {wide_msg} {elapsed:>4}") {
+            spinner.set_style(style.tick_strings(&["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏", " "]));
+        }
+        spinner.enable_steady_tick(Duration::from_millis(100));
+        spinner
+    }
+
+    /// Shows, on a terminal, how far something is.
+    pub(super) fn bar(&self, what: &str) -> ProgressBar {
+        let bar = ProgressBar::new(0).with_message(what.to_string());
+        match ProgressStyle::with_template("   {msg} {bar:40.green/dim} {pos}/{len}") {
+            Ok(style) => bar.with_style(style.progress_chars("━╸─")),
+            Err(_) => bar,
+        }
     }
 
     async fn pause(&self, milliseconds: u64) {

@@ -1,28 +1,23 @@
 //! What happens in the demo, chapter by chapter. Each claim is checked; one that is not true ends the demo with an error.
 
 use super::narrator::Narrator;
+use super::props::{WIDGETS, definition, resource, slice, versions, widget};
 use super::stage::Stage;
-use super::writer::Writer;
+use super::view::{counts, matrix, slices, stored};
+use super::writer::{Ledger, Writer};
 use anyhow::{Context, bail, ensure};
 use futures::StreamExt;
-use indicatif::{ProgressBar, ProgressStyle};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
-use restow_agreement::census::Encoding;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use restow_apiserver::release::Release;
-use restow_apiserver::stored::take_census;
 use restow_migrate::controller::{self, ControllerConfig, Election, Metrics};
 use restow_migrate::install::install_definitions;
-use restow_migrate::overview::{ResourceOverview, look};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-
-const SLICES: &str = "endpointslices.discovery.k8s.io";
-const WIDGETS: &str = "widgets.demo.restow.dev";
 
 /// How long anything may take before the demo gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -33,11 +28,10 @@ const B: usize = 1;
 const C: usize = 2;
 
 /// Plays everything.
-pub(super) async fn play(narrator: &Narrator, objects: u32) -> anyhow::Result<()> {
+pub(super) async fn play(narrator: &Narrator, stage: &mut Stage, objects: u32) -> anyhow::Result<()> {
     let (old, new): (Release, Release) = ("1.30".parse()?, "1.31".parse()?);
-    let mut stage = Stage::open().await?;
-    opening(narrator, &mut stage, objects, old).await?;
-    let names = (0..10).map(|number| format!("demo-{number}")).collect();
+    opening(narrator, stage, objects, old).await?;
+    let names = (0..objects.min(10)).map(|number| format!("demo-{number}")).collect();
     let writer = Writer::start(stage.clients(), names);
     let (stop, stopped) = watch::channel(false);
     let config =
@@ -46,16 +40,15 @@ pub(super) async fn play(narrator: &Narrator, objects: u32) -> anyhow::Result<()
     install_definitions(cluster.client()).await?;
     let controlling = tokio::spawn(controller::run(cluster, config, Metrics::default(), stopped));
 
-    upgrade(narrator, &mut stage, new).await?;
-    late_riser(narrator, &mut stage, new).await?;
-    custom_resource(narrator, &stage, objects).await?;
-    roll_back(narrator, &mut stage, old).await?;
+    upgrade(narrator, stage, new).await?;
+    late_riser(narrator, stage, new).await?;
+    custom_resource(narrator, stage, objects).await?;
+    roll_back(narrator, stage, old).await?;
 
     let ledger = writer.stop().await;
     stop.send_replace(true);
     let _ = controlling.await;
-    proof(narrator, &stage, &ledger).await?;
-    stage.close().await
+    proof(narrator, stage, &ledger).await
 }
 
 async fn opening(narrator: &Narrator, stage: &mut Stage, objects: u32, old: Release) -> anyhow::Result<()> {
@@ -65,30 +58,24 @@ async fn opening(narrator: &Narrator, stage: &mut Stage, objects: u32, old: Rele
     }
     narrator
         .say(format!(
-            "Three API servers of Kubernetes release {old} are running. Each of them has reported \
-         which version it writes each resource in, before it wrote anything."
+            "Three API servers that behave as Kubernetes {old} are running, {}. Each has reported which version it \
+         writes each resource in, before it wrote anything.",
+            stage.words()
         ))
         .await;
     let slices: Api<EndpointSlice> = Api::namespaced(stage.members[A].cluster.client().clone(), "default");
-    let made = futures::stream::iter(0..objects).map(|number| {
-        let slices = slices.clone();
-        async move {
-            slices.create(&PostParams::default(), &slice(&format!("demo-{number}"))?).await?;
-            anyhow::Ok(())
-        }
-    });
-    let made: Vec<anyhow::Result<()>> = made.buffer_unordered(32).collect().await;
-    made.into_iter().collect::<anyhow::Result<()>>().context("cannot create objects")?;
+    let made = (0..objects).map(|number| slice(&format!("demo-{number}"))).collect::<anyhow::Result<Vec<_>>>()?;
+    create_all(&slices, made).await?;
     let stored = stored(stage, "EndpointSlice").await?;
     narrator
         .fact(format!(
-            "{objects} EndpointSlices were created as v1. In the store they lie as {}: that is what \
-         release {old} writes.",
+            "{objects} EndpointSlices were created as v1, the only version that {old} serves. In the store \
+         they lie as v1beta1, which it writes ({}).",
             counts(&stored)
         ))
         .await;
     ensure!(!stored.contains_key("v1"), "release {old} should store EndpointSlices as v1beta1");
-    narrator.say("From now on a client writes to all three servers, without a break, until the end.").await;
+    narrator.say("From now on a client writes through all three servers, without a break, until the end.").await;
     matrix(narrator, stage).await
 }
 
@@ -117,15 +104,16 @@ async fn upgrade(narrator: &Narrator, stage: &mut Stage, new: Release) -> anyhow
 
 async fn late_riser(narrator: &Narrator, stage: &mut Stage, new: Release) -> anyhow::Result<()> {
     narrator.chapter(3, "The server that woke up too late");
-    let c = &stage.members[C];
+    let c = &mut stage.members[C];
     let slices_of_c: Api<EndpointSlice> = Api::namespaced(c.cluster.client().clone(), "default");
-    c.stall_writes();
+    c.machine.hold_writes().await?;
     // A new object: nothing but the fence can refuse it.
     let late = slice("demo-late")?;
     let late = tokio::spawn(async move { slices_of_c.create(&PostParams::default(), &late).await });
-    tokio::time::timeout(PATIENCE, c.stall_with("/demo-late")).await.context("the late write was not seen")?;
+    let suspended = tokio::time::timeout(PATIENCE, c.machine.suspend_with("/demo-late"));
+    suspended.await.context("the late write was not seen")??;
     let asleep = Instant::now();
-    wait("c to be missed", || async {
+    wait(narrator, "c is suspended; the others wait for a sign of life", || async {
         let slices = slices(stage).await?;
         Ok(slices.servers.len() == 2 && slices.storage_version.as_deref() == Some("v1"))
     })
@@ -142,10 +130,10 @@ async fn late_riser(narrator: &Narrator, stage: &mut Stage, new: Release) -> any
     narrator
         .say("Every object is rewritten. And now c wakes up, with its write of the old version still in its hands.")
         .await;
-    let before = stage.members[C].fence_failures();
-    stage.members[C].wake();
+    let before = stage.members[C].machine.fence_failures();
+    stage.members[C].machine.wake().await?;
     let answer = late.await?;
-    wait("c to find out", || async { Ok(stage.members[C].fence_failures() > before) }).await?;
+    wait(narrator, "c finds out", || async { Ok(stage.members[C].machine.fence_failures() > before) }).await?;
     let answer = match answer {
         Ok(_) => "it had to register and report anew before its client's write was done".to_string(),
         Err(kube::Error::Api(status)) => format!("its client was told {}: try again", status.code),
@@ -158,7 +146,8 @@ async fn late_riser(narrator: &Narrator, stage: &mut Stage, new: Release) -> any
         ))
         .await;
     stage.replace(C, new).await?;
-    wait("agreement", || async { Ok(slices(stage).await?.storage_version.as_deref() == Some("v1")) }).await?;
+    wait(narrator, "the servers agree", || async { Ok(slices(stage).await?.storage_version.as_deref() == Some("v1")) })
+        .await?;
     narrator.fact("c was upgraded too. All three agree on v1.").await;
     matrix(narrator, stage).await?;
     migrated(narrator, stage, "v1").await
@@ -172,20 +161,9 @@ async fn custom_resource(narrator: &Narrator, stage: &Stage, objects: u32) -> an
     definitions.create(&PostParams::default(), &definition("v1")?).await.context("cannot define widgets")?;
     let widgets: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), "default", &resource("demo.restow.dev", "v1", "Widget"));
-    wait("widgets to be served", || async { Ok(widgets.list(&Default::default()).await.is_ok()) }).await?;
-    let made = futures::stream::iter(0..objects).map(|number| {
-        let widgets = widgets.clone();
-        async move {
-            let widget = json!({
-                "apiVersion": "demo.restow.dev/v1", "kind": "Widget",
-                "metadata": {"name": format!("widget-{number}")}, "spec": {"size": number},
-            });
-            widgets.create(&PostParams::default(), &serde_json::from_value(widget)?).await?;
-            anyhow::Ok(())
-        }
-    });
-    let made: Vec<anyhow::Result<()>> = made.buffer_unordered(32).collect().await;
-    made.into_iter().collect::<anyhow::Result<()>>().context("cannot create widgets")?;
+    wait(narrator, "widgets are served", || async { Ok(widgets.list(&Default::default()).await.is_ok()) }).await?;
+    create_all(&widgets, (0..objects).map(widget).collect::<anyhow::Result<Vec<_>>>()?).await?;
+    matrix(narrator, stage).await?;
     narrator
         .say(format!(
             "{objects} widgets are stored as {}. Now v2 becomes the storage version; nobody does anything else.",
@@ -195,7 +173,7 @@ async fn custom_resource(narrator: &Narrator, stage: &Stage, objects: u32) -> an
     let flipped = Instant::now();
     let versions = json!({"spec": {"versions": versions("v2")}});
     definitions.patch(WIDGETS, &PatchParams::default(), &Patch::Merge(&versions)).await?;
-    wait("the stored versions to be trimmed", || async {
+    wait(narrator, "widgets are rewritten, and the list of their stored versions is trimmed", || async {
         let definition = definitions.get(WIDGETS).await?;
         Ok(definition.data["status"]["storedVersions"] == json!(["v2"]))
     })
@@ -228,7 +206,10 @@ async fn roll_back(narrator: &Narrator, stage: &mut Stage, old: Release) -> anyh
         stage.replace(index, old).await?;
     }
     let ready = Instant::now();
-    wait("agreement", || async { Ok(slices(stage).await?.storage_version.as_deref() == Some("v1beta1")) }).await?;
+    wait(narrator, "the servers agree", || async {
+        Ok(slices(stage).await?.storage_version.as_deref() == Some("v1beta1"))
+    })
+    .await?;
     narrator
         .fact(format!(
             "{:.0} ms after the last server was ready all agree on v1beta1 again.",
@@ -239,7 +220,7 @@ async fn roll_back(narrator: &Narrator, stage: &mut Stage, old: Release) -> anyh
     migrated(narrator, stage, "v1beta1").await
 }
 
-async fn proof(narrator: &Narrator, stage: &Stage, ledger: &super::writer::Ledger) -> anyhow::Result<()> {
+async fn proof(narrator: &Narrator, stage: &Stage, ledger: &Ledger) -> anyhow::Result<()> {
     narrator.chapter(6, "Proof");
     let found = stored(stage, "EndpointSlice").await?;
     ensure!(found.keys().all(|version| version == "v1beta1"), "EndpointSlices are stored as {}", counts(&found));
@@ -273,11 +254,23 @@ async fn proof(narrator: &Narrator, stage: &Stage, ledger: &super::writer::Ledge
     Ok(())
 }
 
+/// Creates objects, many at a time.
+async fn create_all<K>(collection: &Api<K>, objects: Vec<K>) -> anyhow::Result<()>
+where
+    K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
+    let parameters = PostParams::default();
+    let created = futures::stream::iter(&objects).map(|object| collection.create(&parameters, object));
+    let created: Vec<kube::Result<K>> = created.buffer_unordered(32).collect().await;
+    created.into_iter().collect::<kube::Result<Vec<K>>>().context("cannot create objects")?;
+    Ok(())
+}
+
 /// Waits until all EndpointSlices lie in this version, with a bar for those who can see it.
 async fn migrated(narrator: &Narrator, stage: &Stage, version: &str) -> anyhow::Result<()> {
     let began = Instant::now();
-    let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template("   migrating {bar:40.green} {pos}/{len}")?);
-    wait("the migration", || async {
+    let bar = narrator.bar("migrating");
+    let rewritten = until("all EndpointSlices are rewritten", || async {
         let stored = stored(stage, "EndpointSlice").await?;
         bar.set_length(stored.values().sum());
         bar.set_position(stored.get(version).copied().unwrap_or(0));
@@ -286,8 +279,9 @@ async fn migrated(narrator: &Narrator, stage: &Stage, version: &str) -> anyhow::
             && slices.stored_versions == Some(vec![version.to_string()]);
         Ok(is_proven && stored.keys().all(|stored| stored == version))
     })
-    .await?;
+    .await;
     bar.finish_and_clear();
+    rewritten?;
     let stored = counts(&stored(stage, "EndpointSlice").await?);
     narrator
         .fact(format!(
@@ -298,88 +292,31 @@ async fn migrated(narrator: &Narrator, stage: &Stage, version: &str) -> anyhow::
     Ok(())
 }
 
-async fn matrix(narrator: &Narrator, stage: &Stage) -> anyhow::Result<()> {
-    let slices = slices(stage).await?;
-    let mut heading = vec!["SERVER".to_string(), "RELEASE".into()];
-    heading.push(format!("WRITES {SLICES} IN"));
-    let mut lines = vec![heading];
-    for member in &stage.members {
-        let writes = slices.servers.get(&format!("apiserver-{}", member.name));
-        let writes = writes.cloned().unwrap_or_else(|| "(not taking part)".into());
-        lines.push(vec![member.name.to_string(), member.release.to_string(), writes]);
-    }
-    let agreed = slices.storage_version.unwrap_or_else(|| "-".into());
-    lines.push(vec!["all".into(), String::new(), agreed]);
-    narrator.table(&lines, "v1beta1", "v1").await;
-    Ok(())
-}
-
-/// What server a says about EndpointSlices.
-async fn slices(stage: &Stage) -> anyhow::Result<ResourceOverview> {
-    let overview = look(&stage.members[A].cluster).await?;
-    let found = overview.resources.into_iter().find(|resource| resource.resource == SLICES);
-    found.context("EndpointSlices are not served")
-}
-
-/// How many objects of a kind lie in the store in each version.
-async fn stored(stage: &Stage, kind: &str) -> anyhow::Result<BTreeMap<String, u64>> {
-    let census = take_census(stage.store.as_ref(), |_| {}).await?;
-    let mut counts = BTreeMap::new();
-    for row in census.rows.into_iter().filter(|row| row.kind == kind) {
-        if let Encoding::Json { version } | Encoding::Protobuf { version } = row.encoding {
-            *counts.entry(version).or_insert(0) += row.count;
-        }
-    }
-    Ok(counts)
-}
-
-fn counts(stored: &BTreeMap<String, u64>) -> String {
-    stored.iter().map(|(version, count)| format!("{count} in {version}")).collect::<Vec<_>>().join(", ")
+/// Waits until something is so, and shows on a terminal that it waits.
+async fn wait<F, R>(narrator: &Narrator, what: &str, is_so: F) -> anyhow::Result<()>
+where
+    F: FnMut() -> R,
+    R: Future<Output = anyhow::Result<bool>>,
+{
+    let spinner = narrator.spinner(what);
+    let done = until(what, is_so).await;
+    spinner.finish_and_clear();
+    done
 }
 
 /// Waits until something is so. Errors on the way are taken for "not yet": servers come and go in this story.
-async fn wait<F, R>(what: &str, mut is_so: F) -> anyhow::Result<()>
+async fn until<F, R>(what: &str, mut is_so: F) -> anyhow::Result<()>
 where
     F: FnMut() -> R,
     R: Future<Output = anyhow::Result<bool>>,
 {
     let began = Instant::now();
     loop {
-        let last = is_so().await;
-        match last {
+        match is_so().await {
             Ok(true) => return Ok(()),
-            Err(error) if began.elapsed() > PATIENCE => return Err(error.context(format!("waited in vain for {what}"))),
-            Ok(false) if began.elapsed() > PATIENCE => bail!("waited in vain for {what}"),
+            Err(error) if began.elapsed() > PATIENCE => return Err(error.context(format!("waited in vain: {what}"))),
+            Ok(false) if began.elapsed() > PATIENCE => bail!("waited in vain: {what}"),
             _ => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
-}
-
-fn slice(name: &str) -> anyhow::Result<EndpointSlice> {
-    Ok(serde_json::from_value(json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": {"name": name, "namespace": "default"},
-        "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.1"]}],
-    }))?)
-}
-
-fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
-}
-
-fn versions(storage: &str) -> serde_json::Value {
-    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    json!(["v1", "v2"].map(|name| json!({"name": name, "served": true, "storage": name == storage, "schema": schema})))
-}
-
-fn definition(storage: &str) -> anyhow::Result<DynamicObject> {
-    Ok(serde_json::from_value(json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": WIDGETS},
-        "spec": {
-            "group": "demo.restow.dev", "scope": "Namespaced",
-            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
-            "versions": versions(storage),
-        },
-    }))?)
 }

@@ -1,34 +1,36 @@
-//! Three API servers in one process, on one store.
+//! Three API servers on one store: in this process on the embedded store, or in processes of their own on etcd.
 
-use super::stalling::{Stall, StallingStore};
-use crate::pki::Pki;
-use crate::serving::{self, ServingArgs, Setup};
+use super::actor::{Actor, Role};
+use super::machine::Machine;
+use super::process::Process;
+use crate::etcd_args::EtcdAccess;
 use anyhow::Context;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use restow_api::ServerId;
 use restow_apiserver::release::Release;
-use restow_apiserver::{AgreementConfig, ApiServer, Gates};
 use restow_migrate::cluster::Cluster;
-use restow_store::Store;
+use restow_store::{Content, RangeRequest, Store, Txn};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use restow_store_etcd::EtcdStore;
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{oneshot, watch};
-
-/// How long the others wait for a server that gives no sign of life: short, so that nobody has to wait long in a demo, but not
-/// so short that a busy machine is taken for one that sleeps.
-const LEASE: Duration = Duration::from_secs(6);
-const RENEWAL: Duration = Duration::from_secs(1);
+use tokio::sync::watch;
 
 /// The servers and their store.
 pub(super) struct Stage {
     folder: tempfile::TempDir,
     pub(super) store: Arc<dyn Store>,
-    pki: Pki,
+    place: Place,
     pub(super) members: Vec<Member>,
     clients: watch::Sender<Vec<Client>>,
+}
+
+/// Where the servers run.
+enum Place {
+    ThisProcess,
+    /// Processes of their own, which get these flags to find the store.
+    Processes(Vec<OsString>),
 }
 
 /// One server.
@@ -36,22 +38,44 @@ pub(super) struct Member {
     pub(super) name: &'static str,
     pub(super) release: Release,
     pub(super) cluster: Cluster,
-    address: SocketAddr,
-    server: Arc<ApiServer>,
-    stall: watch::Sender<Stall>,
-    held: watch::Receiver<Vec<String>>,
-    stop: Option<oneshot::Sender<()>>,
-    serving: tokio::task::JoinHandle<()>,
+    pub(super) machine: Box<dyn Machine>,
 }
 
 impl Stage {
-    pub(super) async fn open() -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    /// On the embedded store, in a temporary folder.
+    pub(super) async fn embedded() -> anyhow::Result<Self> {
+        let folder = folder()?;
         let config = EmbeddedConfig::new(folder.path().join("store"));
-        let store: Arc<dyn Store> = Arc::new(tokio::task::spawn_blocking(|| EmbeddedStore::open(config)).await??);
-        let pki = Pki::open(&folder.path().join("pki"), &[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
-        let (clients, _) = watch::channel(Vec::new());
-        Ok(Stage { folder, store, pki, members: Vec::new(), clients })
+        let store = tokio::task::spawn_blocking(|| EmbeddedStore::open(config)).await??;
+        Ok(Stage::new(folder, Arc::new(store), Place::ThisProcess))
+    }
+
+    /// On etcd, below a prefix that nobody else uses.
+    pub(super) async fn on_etcd(endpoints: &[String], access: &EtcdAccess) -> anyhow::Result<Self> {
+        let folder = folder()?;
+        // What makes the name of the folder unique makes that of the prefix unique too.
+        let name = folder.path().file_name().unwrap_or_default().to_string_lossy();
+        let prefix = format!("/{name}");
+        let store = EtcdStore::connect(access.config(endpoints, &prefix)?).await.context("cannot use etcd")?;
+        let mut flags: Vec<OsString> = vec!["--etcd-endpoints".into(), endpoints.join(",").into()];
+        flags.extend(["--etcd-prefix".into(), OsString::from(prefix)]);
+        flags.extend(access.flags());
+        Ok(Stage::new(folder, Arc::new(store), Place::Processes(flags)))
+    }
+
+    fn new(folder: tempfile::TempDir, store: Arc<dyn Store>, place: Place) -> Self {
+        Stage { folder, store, place, members: Vec::new(), clients: watch::Sender::new(Vec::new()) }
+    }
+
+    /// Where the servers run and on what, in half a sentence.
+    pub(super) fn words(&self) -> String {
+        match &self.place {
+            Place::ThisProcess => "in one process, on an embedded store in a temporary folder".to_owned(),
+            Place::Processes(_) => {
+                let name = self.folder.path().file_name().unwrap_or_default().to_string_lossy();
+                format!("each in a process of its own, on etcd below the prefix /{name}")
+            }
+        }
     }
 
     /// The clients of the servers, as they are from time to time.
@@ -70,56 +94,40 @@ impl Stage {
     /// Stops a server cleanly, and starts it as another release at the same address.
     pub(super) async fn replace(&mut self, index: usize, release: Release) -> anyhow::Result<()> {
         let member = &mut self.members[index];
-        member.stop().await;
-        let (name, address) = (member.name, member.address);
+        member.machine.stop().await?;
+        let (name, address) = (member.name, member.machine.address());
         self.members[index] = self.start(name, release, address).await?;
         self.tell_clients();
         Ok(())
     }
 
-    /// Stops everything.
+    /// Stops everything and leaves nothing behind.
     pub(super) async fn close(mut self) -> anyhow::Result<()> {
+        let mut stopped = Ok(());
         for member in &mut self.members {
-            member.stop().await;
+            stopped = stopped.and(member.machine.stop().await);
         }
         drop(self.members);
-        // What the servers left running ends by itself; the folder must not go while something still writes to it.
-        for _ in 0..100 {
-            if Arc::strong_count(&self.store) == 1 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        if matches!(self.place, Place::Processes(_)) {
+            remove_everything(self.store.as_ref()).await.context("cannot remove what the demo has stored in etcd")?;
         }
-        drop(self.store);
-        self.folder.close().context("cannot remove the temporary folder")
+        // The servers have let go of the store, so that this closes it: it waits for the threads that still write files.
+        tokio::task::spawn_blocking(move || drop(self.store)).await?;
+        self.folder.close().context("cannot remove the temporary folder")?;
+        stopped
     }
 
     async fn start(&self, name: &'static str, release: Release, address: SocketAddr) -> anyhow::Result<Member> {
-        let listener = serving::listen(address).await?;
-        let address = listener.local_addr()?;
-        let (stall, gate) = watch::channel(Stall::None);
-        let (holding, held) = watch::channel(Vec::new());
-        let store: Arc<dyn Store> = Arc::new(StallingStore::new(self.store.clone(), gate, holding));
-        let gates = Gates::default();
-        let agreement = AgreementConfig {
-            lease_duration: LEASE,
-            renew_interval: RENEWAL,
-            ..AgreementConfig::new(ServerId::new(format!("apiserver-{name}"))?, name, &gates)
+        let role = Role { name: name.to_owned(), release, address, pki: self.folder.path().join("pki") };
+        // All processes find the certificates that are made here.
+        let pki = role.pki()?;
+        let machine: Box<dyn Machine> = match &self.place {
+            Place::ThisProcess => Box::new(Actor::start(role, self.store.clone()).await?),
+            Place::Processes(flags) => Box::new(Process::start(&role, flags).await?),
         };
-        let authenticators = serving::authenticators(Some(&self.folder.path().join("pki/service-accounts.key")), None)?;
-        let options = &ServingArgs::default();
-        let setup = Setup { release, address, authenticators, gates, agreement, options };
-        let server = serving::server(store, setup).await?;
-        let tls = self.pki.tls()?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(server.clone().serve(listener, tls, async {
-            let _ = stopped.await;
-        }));
-        server.ready().await.with_context(|| format!("server {name} cannot start"))?;
-        let kubeconfig = Kubeconfig::from_yaml(&self.pki.kubeconfig(&address.to_string()))?;
+        let kubeconfig = Kubeconfig::from_yaml(&pki.kubeconfig(&machine.address().to_string()))?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let cluster = Cluster::from_config(config)?;
-        Ok(Member { name, release, cluster, address, server, stall, held, stop: Some(stop), serving })
+        Ok(Member { name, release, cluster: Cluster::from_config(config)?, machine })
     }
 
     fn tell_clients(&self) {
@@ -127,33 +135,17 @@ impl Stage {
     }
 }
 
-impl Member {
-    /// Holds up what the server writes, so that it can be suspended with a write on its way.
-    pub(super) fn stall_writes(&self) {
-        self.stall.send_replace(Stall::Transactions);
-    }
+fn folder() -> anyhow::Result<tempfile::TempDir> {
+    tempfile::Builder::new().prefix("restow-demo-").tempdir().context("cannot make a temporary folder")
+}
 
-    /// Waits for that write, and suspends the server with it in its hands.
-    pub(super) async fn stall_with(&self, name: &str) {
-        let _ = self.held.clone().wait_for(|held| held.iter().any(|key| key.ends_with(name))).await;
-        self.stall.send_replace(Stall::Everything);
-    }
-
-    /// Lets it go on.
-    pub(super) fn wake(&self) {
-        self.stall.send_replace(Stall::None);
-    }
-
-    /// How many of its writes the fence has refused.
-    pub(super) fn fence_failures(&self) -> u64 {
-        self.server.agreement().fence_failures()
-    }
-
-    async fn stop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
+async fn remove_everything(store: &dyn Store) -> anyhow::Result<()> {
+    loop {
+        let some = RangeRequest::prefix("/").limit(Txn::MAX_OPERATIONS).content(Content::KeysOnly);
+        let found = store.range(some).await?.entries;
+        if found.is_empty() {
+            return Ok(());
         }
-        let _ = (&mut self.serving).await;
-        self.server.leave().await;
+        store.txn(found.iter().fold(Txn::new(), |txn, entry| txn.delete(&entry.key))).await?;
     }
 }

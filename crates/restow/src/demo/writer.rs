@@ -42,10 +42,16 @@ impl Writer {
     }
 
     /// Stops it, and tells what it has seen.
-    pub(super) async fn stop(self) -> Ledger {
+    pub(super) async fn stop(mut self) -> Ledger {
         self.stop.send_replace(true);
-        let _ = self.task.await;
+        let _ = (&mut self.task).await;
         self.ledger.lock().map(|ledger| ledger.clone()).unwrap_or_default()
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
