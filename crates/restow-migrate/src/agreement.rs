@@ -10,7 +10,7 @@ use http::Request;
 use restow_agreement::trigger::Agreement;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionList};
 use restow_api::{GroupResource, GroupVersion, GroupVersionKind, ResourceVersion, StorageVersionHash};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What the servers of a cluster store, at one point in time.
@@ -43,6 +43,9 @@ pub enum Scope<'a> {
     /// The resources of one group.
     Group(&'a str),
 }
+
+/// How the words about a server begin that did not answer.
+pub(crate) const CANNOT_BE_ASKED: &str = "cannot be asked";
 
 /// How long a server has to say what it stores. One that takes longer may be paused, and may still write.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -121,6 +124,17 @@ impl Observation {
         }
     }
 
+    /// The servers that report what they store; none where they do not.
+    pub fn reporting(&self) -> BTreeSet<&str> {
+        let entries = self.reported.values().flat_map(|reported| &reported.status.storage_versions);
+        entries.map(|entry| entry.api_server_id.as_str()).collect()
+    }
+
+    /// The servers that were asked, each with the reason where it did not answer.
+    pub fn asked(&self) -> impl Iterator<Item = (&str, Option<&Failure>)> {
+        self.discoveries.iter().map(|(name, discovery)| (name.as_str(), discovery.as_ref().err()))
+    }
+
     /// Whether every server could be asked.
     pub fn is_complete(&self) -> bool {
         self.discoveries.iter().all(|(_, discovery)| discovery.is_ok())
@@ -135,7 +149,7 @@ impl Observation {
         let mut by_server = Vec::new();
         for (server, discovery) in &self.discoveries {
             let (hash, words) = match discovery {
-                Err(failure) => (StorageVersionHash::unknown(), format!("cannot be asked: {failure}")),
+                Err(failure) => (StorageVersionHash::unknown(), format!("{CANNOT_BE_ASKED}: {failure}")),
                 Ok(discovery) => match discovery.get(name).map(|resource| &resource.hash) {
                     None => (StorageVersionHash::unknown(), "does not serve it".to_owned()),
                     Some(None) => (StorageVersionHash::unknown(), "does not say".to_owned()),

@@ -2,14 +2,19 @@
 //!
 //! It only reads. `restow status` prints it, `restow verify` takes from it what the API servers write now.
 
-use crate::agreement::{Scope, observe};
+mod migrations;
+mod waiting;
+
+pub use migrations::MigrationOverview;
+
+use crate::agreement::{CANNOT_BE_ASKED, Observation, Scope, observe};
 use crate::cluster::Cluster;
 use crate::definition::Definition;
 use crate::discovery::equivalents;
 use crate::exchange::{Failure, exchange_json};
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
-use restow_api::migration::{StorageState, StorageVersionMigration};
+use restow_api::migration::StorageState;
 use restow_api::{GroupResource, StorageVersionHash, storage_version_hash};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,12 +24,39 @@ use std::collections::BTreeMap;
 const FORMER_VERSIONS: [&str; 10] =
     ["v1", "v2", "v1beta1", "v1beta2", "v1beta3", "v2beta1", "v2beta2", "v1alpha1", "v1alpha2", "v1alpha3"];
 
+/// What [`ResourceOverview::servers`] says of a server that did not answer.
+pub const NO_ANSWER: &str = "no answer";
+
 /// The storage versions of a cluster.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overview {
+    /// Every API server that is known of.
+    pub servers: Vec<ServerOverview>,
+    /// How it is known what they write.
+    pub source: Source,
     /// Every stored resource, by name.
     pub resources: Vec<ResourceOverview>,
+}
+
+/// An API server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerOverview {
+    /// Its name among the others, or its address.
+    pub name: String,
+    /// Why it could not be asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silent_because: Option<String>,
+}
+
+/// How it is known what the API servers write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Source {
+    /// They report it (the StorageVersion API). What they do not report is asked for.
+    Reports,
+    /// Each was asked for its discovery document.
+    Discovery,
 }
 
 /// What is known about one resource.
@@ -43,27 +75,17 @@ pub struct ResourceOverview {
     pub hash: Option<StorageVersionHash>,
     /// The versions that objects may be stored in; `None` when nobody has kept record of it.
     pub stored_versions: Option<Vec<String>>,
-    /// What each server writes.
+    /// What each server writes, or [`NO_ANSWER`].
     pub servers: BTreeMap<String, String>,
     /// Why the servers do not agree.
     pub disagreement: Option<String>,
     /// The running or latest migration.
     pub migration: Option<MigrationOverview>,
+    /// What has to happen before everything is stored in the storage version.
+    pub waits_for: Option<String>,
     /// The versions that a hash of this resource may stand for.
     #[serde(skip)]
     pub candidates: Vec<String>,
-}
-
-/// What is known about a migration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MigrationOverview {
-    /// The name of the object.
-    pub name: String,
-    /// `Pending`, `Running`, `Succeeded` or `Failed`.
-    pub state: String,
-    /// How far it is, or what it waits for.
-    pub message: String,
 }
 
 /// Part of a list.
@@ -80,10 +102,12 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
     for group in groups.groups {
         versions.insert(group.name, group.versions.into_iter().map(|version| version.version).collect());
     }
-    let definitions: Vec<Definition> = list(cluster, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?;
-    let states: Vec<StorageState> = list(cluster, "/apis/migration.k8s.io/v1alpha1/storagestates").await?;
-    let migrations: Vec<StorageVersionMigration> =
-        list(cluster, "/apis/migration.k8s.io/v1alpha1/storageversionmigrations").await?;
+    let definitions: Option<Vec<Definition>> =
+        list(cluster, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?;
+    let definitions = definitions.unwrap_or_default();
+    let states: Vec<StorageState> =
+        list(cluster, "/apis/migration.k8s.io/v1alpha1/storagestates").await?.unwrap_or_default();
+    let migrations = migrations::all(cluster).await?;
     let same = equivalents();
     let mut resources = Vec::new();
     for name in observation.resources().into_iter().filter(|name| !same.contains(name)) {
@@ -93,7 +117,7 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
         let candidates = candidates(versions.get(name.group()), definition);
         let version_of = |hash: &StorageVersionHash| version_of(hash, &name, &seen.resource.kind, &candidates);
         let hash = seen.agreed().cloned();
-        resources.push(ResourceOverview {
+        let mut resource = ResourceOverview {
             resource: full_name.clone(),
             group: name.group().to_string(),
             kind: seen.resource.kind.clone(),
@@ -101,12 +125,28 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
             stored_versions: stored_versions(definition, &states, &name, &version_of),
             servers: seen.by_server.iter().map(|(server, words)| (server.clone(), shown(words, &version_of))).collect(),
             disagreement: seen.disagreement(),
-            migration: latest(&migrations, &name),
+            migration: migrations::latest(&migrations, &name),
+            waits_for: None,
             hash,
             candidates,
-        });
+        };
+        resource.waits_for = waiting::waits_for(&resource);
+        resources.push(resource);
     }
-    Ok(Overview { resources })
+    let source = if observation.reporting().is_empty() { Source::Discovery } else { Source::Reports };
+    Ok(Overview { servers: servers(&observation, source), source, resources })
+}
+
+/// Every server that reports, or that was asked.
+fn servers(observation: &Observation, source: Source) -> Vec<ServerOverview> {
+    let server = |name: &str, failure: Option<&Failure>| ServerOverview {
+        name: name.to_owned(),
+        silent_because: failure.map(ToString::to_string),
+    };
+    match source {
+        Source::Reports => observation.reporting().into_iter().map(|name| server(name, None)).collect(),
+        Source::Discovery => observation.asked().map(|(name, failure)| server(name, failure)).collect(),
+    }
 }
 
 fn candidates(served: Option<&Vec<String>>, definition: Option<&Definition>) -> Vec<String> {
@@ -129,9 +169,12 @@ fn version_of(hash: &StorageVersionHash, name: &GroupResource, kind: &str, candi
 
 /// What a server is said to write: an encoding version such as `apps/v1`, a hash, or words.
 fn shown(words: &str, version_of: &dyn Fn(&StorageVersionHash) -> String) -> String {
-    match words.rsplit_once('/') {
-        Some((_, version)) => version.to_string(),
-        None => version_of(&StorageVersionHash::new(words)),
+    match words {
+        words if words.starts_with(CANNOT_BE_ASKED) => NO_ANSWER.to_owned(),
+        words if words.contains(' ') => words.to_owned(),
+        // A hash ends like this, and may have a slash in it.
+        words if words.ends_with('=') => version_of(&StorageVersionHash::new(words)),
+        words => words.rsplit('/').next().unwrap_or(words).to_owned(),
     }
 }
 
@@ -149,36 +192,34 @@ fn stored_versions(
     Some(state.status.persisted_storage_version_hashes.iter().map(version_of).collect())
 }
 
-fn latest(migrations: &[StorageVersionMigration], name: &GroupResource) -> Option<MigrationOverview> {
-    let of_resource = |migration: &&StorageVersionMigration| {
-        let wanted = &migration.spec.resource;
-        wanted.group == name.group() && wanted.resource == name.resource()
-    };
-    let all = migrations.iter().filter(of_resource);
-    let newest = all.max_by_key(|migration| migration.metadata.creation_timestamp.as_ref().map(ToString::to_string))?;
-    let state = ["Succeeded", "Failed", "Running"].into_iter().find(|state| newest.true_condition(state).is_some());
-    let message = state.and_then(|state| newest.true_condition(state)).map(|condition| condition.message.clone());
-    let counts = newest.status.counts.as_ref().map(|counts| {
-        let left = counts.remaining.map(|left| format!(", {left} left")).unwrap_or_default();
-        format!("{} rewritten, {} current, {} failed{left}", counts.rewritten, counts.skipped, counts.failed)
-    });
-    let words = [counts, message.filter(|message| !message.is_empty())].into_iter().flatten().collect::<Vec<_>>();
-    Some(MigrationOverview {
-        name: newest.metadata.name.clone(),
-        state: state.unwrap_or("Pending").to_string(),
-        message: words.join("; "),
-    })
-}
-
-/// All objects of a collection; none where it is not served.
-async fn list<T: DeserializeOwned>(cluster: &Cluster, path: &str) -> Result<Vec<T>, Failure> {
+/// All objects of a collection; nothing where it is not served.
+async fn list<T: DeserializeOwned>(cluster: &Cluster, path: &str) -> Result<Option<Vec<T>>, Failure> {
     match exchange_json::<Items<T>>(cluster.client(), get(path)?).await {
-        Ok(list) => Ok(list.items),
-        Err(failure) if failure.code == 404 => Ok(Vec::new()),
+        Ok(list) => Ok(Some(list.items)),
+        Err(failure) if failure.code == 404 => Ok(None),
         Err(failure) => Err(failure),
     }
 }
 
 fn get(path: &str) -> Result<Request<Vec<u8>>, Failure> {
     Request::get(path).body(Vec::new()).map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_is_said_to_write_is_shown_as_a_version() {
+        let version_of = |hash: &StorageVersionHash| format!("of {hash}");
+        for (words, expected) in [
+            ("apps/v1", "v1"),
+            ("v1", "v1"),
+            ("ab/de+ghijk=", "of ab/de+ghijk="),
+            ("does not serve it", "does not serve it"),
+            ("cannot be asked: https://10.0.0.1/ is silent", NO_ANSWER),
+        ] {
+            assert_eq!(shown(words, &version_of), expected, "{words}");
+        }
+    }
 }

@@ -21,14 +21,41 @@ pub(crate) enum Output {
 impl Output {
     /// Prints a value; `table` makes the table of it.
     pub(crate) fn print<T: Serialize>(self, value: &T, table: impl FnOnce() -> String) -> anyhow::Result<()> {
-        let text = match self {
+        // A reader that has seen enough, such as `head`, is no error.
+        let _ = std::io::stdout().write_all(self.text(value, table)?.as_bytes());
+        Ok(())
+    }
+
+    /// A value as text; `table` makes the table of it.
+    pub(crate) fn text<T: Serialize>(self, value: &T, table: impl FnOnce() -> String) -> anyhow::Result<String> {
+        Ok(match self {
             Output::Table | Output::Wide => table(),
             Output::Json => serde_json::to_string_pretty(value)? + "\n",
             Output::Yaml => serde_saphyr::to_string(value)?,
+        })
+    }
+}
+
+/// A colour, for a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    /// For what is wrong.
+    Red,
+    /// For what somebody should look at.
+    Yellow,
+    /// For what is under way.
+    Cyan,
+}
+
+impl Colour {
+    /// Text in this colour.
+    pub(crate) fn paint(self, text: &str) -> String {
+        let code = match self {
+            Colour::Red => 31,
+            Colour::Yellow => 33,
+            Colour::Cyan => 36,
         };
-        // A reader that has seen enough, such as `head`, is no error.
-        let _ = std::io::stdout().write_all(text.as_bytes());
-        Ok(())
+        format!("\x1b[{code}m{text}\x1b[0m")
     }
 }
 

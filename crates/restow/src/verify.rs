@@ -1,11 +1,12 @@
 //! `restow verify`: proof of what is stored, from the store itself.
 
 mod source;
+mod through_api;
 
 use crate::cluster_args::ClusterArgs;
 use crate::etcd_args::EtcdArgs;
 use crate::output::{Output, columns};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 use restow_agreement::census::{CensusRow, Encoding, KindVerdict, Target, Verdict, judge};
 use restow_migrate::overview::look;
@@ -19,8 +20,17 @@ use std::process::ExitCode;
 /// server that is stopped; without either, the running server is asked to read its store. What the API servers write now is
 /// asked of the cluster; for a stopped server it is read from the store.
 ///
-/// Ends with 0 when nothing old is stored, with 3 when something is, with 4 when that cannot be told.
+/// Without access to the store, --through-api asks the API servers to write each object of the named resources as it is,
+/// which changes nothing where it is stored in the storage version already. That is evidence, and covers encrypted objects too,
+/// but it is no reading: the first few objects that are stored otherwise are rewritten by being asked about. It stops at
+/// them. Objects that somebody else writes meanwhile are asked about again.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0  nothing old is stored
+  1  it could not run
+  3  something old is stored
+  4  it cannot be told: the API servers disagree, values are encrypted, or objects refuse to be written")]
 pub(crate) struct VerifyArgs {
     /// The resources to verify, such as widgets.example.com; all without.
     #[arg(value_name = "RESOURCE")]
@@ -31,8 +41,11 @@ pub(crate) struct VerifyArgs {
     #[command(flatten)]
     etcd: EtcdArgs,
     /// The data directory of a stopped server.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["etcd_endpoints", "kubeconfig"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["etcd_endpoints", "kubeconfig", "context"])]
     data_dir: Option<PathBuf>,
+    /// Ask the API servers instead of reading the store. Needs the names of resources, and permission to patch their objects.
+    #[arg(long, requires = "resources", conflicts_with_all = ["etcd_endpoints", "data_dir"])]
+    through_api: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
     /// How to print it.
@@ -53,7 +66,19 @@ struct Proof {
     opaque: Vec<CensusRow>,
 }
 
+/// What was found by asking.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ThroughApi {
+    resources: Vec<through_api::Finding>,
+}
+
 pub(crate) async fn run(args: VerifyArgs) -> anyhow::Result<ExitCode> {
+    if args.through_api {
+        let found = through_api::ask(&args.cluster.connect().await?, &args.resources).await?;
+        args.output.print(&found, || through_api::table(&found))?;
+        return Ok(worst(found.resources.iter().map(|one| one.verdict)));
+    }
     let (census, targets) = match (&args.data_dir, args.etcd_endpoints.is_empty()) {
         (Some(directory), _) => source::stopped(directory).await?,
         (None, false) => {
@@ -64,9 +89,15 @@ pub(crate) async fn run(args: VerifyArgs) -> anyhow::Result<ExitCode> {
     };
     let (opaque, told): (Vec<CensusRow>, Vec<CensusRow>) =
         census.rows.into_iter().partition(|row| matches!(row.encoding, Encoding::Encrypted { .. } | Encoding::Other));
+    for wanted in &args.resources {
+        ensure!(
+            targets.iter().any(|target| is_named(&target.resource, wanted)),
+            "the cluster does not serve {wanted}; name it as in `kubectl api-resources -o name`"
+        );
+    }
     let mut kinds = judge(&told, &targets);
     if !args.resources.is_empty() {
-        kinds.retain(|kind| args.resources.iter().any(|wanted| is_named(kind, wanted)));
+        kinds.retain(|kind| args.resources.iter().any(|wanted| is_named(&kind.resource, wanted)));
     }
     let proof = Proof { revision: census.to_revision, total: census.total, kinds, opaque };
     args.output.print(&proof, || table(&proof, args.output))?;
@@ -91,17 +122,29 @@ impl VerifyArgs {
     }
 }
 
-fn is_named(kind: &KindVerdict, wanted: &str) -> bool {
-    kind.resource == wanted || kind.resource.split('.').next() == Some(wanted)
+/// Whether a resource is meant by its full name, or by its plural name alone.
+fn is_named(resource: &str, wanted: &str) -> bool {
+    resource == wanted || resource.split('.').next() == Some(wanted)
 }
 
 /// Encrypted values hide their version: they are proof of nothing, unless other resources were asked for.
 fn exit_code(proof: &Proof, wanted: &[String]) -> ExitCode {
-    let worst = |verdict: Verdict| proof.kinds.iter().any(|kind| kind.verdict == verdict);
-    let hidden = proof.opaque.iter().any(|row| matches!(row.encoding, Encoding::Encrypted { .. }));
+    let is_wanted = |folder: &str| wanted.is_empty() || wanted.iter().any(|wanted| is_in_folder(wanted, folder));
+    let is_encrypted = |row: &&CensusRow| matches!(row.encoding, Encoding::Encrypted { .. });
+    let is_hidden = proof.opaque.iter().filter(is_encrypted).any(|row| is_wanted(&row.group));
+    worst(proof.kinds.iter().map(|kind| kind.verdict).chain(is_hidden.then_some(Verdict::Unknown)))
+}
+
+/// Whether the objects of a resource can lie in this folder of keys, which has its plural name somewhere.
+fn is_in_folder(resource: &str, folder: &str) -> bool {
+    folder.split('/').any(|part| Some(part) == resource.split('.').next())
+}
+
+fn worst(verdicts: impl Iterator<Item = Verdict>) -> ExitCode {
+    let all: Vec<Verdict> = verdicts.collect();
     match () {
-        () if worst(Verdict::Old) => ExitCode::from(3),
-        () if worst(Verdict::Unknown) || (hidden && wanted.is_empty()) => ExitCode::from(4),
+        () if all.contains(&Verdict::Old) => ExitCode::from(3),
+        () if all.contains(&Verdict::Unknown) => ExitCode::from(4),
         () => ExitCode::SUCCESS,
     }
 }
@@ -148,5 +191,48 @@ fn words(verdict: Verdict) -> &'static str {
         Verdict::Old => "OLD",
         Verdict::Unknown => "no agreement",
         Verdict::NotServed => "not served",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proof(verdict: Option<Verdict>, encrypted_in: Option<&str>) -> Proof {
+        let kind = |verdict| KindVerdict {
+            resource: "widgets.example.com".into(),
+            group: "example.com".into(),
+            kind: "Widget".into(),
+            storage_version: Some("v2".into()),
+            stored: Default::default(),
+            example_of_old: None,
+            verdict,
+        };
+        let row = |folder: &str| CensusRow {
+            group: folder.into(),
+            kind: String::new(),
+            encoding: Encoding::Encrypted { provider: "aescbc:v1".into(), key: "1".into() },
+            count: 1,
+            bytes: 1,
+            example: String::new(),
+        };
+        let (kinds, opaque) = (verdict.map(kind).into_iter().collect(), encrypted_in.map(row).into_iter().collect());
+        Proof { revision: 1, total: 1, kinds, opaque }
+    }
+
+    fn check(proof: &Proof, wanted: &[&str], expected: u8) {
+        let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+        assert_eq!(exit_code(proof, &wanted), ExitCode::from(expected), "{proof:?} {wanted:?}");
+    }
+
+    #[test]
+    fn only_what_is_seen_to_be_current_is_a_success() {
+        check(&proof(Some(Verdict::Current), None), &[], 0);
+        check(&proof(Some(Verdict::Old), None), &[], 3);
+        check(&proof(Some(Verdict::Unknown), None), &[], 4);
+        check(&proof(None, Some("secrets/default")), &[], 4);
+        check(&proof(None, Some("secrets/default")), &["secrets"], 4);
+        check(&proof(Some(Verdict::Current), Some("secrets/default")), &["widgets.example.com"], 0);
+        check(&proof(Some(Verdict::Old), Some("widgets/default")), &["widgets.example.com"], 3);
     }
 }

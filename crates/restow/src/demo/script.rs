@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How long anything may take before the demo gives up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The servers by position.
 const A: usize = 0;
@@ -34,8 +34,7 @@ pub(super) async fn play(narrator: &Narrator, stage: &mut Stage, objects: u32) -
     let names = (0..objects.min(10)).map(|number| format!("demo-{number}")).collect();
     let writer = Writer::start(stage.clients(), names);
     let (stop, stopped) = watch::channel(false);
-    let config =
-        ControllerConfig { poll_interval: Duration::from_secs(2), election: Election::Alone, ..Default::default() };
+    let config = ControllerConfig { election: Election::Alone, ..Default::default() };
     let cluster = stage.members[A].cluster.clone();
     install_definitions(cluster.client()).await?;
     let controlling = tokio::spawn(controller::run(cluster, config, Metrics::default(), stopped));

@@ -23,7 +23,7 @@ pub(super) async fn matrix(narrator: &Narrator, stage: &Stage) -> anyhow::Result
         line.extend(resources.iter().map(|resource| written(resource, member)));
         lines.push(line);
     }
-    let mut agreed = vec![Cell::plain("all"), Cell::plain("")];
+    let mut agreed = vec![Cell::plain("agreed"), Cell::plain("")];
     agreed.extend(resources.iter().map(|resource| match &resource.storage_version {
         Some(version) => Cell::good(version),
         None => Cell::bad("no agreement"),

@@ -78,3 +78,74 @@ async fn a_change_of_the_storage_version_is_migrated_and_proven_without_a_furthe
     assert_eq!(verify.status.code(), Some(0), "{text}");
     assert!(text.contains("v2: 50"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_access_to_the_store_the_api_servers_are_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::up(folder.path());
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    server.kubectl(&["apply", "-f", &file("old.yaml", &storage_version(true, false))]);
+    server.kubectl(&["wait", "--for=condition=Established", "crd/crontabs.stable.example.com"]);
+    let objects: Vec<String> = (0..60).map(|number| crontab("v1", &format!("job-{number}"), "{replicas: 1}")).collect();
+    server.kubectl(&["apply", "-f", &file("objects.yaml", &objects.join("---\n"))]);
+    let kubeconfig = server.kubeconfig.to_str().unwrap();
+    let ask = || restow(&["verify", "crontabs", "--through-api", "-o", "json", "--kubeconfig", kubeconfig]);
+    let (current, text) = ask();
+    assert_eq!(current.status.code(), Some(0), "{text}");
+    let found: serde_json::Value = serde_json::from_slice(&current.stdout).unwrap();
+    assert_eq!(found["resources"][0]["current"], 60, "{found}");
+
+    server.kubectl(&["apply", "-f", &file("new.yaml", &storage_version(false, true))]);
+    let (status, text) = restow(&["status", "crontabs", "--kubeconfig", kubeconfig]);
+    assert_eq!(status.status.code(), Some(0), "{text}");
+    assert!(text.contains("v1,v2") && text.contains("restow migrate crontabs.stable.example.com"), "{text}");
+    let (old, text) = ask();
+    assert_eq!(old.status.code(), Some(3), "{text}");
+    let found: serde_json::Value = serde_json::from_slice(&old.stdout).unwrap();
+    let rewritten = found["resources"][0]["rewritten"].as_u64().unwrap();
+    assert!((1..30).contains(&rewritten), "it ends when it has found one: {found}");
+    let (verify, text) = restow(&["verify", "crontabs", "--kubeconfig", kubeconfig]);
+    assert_eq!(verify.status.code(), Some(3), "{text}");
+    let (migrated, text) = restow(&["migrate", "crontabs.stable.example.com", "--kubeconfig", kubeconfig]);
+    assert_eq!(migrated.status.code(), Some(0), "{text}");
+    let (current, text) = ask();
+    assert_eq!(current.status.code(), Some(0), "{text}");
+
+    for arguments in
+        [&["verify", "--through-api"][..], &["verify", "nonsense"], &["verify", "nonsense", "--through-api"]]
+    {
+        let (refused, text) = restow(&[arguments, &["--kubeconfig", kubeconfig]].concat());
+        assert!(matches!(refused.status.code(), Some(1 | 2)), "{arguments:?} {text}");
+    }
+    let (unknown, text) = restow(&["status", "--kubeconfig", kubeconfig, "--context", "elsewhere"]);
+    assert_eq!(unknown.status.code(), Some(1), "{text}");
+    assert!(text.contains("kubectl config get-contexts"), "{text}");
+}
+
+#[test]
+fn kubectl_finds_us_as_a_plugin_and_shells_can_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["kubectl-restow", "kubectl_complete-restow"] {
+        std::os::unix::fs::symlink(RESTOW, folder.path().join(name)).unwrap();
+    }
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).env("PATH", &path).output().unwrap();
+        assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run("kubectl", &["restow", "explain", "fence"]).starts_with("FENCE"));
+    assert!(run("kubectl", &["restow", "status", "--help"]).contains("Usage: kubectl restow status"));
+    let completed = run("kubectl", &["__complete", "restow", "ver"]);
+    assert!(completed.starts_with("verify\t"), "{completed}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(RESTOW, &["completion", shell]);
+        assert!(script.contains("through-api") && !script.contains("\x1b"), "{shell}");
+    }
+    let topics: serde_json::Value = serde_json::from_str(&run(RESTOW, &["explain", "-o", "json"])).unwrap();
+    assert_eq!(topics[0]["name"], "storage-version");
+}

@@ -1,0 +1,122 @@
+//! `restow verify --through-api`: evidence without access to the store.
+//!
+//! Each object is patched with nothing, as in the last pass of a migration. The API server leaves an object and its resource
+//! version alone when its stored bytes are those that it would write now. A dry run does not tell this: a server that
+//! is not going to write does not compare. So this really asks for writes, a few at a time, and stops at the first
+//! object that was stored otherwise, which is rewritten by then.
+
+use super::{ThroughApi, is_named};
+use crate::output::columns;
+use anyhow::{Context, bail};
+use restow_agreement::census::Verdict;
+use restow_agreement::migrate::pacer::PacerLimits;
+use restow_api::GroupResource;
+use restow_migrate::agreement::{Scope, observe};
+use restow_migrate::cluster::Cluster;
+use restow_migrate::overview::{ResourceOverview, look};
+use restow_migrate::runner::{self, Ending, Order, Progress, RunOptions};
+use serde::Serialize;
+use tokio::sync::watch;
+
+/// How many objects are asked about at once, which is also how many may be rewritten before it is noticed.
+const AT_ONCE: usize = 4;
+
+/// What was found about one resource.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Finding {
+    resource: String,
+    storage_version: Option<String>,
+    /// How many objects were found to be current.
+    current: u64,
+    /// How many were not, and are now.
+    rewritten: u64,
+    pub(super) verdict: Verdict,
+    /// What the verdict rests on.
+    words: String,
+}
+
+/// Asks about these resources, one after the other.
+pub(super) async fn ask(cluster: &Cluster, wanted: &[String]) -> anyhow::Result<ThroughApi> {
+    let overview = look(cluster).await.context("cannot ask the API servers what they write")?;
+    let mut resources = Vec::new();
+    for name in wanted {
+        let Some(resource) = overview.resources.iter().find(|resource| is_named(&resource.resource, name)) else {
+            bail!("the cluster does not serve {name}; name it as in `kubectl api-resources -o name`");
+        };
+        let asked = ask_about(cluster, resource).await;
+        resources.push(asked.with_context(|| format!("cannot verify {}", resource.resource))?);
+    }
+    Ok(ThroughApi { resources })
+}
+
+async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Result<Finding> {
+    let name: GroupResource = resource.resource.parse()?;
+    let unknown = |words: String| Finding {
+        resource: resource.resource.clone(),
+        storage_version: resource.storage_version.clone(),
+        current: 0,
+        rewritten: 0,
+        verdict: Verdict::Unknown,
+        words,
+    };
+    let before = observe(cluster, Scope::Group(name.group())).await?;
+    let Some(seen) = before.resource(&name) else { bail!("it is not served any more") };
+    if let Some(words) = seen.disagreement() {
+        return Ok(unknown(words));
+    }
+    let (order, orders) = watch::channel(Order::Run);
+    let (progress, mut followed) = watch::channel(Progress::default());
+    tokio::spawn(async move {
+        // The end of the channel is the end of the run.
+        if followed.wait_for(|progress| progress.counts.rewritten + progress.counts.failed > 0).await.is_ok() {
+            order.send_replace(Order::Stop);
+        }
+        std::future::pending::<()>().await;
+    });
+    let pacer = PacerLimits { first: AT_ONCE, ceiling: AT_ONCE };
+    let options = RunOptions { pacer, ..RunOptions::default() };
+    let report = runner::run(&before.instances, &seen.resource, options, orders, &progress).await?;
+    let after = observe(cluster, Scope::Group(name.group())).await?;
+    let is_the_same =
+        after.resource(&name).is_some_and(|now| (now.agreed(), &now.revision) == (seen.agreed(), &seen.revision));
+    let (counts, failure) = (report.progress.counts, report.failures.first());
+    let (verdict, words) = match &report.ending {
+        _ if counts.rewritten > 0 => (Verdict::Old, "some were stored otherwise; looking ended there".to_owned()),
+        _ if !is_the_same => (Verdict::Unknown, "the API servers have changed what they write meanwhile".to_owned()),
+        Ending::Proven => (Verdict::Current, "every object was left as it was".to_owned()),
+        _ => {
+            let why = failure.map(|failure| format!(": {}: {}", failure.name, failure.message)).unwrap_or_default();
+            (Verdict::Unknown, format!("an object could not be asked about{why}"))
+        }
+    };
+    Ok(Finding { current: counts.skipped, rewritten: counts.rewritten, verdict, ..unknown(words) })
+}
+
+/// The findings, for people.
+pub(super) fn table(found: &ThroughApi) -> String {
+    let mut lines =
+        vec![["RESOURCE", "STORAGE VERSION", "CURRENT", "REWRITTEN", "VERDICT", "BECAUSE"].map(String::from).to_vec()];
+    for one in &found.resources {
+        let version = one.storage_version.clone().unwrap_or_else(|| "-".into());
+        let (current, rewritten) = (one.current.to_string(), one.rewritten.to_string());
+        lines.push(vec![
+            one.resource.clone(),
+            version,
+            current,
+            rewritten,
+            super::words(one.verdict).to_string(),
+            one.words.clone(),
+        ]);
+    }
+    let mut text = columns(&lines);
+    let old: Vec<&str> =
+        found.resources.iter().filter(|one| one.verdict == Verdict::Old).map(|one| one.resource.as_str()).collect();
+    text.push_str(
+        "\nThis is what the API servers say of themselves; only the store can prove it (--etcd-endpoints).\n",
+    );
+    if !old.is_empty() {
+        text.push_str(&format!("To bring the rest up to date: restow migrate {}\n", old.join(" ")));
+    }
+    text
+}
