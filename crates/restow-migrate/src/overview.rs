@@ -6,6 +6,7 @@ mod migrations;
 mod waiting;
 
 pub use migrations::MigrationOverview;
+pub use waiting::{Waiting, WaitingFor};
 
 use crate::agreement::{CANNOT_BE_ASKED, Observation, Scope, observe};
 use crate::cluster::Cluster;
@@ -82,7 +83,9 @@ pub struct ResourceOverview {
     /// The running or latest migration.
     pub migration: Option<MigrationOverview>,
     /// What has to happen before everything is stored in the storage version.
-    pub waits_for: Option<String>,
+    pub waits_for: Option<Waiting>,
+    /// When a controller last kept record of it.
+    pub recorded_at: Option<String>,
     /// The versions that a hash of this resource may stand for.
     #[serde(skip)]
     pub candidates: Vec<String>,
@@ -127,6 +130,7 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
             disagreement: seen.disagreement(),
             migration: migrations::latest(&migrations, &name),
             waits_for: None,
+            recorded_at: recorded_at(&states, &name),
             hash,
             candidates,
         };
@@ -176,6 +180,12 @@ fn shown(words: &str, version_of: &dyn Fn(&StorageVersionHash) -> String) -> Str
         words if words.ends_with('=') => version_of(&StorageVersionHash::new(words)),
         words => words.rsplit('/').next().unwrap_or(words).to_owned(),
     }
+}
+
+/// When a controller last looked at a resource, by the record that it keeps.
+fn recorded_at(states: &[StorageState], name: &GroupResource) -> Option<String> {
+    let state = states.iter().find(|state| state.metadata.name == StorageState::name_for(name))?;
+    state.status.last_heartbeat_time.as_ref().map(ToString::to_string)
 }
 
 /// What may be stored. The definition of a custom resource says it; of others, the record of the migrations does.

@@ -56,11 +56,14 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
     let played = tokio::select! {
         played = script::play(&narrator, &mut stage, args.objects) => played.map(|()| ExitCode::SUCCESS),
         () = serving::stop_signal() => {
-            println!("\nStopping the servers and cleaning up.");
+            narrator.interrupted();
             Ok(ExitCode::from(5))
         }
     };
     // What went wrong in the story says more than what went wrong in clearing up after it.
-    let closed = stage.close().await;
+    let closed = tokio::select! {
+        closed = stage.close() => closed,
+        () = serving::stop_signal() => Err(anyhow::anyhow!("stopped before everything was cleaned up")),
+    };
     played.and_then(|code| closed.map(|()| code))
 }

@@ -30,12 +30,13 @@ struct Topic {
 }
 
 /// Each topic and its page. A page's second line says in one sentence what it is about.
-const TOPICS: [(&str, &str); 7] = [
+const TOPICS: [(&str, &str); 8] = [
     ("storage-version", include_str!("explain/storage-version.txt")),
     ("agreement", include_str!("explain/agreement.txt")),
     ("fence", include_str!("explain/fence.txt")),
     ("stored-versions", include_str!("explain/stored-versions.txt")),
     ("migration", include_str!("explain/migration.txt")),
+    ("proof", include_str!("explain/proof.txt")),
     ("removing-a-version", include_str!("explain/removing-a-version.txt")),
     ("troubleshooting", include_str!("explain/troubleshooting.txt")),
 ];

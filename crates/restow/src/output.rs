@@ -64,14 +64,23 @@ pub(crate) fn has_colour(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// How many columns the terminal of standard output has; nothing where it is none.
-pub(crate) fn terminal_width() -> Option<usize> {
-    terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0))
+/// How many columns and lines the terminal of standard output has; nothing where it is none.
+pub(crate) fn terminal_size() -> Option<(usize, usize)> {
+    let (width, height) = terminal_size::terminal_size_of(std::io::stdout())?;
+    Some((width.0.into(), height.0.into()))
 }
 
-/// How many lines the terminal of standard output has; nothing where it is none.
-pub(crate) fn terminal_height() -> Option<usize> {
-    terminal_size::terminal_size_of(std::io::stdout()).map(|(_, height)| usize::from(height.0))
+/// The rows of a table below its heading in these colours, where colours are wanted.
+pub(crate) fn paint_rows(table: &str, colours: &[Option<Colour>]) -> String {
+    if !has_colour(&std::io::stdout()) {
+        return table.to_owned();
+    }
+    let colours = std::iter::once(None).chain(colours.iter().copied()).chain(std::iter::repeat(None));
+    let paint = |(line, colour): (&str, Option<Colour>)| match colour {
+        Some(colour) => colour.paint(line) + "\n",
+        None => format!("{line}\n"),
+    };
+    table.lines().zip(colours).map(paint).collect()
 }
 
 /// Lines of cells in aligned columns, the first line being the heading.

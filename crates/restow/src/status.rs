@@ -3,7 +3,7 @@
 mod table;
 
 use crate::cluster_args::ClusterArgs;
-use crate::output::{Output, terminal_height};
+use crate::output::{Output, terminal_size};
 use anyhow::{Context, bail};
 use clap::Args;
 use restow_migrate::cluster::Cluster;
@@ -79,7 +79,7 @@ impl StatusArgs {
     }
 
     fn room(&self) -> Room {
-        terminal_height().map_or(Room::Enough, Room::Lines)
+        terminal_size().map_or(Room::Enough, |(columns, lines)| Room::Screen { columns, lines })
     }
 
     fn select(&self, mut overview: Overview) -> anyhow::Result<Overview> {
@@ -97,7 +97,7 @@ impl StatusArgs {
 
 /// Shows the next picture, without the flicker of an empty screen in between.
 fn show(text: &str) {
-    match terminal_height() {
+    match terminal_size() {
         Some(_) => print!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")),
         None => println!("{text}"),
     }

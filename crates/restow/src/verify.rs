@@ -5,7 +5,7 @@ mod through_api;
 
 use crate::cluster_args::ClusterArgs;
 use crate::etcd_args::EtcdArgs;
-use crate::output::{Output, columns};
+use crate::output::{Colour, Output, columns, paint_rows};
 use anyhow::{Context, ensure};
 use clap::Args;
 use restow_agreement::census::{CensusRow, Encoding, KindVerdict, Target, Verdict, judge};
@@ -61,6 +61,8 @@ struct Proof {
     revision: u64,
     /// How many values were read.
     total: u64,
+    /// The verdict on all that was asked for.
+    verdict: Verdict,
     kinds: Vec<KindVerdict>,
     /// Values that do not tell their version: encrypted, or no objects.
     opaque: Vec<CensusRow>,
@@ -77,7 +79,7 @@ pub(crate) async fn run(args: VerifyArgs) -> anyhow::Result<ExitCode> {
     if args.through_api {
         let found = through_api::ask(&args.cluster.connect().await?, &args.resources).await?;
         args.output.print(&found, || through_api::table(&found))?;
-        return Ok(worst(found.resources.iter().map(|one| one.verdict)));
+        return Ok(exit_code(worst(found.resources.iter().map(|one| one.verdict))));
     }
     let (census, targets) = match (&args.data_dir, args.etcd_endpoints.is_empty()) {
         (Some(directory), _) => source::stopped(directory).await?,
@@ -99,9 +101,11 @@ pub(crate) async fn run(args: VerifyArgs) -> anyhow::Result<ExitCode> {
     if !args.resources.is_empty() {
         kinds.retain(|kind| args.resources.iter().any(|wanted| is_named(&kind.resource, wanted)));
     }
-    let proof = Proof { revision: census.to_revision, total: census.total, kinds, opaque };
+    let mut proof =
+        Proof { revision: census.to_revision, total: census.total, verdict: Verdict::Unknown, kinds, opaque };
+    proof.verdict = verdict(&proof, &args.resources);
     args.output.print(&proof, || table(&proof, args.output))?;
-    Ok(exit_code(&proof, &args.resources))
+    Ok(exit_code(proof.verdict))
 }
 
 impl VerifyArgs {
@@ -128,7 +132,7 @@ fn is_named(resource: &str, wanted: &str) -> bool {
 }
 
 /// Encrypted values hide their version: they are proof of nothing, unless other resources were asked for.
-fn exit_code(proof: &Proof, wanted: &[String]) -> ExitCode {
+fn verdict(proof: &Proof, wanted: &[String]) -> Verdict {
     let is_wanted = |folder: &str| wanted.is_empty() || wanted.iter().any(|wanted| is_in_folder(wanted, folder));
     let is_encrypted = |row: &&CensusRow| matches!(row.encoding, Encoding::Encrypted { .. });
     let is_hidden = proof.opaque.iter().filter(is_encrypted).any(|row| is_wanted(&row.group));
@@ -140,12 +144,16 @@ fn is_in_folder(resource: &str, folder: &str) -> bool {
     folder.split('/').any(|part| Some(part) == resource.split('.').next())
 }
 
-fn worst(verdicts: impl Iterator<Item = Verdict>) -> ExitCode {
+fn worst(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
     let all: Vec<Verdict> = verdicts.collect();
-    match () {
-        () if all.contains(&Verdict::Old) => ExitCode::from(3),
-        () if all.contains(&Verdict::Unknown) => ExitCode::from(4),
-        () => ExitCode::SUCCESS,
+    [Verdict::Old, Verdict::Unknown].into_iter().find(|verdict| all.contains(verdict)).unwrap_or(Verdict::Current)
+}
+
+fn exit_code(verdict: Verdict) -> ExitCode {
+    match verdict {
+        Verdict::Current | Verdict::NotServed => ExitCode::SUCCESS,
+        Verdict::Old => ExitCode::from(3),
+        Verdict::Unknown => ExitCode::from(4),
     }
 }
 
@@ -155,6 +163,7 @@ fn table(proof: &Proof, output: Output) -> String {
     if output == Output::Wide {
         lines[0].push("EXAMPLE OF OLD".into());
     }
+    let mut colours = Vec::new();
     for kind in proof.kinds.iter().filter(|kind| output == Output::Wide || kind.verdict != Verdict::NotServed) {
         let stored: Vec<String> = kind.stored.iter().map(|(version, count)| format!("{version}: {count}")).collect();
         let resource = if kind.resource.is_empty() { "-".to_string() } else { kind.resource.clone() };
@@ -164,8 +173,9 @@ fn table(proof: &Proof, output: Output) -> String {
             line.push(kind.example_of_old.clone().unwrap_or_default());
         }
         lines.push(line);
+        colours.push(colour(kind.verdict));
     }
-    let mut text = columns(&lines);
+    let mut text = paint_rows(&columns(&lines), &colours);
     for row in &proof.opaque {
         if let Encoding::Encrypted { provider, key } = &row.encoding {
             text.push_str(&format!("{}: {} encrypted with {provider}, key {key}\n", row.group, row.count));
@@ -179,9 +189,23 @@ fn summary(proof: &Proof) -> String {
     let old: Vec<&str> =
         proof.kinds.iter().filter(|kind| kind.verdict == Verdict::Old).map(|kind| kind.resource.as_str()).collect();
     let read = format!("{} values read at revision {}", proof.total, proof.revision);
-    match old.as_slice() {
-        [] => format!("Nothing old is stored ({read})."),
-        old => format!("Something old is stored ({read}). To bring it up to date: restow migrate {}", old.join(" ")),
+    match proof.verdict {
+        Verdict::Current | Verdict::NotServed => format!("Nothing old is stored ({read})."),
+        Verdict::Old => {
+            format!("Something old is stored ({read}). To bring it up to date: restow migrate {}", old.join(" "))
+        }
+        Verdict::Unknown => format!(
+            "It cannot be told whether something old is stored ({read}): the API servers do not agree, or values are \
+             encrypted. See: restow explain proof"
+        ),
+    }
+}
+
+fn colour(verdict: Verdict) -> Option<Colour> {
+    match verdict {
+        Verdict::Old => Some(Colour::Red),
+        Verdict::Unknown => Some(Colour::Yellow),
+        Verdict::Current | Verdict::NotServed => None,
     }
 }
 
@@ -189,7 +213,7 @@ fn words(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Current => "current",
         Verdict::Old => "OLD",
-        Verdict::Unknown => "no agreement",
+        Verdict::Unknown => "unknown",
         Verdict::NotServed => "not served",
     }
 }
@@ -217,22 +241,22 @@ mod tests {
             example: String::new(),
         };
         let (kinds, opaque) = (verdict.map(kind).into_iter().collect(), encrypted_in.map(row).into_iter().collect());
-        Proof { revision: 1, total: 1, kinds, opaque }
+        Proof { revision: 1, total: 1, verdict: Verdict::Unknown, kinds, opaque }
     }
 
-    fn check(proof: &Proof, wanted: &[&str], expected: u8) {
+    fn check(proof: &Proof, wanted: &[&str], expected: Verdict) {
         let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-        assert_eq!(exit_code(proof, &wanted), ExitCode::from(expected), "{proof:?} {wanted:?}");
+        assert_eq!(verdict(proof, &wanted), expected, "{proof:?} {wanted:?}");
     }
 
     #[test]
     fn only_what_is_seen_to_be_current_is_a_success() {
-        check(&proof(Some(Verdict::Current), None), &[], 0);
-        check(&proof(Some(Verdict::Old), None), &[], 3);
-        check(&proof(Some(Verdict::Unknown), None), &[], 4);
-        check(&proof(None, Some("secrets/default")), &[], 4);
-        check(&proof(None, Some("secrets/default")), &["secrets"], 4);
-        check(&proof(Some(Verdict::Current), Some("secrets/default")), &["widgets.example.com"], 0);
-        check(&proof(Some(Verdict::Old), Some("widgets/default")), &["widgets.example.com"], 3);
+        check(&proof(Some(Verdict::Current), None), &[], Verdict::Current);
+        check(&proof(Some(Verdict::Old), None), &[], Verdict::Old);
+        check(&proof(Some(Verdict::Unknown), None), &[], Verdict::Unknown);
+        check(&proof(None, Some("secrets/default")), &[], Verdict::Unknown);
+        check(&proof(None, Some("secrets/default")), &["secrets"], Verdict::Unknown);
+        check(&proof(Some(Verdict::Current), Some("secrets/default")), &["widgets.example.com"], Verdict::Current);
+        check(&proof(Some(Verdict::Old), Some("widgets/default")), &["widgets.example.com"], Verdict::Old);
     }
 }

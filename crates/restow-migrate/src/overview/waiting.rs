@@ -1,43 +1,77 @@
-//! What has to happen before a resource is as it should be, in one sentence.
+//! What has to happen before a resource is as it should be.
 
 use super::{MigrationOverview, ResourceOverview};
+use serde::Serialize;
+
+/// What a resource waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Waiting {
+    /// For what, or for whom.
+    pub kind: WaitingFor,
+    /// The same in a sentence whose subject is the resource.
+    pub words: String,
+}
+
+/// For what, or for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum WaitingFor {
+    /// Its migration, which runs.
+    Migration,
+    /// Somebody who mends what made its migration fail.
+    Mending,
+    /// All API servers to write the same version.
+    Agreement,
+    /// The start of its migration.
+    Start,
+    /// Somebody who migrates it.
+    Somebody,
+}
 
 /// What a resource waits for; nothing where nothing is to be done.
-pub(super) fn waits_for(resource: &ResourceOverview) -> Option<String> {
-    let name = &resource.resource;
-    let has_old = resource.stored_versions.as_ref().is_some_and(|stored| {
-        stored.len() > 1
-            || resource.storage_version.as_ref().is_some_and(|version| stored.iter().any(|one| one != version))
-    });
-    let open = resource.migration.as_ref().filter(|migration| migration.is_open());
-    let failed = resource.migration.as_ref().filter(|migration| migration.state == "Failed");
-    match (open, failed) {
-        _ if resource.disagreement.is_some() && (has_old || open.is_some()) => {
-            Some("its migration waits until all API servers write the same version".to_owned())
+pub(super) fn waits_for(resource: &ResourceOverview) -> Option<Waiting> {
+    let is_old = |stored: &Vec<String>| {
+        stored.len() > 1 || resource.storage_version.as_ref().is_some_and(|version| !stored.contains(version))
+    };
+    let has_old = resource.stored_versions.as_ref().is_some_and(is_old);
+    let migration = resource.migration.as_ref();
+    let has_failed = migration.is_some_and(|migration| migration.state == "Failed");
+    let (kind, words) = match migration {
+        Some(migration) if resource.disagreement.is_some() && migration.is_open() => {
+            (WaitingFor::Agreement, with_message("its migration waits until all API servers agree", migration))
         }
-        (Some(migration), _) => Some(progress(migration)),
-        (None, Some(migration)) if has_old || resource.stored_versions.is_none() => Some(failure(migration)),
-        _ if has_old => Some(format!(
-            "older versions may be stored, and nothing rewrites them: restow migrate {name}, or have a controller do it"
-        )),
-        _ => None,
+        _ if resource.disagreement.is_some() && has_old => {
+            (WaitingFor::Agreement, "cannot be migrated before all API servers agree".to_owned())
+        }
+        Some(migration) if migration.state == "Pending" => {
+            (WaitingFor::Start, with_message("its migration has not begun", migration))
+        }
+        Some(migration) if migration.is_open() => (WaitingFor::Migration, progress(migration)),
+        Some(migration) if has_failed && (has_old || resource.stored_versions.is_none()) => {
+            (WaitingFor::Mending, failure(migration))
+        }
+        _ if has_old && resource.recorded_at.is_some() => {
+            let when = resource.recorded_at.as_deref().unwrap_or_default();
+            (WaitingFor::Start, format!("its migration has not begun; a controller last looked at {when}"))
+        }
+        _ if has_old => (WaitingFor::Somebody, "may be stored in older versions, and nothing rewrites it".to_owned()),
+        _ => return None,
+    };
+    Some(Waiting { kind, words })
+}
+
+fn with_message(words: &str, migration: &MigrationOverview) -> String {
+    match migration.message.as_str() {
+        "" => words.to_owned(),
+        message => format!("{words}; {message}"),
     }
 }
 
 fn progress(migration: &MigrationOverview) -> String {
-    let mut words = match (migration.state.as_str(), migration.counts) {
-        ("Pending", _) => "its migration has not begun".to_owned(),
-        (_, None) => "its migration runs".to_owned(),
-        (_, Some(counts)) => {
-            let left = counts.remaining.map(|left| format!(", {left} left")).unwrap_or_default();
-            let failed = if counts.failed > 0 { format!(", {} refused", counts.failed) } else { String::new() };
-            format!("its migration runs: {} rewritten, {} current{failed}{left}", counts.rewritten, counts.skipped)
-        }
-    };
-    if !migration.message.is_empty() {
-        words = format!("{words}; {}", migration.message);
-    }
-    words
+    let Some(counts) = migration.counts else { return with_message("its migration runs", migration) };
+    let left = counts.remaining.map(|left| format!(", {left} left")).unwrap_or_default();
+    let failed = if counts.failed > 0 { format!(", {} refused", counts.failed) } else { String::new() };
+    let words = format!("its migration runs: {} rewritten, {} current{failed}{left}", counts.rewritten, counts.skipped);
+    with_message(&words, migration)
 }
 
 fn failure(migration: &MigrationOverview) -> String {
@@ -75,6 +109,7 @@ mod tests {
             disagreement: None,
             migration: None,
             waits_for: None,
+            recorded_at: None,
             candidates: Vec::new(),
         }
     }
@@ -90,41 +125,42 @@ mod tests {
         }
     }
 
-    fn check(resource: &ResourceOverview, expected: Option<&str>) {
-        let words = waits_for(resource);
-        match expected {
-            None => assert_eq!(words, None),
-            Some(expected) => assert!(words.as_ref().is_some_and(|words| words.contains(expected)), "{words:?}"),
+    fn check(resource: &ResourceOverview, expected: Option<(WaitingFor, &str)>) {
+        let found = waits_for(resource);
+        match (&found, expected) {
+            (None, None) => {}
+            (Some(found), Some((kind, words))) if found.kind == kind && found.words.contains(words) => {}
+            _ => panic!("{found:?} instead of {expected:?}"),
         }
     }
 
     #[test]
     fn what_is_current_or_unknown_waits_for_nothing() {
+        let torn = Some("no".to_owned());
         check(&resource(Some(&["v2"])), None);
         check(&resource(None), None);
-        check(
-            &ResourceOverview { disagreement: Some("no".into()), storage_version: None, ..resource(Some(&["v2"])) },
-            None,
-        );
+        check(&ResourceOverview { disagreement: torn, storage_version: None, ..resource(Some(&["v2"])) }, None);
         check(&ResourceOverview { migration: Some(migration("Succeeded", None)), ..resource(Some(&["v2"])) }, None);
     }
 
     #[test]
     fn what_is_old_waits_for_agreement_for_its_migration_or_for_somebody() {
+        use WaitingFor::{Agreement, Mending, Migration, Somebody, Start};
         let old = resource(Some(&["v1", "v2"]));
-        check(&old, Some("restow migrate widgets.example.com"));
-        check(&resource(Some(&["v1"])), Some("restow migrate widgets.example.com"));
-        check(&ResourceOverview { disagreement: Some("no".into()), ..old.clone() }, Some("until all API servers"));
-        check(&ResourceOverview { migration: Some(migration("Pending", None)), ..old.clone() }, Some("has not begun"));
+        let of = |migration| ResourceOverview { migration: Some(migration), ..old.clone() };
+        check(&old, Some((Somebody, "nothing rewrites it")));
+        check(&resource(Some(&["v1"])), Some((Somebody, "nothing rewrites it")));
+        check(&ResourceOverview { recorded_at: Some("noon".into()), ..old.clone() }, Some((Start, "noon")));
+        check(&ResourceOverview { disagreement: Some("no".into()), ..old.clone() }, Some((Agreement, "agree")));
+        let torn = ResourceOverview { disagreement: Some("no".into()), ..of(migration("Running", None)) };
+        check(&torn, Some((Agreement, "its migration waits")));
+        check(&of(migration("Pending", None)), Some((Start, "has not begun")));
         let counts = MigrationCounts { seen: 9, rewritten: 4, skipped: 1, failed: 2, remaining: Some(3) };
-        let running = ResourceOverview { migration: Some(migration("Running", Some(counts))), ..old.clone() };
-        check(&running, Some("4 rewritten, 1 current, 2 refused, 3 left"));
+        let running = of(migration("Running", Some(counts)));
+        check(&running, Some((Migration, "4 rewritten, 1 current, 2 refused, 3 left")));
         let first =
             MigrationFailure { namespace: "a".into(), name: "b".into(), message: "no".into(), ..Default::default() };
         let failed = MigrationOverview { first_failure: Some(first), ..migration("Failed", Some(counts)) };
-        check(
-            &ResourceOverview { migration: Some(failed), ..old },
-            Some("2 objects were refused, the first being a/b: no"),
-        );
+        check(&of(failed), Some((Mending, "2 objects were refused, the first being a/b: no")));
     }
 }

@@ -1,9 +1,10 @@
 //! Telling the story: headings, sentences, tables, and that something is waited for. Colour and motion only on a terminal; plain
 //! lines elsewhere.
 
-use crate::output::{has_colour, terminal_width};
+use crate::output::{has_colour, terminal_size};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Display;
+use std::io::Write;
 use std::time::Duration;
 
 /// The widest lines that are pleasant to read.
@@ -46,7 +47,7 @@ impl Cell {
 
 impl Narrator {
     pub(super) fn new(is_fast: bool) -> Self {
-        let width = terminal_width().unwrap_or(WIDEST).min(WIDEST);
+        let width = terminal_size().map_or(WIDEST, |(columns, _)| columns.min(WIDEST));
         Narrator { is_fast, has_colour: has_colour(&std::io::stdout()), width }
     }
 
@@ -54,14 +55,14 @@ impl Narrator {
     pub(super) fn chapter(&self, number: u8, title: &str) {
         let title = format!("── {number} ── {title} ");
         let line = "─".repeat(self.width.saturating_sub(title.chars().count()));
-        println!("\n{}", self.paint("1;36", &format!("{title}{line}")));
+        tell(&format!("\n{}", self.paint("1;36", &format!("{title}{line}"))));
     }
 
     /// Says a sentence, and leaves time to read it.
     pub(super) async fn say(&self, sentence: impl Display) {
         let sentence = sentence.to_string();
         for line in wrap(&sentence, self.width.saturating_sub(3)) {
-            println!("   {line}");
+            tell(&format!("   {line}"));
         }
         self.pause(sentence.len() as u64 * 22).await;
     }
@@ -71,15 +72,20 @@ impl Narrator {
         let fact = fact.to_string();
         for (number, line) in wrap(&fact, self.width.saturating_sub(5)).iter().enumerate() {
             let mark = if number == 0 { self.paint("1;32", "✔") } else { " ".to_string() };
-            println!("   {mark} {line}");
+            tell(&format!("   {mark} {line}"));
         }
         self.pause(700 + fact.len() as u64 * 10).await;
+    }
+
+    /// Says that somebody wants it to end.
+    pub(super) fn interrupted(&self) {
+        tell("\n   Stopping the servers and cleaning up.");
     }
 
     /// Draws a table whose first line is its heading.
     pub(super) async fn table(&self, lines: &[Vec<Cell>]) {
         let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.text.len()).max();
-        println!();
+        tell("");
         for line in lines {
             let mut text = String::from("    ");
             for (column, cell) in line.iter().enumerate() {
@@ -90,9 +96,9 @@ impl Narrator {
                 });
                 text.push_str(&" ".repeat(gap + 3));
             }
-            println!("{}", text.trim_end());
+            tell(text.trim_end());
         }
-        println!();
+        tell("");
         self.pause(1500).await;
     }
 
@@ -124,6 +130,11 @@ impl Narrator {
     fn paint(&self, code: &str, text: &str) -> String {
         if self.has_colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
     }
+}
+
+/// Prints a line. A listener that has heard enough, such as `head`, is no reason to leave servers behind.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Breaks a sentence into lines.

@@ -1,7 +1,7 @@
 //! What `restow status` shows: a line for each resource, and below it what a person has to know.
 
-use crate::output::{Colour, Output, columns, has_colour};
-use restow_migrate::overview::{NO_ANSWER, Overview, ResourceOverview, Source};
+use crate::output::{Colour, Output, columns, paint_rows};
+use restow_migrate::overview::{NO_ANSWER, Overview, ResourceOverview, Source, WaitingFor};
 use std::collections::BTreeSet;
 
 /// How much there is room for.
@@ -9,18 +9,21 @@ use std::collections::BTreeSet;
 pub(super) enum Room {
     /// Everything.
     Enough,
-    /// So many lines. Resources about which there is something to say go before others.
-    Lines(usize),
+    /// One screen. Resources about which there is something to say go before others, and long lines are cut.
+    Screen { columns: usize, lines: usize },
 }
+
+/// How many resources are named in one sentence, and told of one by one, where there is one screen.
+const FEW: usize = 3;
 
 /// The overview as a table.
 pub(super) fn table(overview: &Overview, output: Output, room: Room) -> String {
-    let below = below(overview);
+    let below = below(overview, room);
     let mut shown: Vec<&ResourceOverview> = overview.resources.iter().collect();
     let mut left_out = 0;
-    if let Room::Lines(lines) = room {
-        // The heading, an empty line, a line about those that are left out, and the one that the cursor is in.
-        let fitting = lines.saturating_sub(below.lines().count() + 4).max(1);
+    if let Room::Screen { lines, .. } = room {
+        // The heading, a line about those that are left out, and the one that the cursor is in.
+        let fitting = lines.saturating_sub(below.lines().count() + 3).max(1);
         if shown.len() > fitting {
             shown.sort_by_key(|resource| colour(resource).is_none());
             left_out = shown.len() - fitting;
@@ -29,17 +32,22 @@ pub(super) fn table(overview: &Overview, output: Output, room: Room) -> String {
     }
     let mut cells = vec![heading(output)];
     cells.extend(shown.iter().map(|resource| line(resource, output)));
-    let mut text = String::new();
-    let is_coloured = has_colour(&std::io::stdout());
-    for (number, line) in columns(&cells).lines().enumerate() {
-        let colour = number.checked_sub(1).and_then(|number| colour(shown[number])).filter(|_| is_coloured);
-        text.push_str(&colour.map_or(line.to_owned(), |colour| colour.paint(line)));
-        text.push('\n');
-    }
+    let text: String = columns(&cells).lines().map(|line| cut(line, room) + "\n").collect();
+    let mut text = paint_rows(&text, &shown.iter().map(|resource| colour(resource)).collect::<Vec<_>>());
     if left_out > 0 {
         text.push_str(&format!("... and {left_out} more\n"));
     }
     text + &below
+}
+
+/// A line as far as there is room for it.
+fn cut(line: &str, room: Room) -> String {
+    match room {
+        Room::Screen { columns, .. } if line.chars().count() > columns => {
+            line.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
+        }
+        _ => line.to_owned(),
+    }
 }
 
 fn heading(output: Output) -> Vec<String> {
@@ -54,6 +62,7 @@ fn line(resource: &ResourceOverview, output: Output) -> Vec<String> {
     let stored = resource.stored_versions.as_ref().map_or("unknown".to_string(), |versions| versions.join(","));
     let silent = resource.servers.values().filter(|words| *words == NO_ANSWER).count();
     let servers = match (&resource.disagreement, silent) {
+        (None, _) if resource.servers.len() == 1 => "1".to_string(),
         (None, _) => format!("{} agree", resource.servers.len()),
         (Some(_), 0) => "disagree".to_string(),
         (Some(_), silent) => format!("{silent} silent"),
@@ -92,7 +101,7 @@ fn colour(resource: &ResourceOverview) -> Option<Colour> {
 }
 
 /// What a person has to know, in sentences.
-fn below(overview: &Overview) -> String {
+fn below(overview: &Overview, room: Room) -> String {
     let mut text = format!("\n{}\n", about_servers(overview));
     let torn: Vec<&ResourceOverview> = overview.resources.iter().filter(|one| differ(one)).collect();
     if !torn.is_empty() {
@@ -101,26 +110,58 @@ fn below(overview: &Overview) -> String {
     if overview.resources.iter().any(|one| one.disagreement.is_some()) {
         text.push_str("\nNothing is migrated that they do not agree on. See: restow explain agreement\n");
     }
-    let waiting = overview.resources.iter().filter_map(|one| Some((&one.resource, one.waits_for.as_ref()?)));
-    for (number, (resource, words)) in waiting.enumerate() {
-        text.push_str(if number == 0 { "\n" } else { "" });
-        text.push_str(&format!("{resource}: {words}\n"));
+    let waiting = waiting(overview, room);
+    if !waiting.is_empty() {
+        text.push_str(&format!("\n{}\n", waiting.join("\n")));
     }
     let unknown = overview.resources.iter().filter(|one| one.stored_versions.is_none()).count();
     if unknown > 0 {
         text.push_str(&format!(
-            "\nOf {unknown} resources nobody has kept record of what is stored. `restow verify` reads it from the store; \
-             `restow install` and `restow controller` keep record.\n"
+            "\nWhat is stored of {unknown} resources is on nobody's record: `restow verify` reads the store.\n"
         ));
+    }
+    text.lines().map(|line| cut(line, room) + "\n").collect()
+}
+
+/// What waits for what: what runs or has failed one by one, the rest together.
+fn waiting(overview: &Overview, room: Room) -> Vec<String> {
+    let most = if room == Room::Enough { usize::MAX } else { FEW };
+    let of = |kind: WaitingFor| -> Vec<(&str, &str)> {
+        let all = overview.resources.iter().filter_map(|one| Some((one.resource.as_str(), one.waits_for.as_ref()?)));
+        all.filter(|(_, waiting)| waiting.kind == kind).map(|(name, waiting)| (name, waiting.words.as_str())).collect()
+    };
+    let mut text = Vec::new();
+    for kind in [WaitingFor::Migration, WaitingFor::Mending] {
+        text.extend(of(kind).into_iter().take(most).map(|(name, words)| format!("{name}: {words}")));
+    }
+    for (kind, words) in [
+        (WaitingFor::Agreement, "waiting for the API servers to agree"),
+        (WaitingFor::Start, "waiting for their migration to begin"),
+        (WaitingFor::Somebody, "may be stored in older versions, and nothing rewrites them"),
+    ] {
+        match of(kind).as_slice() {
+            [] => {}
+            [(name, words)] => text.push(format!("{name}: {words}")),
+            several => {
+                let names: Vec<&str> = several.iter().take(FEW).map(|(name, _)| *name).collect();
+                let more = if several.len() > FEW { ", ..." } else { "" };
+                text.push(format!("{} resources {words}: {}{more}", several.len(), names.join(", ")));
+            }
+        }
+    }
+    if let [(name, _), ..] = of(WaitingFor::Somebody).as_slice() {
+        text.push(format!("To rewrite them: restow migrate {name}, or let `restow controller` do it."));
     }
     text
 }
 
 fn about_servers(overview: &Overview) -> String {
     let names: Vec<&str> = overview.servers.iter().map(|server| server.name.as_str()).collect();
-    let how = match overview.source {
-        Source::Reports => "by their reports",
-        Source::Discovery => "each asked for itself",
+    let how = match (overview.source, names.len()) {
+        (Source::Reports, 1) => "by its reports",
+        (Source::Reports, _) => "by their reports",
+        (Source::Discovery, 1) => "by its discovery document",
+        (Source::Discovery, _) => "each asked for itself",
     };
     let open = overview.resources.iter().filter(|one| one.disagreement.is_some()).count();
     let count = overview.resources.len();
@@ -162,7 +203,7 @@ fn matrix(resources: &[&ResourceOverview]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use restow_migrate::overview::ServerOverview;
+    use restow_migrate::overview::{ServerOverview, Waiting};
 
     fn resource(name: &str, servers: &[(&str, &str)]) -> ResourceOverview {
         let agreed = servers.iter().all(|(_, version)| *version == servers[0].1);
@@ -177,6 +218,7 @@ mod tests {
             disagreement: (!agreed).then(|| "they do not".to_string()),
             migration: None,
             waits_for: None,
+            recorded_at: None,
             candidates: Vec::new(),
         }
     }
@@ -219,12 +261,18 @@ Nothing is migrated that they do not agree on. See: restow explain agreement
     }
 
     #[test]
-    fn what_there_is_something_to_say_about_is_shown_first_where_there_is_little_room() {
+    fn what_there_is_something_to_say_about_is_shown_first_on_a_screen() {
         let mut resources: Vec<ResourceOverview> =
             (0..30).map(|number| resource(&format!("r{number}"), &[("a", "v1"), ("b", "v1")])).collect();
-        resources[29].waits_for = Some("something".into());
-        let text = table(&overview(resources), Output::Table, Room::Lines(12));
-        assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("r29")), "{text}");
-        assert!(text.contains("... and 25 more") && text.lines().count() < 12, "{text}");
+        let waiting = |kind| Some(Waiting { kind, words: "is waiting, and that is a long story".into() });
+        resources[29].waits_for = waiting(WaitingFor::Migration);
+        for resource in &mut resources[10..20] {
+            resource.waits_for = waiting(WaitingFor::Start);
+        }
+        let text = table(&overview(resources), Output::Table, Room::Screen { columns: 40, lines: 14 });
+        assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("r10")), "{text}");
+        assert!(text.contains("more\n") && text.contains("r29: is waiting"), "{text}");
+        assert!(text.contains("10 resources waiting for their migrati…"), "{text}");
+        assert!(text.lines().count() < 14 && text.lines().all(|line| line.chars().count() <= 40), "{text}");
     }
 }

@@ -6,7 +6,7 @@
 //! object that was stored otherwise, which is rewritten by then.
 
 use super::{ThroughApi, is_named};
-use crate::output::columns;
+use crate::output::{columns, paint_rows};
 use anyhow::{Context, bail};
 use restow_agreement::census::Verdict;
 use restow_agreement::migrate::pacer::PacerLimits;
@@ -109,7 +109,8 @@ pub(super) fn table(found: &ThroughApi) -> String {
             one.words.clone(),
         ]);
     }
-    let mut text = columns(&lines);
+    let colours: Vec<_> = found.resources.iter().map(|one| super::colour(one.verdict)).collect();
+    let mut text = paint_rows(&columns(&lines), &colours);
     let old: Vec<&str> =
         found.resources.iter().filter(|one| one.verdict == Verdict::Old).map(|one| one.resource.as_str()).collect();
     text.push_str(
