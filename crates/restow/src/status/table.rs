@@ -272,7 +272,7 @@ Nothing is migrated that they do not agree on. See: restow explain agreement
         let text = table(&overview(resources), Output::Table, Room::Screen { columns: 40, lines: 14 });
         assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("r10")), "{text}");
         assert!(text.contains("more\n") && text.contains("r29: is waiting"), "{text}");
-        assert!(text.contains("10 resources waiting for their migrati…"), "{text}");
+        assert!(text.contains("10 resources waiting for their migratio…"), "{text}");
         assert!(text.lines().count() < 14 && text.lines().all(|line| line.chars().count() <= 40), "{text}");
     }
 }
