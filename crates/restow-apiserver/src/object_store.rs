@@ -1,5 +1,7 @@
 //! Objects in the store: reading them in any version, and writing them in the one that is in force.
 
+mod remembered;
+
 use crate::agreement::{FenceAlarm, passes_barrier};
 use crate::codec;
 use crate::custom::in_force;
@@ -7,6 +9,8 @@ use crate::error::ApiError;
 use crate::object::Object;
 use crate::resource::{Encoding, Membership, Resource, Storage};
 use async_trait::async_trait;
+use bytes::Bytes;
+use remembered::Remembered;
 use restow_api::GroupVersion;
 use restow_store::{Compare, Entry, Key, Mutation, Revision, Store, StoreExt, Txn, TxnOutcome};
 use std::sync::Arc;
@@ -22,6 +26,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct ObjectStore {
     store: Arc<dyn Store>,
     alarm: Arc<FenceAlarm>,
+    remembered: Arc<Remembered>,
+}
+
+/// The entry that a change begins with.
+struct Start {
+    entry: Option<Entry>,
+    /// Whether it is only remembered. What it says may be out of date, so nothing is refused or left alone because of it.
+    guessed: bool,
 }
 
 /// The place of an object: its resource, the version it is spoken of in, and its name.
@@ -90,7 +102,7 @@ pub enum Changed {
 impl ObjectStore {
     /// The objects of this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        ObjectStore { store, alarm: Arc::default() }
+        ObjectStore { store, alarm: Arc::default(), remembered: Arc::default() }
     }
 
     /// What is rung when a fence refuses a write.
@@ -114,30 +126,38 @@ impl ObjectStore {
     pub async fn change(&self, place: Place<'_>, decision: &mut dyn Decision) -> Result<Changed, ApiError> {
         let key = place.key()?;
         let mut current = match decision.begin() {
-            Begin::Read => self.store.get(&key).await?,
-            Begin::Absent => None,
+            Begin::Read => self.start(&key).await?,
+            Begin::Absent => Start { entry: None, guessed: false },
         };
         for _ in 0..ATTEMPTS {
-            let before = match &current {
+            let before = match &current.entry {
                 Some(entry) => Some(place.resource.decode(entry, place.version).await?),
                 None => None,
             };
-            let attempt = match (decision.decide(before.as_ref()).await?, before) {
+            let decided = decision.decide(before.as_ref()).await;
+            if current.guessed && !matches!(decided, Ok(Change::Write(_) | Change::Remove)) {
+                current = Start { entry: self.store.get(&key).await?, guessed: false };
+                continue;
+            }
+            let attempt = match (decided?, before) {
                 (Change::Keep, None) | (Change::Remove, None) => return Ok(Changed::Absent),
                 (Change::Keep, Some(before)) => return Ok(Changed::Updated(before)),
                 (Change::Write(object), before) => {
                     let alongside = place.resource.strategy.alongside(before.as_ref(), Some(&object));
-                    self.write(place, &key, current.as_ref(), object, decision.conditions(), alongside).await?
+                    self.write(place, &key, &current, object, decision.conditions(), alongside).await?
                 }
-                (Change::Remove, Some(before)) => self.remove(place, &key, current.as_ref(), before).await?,
+                (Change::Remove, Some(before)) => self.remove(place, &key, current.entry.as_ref(), before).await?,
             };
             match attempt {
                 Attempt::Done(changed) => return Ok(changed),
-                Attempt::Overtaken(entry) => current = entry,
+                Attempt::Overtaken(entry) => {
+                    self.remembered.forget(&key);
+                    current = Start { entry, guessed: false };
+                }
                 Attempt::Fenced(encoding) => {
                     self.alarm.ring();
                     wait_for_change(place.storage()?, &encoding).await?;
-                    current = self.store.get(&key).await?;
+                    current = Start { entry: self.store.get(&key).await?, guessed: false };
                 }
                 Attempt::Outdated(encoding) => wait_for_change(place.storage()?, &encoding).await?,
             }
@@ -145,15 +165,24 @@ impl ObjectStore {
         Err(ApiError::Timeout(format!("the object was changed by others {ATTEMPTS} times in a row; try again")))
     }
 
+    /// What is probably at a key.
+    async fn start(&self, key: &Key) -> Result<Start, ApiError> {
+        match self.remembered.get(key) {
+            Some(entry) => Ok(Start { entry: Some(entry), guessed: true }),
+            None => Ok(Start { entry: self.store.get(key).await?, guessed: false }),
+        }
+    }
+
     async fn write(
         &self,
         place: Place<'_>,
         key: &Key,
-        current: Option<&Entry>,
+        start: &Start,
         object: Object,
         conditions: Vec<Compare>,
         alongside: Vec<Mutation>,
     ) -> Result<Attempt, ApiError> {
+        let current = start.entry.as_ref();
         let encoding = place.admitted().await?;
         let stored = codec::encode(&place.resource.convert(object.clone(), &encoding.version).await?);
         let storage = place.storage()?;
@@ -165,19 +194,23 @@ impl ObjectStore {
             // "It is current already" is an answer that a migration relies on, so it needs the fence as much as a write:
             // a server that may no longer write may not judge either.
             let unchanged = with_revision(object, entry.mod_revision);
-            if encoding.comparisons().is_empty() {
+            if encoding.comparisons().is_empty() && !start.guessed {
                 return Ok(Attempt::Done(Changed::Updated(unchanged)));
             }
             let nothing = Txn::new();
             return self.commit(key, current, &encoding, nothing, |_| Changed::Updated(unchanged)).await;
         }
+        let lasting = time_to_live(place.resource).is_none();
         let mut txn = match time_to_live(place.resource) {
-            Some(time) => Txn::new().put_for(key, stored, time),
-            None => Txn::new().put(key, stored),
+            Some(time) => Txn::new().put_for(key, stored.clone(), time),
+            None => Txn::new().put(key, stored.clone()),
         };
         txn.when = conditions;
         txn.then.extend(alongside);
         self.commit(key, current, &encoding, txn, |revision| {
+            if lasting {
+                self.remembered.put(written(key, stored, revision, current));
+            }
             let object = with_revision(object, revision);
             if current.is_some() { Changed::Updated(object) } else { Changed::Created(object) }
         })
@@ -197,6 +230,7 @@ impl ObjectStore {
         };
         let mut txn = Txn::new().delete(key);
         txn.then.extend(place.resource.strategy.alongside(Some(&before), None));
+        self.remembered.forget(key);
         self.commit(key, current, &encoding, txn, |revision| Changed::Removed(with_revision(before, revision))).await
     }
 
@@ -330,6 +364,17 @@ impl Resource {
             custom.kind.load().complete(&mut object);
         }
         Ok(object)
+    }
+}
+
+/// What lies at a key after it was written.
+fn written(key: &Key, value: Bytes, revision: Revision, before: Option<&Entry>) -> Entry {
+    Entry {
+        key: key.clone(),
+        value,
+        create_revision: before.map_or(revision, |entry| entry.create_revision),
+        mod_revision: revision,
+        version: before.map_or(1, |entry| entry.version + 1),
     }
 }
 
