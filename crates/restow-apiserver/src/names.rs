@@ -1,8 +1,5 @@
 //! What objects, namespaces, labels and finalizers may be called, with Kubernetes' words for what is wrong.
 
-use regex_lite::Regex;
-use std::sync::LazyLock;
-
 /// What an object may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
@@ -20,11 +17,6 @@ const SUBDOMAIN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SERVICE_LABEL: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-
-static SUBDOMAIN_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| whole(SUBDOMAIN));
-static LABEL_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| whole(LABEL));
-static SERVICE_LABEL_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| whole(SERVICE_LABEL));
-static QUALIFIED_PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| whole(QUALIFIED));
 
 impl NameRule {
     /// Everything that is wrong with a name.
@@ -51,7 +43,7 @@ pub const GENERATED_SUFFIX: usize = 5;
 
 fn subdomain_problems(name: &str) -> Vec<String> {
     let mut problems = too_long(name, 253);
-    if !matches(&SUBDOMAIN_PATTERN, name) {
+    if !is_subdomain(name) {
         problems.push(format!(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
              start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
@@ -63,7 +55,9 @@ fn subdomain_problems(name: &str) -> Vec<String> {
 
 fn label_problems(name: &str) -> Vec<String> {
     let mut problems = too_long(name, 63);
-    if !matches(&LABEL_PATTERN, name) {
+    if name.contains('.') && is_subdomain(name) {
+        problems.push("must not contain dots".into());
+    } else if !is_label(name) {
         problems.push(format!(
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
              end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
@@ -75,7 +69,7 @@ fn label_problems(name: &str) -> Vec<String> {
 
 fn service_label_problems(name: &str) -> Vec<String> {
     let mut problems = too_long(name, 63);
-    if !matches(&SERVICE_LABEL_PATTERN, name) {
+    if !is_service_label(name) {
         problems.push(format!(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
              character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
@@ -115,7 +109,7 @@ pub fn qualified_name_problems(key: &str) -> Vec<String> {
     } else if name.len() > 63 {
         problems.push("name part must be no more than 63 bytes".into());
     }
-    if !matches(&QUALIFIED_PATTERN, name) {
+    if !is_qualified(name) {
         problems.push(format!(
             "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
              alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -131,7 +125,7 @@ pub fn label_value_problems(value: &str) -> Vec<String> {
     if value.len() > 63 {
         problems.push("must be no more than 63 bytes".into());
     }
-    if !value.is_empty() && !matches(&QUALIFIED_PATTERN, value) {
+    if !value.is_empty() && !is_qualified(value) {
         problems.push(format!(
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
              start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used \
@@ -143,18 +137,33 @@ pub fn label_value_problems(value: &str) -> Vec<String> {
 
 fn too_long(name: &str, limit: usize) -> Vec<String> {
     match name.len() > limit {
-        true => vec![format!("must be no more than {limit} bytes")],
+        true => vec![format!("must be no more than {limit} characters")],
         false => Vec::new(),
     }
 }
 
-fn whole(pattern: &str) -> Option<Regex> {
-    // The patterns are constants of this file, and a test matches each of them.
-    Regex::new(&format!("^({pattern})$")).ok()
+// Names are checked in every request, so what the patterns above say is spelt out.
+
+fn is_label(text: &str) -> bool {
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    begins_and_ends(text, inner) && text.bytes().all(|byte| inner(&byte) || byte == b'-')
 }
 
-fn matches(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
-    pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
+fn is_service_label(text: &str) -> bool {
+    is_label(text) && text.starts_with(|letter: char| letter.is_ascii_lowercase())
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+fn is_qualified(text: &str) -> bool {
+    begins_and_ends(text, u8::is_ascii_alphanumeric)
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+fn begins_and_ends(text: &str, with: impl Fn(&u8) -> bool) -> bool {
+    text.as_bytes().first().is_some_and(&with) && text.as_bytes().last().is_some_and(&with)
 }
 
 #[cfg(test)]
@@ -177,7 +186,7 @@ mod tests {
             }
         }
         assert!(NameRule::Subdomain.check(&"a".repeat(253)).is_empty());
-        assert_eq!(NameRule::Subdomain.check(&"a".repeat(254)), ["must be no more than 253 bytes"]);
+        assert_eq!(NameRule::Subdomain.check(&"a".repeat(254)), ["must be no more than 253 characters"]);
     }
 
     #[test]

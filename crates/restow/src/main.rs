@@ -22,6 +22,11 @@ mod verify;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
+/// Servers make and drop many small things at once; this allocator does so in less time, and gives back what it no longer
+/// needs.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Keep what a Kubernetes control plane has stored in step with what its API servers encode.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true, max_term_width = 120)]
