@@ -8,7 +8,9 @@ mod builtin;
 mod calling;
 mod expression;
 mod judging;
+mod pods;
 mod policy;
+mod quota;
 mod request;
 mod review;
 mod rule;
@@ -28,6 +30,7 @@ use crate::verbs::Call;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
 use policy::{Binding, Policy};
+use quota::{QuotaFollower, Quotas};
 use request::Request;
 use restow_api::GroupVersion;
 use restow_store::{Entry, RangeRequest};
@@ -46,6 +49,7 @@ pub(crate) struct Admission {
     validating: Configurations<Webhook>,
     policies: Configurations<Policy>,
     bindings: Configurations<Binding>,
+    quotas: Quotas,
 }
 
 /// What is configured, by the name of its object, which is the order in which it counts.
@@ -104,7 +108,7 @@ pub(crate) async fn validate(
         calling::validate(call, &webhooks, operation, object, old).boxed().await?;
     }
     match (operation, object) {
-        (Operation::Create, Some(_)) => builtin::check_quota(call).boxed().await,
+        (Operation::Create, Some(_)) => quota::check(call).boxed().await,
         _ => Ok(()),
     }
 }
@@ -135,6 +139,13 @@ impl ApiServer {
             }
             tokio::spawn(follow(Arc::downgrade(self), version.clone(), plural, follower));
         }
+        let core = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+        let registry = self.registry();
+        if let Some(storage) = registry.find(&core, "resourcequotas").and_then(|resource| resource.storage.as_ref()) {
+            let range = RangeRequest::new(storage.range(""));
+            QuotaFollower.reset(self, &self.objects().store().range(range).await?.entries);
+        }
+        tokio::spawn(follow(Arc::downgrade(self), core, "resourcequotas", QuotaFollower));
         Ok(())
     }
 }

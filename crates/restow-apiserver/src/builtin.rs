@@ -125,7 +125,7 @@ fn resource(row: &Row, release: Release, config: &RuntimeConfig) -> Option<Resou
         subresources: row.subresources.clone(),
         storage: storage(row, history, release).map(Arc::new),
         selectable_fields: row.fields.clone(),
-        strategy: strategy::of(row),
+        strategy: strategy::of(row, release),
         converter: convert::converter(row.group_resource.group(), &row.kind),
         origin: Origin::Builtin,
         custom: None,

@@ -131,6 +131,10 @@ pub(crate) fn decide(strategy: &dyn Strategy, object: &Object, options: &DeleteO
         return if marked == *object { Change::Keep } else { Change::Write(marked) };
     }
     mark(&mut marked, grace, now);
+    if strategy.is_occupied(object) {
+        // What holds a namespace is no matter of time.
+        marked.metadata_mut().remove("deletionGracePeriodSeconds");
+    }
     Change::Write(marked)
 }
 
@@ -163,6 +167,14 @@ pub(crate) fn without_finalizer(strategy: &dyn Strategy, object: &Object, finali
 /// The grace period that a deleted object has.
 pub(crate) fn grace_left(object: &Object) -> i64 {
     object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// Shows that an object which is gone had no time left.
+pub(crate) fn end_grace(object: &mut Object, now: Timestamp) {
+    match object.is_being_deleted() {
+        true => shorten(object, 0),
+        false => mark(object, 0, now),
+    }
 }
 
 /// A grace period can be made shorter, never longer.

@@ -17,9 +17,12 @@ pub enum ApiError {
         /// The name that was asked for.
         name: String,
     },
-    /// There is no such path, group, version or resource.
+    /// There is no such version or resource in a group that is served.
     #[error("the server could not find the requested resource")]
     NoSuchResource,
+    /// Nothing of what is served begins like this path.
+    #[error("404 page not found")]
+    NoSuchPath,
     /// An object of that name exists.
     #[error("{resource} \"{name}\" already exists")]
     AlreadyExists {
@@ -33,6 +36,16 @@ pub enum ApiError {
     Conflict {
         /// The resource.
         resource: GroupResource,
+        /// The object's name.
+        name: String,
+        /// What did not match.
+        message: String,
+    },
+    /// The same, where Kubernetes names a kind or a subresource instead of the resource.
+    #[error("Operation cannot be fulfilled on {kind} \"{name}\": {message}")]
+    ConflictOn {
+        /// What it is called.
+        kind: String,
         /// The object's name.
         name: String,
         /// What did not match.
@@ -85,8 +98,8 @@ pub enum ApiError {
     /// The resource has no such verb.
     #[error("the server does not allow this method on the requested resource")]
     MethodNotAllowed,
-    /// No representation that the client accepts.
-    #[error("only the following media types are accepted: {0}")]
+    /// No representation that the client accepts; what there is instead.
+    #[error("{0}")]
     NotAcceptable(String),
     /// The body is in a form that the server does not read.
     #[error("{0}")]
@@ -103,7 +116,7 @@ pub enum ApiError {
         continue_token: Option<String>,
     },
     /// The revision asked for is ahead of the server.
-    #[error("Too large resource version: {requested}, current: {current}")]
+    #[error("Timeout: Too large resource version: {requested}, current: {current}")]
     TooLargeResourceVersion {
         /// The revision asked for.
         requested: u64,
@@ -115,6 +128,14 @@ pub enum ApiError {
     TooManyRequests {
         /// When to try again.
         retry_after: Duration,
+    },
+    /// Too many pods of a group would be gone at once.
+    #[error("Cannot evict pod as it would violate the pod's disruption budget.")]
+    DisruptionBudget {
+        /// What the budget says.
+        cause: String,
+        /// When to try again, where that is known.
+        retry_after: Option<Duration>,
     },
     /// The server cannot serve this now; try again.
     #[error("{message}")]
@@ -130,6 +151,9 @@ pub enum ApiError {
     /// A fault of the server.
     #[error("Internal error occurred: {0}")]
     Internal(String),
+    /// Something of the request made no sense, where Kubernetes answers with code 500 and no reason.
+    #[error("{0}")]
+    Unexplained(String),
 }
 
 /// A kind within a group.

@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_store::{Compare, Entry, RangeRequest, Revision};
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The namespaces that every cluster has.
 const ALWAYS: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -22,10 +22,15 @@ const ALWAYS: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-sy
 /// The service account that every namespace has.
 const DEFAULT_ACCOUNT: &str = "default";
 
+/// The config map in which every namespace finds the certificates of the servers.
+const ROOT_CA: &str = "kube-root-ca.crt";
+
 /// Which namespaces exist, and whether they are about to go. It follows the store, so it can be a little behind.
-#[derive(Default)]
 pub(crate) struct Namespaces {
     known: RwLock<HashMap<String, (Phase, Revision)>>,
+    /// What every namespace is given, and those that were.
+    root_ca: Option<String>,
+    given: Mutex<HashSet<String>>,
 }
 
 /// How a namespace is looked at.
@@ -45,6 +50,11 @@ enum Phase {
 }
 
 impl Namespaces {
+    /// None yet; each of them is to be given these certificates.
+    pub(crate) fn new(root_ca: Option<String>) -> Self {
+        Namespaces { known: RwLock::default(), root_ca, given: Mutex::default() }
+    }
+
     fn phase(&self, name: &str) -> Option<(Phase, Revision)> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
@@ -53,7 +63,10 @@ impl Namespaces {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         match phase {
             Some(phase) => known.insert(name.to_string(), phase),
-            None => known.remove(name),
+            None => {
+                self.given.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+                known.remove(name)
+            }
         };
     }
 
@@ -158,6 +171,23 @@ impl ApiServer {
         Ok(())
     }
 
+    /// Gives a namespace the certificates by which its pods know the servers. It is done once, and again after a start.
+    async fn ensure_root_ca(&self, namespace: &str) -> Result<(), ApiError> {
+        let Some(root_ca) = &self.namespaces().root_ca else { return Ok(()) };
+        let given = || self.namespaces().given.lock().unwrap_or_else(PoisonError::into_inner);
+        if given().contains(namespace) {
+            return Ok(());
+        }
+        let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+        let Some(resource) = self.registry().find(&version, "configmaps").cloned() else { return Ok(()) };
+        let place = Place { resource: &resource, version: &version, namespace, name: ROOT_CA };
+        let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": root_ca},
+            "metadata": {"name": ROOT_CA, "namespace": namespace}});
+        self.objects().change(place, &mut Ensure { wanted, resource: &resource }).await?;
+        given().insert(namespace.to_string());
+        Ok(())
+    }
+
     /// Makes the namespaces that are always there.
     pub(crate) async fn make_namespaces(&self) -> Result<(), ApiError> {
         let Some((resource, version)) = self.namespace_resource() else { return Ok(()) };
@@ -191,8 +221,13 @@ struct Ensure<'a> {
 #[async_trait]
 impl Decision for Ensure<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        if before.is_some() {
-            return Ok(Change::Keep);
+        if let Some(before) = before {
+            // What is given in a config map stays what it was.
+            let mut restored = before.clone();
+            if let Some(data) = self.wanted.get("data") {
+                restored.set("data", Some(data.clone()));
+            }
+            return Ok(if restored == *before { Change::Keep } else { Change::Write(restored) });
         }
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
         let fields = object.metadata_mut();
@@ -227,6 +262,9 @@ impl Follower for NamespaceFollower {
         for name in active {
             if let Err(error) = server.ensure_account(&name).await {
                 tracing::warn!(namespace = name, %error, "a namespace has no service account yet");
+            }
+            if let Err(error) = server.ensure_root_ca(&name).await {
+                tracing::warn!(namespace = name, %error, "a namespace has no certificates of the servers yet");
             }
         }
         for name in server.namespaces().terminating() {

@@ -110,16 +110,16 @@ fn add_paths(paths: &mut Map<String, Value>, plural: &str, resource: &Resource, 
             Verb::Patch => &["dryRun", "fieldManager", "fieldValidation", "force"],
             _ => &[],
         };
-        let parameters: Vec<Value> = options.iter().map(|name| parameter(name)).collect();
-        place.insert(
-            method.into(),
-            json!({
-                "parameters": parameters,
-                "responses": {"200": {"description": "OK"}},
-                "x-kubernetes-action": action,
-                "x-kubernetes-group-version-kind": kind,
-            }),
-        );
+        let mut operation = json!({
+            "responses": {"200": {"description": "OK"}},
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": kind,
+        });
+        // Go's clients write an empty list as none, and compare.
+        if !options.is_empty() {
+            operation["parameters"] = options.iter().map(|name| parameter(name)).collect();
+        }
+        place.insert(method.into(), operation);
     }
     if !on_object.is_empty() {
         paths.insert(format!("{collection}/{{name}}"), Value::Object(on_object));

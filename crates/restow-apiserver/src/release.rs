@@ -20,6 +20,8 @@ impl Release {
     pub const OLDEST: Release = Release { minor: 28 };
     /// The newest release whose versions are known.
     pub const NEWEST: Release = Release { minor: 37 };
+    /// The first release in which the name of a service may begin with a digit.
+    pub(crate) const RELAXED_SERVICE_NAMES: Release = Release { minor: 36 };
 
     /// The number after "1.".
     pub fn minor(self) -> u16 {

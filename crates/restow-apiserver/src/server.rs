@@ -73,6 +73,8 @@ pub struct ServerConfig {
     pub gates: Gates,
     /// How this server takes part among others on the same store.
     pub agreement: AgreementConfig,
+    /// The certificates, in PEM, by which clients in the cluster know the servers; every namespace is given them.
+    pub root_ca: Option<String>,
 }
 
 impl ServerConfig {
@@ -92,6 +94,7 @@ impl ServerConfig {
             audit: None,
             agreement: AgreementConfig::new(identity, address.ip().to_string(), &gates),
             gates,
+            root_ca: None,
         }
     }
 }
@@ -115,7 +118,7 @@ impl ApiServer {
             registry: ArcSwap::from_pointee(config.registry),
             release: config.release,
             address: config.address,
-            namespaces: Namespaces::default(),
+            namespaces: Namespaces::new(config.root_ca),
             access: Access::new(config.access),
             admission: Admission::default(),
             in_flight: InFlight::new(&config.limits, &metrics),

@@ -21,6 +21,7 @@ pub fn status_of(error: &ApiError) -> StatusAnswer {
     let retry_after = match error {
         ApiError::TooManyRequests { retry_after } | ApiError::Unavailable { retry_after, .. } => Some(*retry_after),
         ApiError::TooLargeResourceVersion { .. } => Some(Duration::from_secs(1)),
+        ApiError::DisruptionBudget { retry_after, .. } => *retry_after,
         _ => None,
     };
     let mut metadata = Map::new();
@@ -33,9 +34,11 @@ pub fn status_of(error: &ApiError) -> StatusAnswer {
         "metadata": metadata,
         "status": "Failure",
         "message": error.to_string(),
-        "reason": reason,
         "code": code,
     });
+    if !reason.is_empty() {
+        body["reason"] = reason.into();
+    }
     if let Some(details) = details_of(error, retry_after) {
         body["details"] = details;
     }
@@ -44,9 +47,9 @@ pub fn status_of(error: &ApiError) -> StatusAnswer {
 
 fn code_and_reason(error: &ApiError) -> (u16, &str) {
     match error {
-        ApiError::NotFound { .. } | ApiError::NoSuchResource => (404, "NotFound"),
+        ApiError::NotFound { .. } | ApiError::NoSuchResource | ApiError::NoSuchPath => (404, "NotFound"),
         ApiError::AlreadyExists { .. } => (409, "AlreadyExists"),
-        ApiError::Conflict { .. } => (409, "Conflict"),
+        ApiError::Conflict { .. } | ApiError::ConflictOn { .. } => (409, "Conflict"),
         ApiError::Invalid { .. } | ApiError::Unprocessable => (422, "Invalid"),
         ApiError::BadRequest(_) => (400, "BadRequest"),
         ApiError::Unauthorized => (401, "Unauthorized"),
@@ -58,9 +61,10 @@ fn code_and_reason(error: &ApiError) -> (u16, &str) {
         ApiError::TooLarge(_) => (413, "RequestEntityTooLarge"),
         ApiError::Expired { .. } => (410, "Expired"),
         ApiError::TooLargeResourceVersion { .. } | ApiError::Timeout(_) => (504, "Timeout"),
-        ApiError::TooManyRequests { .. } => (429, "TooManyRequests"),
+        ApiError::TooManyRequests { .. } | ApiError::DisruptionBudget { .. } => (429, "TooManyRequests"),
         ApiError::Unavailable { .. } => (503, "ServiceUnavailable"),
         ApiError::Internal(_) => (500, "InternalError"),
+        ApiError::Unexplained(_) => (500, ""),
     }
 }
 
@@ -74,6 +78,10 @@ fn details_of(error: &ApiError, retry_after: Option<Duration>) -> Option<Value> 
             put(&mut details, "name", name);
             put(&mut details, "group", resource.group());
             put(&mut details, "kind", resource.resource());
+        }
+        ApiError::ConflictOn { kind, name, .. } => {
+            put(&mut details, "name", name);
+            put(&mut details, "kind", kind);
         }
         ApiError::Invalid { kind, name, causes } => {
             put(&mut details, "name", name);
@@ -93,11 +101,21 @@ fn details_of(error: &ApiError, retry_after: Option<Duration>) -> Option<Value> 
                 json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]),
             );
         }
+        ApiError::DisruptionBudget { cause, .. } => {
+            details.insert("causes".into(), json!([{"reason": "DisruptionBudget", "message": cause}]));
+        }
         ApiError::Internal(message) => {
             details.insert("causes".into(), json!([{"message": message}]));
         }
         ApiError::Denied { details, .. } => return details.clone(),
-        ApiError::NoSuchResource | ApiError::MethodNotAllowed | ApiError::Unprocessable => return Some(json!({})),
+        ApiError::NoSuchResource
+        | ApiError::MethodNotAllowed
+        | ApiError::Unprocessable
+        | ApiError::ForbiddenPath(_) => return Some(json!({})),
+        // Kubernetes refuses some media types in a place that adds nothing, and others in one that adds nothing at length.
+        ApiError::NotAcceptable(message) | ApiError::UnsupportedMediaType(message) if message.starts_with(['4']) => {
+            return Some(json!({}));
+        }
         _ => {}
     }
     if let Some(after) = retry_after {

@@ -5,6 +5,7 @@ mod create;
 mod delete;
 mod delete_collection;
 mod duplicates;
+mod eviction;
 mod get;
 mod list;
 pub(crate) mod metadata;
@@ -58,6 +59,8 @@ pub(crate) enum Answer {
     Object { code: u16, object: Object },
     /// JSON that is ready to be sent.
     Json(Vec<u8>),
+    /// Nothing to say.
+    Nothing,
     /// A list of objects with the list's metadata.
     List { objects: Vec<Object>, metadata: serde_json::Value },
     /// A stream of changes.

@@ -35,6 +35,9 @@ pub(crate) struct ServeArgs {
     /// The CA of the certificates that clients show.
     #[arg(long, value_name = "FILE")]
     client_ca_file: PathBuf,
+    /// The CA of the servers' certificates, which every namespace is given in the config map kube-root-ca.crt.
+    #[arg(long, value_name = "FILE")]
+    root_ca_file: Option<PathBuf>,
     /// The key that signs the tokens of service accounts, the same on every server; made where it does not exist.
     #[arg(long, value_name = "FILE")]
     service_account_signing_key_file: Option<PathBuf>,
@@ -62,7 +65,8 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
     let agreement = args.taking_part.agreement(&[&address.to_string(), &prefix])?;
     let (release, gates) = (args.release, args.taking_part.gates()?);
-    let setup = Setup { release, address, authenticators, gates, agreement, options: &args.serving };
+    let root_ca = args.root_ca_file.as_deref().map(read).transpose()?;
+    let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
     let server = serving::server(Arc::new(store), setup).await?;
     let greeting = format!("restow is ready at https://{address} as Kubernetes {release}");
     serving::run(server, listener, tls, greeting).await

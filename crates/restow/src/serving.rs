@@ -94,18 +94,19 @@ pub(crate) struct Setup<'a> {
     pub(crate) authenticators: Authenticators,
     pub(crate) gates: Gates,
     pub(crate) agreement: AgreementConfig,
+    pub(crate) root_ca: Option<String>,
     pub(crate) options: &'a ServingArgs,
 }
 
 /// A server of the built-in resources of a release.
 pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::Result<Arc<ApiServer>> {
-    let Setup { release, address, authenticators, gates, agreement, options } = setup;
+    let Setup { release, address, authenticators, gates, agreement, root_ca, options } = setup;
     let runtime_config = taking_part::with_gates(options.runtime_config.clone(), &gates)?;
     let resources = builtin::resources(release, &runtime_config)?;
     let registry = Registry::new(resources);
     let access = AccessConfig { authenticators, authorization: Authorization::Rbac };
     let (limits, audit) = (options.limits(), options.audit()?);
-    let config = ServerConfig { store, registry, release, address, access, limits, audit, gates, agreement };
+    let config = ServerConfig { store, registry, release, address, access, limits, audit, gates, agreement, root_ca };
     Ok(ApiServer::new(config).await?)
 }
 

@@ -57,7 +57,8 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     // The data directory alone tells this server from others: no two can be on one, and the address may change.
     let agreement = args.taking_part.agreement(&[&data.to_string_lossy()])?;
     let (release, gates) = (args.release, args.taking_part.gates()?);
-    let setup = Setup { release, address, authenticators, gates, agreement, options: &args.serving };
+    let root_ca = Some(pki.ca.clone());
+    let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
     let server = serving::server(store, setup).await?;
     let tls = pki.tls()?;
     let path = kubeconfig.display();

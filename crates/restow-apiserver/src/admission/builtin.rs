@@ -1,42 +1,47 @@
-//! Admission that every cluster has: service accounts of pods, owners that block, and quotas of objects.
+//! Admission that every cluster has: what is set for clients, and owners that block.
 
+use crate::admission::pods;
 use crate::admission::rule::Operation;
-use crate::auth::service_account::ServiceAccounts;
 use crate::auth::{Attributes, ResourceAttributes};
 use crate::error::ApiError;
 use crate::object::Object;
-use crate::resource::Scope;
+use crate::resource::{Origin, Scope};
 use crate::verbs::Call;
+use futures::FutureExt;
 use restow_api::GroupVersion;
-use restow_store::{At, RangeRequest, StoreExt};
 use serde_json::{Value, json};
 
-/// The service account of pods that name none.
-const DEFAULT_ACCOUNT: &str = "default";
-
-/// Sets what clients may leave out.
+/// Sets what clients may leave out, and what they may not say of themselves.
 pub(super) async fn complete(call: &Call<'_>, operation: Operation, object: &mut Object) -> Result<(), ApiError> {
-    let is_pod = call.version.group().is_empty() && call.resource.names.kind == "Pod";
-    if !is_pod || operation != Operation::Create || !call.target.subresource.is_empty() {
+    if call.resource.origin != Origin::Builtin || !call.target.subresource.is_empty() {
         return Ok(());
     }
-    let Some(mut spec) = object.get("spec").cloned().filter(Value::is_object) else { return Ok(()) };
-    let named = |spec: &Value| spec["serviceAccountName"].as_str().unwrap_or_default().to_string();
-    if named(&spec).is_empty() {
-        spec["serviceAccountName"] = DEFAULT_ACCOUNT.into();
+    match (operation, call.resource.names.kind.as_str()) {
+        (Operation::Create, "Pod") => pods::complete(call, object).boxed().await,
+        (Operation::Create, "CertificateSigningRequest") => {
+            sign(call, object);
+            Ok(())
+        }
+        _ => Ok(()),
     }
-    let name = named(&spec);
-    spec["serviceAccount"] = name.clone().into();
+}
+
+/// Writes down who asks for a certificate, which nobody can say of another.
+fn sign(call: &Call<'_>, object: &mut Object) {
+    let mut spec = object.get("spec").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
+    let Some(fields) = spec.as_object_mut() else { return };
+    for field in ["username", "uid", "groups", "extra"] {
+        fields.remove(field);
+    }
+    fields.insert("username".into(), call.user.name.as_str().into());
+    fields.insert("groups".into(), json!(call.user.groups));
+    if !call.user.uid.is_empty() {
+        fields.insert("uid".into(), call.user.uid.as_str().into());
+    }
+    if !call.user.extra.is_empty() {
+        fields.insert("extra".into(), json!(call.user.extra));
+    }
     object.set("spec", Some(spec));
-    let namespace = &call.target.namespace;
-    if call.server.access().uid_of(namespace, &name).is_some() || call.server.has_account(namespace, &name).await? {
-        return Ok(());
-    }
-    Err(forbidden(
-        call,
-        object.name(),
-        format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"),
-    ))
 }
 
 /// Refuses to let an object hold up the removal of an owner whose finalizers the user may not set.
@@ -86,115 +91,6 @@ fn finalizers_of(call: &Call<'_>, owner: &Value) -> Option<Attributes> {
     }))
 }
 
-/// Refuses one object more than a quota of the namespace allows.
-pub(super) async fn check_quota(call: &Call<'_>) -> Result<(), ApiError> {
-    let (Some(storage), Scope::Namespaced) = (&call.resource.storage, call.resource.scope) else { return Ok(()) };
-    let store = call.server.objects().store();
-    let quotas = quotas(call).await?;
-    let names = counted_as(call.resource.group_resource.group(), call.resource.group_resource.resource());
-    let mut used = None;
-    for quota in &quotas {
-        for name in &names {
-            let Some(limit) = limit(quota, name) else { continue };
-            let count = match used {
-                Some(count) => count,
-                None => *used.insert(store.count(storage.range(&call.target.namespace), At::Latest).await?),
-            };
-            if count >= limit {
-                return Err(forbidden(call, &call.target.name, exceeded(quota, name, count, limit)));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn exceeded(quota: &Value, name: &str, count: u64, limit: u64) -> String {
-    let quota = quota["metadata"]["name"].as_str().unwrap_or_default();
-    format!("exceeded quota: {quota}, requested: {name}=1, used: {name}={count}, limited: {name}={limit}")
-}
-
-async fn quotas(call: &Call<'_>) -> Result<Vec<Value>, ApiError> {
-    let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-    let registry = call.server.registry();
-    let Some(storage) = registry.find(&version, "resourcequotas").and_then(|resource| resource.storage.as_ref()) else {
-        return Ok(Vec::new());
-    };
-    let range = RangeRequest::new(storage.range(&call.target.namespace));
-    let entries = call.server.objects().store().range(range).await?.entries;
-    Ok(entries.iter().map(|entry| serde_json::from_slice(&entry.value).unwrap_or(json!({}))).collect())
-}
-
-/// The names under which quotas count objects of a resource.
-fn counted_as(group: &str, resource: &str) -> Vec<String> {
-    /// Resources that had a name of their own before any could be counted.
-    const OWN: [&str; 7] = [
-        "configmaps",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "services",
-    ];
-    match group {
-        "" if OWN.contains(&resource) => vec![format!("count/{resource}"), resource.to_string()],
-        "" => vec![format!("count/{resource}")],
-        group => vec![format!("count/{resource}.{group}")],
-    }
-}
-
-/// How many a quota allows; `None` when it says nothing about it. Quotas with scopes are about pods in certain states,
-/// which nothing here counts.
-fn limit(quota: &Value, name: &str) -> Option<u64> {
-    let spec = &quota["spec"];
-    if spec["scopes"].as_array().is_some_and(|scopes| !scopes.is_empty()) || !spec["scopeSelector"].is_null() {
-        return None;
-    }
-    match &spec["hard"][name] {
-        Value::String(text) => whole_number(text),
-        value => value.as_u64(),
-    }
-}
-
-/// A quantity of objects, such as `10` or `1k`.
-fn whole_number(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match &text[digits.len()..] {
-        "" => 1,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
-}
-
-fn forbidden(call: &Call<'_>, name: &str, message: String) -> ApiError {
+pub(super) fn forbidden(call: &Call<'_>, name: &str, message: String) -> ApiError {
     ApiError::Forbidden { resource: call.resource.group_resource.clone(), name: name.to_string(), message }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotas_count_under_kubernetes_names() {
-        assert_eq!(counted_as("", "configmaps"), ["count/configmaps", "configmaps"]);
-        assert_eq!(counted_as("", "bindings"), ["count/bindings"]);
-        assert_eq!(counted_as("apps", "deployments"), ["count/deployments.apps"]);
-        let quota =
-            json!({"spec": {"hard": {"pods": "10", "count/secrets": "1k", "count/jobs.batch": 3, "cpu": "500m"}}});
-        for (name, expected) in [
-            ("pods", Some(10)),
-            ("count/secrets", Some(1000)),
-            ("count/jobs.batch", Some(3)),
-            ("cpu", None),
-            ("services", None),
-        ] {
-            assert_eq!(limit(&quota, name), expected, "{name}");
-        }
-        let scoped = json!({"spec": {"hard": {"pods": "10"}, "scopes": ["BestEffort"]}});
-        assert_eq!(limit(&scoped, "pods"), None);
-    }
 }

@@ -10,6 +10,8 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use restow_api::GroupVersion;
+use restow_store::StoreExt;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -175,14 +177,28 @@ async fn a_webhook_that_cannot_be_asked_fails_the_request_or_not_as_configured()
     assert!(message.starts_with("Internal error occurred: failed calling webhook \"down.example.com\""), "{message}");
 }
 
+/// Makes a webhook what only older versions of the API let it be: one with side effects.
+async fn have_side_effects(server: &ApiServer, name: &str) {
+    let version = GroupVersion::new("admissionregistration.k8s.io", "v1").unwrap();
+    let registry = server.registry();
+    let storage = registry.find(&version, "validatingwebhookconfigurations").unwrap().storage.clone().unwrap();
+    let (store, key) = (server.objects().store(), storage.key("", name).unwrap());
+    let text = String::from_utf8(store.get(&key).await.unwrap().unwrap().value.to_vec()).unwrap();
+    let changed = text.replace("\"sideEffects\":\"None\"", "\"sideEffects\":\"Some\"");
+    store.txn(restow_store::Txn::new().put(&key, changed)).await.unwrap();
+    while !server.admission().validating.all.load().iter().any(|webhook| !webhook.dry_run) {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test]
 async fn webhooks_with_side_effects_refuse_dry_runs_and_no_webhook_guards_its_own_configuration() {
     let server = server(LoadLimits::default(), None).await;
     let hook = Hook::start(|_| json!({"allowed": false})).await;
     let mut webhook = hook.webhook("everything.example.com");
-    webhook["sideEffects"] = "Some".into();
     webhook["rules"] = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]);
     configure(&server, "validatingwebhookconfigurations", "everything", vec![webhook]).await;
+    have_side_effects(&server, "everything").await;
     let (code, answer, _) = post(&server, &format!("{MAPS}?dryRun=All"), &map("a")).await;
     assert_eq!(code, 400, "{answer}");
     assert_eq!(answer["message"], "admission webhook \"everything.example.com\" does not support dry run");
@@ -211,6 +227,9 @@ async fn pods_get_a_service_account_and_quotas_bound_what_is_created() {
 
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"count/configmaps": "1"}}});
     assert_eq!(post(&server, "/api/v1/namespaces/default/resourcequotas", &quota).await.0, 201);
+    while !server.admission().quotas.bound("default") {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     assert_eq!(post(&server, MAPS, &map("one")).await.0, 201);
     let (code, answer, _) = post(&server, MAPS, &map("two")).await;
     assert_eq!(code, 403);

@@ -24,7 +24,7 @@ const ATTEMPTS: usize = 64;
 /// What a service keeps when whoever replaces it does not name it.
 const KEPT: [&str; 4] = ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"];
 
-/// Gives a new service what it needs.
+/// Gives a service what it needs and does not have.
 pub(crate) async fn assign(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
     let kind = object.text(&["spec", "type"]).to_string();
     if kind == "ExternalName" {
@@ -39,19 +39,37 @@ pub(crate) async fn assign(call: &Call<'_>, object: &mut Object) -> Result<(), A
     };
     spec["clusterIP"] = address.as_str().into();
     spec["clusterIPs"] = json!([address]);
-    if spec["ipFamilies"].is_null() {
-        spec["ipFamilies"] = json!(["IPv4"]);
-    }
+    // Where neither the server nor a selector finds the endpoints, they may be of either family.
+    let by_hand = address == "None" && spec["selector"].as_object().is_none_or(serde_json::Map::is_empty);
     if spec["ipFamilyPolicy"].is_null() {
-        spec["ipFamilyPolicy"] = "SingleStack".into();
+        let dual = by_hand && spec["ipFamilies"].is_null();
+        spec["ipFamilyPolicy"] = if dual { "RequireDualStack" } else { "SingleStack" }.into();
     }
+    if spec["ipFamilies"].is_null() {
+        let dual = spec["ipFamilyPolicy"] != "SingleStack" && address == "None";
+        spec["ipFamilies"] = if dual { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) };
+    }
+    assign_ports(call, object, &kind, &mut spec, rehearsal).await?;
+    object.set("spec", Some(spec));
+    Ok(())
+}
+
+async fn assign_ports(
+    call: &Call<'_>,
+    object: &Object,
+    kind: &str,
+    spec: &mut Value,
+    rehearsal: bool,
+) -> Result<(), ApiError> {
     let needs_ports = kind == "NodePort" || (kind == "LoadBalancer" && spec["allocateLoadBalancerNodePorts"] != false);
-    for port in spec["ports"].as_array_mut().into_iter().flatten().filter(|_| needs_ports) {
-        if port["nodePort"].as_i64().unwrap_or_default() == 0 {
-            port["nodePort"] = free_port(call, object, rehearsal).await?.into();
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+    for (index, port) in ports.into_iter().flatten().enumerate() {
+        match port["nodePort"].as_i64().unwrap_or_default() {
+            0 if needs_ports => port["nodePort"] = free_port(call, object, rehearsal).await?.into(),
+            0 => {}
+            wanted => wanted_port(call, object, index, wanted, rehearsal).await?,
         }
     }
-    object.set("spec", Some(spec));
     Ok(())
 }
 
@@ -132,6 +150,25 @@ async fn free_port(call: &Call<'_>, object: &Object, rehearsal: bool) -> Result<
     Err(ApiError::Internal("no free node port was found".into()))
 }
 
+async fn wanted_port(
+    call: &Call<'_>,
+    object: &Object,
+    index: usize,
+    wanted: i64,
+    rehearsal: bool,
+) -> Result<(), ApiError> {
+    let (first, last) = NODE_PORTS.into_inner();
+    let problem = match () {
+        () if !NODE_PORTS.contains(&wanted) => {
+            format!("provided port is not in the valid range. The range of valid ports is {first}-{last}")
+        }
+        () if rehearsal || claim(call, object, "node-ports", &wanted.to_string(), is_port).await? => return Ok(()),
+        () => "provided port is already allocated".to_string(),
+    };
+    let field = format!("spec.ports[{index}].nodePort");
+    Err(call.invalid(object.name(), vec![FieldError::invalid(field, &wanted.into(), problem)]))
+}
+
 fn is_address(service: &Object, address: &str) -> bool {
     service.text(&["spec", "clusterIP"]) == address
 }
@@ -156,6 +193,9 @@ async fn claim(
     let current = store.get(&key).await?;
     if let Some(entry) = &current {
         let holder = String::from_utf8_lossy(&entry.value).to_string();
+        if holder == mine {
+            return Ok(true);
+        }
         let (namespace, name) = holder.split_once('/').unwrap_or_default();
         let place = crate::object_store::Place { namespace, ..call.place(name) };
         if let Some(entry) = call.server.objects().get(place).await?

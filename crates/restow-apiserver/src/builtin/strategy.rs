@@ -6,16 +6,18 @@ use crate::custom::DefinitionStrategy;
 use crate::field::FieldError;
 use crate::names::NameRule;
 use crate::object::Object;
+use crate::release::Release;
 use crate::strategy::{ScaleFields, ScaleSelector, Strategy};
 use crate::types::TypeTable;
+use crate::verbs::metadata;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The rules of a row's kind.
-pub(super) fn of(row: &Row) -> Arc<dyn Strategy> {
+pub(super) fn of(row: &Row, release: Release) -> Arc<dyn Strategy> {
     match row.rules.iter().any(|rule| rule == "custom-definition") {
         true => Arc::new(DefinitionStrategy),
-        false => Arc::new(BuiltinStrategy::of(row)),
+        false => Arc::new(BuiltinStrategy::of(row, release)),
     }
 }
 
@@ -59,12 +61,13 @@ struct BuiltinStrategy {
 }
 
 impl BuiltinStrategy {
-    fn of(row: &Row) -> Self {
+    fn of(row: &Row, release: Release) -> Self {
         let has = |rule: &str| row.rules.iter().any(|known| known == rule);
         BuiltinStrategy {
             names: match () {
                 () if has("name-label") => NameRule::Label,
-                () if has("name-service") => NameRule::ServiceLabel,
+                () if has("name-service") && release < Release::RELAXED_SERVICE_NAMES => NameRule::ServiceLabel,
+                () if has("name-service") => NameRule::Label,
                 () if has("name-path") => NameRule::PathSegment,
                 () => NameRule::Subdomain,
             },
@@ -106,13 +109,28 @@ impl Strategy for BuiltinStrategy {
         match self.kind.as_str() {
             "Namespace" => prepare_namespace(object),
             "Job" => prepare_job(object),
+            "DaemonSet" => count_template(object, 1),
+            "PersistentVolume" => {
+                let mut status = object.get("status").cloned().unwrap_or_else(|| json!({}));
+                status["lastPhaseTransitionTime"] = metadata::now().into();
+                object.set("status", Some(status));
+            }
             _ => {}
         }
     }
 
     fn prepare_update(&self, object: &mut Object, old: &Object) {
-        if self.kind == "Service" {
-            addresses::keep(object, old);
+        match self.kind.as_str() {
+            "Service" => addresses::keep(object, old),
+            "DaemonSet" => {
+                let template = &["spec", "template"];
+                let before = old.annotation(TEMPLATE_GENERATION).and_then(|text| text.parse::<i64>().ok());
+                let changed = object.at(template) != old.at(template);
+                count_template(object, before.unwrap_or_default() + i64::from(changed));
+            }
+            // Whoever wants another certificate asks anew.
+            "CertificateSigningRequest" => object.set("spec", old.get("spec").cloned()),
+            _ => {}
         }
     }
 
@@ -221,7 +239,7 @@ fn prepare_namespace(object: &mut Object) {
 fn prepare_job(object: &mut Object) {
     let (name, uid) = (object.name().to_string(), object.uid().to_string());
     let mut spec = object.get("spec").cloned().unwrap_or_default();
-    if spec["manualSelector"] == true || !spec["selector"].is_null() {
+    if spec["manualSelector"] == true {
         return;
     }
     for (key, value) in [
@@ -232,8 +250,23 @@ fn prepare_job(object: &mut Object) {
     ] {
         spec["template"]["metadata"]["labels"][key] = value.as_str().into();
     }
-    spec["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
+    spec["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = uid.into();
+    let labels = spec["template"]["metadata"]["labels"].clone();
     object.set("spec", Some(spec));
+    // What says nothing of its own labels has those of its template.
+    if object.metadata().and_then(|fields| fields.get("labels")).is_none_or(|own| own == &json!({})) {
+        object.metadata_mut().insert("labels".into(), labels);
+    }
+}
+
+/// Where a daemon set counts the changes of its template.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn count_template(object: &mut Object, count: i64) {
+    let annotations = object.metadata_mut().entry("annotations").or_insert_with(|| json!({}));
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.insert(TEMPLATE_GENERATION.into(), count.to_string().into());
+    }
 }
 
 /// A namespace carries its own name as a label.

@@ -3,6 +3,7 @@
 //! It is not all that Kubernetes checks: what is here is what people run into, and what clients rely on not being able
 //! to change.
 
+mod others;
 mod pods;
 mod services;
 #[cfg(test)]
@@ -30,7 +31,7 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
         | ("v1", "ReplicationController")
         | ("batch/v1", "Job" | "CronJob") => workloads::problems(object),
         ("internal.apiserver.k8s.io/v1alpha1", "StorageVersion") => storage_version::problems(object),
-        _ => Vec::new(),
+        _ => others::problems(object),
     }
 }
 
@@ -52,6 +53,7 @@ pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> 
         }
         ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => role_reference(object, old),
         ("storage.k8s.io/v1", "StorageClass") => storage_class(object, old),
+        ("v1", "PersistentVolumeClaim") => others::claim_changes(object, old),
         _ => Vec::new(),
     }
 }
@@ -88,7 +90,7 @@ fn map_keys(object: &Object, fields: &[&str]) -> Vec<FieldError> {
             let path = format!("{field}[{key}]");
             let value = key.as_str().into();
             if key.len() > 253 {
-                problems.push(FieldError::invalid(&path, &value, "must be no more than 253 bytes"));
+                problems.push(FieldError::invalid(&path, &value, "must be no more than 253 characters"));
             }
             if key.is_empty() || !key.chars().all(allowed) {
                 let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. \

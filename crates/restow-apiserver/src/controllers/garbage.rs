@@ -145,6 +145,11 @@ async fn tend_dependent(server: &ApiServer, graph: &Graph, key: &Key) -> Result<
     match fate(&seen, &standings, has_dependents) {
         Fate::Stays => Ok(()),
         Fate::LosesOwners(uids) => found.change(server, Step::LoseOwners(uids), &seen.uid).await,
+        Fate::Goes(propagation) if propagation == Propagation::Foreground && graph.in_circle(&seen.uid) => {
+            // Its owner waits for it, and it would wait for something that waits already: one must let go.
+            found.change(server, Step::Unblock, &seen.uid).await?;
+            found.change(server, Step::Go(propagation), &seen.uid).await
+        }
         Fate::Goes(propagation) => found.change(server, Step::Go(propagation), &seen.uid).await,
     }
 }
@@ -234,6 +239,8 @@ impl Found {
 enum Step {
     Go(Propagation),
     LoseOwners(Vec<String>),
+    /// It no longer keeps its owners from going.
+    Unblock,
     Release(&'static str),
 }
 
@@ -258,8 +265,18 @@ impl Decision for Collecting<'_> {
             }
             Step::Release(finalizer) => deletion::without_finalizer(strategy, object, finalizer),
             Step::LoseOwners(uids) => without_owners(object, uids),
+            Step::Unblock => unblocked(object),
         })
     }
+}
+
+fn unblocked(object: &Object) -> Change {
+    let mut changed = object.clone();
+    let owners = changed.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut);
+    for owner in owners.into_iter().flatten().filter(|owner| owner["blockOwnerDeletion"] == true) {
+        owner["blockOwnerDeletion"] = false.into();
+    }
+    if changed == *object { Change::Keep } else { Change::Write(changed) }
 }
 
 fn without_owners(object: &Object, uids: &[String]) -> Change {

@@ -17,6 +17,9 @@ pub(crate) enum Form {
 /// Where metadata is described.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+/// What is said of the fields that every object has.
+const API_VERSION: &str = "APIVersion defines the group and version of the schema in which this object is written.";
+const KIND: &str = "Kind is what this object is an instance of, as written in its definition.";
 /// What version 2 has no words for.
 const UNKNOWN_TO_TWO: [&str; 8] =
     ["anyOf", "oneOf", "allOf", "not", "nullable", "x-kubernetes-validations", "example", "externalDocs"];
@@ -38,8 +41,12 @@ pub(crate) fn describe(schemas: &mut Map<String, Value>, resource: &Resource, ve
         schema["properties"] = json!({});
     }
     schema["type"] = "object".into();
-    schema["properties"]["apiVersion"] = json!({"type": "string"});
-    schema["properties"]["kind"] = json!({"type": "string"});
+    if let (Form::Two, Some(fields)) = (form, schema.as_object_mut()) {
+        // Version 2 says of an object that may be anything only that it is one.
+        fields.remove("x-kubernetes-preserve-unknown-fields");
+    }
+    schema["properties"]["apiVersion"] = json!({"type": "string", "description": API_VERSION});
+    schema["properties"]["kind"] = json!({"type": "string", "description": KIND});
     schema["properties"]["metadata"] = reference(OBJECT_META);
     schema["x-kubernetes-group-version-kind"] = kind(&resource.names.kind);
     let name = schema_name(version, &resource.names.kind);
@@ -51,7 +58,8 @@ pub(crate) fn describe(schemas: &mut Map<String, Value>, resource: &Resource, ve
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": {"type": "string"}, "kind": {"type": "string"},
+            "apiVersion": {"type": "string", "description": API_VERSION},
+            "kind": {"type": "string", "description": KIND},
             "metadata": reference(LIST_META), "items": {"type": "array", "items": items},
         },
         "x-kubernetes-group-version-kind": kind(&resource.names.list_kind),

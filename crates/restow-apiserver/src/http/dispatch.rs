@@ -23,6 +23,7 @@ use crate::registry::Registry;
 use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
 use crate::stored;
+use crate::types;
 use crate::verbs::{self, Answer, Call};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
@@ -31,6 +32,10 @@ use restow_api::GroupVersion;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// How Go's clients ask for OpenAPI of version 2, and what it is then called.
+const OPENAPI_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+const OPENAPI_PROTOBUF_SENT: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// The largest body that is read: the largest object, and room for how it is written.
 const MAX_BODY: usize = 3 << 20;
@@ -151,7 +156,7 @@ where
             path_answer(server, &path, &asked.query, asked.accept.as_deref(), request.headers()).await
         }
         Target::Resource(target) => {
-            let found = asked.found.ok_or(ApiError::NoSuchResource)?;
+            let found = asked.found.ok_or_else(|| unknown(server, &target))?;
             let about = About { target, found, query: asked.query, accept: asked.accept };
             resource_answer(server, user, about, request, record).await
         }
@@ -177,10 +182,17 @@ where
     let accepted = negotiate::accept(accept.as_deref(), resource.protobuf(&version))?;
     server.agreement().admit(&resource, &target)?;
     let content_type = text_header(request.headers(), &header::CONTENT_TYPE).map(str::to_string);
-    let patch = target.verb == Verb::Patch;
-    let content = match patch {
-        true => None,
-        false => content_type.as_deref().map(|text| negotiate::content_media(Some(text))).transpose()?,
+    let user_agent = text_header(request.headers(), &header::USER_AGENT).unwrap_or_default().to_string();
+    let body = read_body(request, server.limits().body_timeout).await?;
+    // Only what is read as an object needs a form that is known.
+    let reads = match target.verb {
+        Verb::Create | Verb::Update => true,
+        Verb::Delete | Verb::DeleteCollection => !body.is_empty(),
+        Verb::Get | Verb::List | Verb::Watch | Verb::Patch => false,
+    };
+    let content = match content_type.as_deref().filter(|_| reads) {
+        Some(text) => Some(negotiate::content_media(Some(text))?),
+        None => None,
     };
     let patch_type = content_type.as_deref().and_then(|text| text.split(';').next()).unwrap_or_default();
     let call = Call {
@@ -193,8 +205,8 @@ where
         accepted: accepted.clone(),
         content,
         patch_type: patch_type.trim().to_string(),
-        user_agent: text_header(request.headers(), &header::USER_AGENT).unwrap_or_default().to_string(),
-        body: read_body(request, server.limits().body_timeout).await?,
+        user_agent,
+        body,
         warnings: Mutex::default(),
         annotations: Mutex::default(),
     };
@@ -203,6 +215,7 @@ where
     let answer = answer?;
     let mut answer = match answer {
         Answer::Json(bytes) => render::bytes_answer(200, bytes, Media::Json.content_type()),
+        Answer::Nothing => render::nothing(),
         Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
         Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
         Answer::Watch(changes) => render::watch(*changes, server.stopping()),
@@ -214,6 +227,14 @@ where
         }
     }
     Ok(answer)
+}
+
+/// What is said of a resource that is not served. Kubernetes has another answer where it does not know the group at all.
+fn unknown(server: &ApiServer, target: &ResourceTarget) -> ApiError {
+    match target.group.is_empty() || discovery::group(&server.registry(), &target.group).is_some() {
+        true => ApiError::NoSuchResource,
+        false => ApiError::NoSuchPath,
+    }
 }
 
 /// What a request wants to do, as the policy speaks of it.
@@ -269,7 +290,7 @@ async fn path_answer(
     let value = match parts.as_slice() {
         ["healthz" | "livez" | "readyz", ..] => return Ok(health::answer(server, &parts, query).await),
         [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => {
-            let tokens = server.access().authenticators().tokens.as_ref().ok_or(ApiError::NoSuchResource)?;
+            let tokens = server.access().authenticators().tokens.as_ref().ok_or(ApiError::NoSuchPath)?;
             match parts.first() {
                 Some(&"openid") => tokens.json_web_keys(),
                 _ => tokens.openid_configuration(&format!("https://{}{KEYS_PATH}", server.address())),
@@ -289,14 +310,16 @@ async fn path_answer(
         }
         ["api"] => discovery::core_versions(&registry, &server.address()),
         ["apis"] => discovery::groups(&registry),
-        ["apis", group] => discovery::group(&registry, group).ok_or(ApiError::NoSuchResource)?,
+        ["apis", group] => discovery::group(&registry, group).ok_or(ApiError::NoSuchPath)?,
         ["api", version] | ["apis", _, version] => {
             let group = if parts.len() == 3 { parts[1] } else { "" };
             let version = GroupVersion::new(group, *version).map_err(|_| ApiError::NoSuchResource)?;
-            discovery::resources(&registry, &version, hashes).ok_or(ApiError::NoSuchResource)?
+            let known = group.is_empty() || discovery::group(&registry, group).is_some();
+            let missing = if known { ApiError::NoSuchResource } else { ApiError::NoSuchPath };
+            discovery::resources(&registry, &version, hashes).ok_or(missing)?
         }
-        [] => json!({"paths": paths(server)}),
-        _ => return Err(ApiError::NoSuchResource),
+        [] | ["index.html"] => json!({"paths": paths(server)}),
+        _ => return Err(ApiError::NoSuchPath),
     };
     let media = negotiate::accept(accept, Protobuf::Impossible).map_or(Media::Json, |accepted| accepted.media);
     Ok(render::value(200, &value, media))
@@ -315,6 +338,12 @@ fn openapi_answer(
         server.documents().find(&registry, path, make).ok_or(ApiError::NoSuchResource)
     };
     let document = match parts {
+        ["v2"] if text_header(headers, &header::ACCEPT).is_some_and(|accept| accept.contains(OPENAPI_PROTOBUF)) => {
+            let make = |registry: &Registry| types::encode_openapi_v2(&openapi::version_2(registry, release)).ok();
+            let document = server.documents().find_bytes(&registry, "/openapi/v2 in protobuf", make);
+            let document = document.ok_or(ApiError::NoSuchResource)?;
+            return Ok(documents::answer(document, OPENAPI_PROTOBUF_SENT, headers));
+        }
         ["v2"] => find(&|registry| Some(openapi::version_2(registry, release)))?,
         ["v3"] => find(&|registry| Some(openapi::index(registry, release)))?,
         ["v3", "api", version] | ["v3", "apis", _, version] => {
@@ -351,3 +380,5 @@ fn text_header<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<
 
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod wording;

@@ -31,9 +31,10 @@ struct Kept {
 }
 
 impl Document {
-    /// A document with this text.
-    pub(crate) fn new(text: String) -> Self {
-        Document { tag: tag(text.as_bytes()), bytes: text.into() }
+    /// A document of these bytes.
+    pub(crate) fn new(bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        Document { tag: tag(&bytes), bytes }
     }
 }
 
@@ -45,6 +46,16 @@ impl Documents {
         path: &str,
         make: impl FnOnce(&Registry) -> Option<Value>,
     ) -> Option<Document> {
+        self.find_bytes(registry, path, |registry| make(registry).map(|value| value.to_string().into_bytes()))
+    }
+
+    /// The same, of any bytes.
+    pub(crate) fn find_bytes(
+        &self,
+        registry: &Arc<Registry>,
+        path: &str,
+        make: impl FnOnce(&Registry) -> Option<Vec<u8>>,
+    ) -> Option<Document> {
         {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             if !Arc::ptr_eq(&kept.registry, registry) {
@@ -55,7 +66,7 @@ impl Documents {
             }
         }
         // Made without the lock: it takes long, and others may want another document meanwhile.
-        let document = Document::new(make(registry)?.to_string());
+        let document = Document::new(make(registry)?);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&kept.registry, registry) {
             kept.by_path.insert(path.to_string(), document.clone());
@@ -123,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_client_that_has_the_document_gets_no_other_copy() {
-        let document = Document::new("{}".into());
+        let document = Document::new("{}");
         let mut headers = HeaderMap::new();
         assert_eq!(answer(document.clone(), "application/json", &headers).status(), 200);
         let known = format!("\"old\", \"{}\"", document.tag);

@@ -62,10 +62,13 @@ pub(crate) fn accept(header: Option<&str>, protobuf: Protobuf) -> Result<Accepte
     let mut clauses: Vec<(f32, Clause<'_>)> = header.split(',').filter_map(Clause::parse).collect();
     // A stable sort keeps the client's order among equals.
     clauses.sort_by(|one, other| other.0.total_cmp(&one.0));
-    clauses
-        .iter()
-        .find_map(|(_, clause)| clause.accepted(protobuf))
-        .ok_or_else(|| ApiError::NotAcceptable(OFFERED.into()))
+    clauses.iter().find_map(|(_, clause)| clause.accepted(protobuf)).ok_or_else(|| {
+        let known = clauses.iter().any(|(_, clause)| clause.is_known_media());
+        ApiError::NotAcceptable(match known {
+            true => format!("only the following media types are accepted: {OFFERED}"),
+            false => format!("406: Not Acceptable\n\nAvailable representations: {OFFERED}"),
+        })
+    })
 }
 
 /// The form of a request's body.
@@ -75,8 +78,8 @@ pub(crate) fn content_media(header: Option<&str>) -> Result<Media, ApiError> {
         "" | "application/json" => Ok(Media::Json),
         "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Media::Yaml),
         "application/vnd.kubernetes.protobuf" => Ok(Media::Protobuf),
-        other => Err(ApiError::UnsupportedMediaType(format!(
-            "the body of the request was in an unknown format - accepted media types include: {OFFERED}, not {other}"
+        _ => Err(ApiError::UnsupportedMediaType(format!(
+            "the body of the request was in an unknown format - accepted media types include: {OFFERED}"
         ))),
     }
 }
@@ -103,6 +106,10 @@ impl<'a> Clause<'a> {
             }
         }
         (quality > 0.0).then_some((quality, clause))
+    }
+
+    fn is_known_media(&self) -> bool {
+        OFFERED.split(", ").any(|media| media == self.media) || matches!(self.media, "*/*" | "application/*")
     }
 
     fn accepted(&self, protobuf: Protobuf) -> Option<Accepted> {

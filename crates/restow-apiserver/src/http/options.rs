@@ -1,4 +1,4 @@
-//! Checks of the options that requests which write take in their query.
+//! Checks of the options that requests take in their query.
 
 use crate::error::{ApiError, GroupKind};
 use crate::field::{FieldError, FieldRule};
@@ -13,9 +13,17 @@ pub(crate) fn check(verb: Verb, query: &Query) -> Result<(), ApiError> {
         Verb::Update => "UpdateOptions",
         Verb::Patch => "PatchOptions",
         Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
-        Verb::Get | Verb::List | Verb::Watch => return Ok(()),
+        Verb::Get => return Ok(()),
+        Verb::List | Verb::Watch => "ListOptions",
     };
-    let mut causes = Vec::new();
+    let mut causes = match verb {
+        Verb::List | Verb::DeleteCollection => list_problems(query),
+        Verb::Watch => watch_problems(query),
+        _ => Vec::new(),
+    };
+    if !causes.is_empty() || kind == "ListOptions" {
+        return refuse("ListOptions", causes);
+    }
     let dry_run = query.text("dryRun");
     if !matches!(dry_run, "" | "All") {
         causes.push(unsupported("dryRun", json!([dry_run]).to_string(), "supported values: \"All\""));
@@ -25,11 +33,65 @@ pub(crate) fn check(verb: Verb, query: &Query) -> Result<(), ApiError> {
         let supported = "supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"";
         causes.push(unsupported("fieldValidation", json!(validation).to_string(), supported));
     }
+    refuse(kind, causes)
+}
+
+fn refuse(kind: &str, causes: Vec<FieldError>) -> Result<(), ApiError> {
     if causes.is_empty() {
         return Ok(());
     }
     let kind = GroupKind { group: "meta.k8s.io".into(), kind: kind.into() };
     Err(ApiError::Invalid { kind, name: String::new(), causes })
+}
+
+/// How a list says which resource version it wants.
+fn list_problems(query: &Query) -> Vec<FieldError> {
+    let forbidden = |detail: &str| FieldError::forbidden("resourceVersionMatch", detail);
+    let (matching, version) = (query.text("resourceVersionMatch"), query.text("resourceVersion"));
+    let mut causes = Vec::new();
+    if !matching.is_empty() {
+        if version.is_empty() {
+            causes.push(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+        }
+        if !query.text("continue").is_empty() {
+            causes.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            let supported = "supported values: \"Exact\", \"NotOlderThan\", \"\"";
+            causes.push(unsupported("resourceVersionMatch", json!(matching).to_string(), supported));
+        }
+        if matching == "Exact" && version == "0" {
+            causes.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+        }
+    }
+    if query.has("sendInitialEvents") {
+        causes.push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    causes
+}
+
+/// Only a watch that begins with a list says which resource version that needs, and in one way.
+fn watch_problems(query: &Query) -> Vec<FieldError> {
+    let forbidden = |detail: &str| FieldError::forbidden("resourceVersionMatch", detail);
+    let matching = query.text("resourceVersionMatch");
+    let mut causes = Vec::new();
+    match query.has("sendInitialEvents") {
+        true if matching != "NotOlderThan" => {
+            causes.push(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+        }
+        false if !matching.is_empty() => {
+            causes.push(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+        }
+        _ => {}
+    }
+    if !matches!(matching, "" | "NotOlderThan") {
+        let supported = "supported values: \"NotOlderThan\"";
+        causes.push(unsupported("resourceVersionMatch", json!(matching).to_string(), supported));
+    }
+    if !query.text("continue").is_empty() {
+        causes.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+    }
+    causes
 }
 
 fn unsupported(field: &str, value: String, detail: &str) -> FieldError {
@@ -45,6 +107,33 @@ mod tests {
         let refused = |verb, query: &str| check(verb, &Query::parse(Some(query))).err().map(|error| error.to_string());
         assert_eq!(refused(Verb::Create, "dryRun=All&fieldValidation=Strict"), None);
         assert_eq!(refused(Verb::Get, "dryRun=Some"), None);
+        assert_eq!(refused(Verb::List, "resourceVersionMatch=Exact&resourceVersion=5"), None);
+        let matching = |problems: &str| Some(format!("ListOptions.meta.k8s.io \"\" is invalid: {problems}"));
+        for (verb, query, problems) in [
+            (
+                Verb::List,
+                "resourceVersionMatch=Exact",
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ),
+            (
+                Verb::DeleteCollection,
+                "resourceVersionMatch=Exact&resourceVersion=0",
+                "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            ),
+            (
+                Verb::List,
+                "sendInitialEvents=true",
+                "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+            ),
+            (
+                Verb::Watch,
+                "sendInitialEvents=true&resourceVersionMatch=Exact",
+                "[resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to \
+                 NotOlderThan, resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"]",
+            ),
+        ] {
+            assert_eq!(refused(verb, query), matching(problems), "{query}");
+        }
         assert_eq!(
             refused(Verb::Create, "dryRun=Some").as_deref(),
             Some(

@@ -32,7 +32,7 @@ impl Query {
     }
 
     /// A number.
-    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
         match self.text(name) {
             "" => Ok(None),
             text => text

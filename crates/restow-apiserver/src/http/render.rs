@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 /// An answer with this value as its body.
 pub(crate) fn value(code: u16, value: &Value, media: Media) -> Response<Body> {
     let bytes = match media {
-        Media::Json => value.to_string().into_bytes(),
+        // Faster than by way of text.
+        Media::Json => serde_json::to_vec(value).unwrap_or_default(),
         Media::Yaml => match serde_saphyr::to_string(value) {
             Ok(text) => text.into_bytes(),
             Err(error) => return failure(&ApiError::Internal(format!("cannot write YAML: {error}")), Media::Json),
@@ -41,8 +42,18 @@ pub(crate) fn bytes_answer(code: u16, bytes: impl Into<Bytes>, content_type: &'s
     answer
 }
 
+/// An answer without a body.
+pub(crate) fn nothing() -> Response<Body> {
+    let mut answer = Response::new(Body::Whole(Bytes::new()));
+    *answer.status_mut() = http::StatusCode::NO_CONTENT;
+    answer
+}
+
 /// An answer to a request that failed.
 pub(crate) fn failure(error: &ApiError, media: Media) -> Response<Body> {
+    if let ApiError::NoSuchPath = error {
+        return bytes_answer(404, format!("{error}\n"), "text/plain; charset=utf-8");
+    }
     let status = status_of(error);
     let mut answer = value(status.code, &status.body, media);
     if let Some(after) = status.retry_after {

@@ -100,8 +100,8 @@ fn text(object: &Object, what: &What, now: jiff::Timestamp) -> Option<String> {
             conditions.filter(|it| it["type"] == kind.as_str()).find_map(|it| plain(&it["status"]))
         }
         What::Ended(path, otherwise) => {
-            let conditions = values(object, path).into_iter().flat_map(flat);
-            let last = conditions.filter(|it| it["status"] == "True").last();
+            let mut conditions = values(object, path).into_iter().flat_map(flat).rev();
+            let last = conditions.find(|it| it["status"] == "True");
             last.and_then(|it| plain(&it["type"])).or_else(|| Some(otherwise.clone()))
         }
         What::Parts(part, whole) => {

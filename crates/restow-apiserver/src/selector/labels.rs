@@ -97,7 +97,7 @@ impl Requirement {
 
     fn checked(key: &str, test: Test) -> Result<Self, String> {
         if let Some(problem) = qualified_name_problems(key).first() {
-            return Err(format!("key: Invalid value: {key:?}: {problem}"));
+            return Err(format!("<nil>: Invalid value: {key:?}: {problem}"));
         }
         if let Test::In(values) | Test::NotIn(values) = &test {
             for value in values {
@@ -125,7 +125,7 @@ impl Requirement {
 
 fn value_list(text: &str) -> Result<Vec<String>, String> {
     let inner = text.trim().strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
-    let inner = inner.ok_or_else(|| format!("found '{}', expected: '('", text.trim()))?;
+    let inner = inner.ok_or_else(|| format!("found '{}' expected: '('", text.trim()))?;
     Ok(inner.split(',').map(|value| value.trim().to_string()).collect())
 }
 

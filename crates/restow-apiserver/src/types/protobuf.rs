@@ -11,9 +11,12 @@
 
 mod decode;
 mod encode;
+mod openapi;
 #[cfg(test)]
 mod tests;
 mod wire;
+
+pub use openapi::encode_openapi_v2;
 
 use serde_json::{Value, json};
 

@@ -68,17 +68,54 @@ fn untyped_kind(call: &Call<'_>, text: &[u8]) -> Result<(), ApiError> {
         #[serde(default)]
         kind: String,
     }
-    let Ok(given) = serde_json::from_slice::<TypeMeta>(text) else { return Ok(()) };
+    let given = match serde_json::from_slice::<TypeMeta>(text) {
+        Ok(given) => given,
+        // What is no object, or no JSON at all, has no kind; other types are told with the field that has one.
+        Err(error) if !error.is_data() || !text.trim_ascii_start().starts_with(b"{") => {
+            return Err(unrecognized(call, &error));
+        }
+        Err(_) => return Ok(()),
+    };
     let mut object = Object::default();
     object.set("apiVersion", (!given.api_version.is_empty()).then(|| given.api_version.into()));
     object.set("kind", (!given.kind.is_empty()).then(|| given.kind.into()));
     check_type(call, &mut object)
 }
 
-fn undecodable(call: &Call<'_>, error: &types::JsonError) -> ApiError {
+/// What is said of bytes that are no object.
+fn unrecognized(call: &Call<'_>, error: &serde_json::Error) -> ApiError {
+    let problem = match () {
+        () if error.is_eof() => "unexpected end of JSON input".to_string(),
+        () => error.to_string(),
+    };
     let kind = &call.resource.names.kind;
-    let version = call.version.version();
-    ApiError::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: {error}"))
+    ApiError::BadRequest(format!(
+        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: \
+         {problem} ({})",
+        preview(&call.body)
+    ))
+}
+
+/// The beginning of a body, for whoever has to find out what it was: as text where it may be JSON, else in hexadecimal.
+fn preview(body: &[u8]) -> String {
+    const MOST: usize = 30;
+    let shown = &body[..body.len().min(MOST)];
+    let text = match std::str::from_utf8(shown) {
+        _ if body.is_empty() => return "<empty>".into(),
+        Ok(text) if text.starts_with('{') => text.to_string(),
+        _ => shown.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    if body.len() > MOST { format!("{text} ...") } else { text }
+}
+
+fn undecodable(call: &Call<'_>, error: &types::JsonError) -> ApiError {
+    ApiError::BadRequest(format!("{}{error}", unhandled(call)))
+}
+
+/// How Kubernetes begins to say that a body is not of its kind.
+pub(super) fn unhandled(call: &Call<'_>) -> String {
+    let kind = &call.resource.names.kind;
+    format!("{kind} in version {:?} cannot be handled as a {kind}: ", call.version.version())
 }
 
 /// Does with unknown and duplicate fields what the client asked for.
@@ -88,11 +125,7 @@ fn report(call: &Call<'_>, problems: &[types::FieldProblem]) -> Result<(), ApiEr
         "" | "Warn" => problems.iter().for_each(|problem| call.warn(problem.to_string())),
         "Strict" => {
             if let Some(error) = types::strict_decoding_error(problems) {
-                let kind = &call.resource.names.kind;
-                let version = call.version.version();
-                return Err(ApiError::BadRequest(format!(
-                    "{kind} in version {version:?} cannot be handled as a {kind}: {error}"
-                )));
+                return Err(ApiError::BadRequest(format!("{}{error}", unhandled(call))));
             }
         }
         other => {
@@ -165,15 +198,37 @@ fn check_type(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
         return Err(ApiError::bad_request("Object 'Kind' is missing in the object provided"));
     }
     if object.api_version() != expected_version || object.kind() != expected_kind {
-        return Err(ApiError::BadRequest(format!(
-            "the API version in the data ({}, Kind={}) does not match the expected API version ({expected_version}, \
-             Kind={expected_kind})",
-            object.api_version(),
-            object.kind(),
-        )));
+        return Err(ApiError::BadRequest(wrong_type(call, object)));
     }
     if object.get("metadata").is_some_and(|metadata| !metadata.is_object()) {
         return Err(ApiError::bad_request("the metadata of the object provided is not an object"));
     }
     Ok(())
+}
+
+/// What is said of an object of another kind or version. Kubernetes tells kinds that it has from those that it has not.
+fn wrong_type(call: &Call<'_>, object: &Object) -> String {
+    let (expected, wanted) = (call.version.to_string(), &call.resource.names.kind);
+    let (given, kind) = (object.api_version(), object.kind());
+    let (group, version) = given.rsplit_once('/').unwrap_or(("", given));
+    let known = types::TypeTable::shared().kind(given, kind).is_some();
+    match () {
+        () if kind == wanted && (known || call.resource.origin == Origin::Custom) && group == call.version.group() => {
+            format!("the API version in the data ({given}) does not match the expected API version ({expected})")
+        }
+        () if known => {
+            let inner = match call.version.group().split('.').next().unwrap_or_default() {
+                "" => "core",
+                group => group,
+            };
+            format!(
+                "{kind} in version {version:?} cannot be handled as a {wanted}: converting ({version}.{kind}) to \
+                 ({inner}.{wanted}): unknown conversion"
+            )
+        }
+        () => format!(
+            "{kind} in version {version:?} cannot be handled as a {wanted}: no kind {kind:?} is registered for version \
+             {given:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+        ),
+    }
 }

@@ -7,8 +7,7 @@ use crate::managed_fields::{self, Writer};
 use crate::namespaces::Sight;
 use crate::object::Object;
 use crate::object_store::{Begin, Change, Changed, Decision};
-use crate::resource::Origin;
-use crate::verbs::{Answer, Call, body, metadata};
+use crate::verbs::{Answer, Call, body, metadata, update};
 use async_trait::async_trait;
 use restow_store::Compare;
 
@@ -21,7 +20,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
     }
     let given = body::object(call)?;
     if !given.resource_version().is_empty() {
-        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        return Err(ApiError::Unexplained("resourceVersion should not be set on objects to be created".into()));
     }
     let generated = given.name().is_empty() && !given.meta("generateName").is_empty();
     for _ in 0..NAME_ATTEMPTS {
@@ -39,7 +38,7 @@ async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiE
     let object = admission::mutate(call, Operation::Create, object, None).await?;
     let mut object = checked(call, object)?;
     let name = object.name().to_string();
-    if call.resource.names.kind == "Service" && call.resource.origin == Origin::Builtin {
+    if update::is_service(call) {
         addresses::assign(call, &mut object).await?;
     }
     call.server.access().check_grant(&call.user, &object, None, "")?;

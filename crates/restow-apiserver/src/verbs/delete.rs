@@ -8,7 +8,6 @@ use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision};
 use crate::verbs::{Answer, Call, body};
 use async_trait::async_trait;
-use restow_api::GroupResource;
 use serde_json::json;
 
 pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {
@@ -29,7 +28,11 @@ pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {
 pub(super) fn options(call: &Call<'_>) -> Result<DeleteOptions, ApiError> {
     let mut given = body::value(call)?;
     if given["kind"].as_str().is_some_and(|kind| kind != "DeleteOptions") {
-        return Err(ApiError::bad_request("the body of a deletion must be DeleteOptions"));
+        return Err(ApiError::BadRequest(format!(
+            "no kind {:?} is registered for version {:?}: the body of a deletion must be DeleteOptions",
+            given["kind"].as_str().unwrap_or_default(),
+            given["apiVersion"].as_str().unwrap_or_default()
+        )));
     }
     let in_query = |name: &str| Some(call.query.text(name)).filter(|text| !text.is_empty());
     if given.is_null() {
@@ -72,7 +75,10 @@ pub(super) async fn delete_one(
     };
     Ok(match changed {
         Changed::Absent => None,
-        Changed::Removed(object) if call.resource.strategy.returns_deleted() => {
+        Changed::Removed(mut object) if call.resource.strategy.returns_deleted() => {
+            if call.resource.group_resource.to_string() == "pods" {
+                deletion::end_grace(&mut object, jiff::Timestamp::now());
+            }
             Some(Answer::Object { code: 200, object })
         }
         Changed::Removed(object) => Some(Answer::Object { code: 200, object: success(call, &object) }),
@@ -95,9 +101,8 @@ impl Decision for Removal<'_> {
         let Some(old) = before else { return Ok(Change::Keep) };
         if let Some(unmet) = self.options.unmet(old) {
             // Kubernetes names the kind here, and the resource everywhere else.
-            let kind = GroupResource::new("", self.call.resource.names.kind.as_str());
-            let resource = kind.unwrap_or_else(|_| self.call.resource.group_resource.clone());
-            return Err(ApiError::Conflict { resource, name: self.name.to_string(), message: unmet });
+            let kind = self.call.resource.names.kind.clone();
+            return Err(ApiError::ConflictOn { kind, name: self.name.to_string(), message: unmet });
         }
         admission::admit_removal(self.call, old).await?;
         let strategy = self.call.resource.strategy.as_ref();

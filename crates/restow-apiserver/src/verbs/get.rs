@@ -3,12 +3,14 @@
 use crate::codec::Typed;
 use crate::error::ApiError;
 use crate::http::negotiate::{Media, Shape};
-use crate::verbs::{Answer, Call};
+use crate::verbs::{Answer, Call, list};
 
 pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
     let name = &call.target.name;
     let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
-    let wanted = call.query.text("resourceVersion").parse::<u64>().unwrap_or(0);
+    let wanted = list::revision(call.query.text("resourceVersion"))
+        .map_err(|problem| ApiError::Unexplained(format!("resourceVersion: {problem}")))?
+        .unwrap_or(0);
     // What was read is the latest there is; whoever has seen more has seen another store.
     let latest = entry.mod_revision.get().max(call.server.hub().reached().get());
     if wanted > latest {

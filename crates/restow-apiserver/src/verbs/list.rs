@@ -101,7 +101,8 @@ async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
     let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
     let selector = call.query.selector()?;
     check_fields(call, &selector)?;
-    let limit = call.query.number("limit")?.unwrap_or(0) as usize;
+    // A limit below zero is none.
+    let limit = call.query.number("limit")?.map_or(0, |limit| usize::try_from(limit).unwrap_or(0));
     let (at, after) = start(call, storage).await?;
     let mut range = whole_range(call, storage, &selector);
     if let Some(after) = &after {
@@ -206,10 +207,11 @@ async fn start(call: &Call<'_>, storage: &Storage) -> Result<(At, Option<Key>), 
     let (version, matching) = (call.query.text("resourceVersion"), call.query.text("resourceVersionMatch"));
     let given = call.query.text("continue");
     if !given.is_empty() {
+        let token = read_token(given)
+            .map_err(|why| ApiError::BadRequest(format!("invalid continue token: continue key is not valid: {why}")))?;
         if !version.is_empty() && version != "0" {
             return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
         }
-        let token = read_token(given)?;
         let after = Key::try_from(format!("{}{}", storage.folder(), token.start));
         let after =
             after.map_err(|_| ApiError::bad_request("continue key is not valid: encoded start key is invalid"))?;
@@ -219,33 +221,29 @@ async fn start(call: &Call<'_>, storage: &Storage) -> Result<(At, Option<Key>), 
         };
         return Ok((at, Some(after)));
     }
-    let wanted = match version {
-        "" => None,
-        text => Some(text.parse::<u64>().map_err(|_| {
-            ApiError::BadRequest(format!(
-                "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-            ))
-        })?),
-    };
+    let wanted = revision(version)
+        .map_err(|problem| ApiError::BadRequest(format!("invalid resource version: resourceVersion: {problem}")))?;
     match (matching, wanted) {
-        ("Exact", Some(0) | None) => Err(ApiError::bad_request(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
-        )),
+        (_, None) => Ok((At::Latest, None)),
         ("Exact", Some(exact)) => Ok((At::Revision(Revision::new(exact)), None)),
-        ("NotOlderThan" | "", Some(oldest)) => {
+        (_, Some(oldest)) => {
             let latest = call.server.objects().store().status().await?.revision.get();
             match oldest > latest {
                 true => Err(ApiError::TooLargeResourceVersion { requested: oldest, current: latest }),
                 false => Ok((At::Latest, None)),
             }
         }
-        ("", None) => Ok((At::Latest, None)),
-        ("NotOlderThan", None) => Err(ApiError::bad_request(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-        )),
-        (other, _) => Err(ApiError::BadRequest(format!(
-            "resourceVersionMatch: Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
-        ))),
+    }
+}
+
+/// A resource version that a client gave, in Go's words where it is none.
+pub(super) fn revision(text: &str) -> Result<Option<u64>, String> {
+    match text {
+        "" => Ok(None),
+        text => text
+            .parse::<u64>()
+            .map(Some)
+            .map_err(|_| format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax")),
     }
 }
 
@@ -255,10 +253,19 @@ pub(super) fn check_fields(call: &Call<'_>, selector: &crate::selector::Selector
         let known = matches!(field, "metadata.name" | "metadata.namespace")
             || call.resource.selectable_fields.iter().any(|selectable| selectable == field);
         if !known {
-            return Err(ApiError::BadRequest(format!("field label not supported: {field}")));
+            return Err(ApiError::BadRequest(unknown_field(call, field)));
         }
     }
     Ok(())
+}
+
+/// Kinds that can be selected by fields of their own have a shorter way to say no.
+fn unknown_field(call: &Call<'_>, field: &str) -> String {
+    match (call.resource.names.kind.as_str(), call.resource.selectable_fields.is_empty()) {
+        (_, true) => format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+        ("Job", _) => format!("field label {field:?} not supported for Job"),
+        _ => format!("field label not supported: {field}"),
+    }
 }
 
 fn list_metadata(call: &Call<'_>, page: &Page) -> Result<Value, ApiError> {
@@ -282,12 +289,16 @@ fn token(storage: &Storage, revision: i64, after: &Key) -> Result<String, ApiErr
     Ok(URL_SAFE_NO_PAD.encode(json))
 }
 
-fn read_token(text: &str) -> Result<ContinueToken, ApiError> {
-    let bad = || ApiError::bad_request("continue key is not valid");
-    let json = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| bad())?;
-    let token: ContinueToken = serde_json::from_slice(&json).map_err(|_| bad())?;
+/// Reads a token; the error says what is wrong with it.
+fn read_token(text: &str) -> Result<ContinueToken, String> {
+    let decoded = URL_SAFE_NO_PAD.decode(text.trim_end_matches('='));
+    let json = decoded.map_err(|error| match error {
+        base64::DecodeError::InvalidByte(offset, _) => format!("illegal base64 data at input byte {offset}"),
+        other => other.to_string(),
+    })?;
+    let token: ContinueToken = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
     match token.v.as_str() {
         "meta.k8s.io/v1" => Ok(token),
-        _ => Err(bad()),
+        other => Err(format!("server does not recognize this encoded version {other}")),
     }
 }

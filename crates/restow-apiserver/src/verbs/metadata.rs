@@ -93,6 +93,7 @@ pub(super) fn problems(call: &Call<'_>, object: &Object) -> Vec<FieldError> {
             detail: format!("may not be more than {ANNOTATION_BYTES} bytes"),
         });
     }
+    problems.extend(owner_problems(object));
     for finalizer in object.finalizers() {
         let found = qualified_name_problems(finalizer).into_iter();
         problems.extend(found.map(|problem| FieldError::invalid("metadata.finalizers", &finalizer.into(), problem)));
@@ -103,6 +104,32 @@ pub(super) fn problems(call: &Call<'_>, object: &Object) -> Vec<FieldError> {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             problems.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), &finalizer.into(), detail));
         }
+    }
+    problems
+}
+
+/// Each owner is named in full, and one at most is in charge.
+fn owner_problems(object: &Object) -> Vec<FieldError> {
+    let Some(owners) = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array) else { return Vec::new() };
+    let text = |owner: &Value, field: &str| owner[field].as_str().unwrap_or_default().to_string();
+    let mut problems = Vec::new();
+    for (index, owner) in owners.iter().enumerate() {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if text(owner, field).is_empty() {
+                let path = format!("metadata.ownerReferences[{index}].{field}");
+                problems.push(FieldError::required(path, "must not be empty"));
+            }
+        }
+    }
+    let mut in_charge = owners.iter().filter(|owner| owner["controller"] == true);
+    if let (Some(first), Some(second)) = (in_charge.next(), in_charge.next()) {
+        let named = |owner: &Value| format!("{}/{}", text(owner, "kind"), text(owner, "name"));
+        let detail = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            named(first),
+            named(second)
+        );
+        problems.push(FieldError::invalid("metadata.ownerReferences", &owners.clone().into(), detail));
     }
     problems
 }

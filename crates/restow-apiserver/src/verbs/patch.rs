@@ -1,6 +1,7 @@
 //! Changing part of an object.
 
-use crate::error::ApiError;
+use crate::error::{ApiError, GroupKind};
+use crate::field::FieldError;
 use crate::managed_fields::Given;
 use crate::object::Object;
 use crate::types;
@@ -30,7 +31,15 @@ pub(super) fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
     let unreadable = |error: &dyn std::fmt::Display| ApiError::BadRequest(format!("error decoding patch: {error}"));
     match call.patch_type.as_str() {
         "application/json-patch+json" => {
-            let patch: json_patch::Patch = serde_json::from_slice(&call.body).map_err(|error| unreadable(&error))?;
+            let operations = match json(call)? {
+                Value::Array(operations) => operations,
+                other => return Err(unreadable(&not_a(&other, "[]handlers.jsonPatchOp"))),
+            };
+            if let Some(odd) = operations.iter().find(|operation| !operation.is_object()) {
+                return Err(unreadable(&not_a(odd, "handlers.jsonPatchOp")));
+            }
+            let patch: json_patch::Patch =
+                serde_json::from_value(operations.into()).map_err(|_| ApiError::Unprocessable)?;
             if patch.0.len() > MAX_OPERATIONS {
                 return Err(ApiError::TooLarge(format!(
                     "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
@@ -40,21 +49,55 @@ pub(super) fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
             Ok(Patch::Json(patch))
         }
         "application/merge-patch+json" => {
-            let value = body::parse(&call.body, crate::http::negotiate::Media::Json)?;
+            let value = json(call)?;
             match value.is_object() {
                 true => Ok(Patch::Merge(value)),
-                false => Err(unreadable(&"a merge patch must be an object")),
+                false => Err(unreadable(&not_a(&value, MAP))),
             }
         }
         "application/strategic-merge-patch+json" if call.resource.type_id(&call.version).is_some() => {
-            Ok(Patch::Strategic(body::parse(&call.body, crate::http::negotiate::Media::Json)?))
+            let value = json(call)?;
+            match value.is_object() {
+                true => Ok(Patch::Strategic(value)),
+                false => Err(ApiError::BadRequest(not_a(&value, MAP))),
+            }
         }
-        other => Err(ApiError::UnsupportedMediaType(format!(
+        "application/strategic-merge-patch+json" => Err(ApiError::UnsupportedMediaType(
             "the body of the request was in an unknown format - accepted media types include: \
-             application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json (built-in \
-             kinds only), not {other}; server-side apply is not served yet"
-        ))),
+             application/json-patch+json, application/merge-patch+json"
+                .into(),
+        )),
+        "application/apply-patch+yaml" | "application/apply-patch+cbor" => Err(ApiError::UnsupportedMediaType(
+            "server-side apply is not served yet: send application/json-patch+json, application/merge-patch+json or, for \
+             built-in kinds, application/strategic-merge-patch+json instead (kubectl apply without --server-side does)"
+                .into(),
+        )),
+        _ => Err(ApiError::UnsupportedMediaType("415: Unsupported Media Type".into())),
     }
+}
+
+fn json(call: &Call<'_>) -> Result<Value, ApiError> {
+    let valid = serde_json::from_slice::<serde::de::IgnoredAny>(&call.body).is_ok();
+    match valid {
+        true => body::parse(&call.body, crate::http::negotiate::Media::Json),
+        false => Err(ApiError::bad_request("invalid JSON patch")),
+    }
+}
+
+/// What Go calls an object of which it knows nothing.
+const MAP: &str = "map[string]interface {}";
+
+/// Go's words for a value that is not of the type that it should be.
+fn not_a(value: &Value, wanted: &str) -> String {
+    let found = match value {
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Object(_) => "object",
+        Value::Null => "null",
+    };
+    format!("json: cannot unmarshal {found} into Go value of type {wanted}")
 }
 
 /// A value with a patch applied to it.
@@ -77,9 +120,16 @@ fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Object, Given)
     let kind = call.resource.type_id(&call.version);
     let value = patched(patch, old.clone().into_value(), kind)?;
     let entries = Given::of(&value);
-    let object = body::normalized(call, value)?;
+    let object = body::normalized(call, value).map_err(|error| senseless(call, patch, old, error))?;
     if object.api_version() != old.api_version() || object.kind() != old.kind() {
-        return Err(ApiError::bad_request("a patch cannot change the apiVersion or the kind of an object"));
+        let error = ApiError::BadRequest(format!(
+            "a patch cannot make a {} of {} of a {} of {}",
+            object.kind(),
+            object.api_version(),
+            old.kind(),
+            old.api_version()
+        ));
+        return Err(senseless(call, patch, old, error));
     }
     if object.name() != old.name() {
         return Err(ApiError::BadRequest(format!(
@@ -89,9 +139,25 @@ fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Object, Given)
         )));
     }
     if object.namespace() != old.namespace() {
-        return Err(ApiError::bad_request("a patch cannot change the namespace of an object"));
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     Ok((object, entries))
+}
+
+/// What is said of a patch whose outcome is not an object of the kind: Kubernetes shows the outcome, or a strategic merge
+/// patch itself.
+fn senseless(call: &Call<'_>, patch: &Patch, old: &Object, error: ApiError) -> ApiError {
+    let ApiError::BadRequest(message) = error else { return error };
+    let shown = match patch {
+        Patch::Strategic(patch) => patch.clone(),
+        _ => patched(patch, old.clone().into_value(), None).unwrap_or_default(),
+    };
+    let detail = message.strip_prefix(&body::unhandled(call)).unwrap_or(&message);
+    let cause = FieldError::invalid("patch", &shown.to_string().into(), detail);
+    let kind = GroupKind { group: String::new(), kind: String::new() };
+    ApiError::Invalid { kind, name: String::new(), causes: vec![cause] }
 }
 
 /// Carries out a JSON patch.

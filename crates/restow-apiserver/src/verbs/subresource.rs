@@ -1,11 +1,10 @@
 //! What lies beneath objects: which part of an object each subresource writes, and those that are actions.
 
-use crate::deletion::DeleteOptions;
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::object_store::{Change, Decision};
 use crate::resource::Verb;
-use crate::verbs::{Answer, Call, body, delete, review, scale};
+use crate::verbs::{Answer, Call, body, eviction, review, scale};
 use async_trait::async_trait;
 use restow_api::GroupResource;
 use serde_json::{Value, json};
@@ -37,7 +36,7 @@ pub(super) async fn answer(call: &Call<'_>) -> Result<Option<Answer>, ApiError> 
         (_, "scale") => scale::scale(call).await.map(Some),
         ("serviceaccounts", "token") => review::token(call).await.map(Some),
         ("pods", "binding") => bind(call, &call.target.name).await.map(Some),
-        ("pods", "eviction") => evict(call).await.map(Some),
+        ("pods", "eviction") => eviction::evict(call).await.map(Some),
         (_, name) if PARTS.iter().any(|(part, _)| *part == name) => Ok(None),
         (_, "log" | "exec" | "attach" | "portforward" | "proxy") => unreachable_answer(call).await.map(Some),
         _ => Err(ApiError::NoSuchResource),
@@ -59,7 +58,8 @@ pub(super) fn keep_part(call: &Call<'_>, object: &mut Object, old: &Object) {
     }
 }
 
-fn set_at(object: &mut Object, path: &[&str], value: Option<Value>) {
+/// Sets a field at the top or one level below it, or removes it.
+pub(super) fn set_at(object: &mut Object, path: &[&str], value: Option<Value>) {
     match path {
         [field] => object.set(field, value),
         [outer, inner] => {
@@ -96,8 +96,7 @@ pub(super) async fn bind(call: &Call<'_>, name: &str) -> Result<Answer, ApiError
         }),
     };
     if let Some(problem) = problem {
-        let kind = crate::error::GroupKind { group: String::new(), kind: "Binding".into() };
-        return Err(ApiError::Invalid { kind, name: name.to_string(), causes: vec![problem] });
+        return Err(ApiError::Unexplained(problem.to_string()));
     }
     let registry = call.server.registry();
     let pods = registry.find(&call.version, "pods").ok_or(ApiError::NoSuchResource)?;
@@ -116,9 +115,10 @@ struct Assignment<'a> {
 #[async_trait]
 impl Decision for Assignment<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let refused = |message: String| match pods() {
-            Ok(resource) => ApiError::Conflict { resource, name: self.name.to_string(), message },
-            Err(error) => error,
+        let refused = |message: String| ApiError::ConflictOn {
+            kind: "pods/binding".into(),
+            name: self.name.to_string(),
+            message,
         };
         let Some(pod) = before else {
             return Err(ApiError::NotFound { resource: pods()?, name: self.name.to_string() });
@@ -145,17 +145,8 @@ fn pods() -> Result<GroupResource, ApiError> {
     GroupResource::new("", "pods").map_err(|error| ApiError::Internal(error.to_string()))
 }
 
-/// Deletes a pod on behalf of somebody who empties a node.
-async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
-    let eviction = body::value(call)?;
-    let mut options = DeleteOptions::from_value(&eviction["deleteOptions"]).map_err(delete::invalid_options)?;
-    options.dry_run |= call.dry_run()?;
-    let name = &call.target.name;
-    delete::delete_one(call, name, &options).await?.ok_or_else(|| call.not_found(name))?;
-    Ok(Answer::Object { code: 201, object: success(201) })
-}
-
-fn success(code: u16) -> Object {
+/// An action that was carried out.
+pub(super) fn success(code: u16) -> Object {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
     Object::from_value(status).unwrap_or_default()
 }
@@ -169,7 +160,7 @@ async fn unreachable_answer(call: &Call<'_>) -> Result<Answer, ApiError> {
     match call.resource.group_resource.resource() {
         // A pod that runs nowhere has said nothing yet.
         "pods" if call.target.subresource == "log" && object.text(&["spec", "nodeName"]).is_empty() => {
-            Ok(Answer::Json(Vec::new()))
+            Ok(Answer::Nothing)
         }
         "pods" if object.text(&["spec", "nodeName"]).is_empty() && call.target.verb != Verb::Delete => {
             Err(ApiError::BadRequest(format!("pod {name} does not have a host assigned")))

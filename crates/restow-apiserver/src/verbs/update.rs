@@ -1,13 +1,14 @@
 //! Replacing an object, or its status.
 
 use crate::admission::{self, Operation};
+use crate::builtin::addresses;
 use crate::deletion;
 use crate::error::ApiError;
 use crate::managed_fields::{self, Given, Writer};
 use crate::namespaces::Sight;
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision};
-use crate::resource::Verb;
+use crate::resource::{Origin, Verb};
 use crate::verbs::{Answer, Call, body, create, metadata, subresource};
 use async_trait::async_trait;
 use restow_store::Compare;
@@ -36,14 +37,16 @@ pub(super) async fn replace(
     make: impl Fn(Option<&Object>) -> Result<(Object, Given), ApiError> + Send + Sync,
 ) -> Result<Answer, ApiError> {
     let name = &call.target.name;
-    let mut decision = Replacement { call, make, dry_run: call.dry_run()?, rehearsed: None, namespace: None };
+    let dry_run = call.dry_run()?;
+    let mut decision = Replacement { call, make, dry_run, rehearsed: None, last_state: None, namespace: None };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
     if let Some(answer) = decision.rehearsed {
         return Ok(answer);
     }
     match changed {
         Changed::Created(object) => Ok(Answer::Object { code: 201, object }),
-        Changed::Updated(object) | Changed::Removed(object) => Ok(Answer::Object { code: 200, object }),
+        Changed::Updated(object) => Ok(Answer::Object { code: 200, object }),
+        Changed::Removed(object) => Ok(Answer::Object { code: 200, object: decision.last_state.unwrap_or(object) }),
         Changed::Absent => Err(call.not_found(name)),
     }
 }
@@ -55,6 +58,8 @@ struct Replacement<'a, M> {
     dry_run: bool,
     /// What a dry run would have answered.
     rehearsed: Option<Answer>,
+    /// What the object would have become, had the change not removed it.
+    last_state: Option<Object>,
     /// What must hold of the namespace for a new object.
     namespace: Option<Compare>,
 }
@@ -69,26 +74,34 @@ where
         self.namespace = None;
         let operation = if before.is_some() { Operation::Update } else { Operation::Create };
         let object = admission::mutate(self.call, operation, object, before).await?;
-        let change = match before {
+        let mut object = match before {
             Some(old) => replacement(self.call, object, old, entries).await?,
             None => {
                 let object = substitute(self.call, object)?;
                 self.namespace = self.call.check_namespace(object.name(), Sight::Stored).await?;
-                Change::Write(object)
+                object
             }
         };
-        if let Change::Write(object) = &change {
-            let access = self.call.server.access();
-            access.check_grant(&self.call.user, object, before, &self.call.target.name)?;
-            admission::validate(self.call, operation, Some(object), before).await?;
+        if is_service(self.call) && before.is_some_and(|old| old.get("spec") != object.get("spec")) {
+            addresses::assign(self.call, &mut object).await?;
         }
+        self.call.server.access().check_grant(&self.call.user, &object, before, &self.call.target.name)?;
+        admission::validate(self.call, operation, Some(&object), before).await?;
+        let change = match before {
+            Some(old) if ends(self.call, &object, old) => {
+                object.set_meta("resourceVersion", old.resource_version());
+                self.last_state = Some(object);
+                Change::Remove
+            }
+            _ => Change::Write(object),
+        };
         if !self.dry_run {
             return Ok(change);
         }
         self.rehearsed = match (change, before) {
             (Change::Write(object), None) => Some(Answer::Object { code: 201, object }),
             (Change::Write(object), Some(_)) => Some(Answer::Object { code: 200, object }),
-            (_, old) => old.cloned().map(|object| Answer::Object { code: 200, object }),
+            (_, old) => self.last_state.take().or(old.cloned()).map(|object| Answer::Object { code: 200, object }),
         };
         Ok(Change::Keep)
     }
@@ -108,7 +121,7 @@ fn substitute(call: &Call<'_>, mut object: Object) -> Result<Object, ApiError> {
     create::checked(call, object)
 }
 
-async fn replacement(call: &Call<'_>, mut object: Object, old: &Object, entries: Given) -> Result<Change, ApiError> {
+async fn replacement(call: &Call<'_>, mut object: Object, old: &Object, entries: Given) -> Result<Object, ApiError> {
     check_expectations(call, &object, old)?;
     subresource::keep_part(call, &mut object, old);
     metadata::prepare_replacement(call, &mut object, old)?;
@@ -121,13 +134,19 @@ async fn replacement(call: &Call<'_>, mut object: Object, old: &Object, entries:
     if !problems.is_empty() {
         return Err(call.invalid(&call.target.name, problems));
     }
-    // The last finalizer of an object that was deleted takes the object with it.
-    let held = deletion::grace_left(&object) > 0 || call.resource.strategy.is_occupied(&object);
-    if old.is_being_deleted() && object.finalizers().is_empty() && !held {
-        return Ok(Change::Remove);
-    }
     record(call, old, &mut object, entries).await?;
-    Ok(Change::Write(object))
+    Ok(object)
+}
+
+/// Whether the call is about a service, which has addresses and ports that no other one has.
+pub(super) fn is_service(call: &Call<'_>) -> bool {
+    call.resource.names.kind == "Service" && call.resource.origin == Origin::Builtin
+}
+
+/// Whether nothing holds a deleted object any more: its last finalizer takes the object with it.
+fn ends(call: &Call<'_>, object: &Object, old: &Object) -> bool {
+    let held = deletion::grace_left(object) > 0 || call.resource.strategy.is_occupied(object);
+    old.is_being_deleted() && object.finalizers().is_empty() && !held
 }
 
 /// Notes who set what.
@@ -154,9 +173,7 @@ pub(super) fn check_expectations(call: &Call<'_>, object: &Object, old: &Object)
     let expected = object.resource_version();
     if !expected.is_empty() && expected != "0" && expected != old.resource_version() {
         if expected.parse::<u64>().is_err() {
-            let problem =
-                crate::field::FieldError::invalid("metadata.resourceVersion", &expected.into(), "must be a number");
-            return Err(call.invalid(name, vec![problem]));
+            return Err(ApiError::Unexplained(format!("strconv.ParseUint: parsing {expected:?}: invalid syntax")));
         }
         return Err(call.conflict(
             name,

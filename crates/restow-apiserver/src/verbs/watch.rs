@@ -31,6 +31,7 @@ pub(crate) struct Changes {
     version: GroupVersion,
     selector: Selector,
     shape: Shape,
+    columns_told: bool,
     media: Media,
     /// How objects open that are stored in the version asked for, where changes can be passed on as they are stored.
     plain: Option<Opening>,
@@ -58,7 +59,8 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
         selector.fields = only.map_err(ApiError::BadRequest)?;
     }
     let range = storage.range(&call.target.namespace);
-    let seconds = call.query.number("timeoutSeconds")?.unwrap_or(DEFAULT_SECONDS).clamp(1, 24 * 3600);
+    let seconds = call.query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
+    let seconds = seconds.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_SECONDS).min(24 * 3600);
     let wants_bookmarks = call.query.is_on("allowWatchBookmarks");
     let (initial, from) = starting_point(call, &range).await?;
     let source = source(call, &storage.folder(), range, from).await?;
@@ -69,6 +71,7 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
         plain: plain.then(|| call.resource.opening(&call.version)),
         selector,
         shape: call.accepted.shape,
+        columns_told: false,
         media: call.accepted.media,
         source,
         ready: VecDeque::new(),
@@ -92,20 +95,9 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
 
 /// The objects to begin with, if any, and the revision after which changes follow.
 async fn starting_point(call: &Call<'_>, range: &KeyRange) -> Result<(Option<Vec<Object>>, Revision), ApiError> {
-    let text = call.query.text("resourceVersion");
-    let wanted = match text {
-        "" => 0,
-        text => text.parse::<u64>().map_err(|_| {
-            ApiError::BadRequest(format!(
-                "Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-            ))
-        })?,
-    };
-    if call.query.is_on("sendInitialEvents") && call.query.text("resourceVersionMatch") != "NotOlderThan" {
-        return Err(ApiError::bad_request(
-            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ));
-    }
+    let wanted = list::revision(call.query.text("resourceVersion"))
+        .map_err(|problem| ApiError::Unexplained(format!("resourceVersion: {problem}")))?
+        .unwrap_or(0);
     let list_first =
         call.query.is_on("sendInitialEvents") || wanted == 0 && call.query.text("sendInitialEvents").is_empty();
     if !list_first {
@@ -246,9 +238,19 @@ impl Changes {
         let object = match self.shape {
             Shape::Whole => object.into_value(),
             Shape::MetadataOnly => printing::metadata_only(&object),
-            Shape::Table => printing::table(&self.resource, &[object], json!({})),
+            Shape::Table => self.table(object),
         };
         self.push_event(change, object);
+    }
+
+    /// A table with one row. The columns are told once.
+    fn table(&mut self, object: Object) -> Value {
+        let metadata = json!({"resourceVersion": object.resource_version()});
+        let mut table = printing::table(&self.resource, &[object], metadata);
+        if std::mem::replace(&mut self.columns_told, true) {
+            table["columnDefinitions"] = Value::Null;
+        }
+        table
     }
 
     fn push_bookmark(&mut self, revision: Revision, initial_end: bool) {
@@ -259,7 +261,7 @@ impl Changes {
         let object = json!({
             "kind": self.resource.names.kind, "apiVersion": self.version.to_string(), "metadata": metadata,
         });
-        self.push_event("BOOKMARK", object);
+        self.push("BOOKMARK", Object::from_value(object).unwrap_or_default());
     }
 
     fn fail(&mut self, error: &ApiError) {
@@ -278,7 +280,7 @@ impl Changes {
                 }
             },
             Media::Json | Media::Yaml => {
-                let mut line = json!({"type": change, "object": object}).to_string().into_bytes();
+                let mut line = serde_json::to_vec(&json!({"type": change, "object": object})).unwrap_or_default();
                 line.push(b'\n');
                 line
             }

@@ -69,6 +69,7 @@ pub(crate) async fn start_with(
         access: AccessConfig { authenticators, authorization: Authorization::AllowAll },
         limits: LoadLimits::default(),
         audit: None,
+        root_ca: None,
         gates,
         agreement: AgreementConfig {
             renew_interval: Duration::from_millis(200),

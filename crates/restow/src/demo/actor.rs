@@ -62,7 +62,7 @@ impl Actor {
         };
         let authenticators = serving::authenticators(Some(&role.pki.join("service-accounts.key")), None)?;
         let options = &ServingArgs::default();
-        let setup = Setup { release: role.release, address, authenticators, gates, agreement, options };
+        let setup = Setup { release: role.release, address, authenticators, gates, agreement, root_ca: None, options };
         let server = serving::server(store.clone(), setup).await?;
         let tls = role.pki()?.tls()?;
         let (stop, stopped) = oneshot::channel::<()>();

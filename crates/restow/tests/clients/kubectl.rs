@@ -60,7 +60,7 @@ async fn objects_live_their_lives(on: On) {
         cluster.kubectl(&["-n", "demo", "get", "cm", "-l", "tier in (front)", "-o", "name"]),
         "configmap/settings\n"
     );
-    assert_eq!(cluster.kubectl(&["-n", "demo", "get", "cm", "-l", "tier!=front", "-o", "name"]), "");
+    assert_eq!(cluster.kubectl(&["-n", "demo", "get", "cm", "-l", "tier,tier!=front", "-o", "name"]), "");
     let by_field = ["-n", "demo", "get", "cm", "--field-selector", "metadata.name=settings", "-o", "name"];
     assert_eq!(cluster.kubectl(&by_field), "configmap/settings\n");
 

@@ -18,6 +18,11 @@ pub(super) fn complete(package: &str, name: &str, fields: &mut Fields) {
         ("core/v1", "ReplicationController") => replication_controller(fields),
         ("batch/v1", "Job") => job(fields),
         ("networking/v1", "NetworkPolicySpec") => policy_types(fields),
+        ("core/v1", "LimitRangeItem") => limits(fields),
+        ("apps/v1", "StatefulSetSpec") => claims(fields),
+        ("autoscaling/v1", "HorizontalPodAutoscaler") => processor_target(fields),
+        ("autoscaling/v2", "HorizontalPodAutoscalerBehavior") => behavior(fields),
+        ("flowcontrol/v1", "FlowSchemaSpec") => precedence(fields),
         _ => {}
     }
 }
@@ -111,6 +116,70 @@ fn inherit_labels(fields: &mut Fields, labels: Value) {
         && metadata.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty)
     {
         metadata.insert("labels".into(), labels);
+    }
+}
+
+/// What a container gets at most is also what it gets by default, and what it gets it also asks for.
+fn limits(fields: &mut Fields) {
+    if text(fields, "type") != "Container" {
+        return;
+    }
+    for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+        let Some(Value::Object(known)) = fields.get(from).cloned() else { continue };
+        if let Some(open) = fields.entry(to).or_insert_with(|| json!({})).as_object_mut() {
+            for (name, amount) in known {
+                open.entry(name).or_insert(amount);
+            }
+        }
+    }
+}
+
+/// A claim in a template is a claim like any other.
+fn claims(fields: &mut Fields) {
+    let claims = fields.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut);
+    for claim in claims.into_iter().flatten().filter_map(Value::as_object_mut) {
+        claim.insert("apiVersion".into(), "v1".into());
+        claim.insert("kind".into(), "PersistentVolumeClaim".into());
+        claim.insert("status".into(), json!({"phase": "Pending"}));
+    }
+}
+
+/// The annotation in which version 1 keeps the measures that it has no fields for.
+const MEASURES: &str = "/metadata/annotations/autoscaling.alpha.kubernetes.io~1metrics";
+
+/// Where nothing is said of what to measure, the processor is kept at a load of 80 percent.
+fn processor_target(fields: &mut Fields) {
+    let measured = Value::Object(fields.clone()).pointer(MEASURES).is_some();
+    if let Some(spec) = fields.get_mut("spec").and_then(Value::as_object_mut).filter(|_| !measured) {
+        let target = spec.entry("targetCPUUtilizationPercentage").or_insert(Value::Null);
+        if target.is_null() {
+            *target = 80.into();
+        }
+    }
+}
+
+/// Whoever says something of how to scale is told the rest.
+fn behavior(fields: &mut Fields) {
+    let half = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let up = json!({"selectPolicy": "Max", "stabilizationWindowSeconds": 0,
+        "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}, half]});
+    let down = json!({"selectPolicy": "Max", "policies": [half]});
+    for (name, usual) in [("scaleUp", up), ("scaleDown", down)] {
+        let rules = fields.entry(name).or_insert_with(|| json!({}));
+        if rules.is_null() {
+            *rules = json!({});
+        }
+        for (field, value) in usual.as_object().into_iter().flatten() {
+            if rules[field].is_null() || rules[field] == json!([]) {
+                rules[field] = value.clone();
+            }
+        }
+    }
+}
+
+fn precedence(fields: &mut Fields) {
+    if fields.get("matchingPrecedence").is_none_or(|number| number.as_i64() == Some(0)) {
+        fields.insert("matchingPrecedence".into(), 1000.into());
     }
 }
 

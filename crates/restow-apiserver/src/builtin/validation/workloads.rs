@@ -18,6 +18,15 @@ const CHANGEABLE: [&str; 7] = [
 ];
 
 pub(super) fn problems(object: &Object) -> Vec<FieldError> {
+    if object.kind() == "ReplicationController" && object.at(&["spec", "template"]).is_none_or(Value::is_null) {
+        let mut problems = Vec::new();
+        if object.at(&["spec", "selector"]).and_then(Value::as_object).is_none_or(serde_json::Map::is_empty) {
+            problems.push(FieldError::required("spec.selector", ""));
+        }
+        problems.push(FieldError::required("spec.template", ""));
+        problems.extend(not_negative(object, &["spec", "replicas"]));
+        return problems;
+    }
     let mut problems = Vec::new();
     let numbers: [&[&str]; 5] = [
         &["spec", "replicas"],
@@ -29,9 +38,7 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
     problems.extend(numbers.iter().filter_map(|path| not_negative(object, path)));
     if object.kind() == "CronJob" {
         let template = object.at(&["spec", "jobTemplate", "spec", "template"]);
-        if object.text(&["spec", "schedule"]).is_empty() {
-            problems.push(FieldError::required("spec.schedule", ""));
-        }
+        problems.extend(schedule_problem(object.text(&["spec", "schedule"])));
         problems.extend(pods::template_problems(template, "spec.jobTemplate.spec.template"));
         return problems;
     }
@@ -47,7 +54,7 @@ fn selector_problems(object: &Object) -> Vec<FieldError> {
     let labels = labels.unwrap_or(&Value::Null);
     let selector = object.at(&["spec", "selector"]).filter(|selector| !selector.is_null());
     let text = match (object.kind(), selector) {
-        ("Job", _) => return Vec::new(),
+        ("Job", _) => return job_selector_problems(object),
         (_, None) => {
             let mismatch = "`selector` does not match template `labels`";
             return vec![
@@ -76,6 +83,32 @@ fn selector_problems(object: &Object) -> Vec<FieldError> {
             "`selector` does not match template `labels`",
         )],
     }
+}
+
+/// Only whoever takes care of it chooses the pods of a job.
+fn job_selector_problems(object: &Object) -> Vec<FieldError> {
+    let selector = object.at(&["spec", "selector"]).unwrap_or(&Value::Null);
+    let generated = serde_json::json!({"matchLabels": {"batch.kubernetes.io/controller-uid": object.uid()}});
+    let older = serde_json::json!({"matchLabels": {"controller-uid": object.uid()}});
+    let by_hand = object.at(&["spec", "manualSelector"]) == Some(&Value::Bool(true));
+    match by_hand || object.uid().is_empty() || [generated, older].contains(selector) {
+        true => Vec::new(),
+        false => vec![FieldError::invalid("spec.selector", selector, "`selector` not auto-generated")],
+    }
+}
+
+/// A schedule has five fields, or is one of those that have names.
+fn schedule_problem(schedule: &str) -> Option<FieldError> {
+    let field = "spec.schedule";
+    if schedule.is_empty() {
+        return Some(FieldError::required(field, ""));
+    }
+    let fields: Vec<&str> = schedule.split_whitespace().collect();
+    if schedule.starts_with('@') || fields.len() == 5 {
+        return None;
+    }
+    let detail = format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" "));
+    Some(FieldError::invalid(field, &schedule.into(), detail))
 }
 
 /// What is kept running is always restarted; what ends never is.

@@ -129,6 +129,12 @@ impl Graph {
         waiting.chain(orphaned).collect()
     }
 
+    /// Whether a dependent of this owner waits for its own dependents: the owner may be among those.
+    pub(super) fn in_circle(&self, uid: &str) -> bool {
+        let keys = self.dependents.get(uid).into_iter().flatten();
+        keys.filter_map(|key| self.nodes.get(key)).any(|seen| seen.waits_for == Some(Propagation::Foreground))
+    }
+
     /// The dependents of an owner, and whether each keeps it from going.
     pub(super) fn dependents(&self, uid: &str) -> Vec<(Key, bool)> {
         let keys = self.dependents.get(uid).into_iter().flatten();
