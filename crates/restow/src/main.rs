@@ -91,7 +91,7 @@ async fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", words(&error));
             ExitCode::FAILURE
         }
     }
@@ -112,6 +112,35 @@ impl Command {
     }
 }
 
+/// What went wrong and why. Some errors of libraries repeat what their sources say; once is enough.
+fn words(error: &anyhow::Error) -> String {
+    let mut words = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if words.is_empty() {
+            words = cause;
+        } else if !words.contains(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
+}
+
 fn success((): ()) -> ExitCode {
     ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cause_is_told_twice() {
+        let error = anyhow::anyhow!("no such file").context("cannot read a: no such file").context("cannot start");
+        assert_eq!(words(&error), "cannot start: cannot read a: no such file");
+    }
+
+    #[test]
+    fn all_flags_are_sound() {
+        Args::command().debug_assert();
+    }
 }

@@ -3,6 +3,7 @@
 mod display;
 
 use crate::cluster_args::ClusterArgs;
+use crate::output::Output;
 use crate::serving;
 use anyhow::{Context, bail};
 use clap::Args;
@@ -21,9 +22,15 @@ use tokio::sync::watch;
 /// Rewrite stored objects in the version that the API servers store now.
 ///
 /// Works on any cluster, and installs nothing. Nothing is done to a resource on whose version the API servers do not
-/// agree. Ctrl-C ends it between two objects; run it again to go on. Ends with 0 when all went well, 1 when it could not
-/// run, 3 when some objects could not be rewritten, 4 when there was no agreement, 5 when it was stopped.
+/// agree. Ctrl-C ends it between two objects; run it again to go on.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0  everything is stored in the storage version, and that is proven
+  1  it could not run
+  3  some objects could not be rewritten; they are listed with the reasons
+  4  the API servers do not agree, or ceased to
+  5  it was stopped; what is done is done")]
 pub(crate) struct MigrateArgs {
     /// The resources, such as widgets.example.com or secrets.
     #[arg(value_name = "RESOURCE", required_unless_present_any = ["all", "crds"])]
@@ -57,12 +64,6 @@ pub(crate) struct MigrateArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Table,
-    Json,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Reason {
     KeyRotation,
     VersionChange,
@@ -88,7 +89,7 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
         if *orders.borrow() == Order::Stop {
             break;
         }
-        let bar = Bar::new(&resource, args.output == Output::Table);
+        let bar = Bar::new(&resource, args.output.is_for_people());
         let (progress, seen) = watch::channel(Progress::default());
         bar.follow(seen);
         let reins = Reins { orders: orders.clone(), progress: &progress };
@@ -97,11 +98,11 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
         bar.finish();
         summary.add(resource, report, started.elapsed());
     }
-    match args.output {
-        Output::Table => summary.print_table(),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&summary)?),
+    match args.output.is_for_people() {
+        true => summary.print_table(),
+        false => args.output.print(&summary, String::new)?,
     }
-    if args.reason == Some(Reason::KeyRotation) && args.output == Output::Table && !args.dry_run {
+    if args.reason == Some(Reason::KeyRotation) && args.output.is_for_people() && !args.dry_run {
         println!("{}", summary.about_the_old_key(args.all));
     }
     Ok(summary.exit_code())

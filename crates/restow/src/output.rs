@@ -19,6 +19,11 @@ pub(crate) enum Output {
 }
 
 impl Output {
+    /// Whether people read it, and not programs.
+    pub(crate) fn is_for_people(self) -> bool {
+        matches!(self, Output::Table | Output::Wide)
+    }
+
     /// Prints a value; `table` makes the table of it.
     pub(crate) fn print<T: Serialize>(self, value: &T, table: impl FnOnce() -> String) -> anyhow::Result<()> {
         // A reader that has seen enough, such as `head`, is no error.

@@ -165,7 +165,7 @@ async fn custom_resource(narrator: &Narrator, stage: &Stage, objects: u32) -> an
     matrix(narrator, stage).await?;
     narrator
         .say(format!(
-            "{objects} widgets are stored as {}. Now v2 becomes the storage version; nobody does anything else.",
+            "{objects} widgets were created, and lie in the store as v1 ({}). Now v2 becomes the storage version; nobody does anything else.",
             counts(&stored(stage, "Widget").await?)
         ))
         .await;
@@ -268,11 +268,13 @@ where
 /// Waits until all EndpointSlices lie in this version, with a bar for those who can see it.
 async fn migrated(narrator: &Narrator, stage: &Stage, version: &str) -> anyhow::Result<()> {
     let began = Instant::now();
-    let bar = narrator.bar("migrating");
+    let bar = narrator.bar("migrating ");
     let rewritten = until("all EndpointSlices are rewritten", || async {
         let stored = stored(stage, "EndpointSlice").await?;
         bar.set_length(stored.values().sum());
         bar.set_position(stored.get(version).copied().unwrap_or(0));
+        // From here on the migrator makes sure: it goes through all of them again, and nothing may change.
+        bar.set_message(if stored.keys().all(|stored| stored == version) { "proving it" } else { "migrating " });
         let slices = slices(stage).await?;
         let is_proven = slices.migration.is_some_and(|migration| migration.state == "Succeeded")
             && slices.stored_versions == Some(vec![version.to_string()]);

@@ -26,7 +26,7 @@ pub(super) async fn matrix(narrator: &Narrator, stage: &Stage) -> anyhow::Result
     let mut agreed = vec![Cell::plain("agreed"), Cell::plain("")];
     agreed.extend(resources.iter().map(|resource| match &resource.storage_version {
         Some(version) => Cell::good(version),
-        None => Cell::bad("no agreement"),
+        None => Cell::bad("no"),
     }));
     lines.push(agreed);
     narrator.table(&lines).await;

@@ -51,7 +51,7 @@ fn cut(line: &str, room: Room) -> String {
 }
 
 fn heading(output: Output) -> Vec<String> {
-    let mut heading = vec!["RESOURCE", "STORAGE VERSION", "STORED VERSIONS", "SERVERS", "MIGRATION"];
+    let mut heading = vec!["RESOURCE", "STORAGE", "STORED", "SERVERS", "MIGRATION"];
     if output == Output::Wide {
         heading.extend(["HASH", "WRITTEN BY"]);
     }
@@ -157,22 +157,21 @@ fn waiting(overview: &Overview, room: Room) -> Vec<String> {
 
 fn about_servers(overview: &Overview) -> String {
     let names: Vec<&str> = overview.servers.iter().map(|server| server.name.as_str()).collect();
-    let how = match (overview.source, names.len()) {
-        (Source::Reports, 1) => "by its reports",
-        (Source::Reports, _) => "by their reports",
-        (Source::Discovery, 1) => "by its discovery document",
-        (Source::Discovery, _) => "each asked for itself",
+    let (open, count) =
+        (overview.resources.iter().filter(|one| one.disagreement.is_some()).count(), overview.resources.len());
+    let servers = match (names.len(), open, count) {
+        (1, 0, _) => "1 API server".to_string(),
+        (1, _, _) => format!("1 API server does not say what it writes of {open} of {count} resources"),
+        (servers, 0, 1) => format!("{servers} API servers agree"),
+        (servers, 0, _) => format!("{servers} API servers agree on all {count} resources"),
+        (servers, _, 1) => format!("{servers} API servers do not agree"),
+        (servers, _, _) => format!("{servers} API servers do not agree on {open} of {count} resources"),
     };
-    let open = overview.resources.iter().filter(|one| one.disagreement.is_some()).count();
-    let count = overview.resources.len();
-    let agreement = match open {
-        0 if count == 1 => "They agree.".to_string(),
-        0 => format!("They agree on all {count} resources."),
-        open => format!("They do not agree on {open} of {count} resources."),
+    let how = match overview.source {
+        Source::Reports => "by what they report",
+        Source::Discovery => "each asked for itself",
     };
-    let agreement = if names.len() == 1 && open == 0 { String::new() } else { format!(" {agreement}") };
-    let plural = if names.len() == 1 { "" } else { "s" };
-    let mut text = format!("{} API server{plural}, {how}: {}.{agreement}", names.len(), names.join(", "));
+    let mut text = format!("{servers} ({how}: {}).", names.join(", "));
     for server in &overview.servers {
         if let Some(why) = &server.silent_because {
             text.push_str(&format!("\n{} does not answer, and may still be writing: {why}", server.name));
@@ -235,11 +234,11 @@ mod tests {
             resource("widgets.example.com", &[("a", "v1"), ("b", "v2")]),
         ]);
         let expected = "\
-RESOURCE              STORAGE VERSION   STORED VERSIONS   SERVERS    MIGRATION
-gadgets.example.com   v1                v1                2 agree    -
-widgets.example.com   -                 v1                disagree   -
+RESOURCE              STORAGE   STORED   SERVERS    MIGRATION
+gadgets.example.com   v1        v1       2 agree    -
+widgets.example.com   -         v1       disagree   -
 
-2 API servers, by their reports: a, b. They do not agree on 1 of 2 resources.
+2 API servers do not agree on 1 of 2 resources (by what they report: a, b).
 
 They write different versions:
 
