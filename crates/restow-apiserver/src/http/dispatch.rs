@@ -180,6 +180,10 @@ where
     }
     options::check(target.verb, &query)?;
     let accepted = negotiate::accept(accept.as_deref(), resource.protobuf(&version))?;
+    if accepted.shape != negotiate::Shape::Whole && resource.storage.is_none() {
+        // What is answered at once and kept nowhere has no metadata to show.
+        return Err(negotiate::not_acceptable());
+    }
     server.agreement().admit(&resource, &target)?;
     let content_type = text_header(request.headers(), &header::CONTENT_TYPE).map(str::to_string);
     let user_agent = text_header(request.headers(), &header::USER_AGENT).unwrap_or_default().to_string();

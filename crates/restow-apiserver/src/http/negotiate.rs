@@ -64,11 +64,16 @@ pub(crate) fn accept(header: Option<&str>, protobuf: Protobuf) -> Result<Accepte
     clauses.sort_by(|one, other| other.0.total_cmp(&one.0));
     clauses.iter().find_map(|(_, clause)| clause.accepted(protobuf)).ok_or_else(|| {
         let known = clauses.iter().any(|(_, clause)| clause.is_known_media());
-        ApiError::NotAcceptable(match known {
-            true => format!("only the following media types are accepted: {OFFERED}"),
-            false => format!("406: Not Acceptable\n\nAvailable representations: {OFFERED}"),
-        })
+        match known {
+            true => not_acceptable(),
+            false => ApiError::NotAcceptable(format!("406: Not Acceptable\n\nAvailable representations: {OFFERED}")),
+        }
     })
+}
+
+/// What is asked for cannot be had in the form that it is asked for in.
+pub(crate) fn not_acceptable() -> ApiError {
+    ApiError::NotAcceptable(format!("only the following media types are accepted: {OFFERED}"))
 }
 
 /// The form of a request's body.
@@ -108,6 +113,10 @@ impl<'a> Clause<'a> {
         (quality > 0.0).then_some((quality, clause))
     }
 
+    fn wants_metadata(&self) -> bool {
+        matches!(self.shape, Some("PartialObjectMetadata" | "PartialObjectMetadataList"))
+    }
+
     fn is_known_media(&self) -> bool {
         OFFERED.split(", ").any(|media| media == self.media) || matches!(self.media, "*/*" | "application/*")
     }
@@ -116,7 +125,11 @@ impl<'a> Clause<'a> {
         let media = match self.media {
             "application/json" | "*/*" | "application/*" => Media::Json,
             "application/yaml" => Media::Yaml,
-            // Tables and bare metadata are sent in JSON, which every client that asks for them accepts too.
+            // Metadata has the same form whatever it belongs to. Tables are sent in JSON, which every client that asks
+            // for them accepts too.
+            "application/vnd.kubernetes.protobuf" if self.version == Some("v1") && self.wants_metadata() => {
+                Media::Protobuf
+            }
             "application/vnd.kubernetes.protobuf" if protobuf == Protobuf::Possible && self.shape.is_none() => {
                 Media::Protobuf
             }
@@ -162,6 +175,10 @@ mod tests {
         check(
             "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json;as=Table;g=meta.k8s.io;v=v1",
             Some((Media::Json, Shape::Table)),
+        );
+        check(
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+            Some((Media::Protobuf, Shape::MetadataOnly)),
         );
         let json = accept(Some("application/vnd.kubernetes.protobuf,application/json"), Protobuf::Impossible);
         assert_eq!(json.map(|accepted| accepted.media), Ok(Media::Json));

@@ -161,6 +161,17 @@ async fn a_client_that_accepts_nothing_that_there_is_gets_406() {
     let server = server(LoadLimits::default(), None).await;
     let request = Request::builder().uri("/api/v1/configmaps").header(header::ACCEPT, "text/html");
     assert_eq!(ask(&server, &admin(), request, "").await.status(), 406);
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    let request = Request::builder().method("POST").uri(reviews).header(header::ACCEPT, table);
+    let body = r#"{"spec":{"nonResourceAttributes":{"verb":"get","path":"/"}}}"#;
+    assert_eq!(ask(&server, &admin(), request, body).await.status(), 406);
+    let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let request = Request::builder().uri("/api/v1/namespaces").header(header::ACCEPT, metadata);
+    let answer = ask(&server, &admin(), request, "").await;
+    assert_eq!(answer.headers()[header::CONTENT_TYPE], "application/vnd.kubernetes.protobuf");
+    let list = types::decode_protobuf(&bytes_of(answer)).unwrap();
+    assert_eq!((&list["kind"], list["items"].as_array().unwrap().len()), (&json!("PartialObjectMetadataList"), 4));
 }
 
 #[tokio::test]
