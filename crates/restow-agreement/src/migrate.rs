@@ -8,8 +8,10 @@
 //! | [`passes`] | All objects were gone through once: is it done, and is that proven? |
 //! | [`stored_versions`] | May `status.storedVersions` be trimmed, and does the mark on a definition stay? |
 //! | [`managed_fields`] | Which owners of fields name a version that is about to go? |
+//! | [`guard`] | May a definition be changed like this while its objects are migrated? |
 //! | [`window`] | Is this a time at which objects may be rewritten? |
 
+pub mod guard;
 pub mod managed_fields;
 pub mod pacer;
 pub mod passes;

@@ -94,7 +94,13 @@ impl World {
             None => Agreement::Disagreed(self.servers.iter().map(|version| hash(*version)).collect()),
         };
         Snapshot {
-            sightings: Sightings { agreement, revision, since_last_pass: self.seen.clone(), continuity },
+            sightings: Sightings {
+                agreement,
+                revision,
+                since_last_pass: self.seen.clone(),
+                continuity,
+                disagreement: None,
+            },
             storage_state: self.state.clone(),
             migrations: self.migrations.clone(),
             retry: Retry::WhenDue,

@@ -8,8 +8,8 @@ mod storage_version_migration;
 
 pub use storage_state::{GroupResourceReference, StorageState, StorageStateSpec, StorageStateStatus};
 pub use storage_version_migration::{
-    GroupVersionResourceReference, MigrationCondition, MigrationCounts, MigrationFailure, StorageVersionMigration,
-    StorageVersionMigrationSpec, StorageVersionMigrationStatus,
+    GroupVersionResourceReference, MigrationCondition, MigrationCounts, MigrationFailure, SettledObjects,
+    StorageVersionMigration, StorageVersionMigrationSpec, StorageVersionMigrationStatus,
 };
 
 /// The group, in a name.

@@ -4,20 +4,29 @@
 //! reads everything anew. Migrations run beside it. Only the holder of the lease acts, but nothing breaks when two do.
 
 mod effects;
+mod events;
+mod failures;
+mod in_tree;
 mod leader;
 mod metrics;
 mod observe;
+mod orders;
 mod wakes;
+mod work;
 mod workers;
 
 pub use metrics::Metrics;
 
+use crate::agreement::ResourceObservation;
 use crate::cluster::Cluster;
 use crate::exchange::Failure;
 use crate::migration::MigrationOptions;
+use events::{Events, Happened};
+use in_tree::InTree;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Api, ApiResource};
 use kube::core::{GroupVersionKind, Object};
+use observe::View;
 use restow_agreement::migrate::window::Window;
 use restow_agreement::trigger::{Effect, TriggerPolicy, decide};
 use restow_api::GroupResource;
@@ -51,6 +60,8 @@ pub struct ControllerConfig {
     pub resources: Resources,
     /// Whether there may be other controllers.
     pub election: Election,
+    /// How long the lease lasts when its holder is gone.
+    pub lease_duration: Duration,
 }
 
 /// Which resources a controller takes care of.
@@ -84,6 +95,7 @@ impl Default for ControllerConfig {
             windows: Vec::new(),
             resources: Resources::All,
             election: Election::Lease,
+            lease_duration: Duration::from_secs(15),
         }
     }
 }
@@ -97,6 +109,8 @@ pub(crate) struct Context {
     pub(crate) cluster: Cluster,
     pub(crate) config: ControllerConfig,
     pub(crate) metrics: Metrics,
+    pub(crate) events: Events,
+    pub(crate) in_tree: InTree,
 }
 
 impl Context {
@@ -121,7 +135,8 @@ pub(crate) fn state_api() -> ApiResource {
 
 /// Runs until told to stop. What is in flight then is finished, and the lease given up.
 pub async fn run(cluster: Cluster, config: ControllerConfig, metrics: Metrics, stop: watch::Receiver<bool>) {
-    let context = Context { cluster, config, metrics };
+    let events = Events::new(cluster.client().clone(), &config.identity);
+    let context = Context { cluster, config, metrics, events, in_tree: InTree::default() };
     match context.config.election {
         Election::Alone => act(context, stop).await,
         Election::Lease => leader::run(context, stop).await,
@@ -134,6 +149,7 @@ async fn act(context: Context, mut stop: watch::Receiver<bool>) {
     let wakes = Arc::new(Wakes::default());
     let watching = wakes::watch_cluster(&context, Arc::clone(&wakes));
     let mut workers = Workers::new(context.clone(), Arc::clone(&wakes));
+    let in_tree = tokio::spawn(in_tree::follow(context.clone(), Arc::clone(&wakes)));
     let mut failed_passes = 0u32;
     let mut next_poll = tokio::time::Instant::now();
     loop {
@@ -166,6 +182,7 @@ async fn act(context: Context, mut stop: watch::Receiver<bool>) {
         }
     }
     watching.abort();
+    in_tree.abort();
     workers.stop_all().await;
     context.metrics.set_leading(false);
 }
@@ -190,12 +207,16 @@ async fn pass(
     let mut changed = false;
     for resource in view.resources(context.config.resources) {
         let Some(seen) = view.observation.resource(&resource) else { continue };
-        context.metrics.set_agreement(&resource, seen.disagreement());
+        tell_of_disagreement(context, &view, &resource, &seen).await;
         let snapshot = view.snapshot(&resource, &seen, wakes.take_sightings(&resource, &seen.resource.kind), policy);
+        let mut unmigrated_since = snapshot.storage_state.as_ref().and_then(|state| state.unmigrated_since);
         for effect in decide(&snapshot, Timestamp::now()) {
             if let Effect::WakeAt(time) = effect {
                 due = Some(due.map_or(time, |due| due.min(time)));
                 continue;
+            }
+            if let Effect::CreateStorageState(status) | Effect::UpdateStorageState(status) = &effect {
+                unmigrated_since = status.unmigrated_since;
             }
             changed |= matches!(effect, Effect::StartMigration { .. } | Effect::RemoveMigration { .. });
             if let Err(failure) = effects::execute(context, &view, &seen, effect).await {
@@ -205,11 +226,27 @@ async fn pass(
                 break;
             }
         }
+        context.metrics.set_unmigrated_since(&resource, unmigrated_since.map(|since| since.timestamp()));
     }
+    let order = view.order();
     let live = if changed { observe::migrations(context).await? } else { view.migrations.clone() };
-    workers.follow(live);
+    workers.follow(live, order);
     observe::sweep(context, &view, &workers.resources()).await?;
     Ok(due)
+}
+
+/// Says who stores what where the servers do not agree, once for each disagreement.
+async fn tell_of_disagreement(context: &Context, view: &View, resource: &GroupResource, seen: &ResourceObservation) {
+    let disagreement = seen.disagreement();
+    if !context.metrics.set_agreement(resource, disagreement.as_deref()) {
+        return;
+    }
+    let words = disagreement.unwrap_or_default();
+    tracing::warn!("{resource}: {words}");
+    let uid = view.states.get(&StorageState::name_for(resource)).and_then(|state| state.metadata.uid.clone());
+    let mut about = vec![events::about_state(resource, uid)];
+    about.extend(view.definition(resource).map(events::about_definition));
+    context.events.tell(Happened::Disagreement, &words, about).await;
 }
 
 /// The resources of migrations that wait or run.

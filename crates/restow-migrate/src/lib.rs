@@ -24,6 +24,7 @@ pub mod install;
 pub mod migration;
 pub mod overview;
 pub mod runner;
+pub mod step;
 
 mod exchange;
 

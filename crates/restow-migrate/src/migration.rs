@@ -8,8 +8,12 @@ use crate::cluster::Cluster;
 use crate::definition::{self, Definition, Mark};
 use crate::exchange::Failure;
 use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, RunReport};
+use crate::step::Step;
 use restow_agreement::migrate::stored_versions::{Trim, trim};
+use restow_api::migration::SettledObjects;
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// How a resource is migrated.
@@ -21,6 +25,8 @@ pub struct MigrationOptions {
     pub owners: Owners,
     /// The agreement that the migration is for; nothing takes the one that is found.
     pub expected: Option<Target>,
+    /// What an earlier, failed migration to the same target has made sure of. It is used only if nothing has changed since.
+    pub settled: Option<Settled>,
     /// For tests: where to give up as if the process had died there.
     pub dies_at: Option<Step>,
 }
@@ -35,6 +41,15 @@ pub enum Owners {
     Leave,
 }
 
+/// What an earlier, failed migration has made sure of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Objects that have not been written since then are in the target version, except for those that failed.
+    pub objects: SettledObjects,
+    /// The uids of the objects that failed, all of them.
+    pub except: Arc<BTreeSet<String>>,
+}
+
 /// What a migration is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -42,29 +57,6 @@ pub struct Target {
     pub hash: StorageVersionHash,
     /// The revision of the StorageVersion that says so; nothing where it comes from discovery.
     pub revision: Option<ResourceVersion>,
-}
-
-/// The steps of a migration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The agreement is known, nothing has been written.
-    Agreed,
-    /// The definition is marked.
-    Marked,
-    /// All objects are rewritten.
-    Rewritten,
-    /// The agreement still holds.
-    Confirmed,
-    /// The stored versions are trimmed.
-    Trimmed,
-    /// The mark is gone.
-    Unmarked,
-}
-
-impl Step {
-    /// All steps, in order.
-    pub const ALL: [Step; 6] =
-        [Step::Agreed, Step::Marked, Step::Rewritten, Step::Confirmed, Step::Trimmed, Step::Unmarked];
 }
 
 /// How a migration ended.
@@ -101,6 +93,8 @@ pub struct MigrationReport {
     pub run: Option<RunReport>,
     /// The stored versions that the definition has now, where they were trimmed.
     pub trimmed_to: Option<Vec<String>>,
+    /// The generation of the definition; zero where there is none.
+    pub definition_generation: i64,
 }
 
 /// Why a migration could not go on.
@@ -173,7 +167,7 @@ pub async fn migrate(
 }
 
 fn ended(target: Option<Target>, outcome: Outcome) -> MigrationReport {
-    MigrationReport { target, outcome, run: None, trimmed_to: None }
+    MigrationReport { target, outcome, run: None, trimmed_to: None, definition_generation: 0 }
 }
 
 fn die(options: &MigrationOptions, step: Step) -> Result<(), MigrationError> {
@@ -213,8 +207,18 @@ async fn rewrite(
         Owners::Move => definition.and_then(definition::owners_plan),
         Owners::Leave => None,
     };
-    let run = RunOptions { owners, ..options.run.clone() };
-    let report = runner::run(&observation.instances, &seen.resource, run, reins.orders, reins.progress).await?;
+    let generation = definition.map_or(0, |definition| definition::view(definition).generation);
+    // An unchanged StorageVersion, or else an unchanged definition, says that nobody wrote another version since.
+    let is_unchanged = |settled: &&Settled| {
+        target.revision.is_some() || (generation > 0 && settled.objects.definition_generation == generation)
+    };
+    let settled = options.settled.as_ref().filter(is_unchanged).cloned();
+    let run = RunOptions { owners, settled, ..options.run.clone() };
+    let halfway = halfway(reins.progress.subscribe(), options.dies_at);
+    let report = tokio::select! {
+        report = runner::run(&observation.instances, &seen.resource, run, reins.orders, reins.progress) => report?,
+        () = halfway => return Err(MigrationError::Died(Step::HalfRewritten)),
+    };
     let outcome = match &report.ending {
         Ending::Proven => Outcome::Succeeded,
         Ending::SomeFailed => Outcome::SomeFailed,
@@ -224,7 +228,17 @@ async fn rewrite(
         Ending::Asked => Outcome::Asked,
     };
     die(options, Step::Rewritten)?;
-    Ok(MigrationReport { target: Some(target), outcome, run: Some(report), trimmed_to: None })
+    let run = Some(report);
+    Ok(MigrationReport { target: Some(target), outcome, run, trimmed_to: None, definition_generation: generation })
+}
+
+/// Completes when half of the objects are rewritten, if that is where to die, else never.
+async fn halfway(mut progress: watch::Receiver<Progress>, dies_at: Option<Step>) {
+    let is_half =
+        |progress: &Progress| progress.done_in_pass > 0 && 2 * progress.done_in_pass >= progress.total_in_pass;
+    if dies_at != Some(Step::HalfRewritten) || progress.wait_for(is_half).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Looks whether what the rewriting relied on still holds, and trims the stored versions if it does.

@@ -6,6 +6,7 @@
 
 mod listing;
 mod pass;
+mod probe;
 mod progress;
 mod rewrite;
 
@@ -17,6 +18,7 @@ pub(crate) use listing::path_part;
 use crate::cluster::Instance;
 use crate::discovery::StoredResource;
 use crate::exchange::Failure;
+use crate::migration::Settled;
 use pass::{Pass, PassEnd};
 use restow_agreement::migrate::pacer::{Pacer, PacerLimits};
 use restow_agreement::migrate::passes::{AfterPass, PassReport, after_passes};
@@ -38,6 +40,8 @@ pub struct RunOptions {
     pub method: Method,
     /// What is done about owners of fields that name a version which is about to go.
     pub owners: Option<OwnersPlan>,
+    /// What need not be looked at again.
+    pub settled: Option<Settled>,
     /// Where an earlier run stopped.
     pub continue_token: Option<String>,
 }
@@ -51,8 +55,11 @@ pub struct RunReport {
     pub passes: Vec<PassReport>,
     /// The numbers over all passes.
     pub progress: Progress,
-    /// The objects that could not be rewritten, as many as are kept.
+    /// The objects that could not be rewritten in the last pass, as many as are kept.
     pub failures: Vec<MigrationFailure>,
+    /// The resource version that the last pass began at. What was not written since, and is not among the failures, is in
+    /// the target version, if the last pass changed nothing.
+    pub settled_at: String,
 }
 
 /// How a run ended.
@@ -86,8 +93,8 @@ pub enum RunError {
     NotAllowed(Failure),
 }
 
-/// As many failed objects as fit into one Kubernetes object.
-pub const MOST_FAILURES: usize = 1_000;
+/// How many failed objects are kept in memory and written down. Who has more has another problem than their names.
+pub const MOST_FAILURES: usize = 50_000;
 
 impl Default for RunOptions {
     fn default() -> Self {
@@ -97,6 +104,7 @@ impl Default for RunOptions {
             mode: Mode::Write,
             method: Method::Patch,
             owners: None,
+            settled: None,
             continue_token: None,
         }
     }
@@ -125,11 +133,16 @@ pub async fn run(
         orders,
         progress,
         failures: Vec::new(),
+        settled: options.settled.clone(),
+        list_revision: String::new(),
+        probe: None,
     };
     let mut token = options.continue_token;
     let mut passes: Vec<PassReport> = Vec::new();
     let ending = loop {
         progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1));
+        // A failure counts if it is still one in the last pass.
+        pass.failures.clear();
         let (report, end) = pass.run(token.take()).await?;
         passes.push(report);
         match end {
@@ -145,5 +158,6 @@ pub async fn run(
         }
     };
     let failures = std::mem::take(&mut pass.failures);
-    Ok(RunReport { ending, passes, progress: progress.borrow().clone(), failures })
+    let settled_at = pass.list_revision.clone();
+    Ok(RunReport { ending, passes, progress: progress.borrow().clone(), failures, settled_at })
 }

@@ -6,8 +6,10 @@ use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use restow_api::migration::SettledObjects;
 use restow_migrate::cluster::Instance;
 use restow_migrate::discovery::StoredResource;
+use restow_migrate::migration::Settled;
 use restow_migrate::runner::{Ending, Order, Progress, RunError, RunOptions, RunReport, run};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -35,6 +37,8 @@ struct Server {
     /// Whether this server writes the old version, whatever others do.
     is_behind: bool,
     writes: u32,
+    /// An object that cannot be read, so that no page that it would be on can be listed.
+    unreadable: Option<String>,
 }
 
 struct Stored {
@@ -61,6 +65,9 @@ impl Server {
 
     fn read(&mut self, request: &Request<()>) -> (u16, Value) {
         let path = request.uri().path();
+        if path == "/api/v1/namespaces" {
+            return (200, json!({"items": [{"metadata": {"name": "n"}}]}));
+        }
         if !path.ends_with("/widgets") {
             let name = path.rsplit('/').next().unwrap();
             return match self.objects.get(name) {
@@ -79,10 +86,14 @@ impl Server {
         }
         let limit: usize = parameter("limit").unwrap().parse().unwrap();
         let mut rest = self.objects.range(from..);
+        if self.unreadable.as_ref().is_some_and(|name| rest.clone().take(limit).any(|(other, _)| other == name)) {
+            return status(500, "InternalError", "no kind \"Widget\" is registered for version \"example.com/v0\"");
+        }
         let items: Vec<Value> =
             rest.by_ref().take(limit).map(|(name, stored)| json!({ "metadata": metadata(name, stored) })).collect();
         let next = rest.next().map(|(name, _)| name.clone()).unwrap_or_default();
-        (200, json!({"metadata": {"continue": next}, "items": items}))
+        let metadata = json!({"continue": next, "resourceVersion": self.revision.to_string()});
+        (200, json!({"metadata": metadata, "items": items}))
     }
 
     fn patch(&mut self, name: &str, body: &Value) -> (u16, Value) {
@@ -248,4 +259,43 @@ async fn a_resource_that_is_gone_ends_the_run() {
     let server = Arc::new(Mutex::new(Server { is_gone: true, ..Server::with_objects(1) }));
     let report = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
     assert_eq!(report.ending, Ending::ResourceGone);
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_does_not_keep_those_before_it_from_being_rewritten() {
+    let server = Server { unreadable: Some("object-0030".into()), ..Server::with_objects(40) };
+    let server = Arc::new(Mutex::new(server));
+    let report = migrate(&[instance(&server)], RunOptions { page_size: 16, ..RunOptions::default() }).await.unwrap();
+    assert_eq!(report.ending, Ending::SomeFailed);
+    assert_eq!(server.lock().unwrap().old_objects(), 10, "the thirty before it are rewritten");
+    assert_eq!(report.failures.len(), 1);
+    assert!(report.failures[0].message.contains("cannot be listed: no kind"), "{:?}", report.failures[0]);
+}
+
+#[tokio::test]
+async fn all_that_fail_are_known_and_a_second_run_tries_only_them_and_what_is_new() {
+    let refused: Vec<String> = (0..1_500).map(|number| format!("object-{number:04}")).collect();
+    let server = Arc::new(Mutex::new(Server { refused, ..Server::with_objects(2_000) }));
+    let first = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
+    assert_eq!(first.ending, Ending::SomeFailed);
+    assert_eq!(first.failures.len(), 1_500, "all of them are known");
+    assert_eq!(first.progress.counts.failed, 1_500, "each of them counts once");
+    let settled = Settled {
+        objects: SettledObjects { resource_version: first.settled_at, definition_generation: 1 },
+        except: Arc::new(first.failures.iter().map(|failure| failure.uid.clone()).collect()),
+    };
+    {
+        let mut server = server.lock().unwrap();
+        server.refused.clear();
+        server.writes = 0;
+        let revision = server.revision + 1;
+        server.revision = revision;
+        server.objects.insert("new".into(), Stored { revision, is_old: true });
+    }
+    let options = RunOptions { settled: Some(settled), ..RunOptions::default() };
+    let second = migrate(&[instance(&server)], options).await.unwrap();
+    assert_eq!(second.ending, Ending::Proven);
+    let server = server.lock().unwrap();
+    assert_eq!(server.old_objects(), 0);
+    assert_eq!(server.writes, 2 * 1_501, "once to rewrite them, once to see that nothing is left");
 }

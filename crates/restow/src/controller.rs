@@ -12,6 +12,7 @@ use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
 use restow_migrate::install::{InstallOptions, install, manifests};
 use restow_migrate::migration::{MigrationOptions, Owners};
 use restow_migrate::runner::RunOptions;
+use restow_migrate::step::Step;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,6 +26,12 @@ use tokio::sync::watch;
 pub(crate) struct ControllerArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
+    /// What tells this controller from others; without it, the host and the process.
+    #[arg(long, value_name = "NAME")]
+    identity: Option<String>,
+    /// How many seconds the lease lasts when its holder is gone.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(2..))]
+    lease_duration: u64,
     /// The namespace of the lease.
     #[arg(long, value_name = "NAME", default_value = "restow-system")]
     namespace: String,
@@ -46,9 +53,12 @@ pub(crate) struct ControllerArgs {
     /// Leave owners of fields as they are, also those that name a version which is about to go.
     #[arg(long)]
     keep_managed_fields: bool,
-    /// Where to show metrics, at /metrics.
+    /// Where to show metrics, at /metrics. Port 0 takes any free port.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<SocketAddr>,
+    /// For tests: the step of a migration at which this process ends as if it had crashed.
+    #[arg(long, value_name = "STEP", hide = true)]
+    crash_at: Option<Step>,
 }
 
 pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
@@ -56,6 +66,7 @@ pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     if let Some(address) = args.metrics_listen {
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+        println!("metrics are at http://{}/metrics", listener.local_addr()?);
         tokio::spawn(show(listener, metrics.clone()));
     }
     let (stop, stopped) = watch::channel(false);
@@ -73,7 +84,8 @@ impl ControllerArgs {
     fn config(&self) -> ControllerConfig {
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "restow".to_owned());
         ControllerConfig {
-            identity: format!("{host}_{}", std::process::id()),
+            identity: self.identity.clone().unwrap_or_else(|| format!("{host}_{}", std::process::id())),
+            lease_duration: Duration::from_secs(self.lease_duration),
             namespace: self.namespace.clone(),
             poll_interval: Duration::from_secs(self.poll_interval),
             migration: MigrationOptions {
@@ -82,6 +94,7 @@ impl ControllerArgs {
                     ..RunOptions::default()
                 },
                 owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
+                dies_at: self.crash_at,
                 ..MigrationOptions::default()
             },
             at_once: self.at_once,

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 const WAIT: Duration = Duration::from_millis(200);
 
 /// Installs the definitions as soon as the server answers, and runs the controller until the process is told to stop.
-pub(crate) async fn run(kubeconfig: PathBuf) {
+pub(crate) async fn run(kubeconfig: PathBuf, metrics: Metrics) {
     let (end, mut stop) = watch::channel(false);
     tokio::spawn(async move {
         serving::stop_signal().await;
@@ -33,6 +33,7 @@ pub(crate) async fn run(kubeconfig: PathBuf) {
         }
     }
     // Nobody else serves this store, so that no lease has to decide.
-    let config = ControllerConfig { election: Election::Alone, ..ControllerConfig::default() };
-    controller::run(cluster, config, Metrics::default(), stop).await;
+    let namespace = "kube-system".to_owned();
+    let config = ControllerConfig { election: Election::Alone, namespace, ..ControllerConfig::default() };
+    controller::run(cluster, config, metrics, stop).await;
 }

@@ -18,6 +18,7 @@ mod status;
 mod taking_part;
 mod up;
 mod verify;
+mod webhook;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ enum Command {
     Controller(Box<controller::ControllerArgs>),
     Install(controller::InstallArgs),
     Completion(completion::CompletionArgs),
+    Webhook(webhook::WebhookArgs),
     /// Measure how fast the parts of restow are on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -86,6 +88,7 @@ async fn main() -> ExitCode {
         Command::Controller(args) => controller::run(*args).await.map(success),
         Command::Install(args) => controller::run_install(args).await.map(success),
         Command::Completion(args) => completion::run(&args, Args::command()).map(success),
+        Command::Webhook(args) => webhook::run(args).await.map(success),
         Command::Bench(bench) => bench.run().await.map(success),
     };
     match done {

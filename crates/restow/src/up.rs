@@ -66,7 +66,11 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
         "restow is ready at https://{address} as Kubernetes {release}; kubeconfig: {path}\n\
          try: kubectl --kubeconfig {path} api-resources"
     );
-    let controller = args.controller.then(|| tokio::spawn(in_process::run(kubeconfig.clone())));
+    let controller = args.controller.then(|| {
+        let metrics = restow_migrate::controller::Metrics::default();
+        server.metrics().register(|registry| metrics.register(registry));
+        tokio::spawn(in_process::run(kubeconfig.clone(), metrics))
+    });
     let served = serving::run(server, listener, tls, greeting).await;
     if let Some(controller) = controller {
         // It was told to stop together with the server. What it could not finish, it takes up at the next start.

@@ -5,6 +5,10 @@
 //! things noticeably faster, goes back when it does not, and now and then tries again in both directions. When the server
 //! says that it has too much to do, the number drops at once, and nothing is sent for as long as the server asks.
 //!
+//! It also looks after the other clients: now and then a small read is sent as any of them could send it ([`Pacer::probed`]).
+//! What such a read takes while nothing else of ours is under way is the measure; when it takes twice that, the number goes
+//! down, whatever that costs in speed. The measure is taken anew from time to time, because others come and go.
+//!
 //! Time is an argument: the time since the run began.
 
 use std::time::Duration;
@@ -16,6 +20,18 @@ pub struct PacerLimits {
     pub first: usize,
     /// The most.
     pub ceiling: usize,
+    /// Whether others come first.
+    pub others: Others,
+}
+
+/// What is done for the other clients of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Others {
+    /// They may wait twice as long as without us, and no longer.
+    #[default]
+    Protected,
+    /// Nothing. For measurements.
+    Ignored,
 }
 
 /// Chooses how many objects may be in flight.
@@ -29,6 +45,19 @@ pub struct Pacer {
     best: Option<(usize, f64)>,
     step: Step,
     overloads: u64,
+    guard: Guard,
+}
+
+/// What small reads took, and what they may take.
+#[derive(Clone, Debug, Default)]
+struct Guard {
+    /// What a read takes without us; nothing when that was never measured.
+    idle: Option<Duration>,
+    measured: Duration,
+    is_measuring: bool,
+    recent: Vec<Duration>,
+    /// Whether a read has ever taken too long. From then on, more is tried in small steps only.
+    has_acted: bool,
 }
 
 /// What the answers of a short time have in common.
@@ -60,10 +89,20 @@ const WORTH: f64 = 1.05;
 const AS_GOOD: f64 = 0.97;
 /// How many windows pass between trials.
 const REST: u32 = 15;
+/// Of so many reads the one in the middle is looked at.
+const PROBES: usize = 5;
+/// How many times as long as without us others may wait.
+const PATIENCE: u32 = 2;
+/// Below this nobody notices a difference.
+const UNNOTICED: Duration = Duration::from_millis(1);
+/// The guard goes no lower than this, or a migration beside a busy client would never end.
+const FLOOR: usize = 2;
+/// How often what a read takes without us is measured anew.
+const MEASURE_AGAIN: Duration = Duration::from_secs(20);
 
 impl Default for PacerLimits {
     fn default() -> Self {
-        PacerLimits { first: 8, ceiling: 128 }
+        PacerLimits { first: 8, ceiling: 128, others: Others::Protected }
     }
 }
 
@@ -79,12 +118,58 @@ impl Pacer {
             best: None,
             step: Step::Up,
             overloads: 0,
+            guard: Guard::default(),
         }
     }
 
-    /// How many may be in flight.
+    /// How many may be in flight; none while it is measured what others wait without us.
     pub fn limit(&self) -> usize {
-        self.limit
+        if self.guard.is_measuring { 0 } else { self.limit }
+    }
+
+    /// Begins to measure what others wait without us. Until that is known, nothing may be sent but reads that measure it.
+    pub fn measure(&mut self) {
+        if self.limits.others == Others::Ignored {
+            return;
+        }
+        self.guard = Guard { is_measuring: true, recent: Vec::new(), ..self.guard };
+    }
+
+    /// Whether small reads are of use.
+    pub fn is_guarded(&self) -> bool {
+        self.guard.is_measuring || self.guard.idle.is_some()
+    }
+
+    /// A small read took this long while so many objects were in flight.
+    pub fn probed(&mut self, took: Duration, in_flight: usize, now: Duration) {
+        if self.guard.is_measuring && in_flight > 0 {
+            return;
+        }
+        self.guard.recent.push(took);
+        if self.guard.recent.len() < PROBES {
+            return;
+        }
+        let mut recent = std::mem::take(&mut self.guard.recent);
+        recent.sort_unstable();
+        let middle = recent[PROBES / 2];
+        if self.guard.is_measuring {
+            self.guard.idle = Some(middle);
+            self.guard.measured = now;
+            self.guard.is_measuring = false;
+            self.window = Window { started: now, ..Window::default() };
+            return;
+        }
+        let Some(idle) = self.guard.idle else { return };
+        if middle > (idle * PATIENCE).max(UNNOTICED) && self.limit > FLOOR {
+            self.limit = (self.limit * 4 / 5).max(FLOOR);
+            self.guard.has_acted = true;
+            self.best = None;
+            self.step = Step::Hold(REST);
+            self.window = Window { started: now, ..Window::default() };
+        }
+        if now.saturating_sub(self.guard.measured) > MEASURE_AGAIN {
+            self.measure();
+        }
     }
 
     /// How often the server said that it has too much to do.
@@ -105,6 +190,9 @@ impl Pacer {
 
     /// An answer came; so many were in flight, itself among them.
     pub fn answered(&mut self, in_flight: usize, now: Duration) {
+        if self.guard.is_measuring {
+            return;
+        }
         self.window.answers += 1;
         self.window.in_flight += in_flight;
         let length = now.saturating_sub(self.window.started);
@@ -152,7 +240,8 @@ impl Pacer {
 
     fn climb(&mut self, rate: f64) -> Step {
         self.best = Some((self.limit, rate));
-        let next = (self.limit + self.limit.div_ceil(2)).min(self.limits.ceiling);
+        let step = if self.guard.has_acted { self.limit.div_ceil(8) } else { self.limit.div_ceil(2) };
+        let next = (self.limit + step).min(self.limits.ceiling);
         if next == self.limit {
             return Step::Hold(REST);
         }
@@ -224,9 +313,82 @@ mod tests {
         assert!(fast.run(&mut pacer, Duration::from_secs(30), 120) > 0.8 * 8_000.0);
     }
 
+    /// Runs the pacer against a server whose small reads take `read(in_flight)`. Returns the answers a second and the
+    /// middle one of all reads, both of the second half.
+    fn run_guarded(server: &Server, read: impl Fn(usize) -> f64, seconds: u64) -> (f64, f64) {
+        let mut pacer = Pacer::new(PacerLimits::default());
+        pacer.measure();
+        let (end, half) = (Duration::from_secs(seconds), Duration::from_secs(seconds / 2));
+        let (mut now, mut next_read) = (Duration::ZERO, Duration::ZERO);
+        let (mut answers, mut reads) = (0u64, Vec::new());
+        while now < end {
+            let in_flight = pacer.limit();
+            if now >= next_read || in_flight == 0 {
+                let took = read(in_flight);
+                pacer.probed(Duration::from_secs_f64(took), in_flight, now);
+                next_read = now + Duration::from_millis(25);
+                if now >= half {
+                    reads.push(took);
+                }
+            }
+            if in_flight == 0 {
+                now += Duration::from_millis(2);
+                continue;
+            }
+            now += Duration::from_secs_f64(1.0 / server.rate(in_flight));
+            pacer.answered(in_flight, now);
+            answers += u64::from(now >= half);
+        }
+        reads.sort_by(f64::total_cmp);
+        (answers as f64 / (seconds - seconds / 2) as f64, reads[reads.len() / 2])
+    }
+
+    #[test]
+    fn others_wait_at_most_twice_as_long_and_the_speed_is_nearly_the_best() {
+        for (latency, capacity, idle) in [(0.005, 2_000.0, 0.002), (0.02, 3_000.0, 0.004), (0.01, 600.0, 0.003)] {
+            let server = Server { latency, capacity };
+            let knee = capacity * latency;
+            // Reads share the server with the writes: they wait as soon as the writes wait for each other.
+            let (rate, wait) = run_guarded(&server, |in_flight| idle * (in_flight as f64 / knee).max(1.0), 120);
+            assert!(rate > 0.9 * capacity, "{rate} a second of {capacity}");
+            assert!(wait <= 2.0 * idle, "others wait {wait} s instead of {idle} s");
+        }
+    }
+
+    #[test]
+    fn where_speed_and_others_cannot_both_be_had_others_come_first() {
+        let server = Server { latency: 0.01, capacity: 5_000.0 };
+        let (rate, wait) = run_guarded(&server, |in_flight| 0.002 * (1.0 + in_flight as f64 / 6.0), 120);
+        assert!(wait <= 0.0042, "others wait {wait} s instead of 0.002 s");
+        assert!(rate >= 300.0, "{rate} a second, though 6 in flight do no harm");
+    }
+
+    #[test]
+    fn a_server_that_others_keep_busy_is_measured_anew_and_the_work_goes_on() {
+        let server = Server { latency: 0.01, capacity: 2_000.0 };
+        let mut pacer = Pacer::new(PacerLimits::default());
+        pacer.measure();
+        for _ in 0..PROBES {
+            pacer.probed(Duration::from_millis(2), 0, Duration::ZERO);
+        }
+        // From now on every read takes five times as long, with us and without us.
+        let slow = Duration::from_millis(10);
+        for number in 1..40u64 {
+            pacer.probed(slow, pacer.limit(), Duration::from_millis(100 * number));
+        }
+        assert_eq!(pacer.limit(), FLOOR);
+        let later = Duration::from_secs(60);
+        for number in 0..20u64 {
+            pacer.probed(slow, pacer.limit(), later + Duration::from_millis(10 * number));
+        }
+        assert!(pacer.limit() >= FLOOR, "the measure was taken anew");
+        let rate = server.run(&mut pacer, later + Duration::from_secs(1), 120);
+        assert!(rate > 1_000.0, "{rate} a second: it has recovered");
+    }
+
     #[test]
     fn an_overloaded_server_gets_less_and_time() {
-        let mut pacer = Pacer::new(PacerLimits { first: 40, ceiling: 64 });
+        let mut pacer = Pacer::new(PacerLimits { first: 40, ceiling: 64, ..PacerLimits::default() });
         let now = Duration::from_secs(1);
         pacer.overloaded(Duration::from_secs(2), now);
         pacer.overloaded(Duration::from_secs(3), now);
@@ -242,7 +404,7 @@ mod tests {
 
     #[test]
     fn the_ceiling_holds() {
-        let mut pacer = Pacer::new(PacerLimits { first: 8, ceiling: 10 });
+        let mut pacer = Pacer::new(PacerLimits { first: 8, ceiling: 10, ..PacerLimits::default() });
         Server { latency: 1.0, capacity: 1_000.0 }.run(&mut pacer, Duration::ZERO, 60);
         assert!(pacer.limit() <= 10);
         pacer.set_ceiling(3);

@@ -50,16 +50,34 @@ impl PassReport {
 ///
 /// A clean pass with gaps may have missed objects, but only such as were created while it ran. Two of them in a row are
 /// taken for one without, or a resource that takes longer to go through than history is kept could never be proven.
+///
+/// Where objects failed, passes go on until nothing else changes: then the failed ones are the only ones in doubt, and a
+/// later run need not look at the others ([`is_settled`]).
 pub fn after_passes(passes: &[PassReport]) -> AfterPass {
     let Some(last) = passes.last() else { return AfterPass::GoOn };
-    if last.failed > 0 {
+    if last.failed > 0 && last.rewritten == 0 && last.unsettled == 0 {
         return AfterPass::SomeFailed;
     }
     let before_was_clean = passes.len() > 1 && passes[passes.len() - 2].is_clean();
     if last.is_clean() && (!last.has_gaps || before_was_clean) {
         return AfterPass::Proven;
     }
-    if passes.len() >= MOST_PASSES { AfterPass::NeverSettles } else { AfterPass::GoOn }
+    match passes.len() >= MOST_PASSES {
+        true if last.failed > 0 => AfterPass::SomeFailed,
+        true => AfterPass::NeverSettles,
+        false => AfterPass::GoOn,
+    }
+}
+
+/// Whether an object is known to be in the target version because an earlier run, relying on the same agreement, left all
+/// but the objects that it names in that version: the object was not written since, and is none of those.
+///
+/// Resource versions that are no numbers cannot be compared; then nothing is known.
+pub fn is_settled(resource_version: &str, settled_at: &str) -> bool {
+    match (resource_version.parse::<u64>(), settled_at.parse::<u64>()) {
+        (Ok(written), Ok(settled)) => written <= settled,
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -83,10 +101,21 @@ mod tests {
             (&[WORK, UNSETTLED], AfterPass::GoOn),
             (&[CLEAN_WITH_GAPS], AfterPass::GoOn),
             (&[WORK, CLEAN_WITH_GAPS, CLEAN_WITH_GAPS], AfterPass::Proven),
-            (&[PassReport { failed: 1, ..WORK }], AfterPass::SomeFailed),
+            (&[PassReport { failed: 1, ..WORK }], AfterPass::GoOn),
+            (&[PassReport { failed: 1, ..WORK }, PassReport { failed: 1, ..CLEAN }], AfterPass::SomeFailed),
+            (&[PassReport { failed: 1, ..WORK }; MOST_PASSES], AfterPass::SomeFailed),
             (&[WORK; MOST_PASSES], AfterPass::NeverSettles),
         ] {
             assert_eq!(after_passes(passes), expected, "{passes:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_not_written_since_is_settled() {
+        for (written, settled_at, expected) in
+            [("5", "5", true), ("4", "10", true), ("11", "10", false), ("x", "10", false), ("5", "", false)]
+        {
+            assert_eq!(is_settled(written, settled_at), expected, "{written} {settled_at}");
         }
     }
 

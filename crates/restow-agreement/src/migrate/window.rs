@@ -27,6 +27,22 @@ pub fn wait(windows: &[Window], now: Timestamp) -> Option<SignedDuration> {
     windows.iter().map(|window| window.opens_in(now)).min()
 }
 
+/// How long it is until any window opens or closes; nothing if there are none.
+pub fn until_change(windows: &[Window], now: Timestamp) -> Option<SignedDuration> {
+    let edges = windows.iter().flat_map(|window| [window.from, window.until]);
+    // An edge that is now is over; the next one of the same kind comes tomorrow.
+    let ahead = edges.map(|edge| match ahead(edge, now) {
+        SignedDuration::ZERO => SignedDuration::from_hours(24),
+        ahead => ahead,
+    });
+    ahead.min()
+}
+
+fn ahead(time: Time, now: Timestamp) -> SignedDuration {
+    let ahead = time.duration_since(time_of_day(now));
+    if ahead.is_negative() { ahead + SignedDuration::from_hours(24) } else { ahead }
+}
+
 impl Window {
     /// Whether objects may be rewritten at this time.
     pub fn is_open(&self, now: Timestamp) -> bool {
@@ -39,8 +55,7 @@ impl Window {
     }
 
     fn opens_in(&self, now: Timestamp) -> SignedDuration {
-        let ahead = self.from.duration_since(time_of_day(now));
-        if ahead.is_negative() { ahead + SignedDuration::from_hours(24) } else { ahead }
+        ahead(self.from, now)
     }
 }
 
@@ -101,6 +116,14 @@ mod tests {
         assert_eq!(wait(&windows, at("21:00")), Some(SignedDuration::from_hours(1)));
         assert_eq!(wait(&windows, at("23:00")), Some(SignedDuration::from_hours(9)));
         assert_eq!(wait(&[], at("23:00")), None);
+    }
+
+    #[test]
+    fn a_window_that_closes_is_a_change_too() {
+        let windows: Vec<Window> = ["08:00-09:00", "22:00-23:00"].map(|text| text.parse().unwrap()).into();
+        assert_eq!(until_change(&windows, at("08:30")), Some(SignedDuration::from_mins(30)));
+        assert_eq!(until_change(&windows, at("09:00")), Some(SignedDuration::from_hours(13)));
+        assert_eq!(until_change(&[], at("09:00")), None);
     }
 
     #[test]

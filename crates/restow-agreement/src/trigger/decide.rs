@@ -2,7 +2,8 @@
 
 use super::{Agreement, Continuity, Effect, KnownMigration, MigrationState, RemovalReason, Retry, Snapshot};
 use jiff::Timestamp;
-use restow_api::migration::StorageStateStatus;
+use restow_api::internal_apiserver::ConditionStatus;
+use restow_api::migration::{MigrationCondition, StorageStateStatus};
 use restow_api::{ResourceVersion, StorageVersionHash, Time};
 
 /// What to do about one resource at `now`.
@@ -38,29 +39,57 @@ impl Knowledge {
             Agreement::Agreed(hash) => hash.clone(),
             Agreement::Disagreed(_) => StorageVersionHash::unknown(),
         });
-        let last_heartbeat_time = Some(Time::new(now));
-        let observed_revision = snapshot.sightings.revision.clone();
-        let Some(before) = trusted(snapshot, now) else {
-            let status = StorageStateStatus {
-                persisted_storage_version_hashes: vec![StorageVersionHash::unknown()],
-                current_storage_version_hash,
-                last_heartbeat_time,
-                observed_revision,
-                // Whatever succeeded before now says nothing about what was missed.
-                applied_migrations: successes(snapshot).map(|(migration, _)| migration.uid.clone()).collect(),
-            };
-            return Knowledge { status, is_fresh: true };
+        let before = trusted(snapshot, now);
+        let persisted_storage_version_hashes = match before {
+            Some(before) => persisted(snapshot, before),
+            None => vec![StorageVersionHash::unknown()],
         };
-
         let status = StorageStateStatus {
-            persisted_storage_version_hashes: persisted(snapshot, before),
+            unmigrated_since: unmigrated_since(snapshot, &persisted_storage_version_hashes, now),
+            persisted_storage_version_hashes,
             current_storage_version_hash,
-            last_heartbeat_time,
-            observed_revision,
+            last_heartbeat_time: Some(Time::new(now)),
+            observed_revision: snapshot.sightings.revision.clone(),
+            // For one who knows nothing: whatever succeeded before now says nothing about what was missed.
             applied_migrations: successes(snapshot).map(|(migration, _)| migration.uid.clone()).collect(),
+            conditions: conditions(snapshot, now),
         };
-        Knowledge { status, is_fresh: false }
+        Knowledge { status, is_fresh: before.is_none() }
     }
+}
+
+/// Since when objects may be stored in other versions than the one that all servers store.
+fn unmigrated_since(snapshot: &Snapshot, persisted: &[StorageVersionHash], now: Timestamp) -> Option<Time> {
+    if let ([only], Agreement::Agreed(hash)) = (persisted, &snapshot.sightings.agreement)
+        && only == hash
+    {
+        return None;
+    }
+    match &snapshot.storage_state {
+        Some(before) if before.unmigrated_since.is_some() => before.unmigrated_since,
+        // It was open before anyone wrote down since when.
+        Some(before) if before.persisted_storage_version_hashes.len() > 1 => None,
+        _ => Some(Time::new(now)),
+    }
+}
+
+/// Whether the servers agree. The time is that of the last change, so that nothing is written while nothing changes.
+fn conditions(snapshot: &Snapshot, now: Timestamp) -> Vec<MigrationCondition> {
+    let before = snapshot.storage_state.iter().flat_map(|state| &state.conditions);
+    let before = before.into_iter().find(|condition| condition.condition_type == MigrationCondition::AGREED);
+    let (status, reason, message) = match (&snapshot.sightings.disagreement, before) {
+        (None, None) => return Vec::new(),
+        (None, Some(_)) => (ConditionStatus::True, "Agreed", "all API servers store the same version"),
+        (Some(words), _) => (ConditionStatus::False, "Disagreed", words.as_str()),
+    };
+    let same = before.filter(|before| before.status == status && before.message == message);
+    vec![same.cloned().unwrap_or_else(|| MigrationCondition {
+        condition_type: MigrationCondition::AGREED.to_owned(),
+        status,
+        last_update_time: Some(Time::new(now)),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    })]
 }
 
 /// The state as it was written by the last pass, if it can still be relied on.

@@ -31,6 +31,8 @@ pub struct Sightings {
     pub since_last_pass: Vec<StorageVersionHash>,
     /// Whether anything can have been missed since the last pass.
     pub continuity: Continuity,
+    /// Which server stores what, in one sentence, where they do not agree.
+    pub disagreement: Option<String>,
 }
 
 /// Whether the API servers encode the same version.

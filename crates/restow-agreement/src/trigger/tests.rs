@@ -2,10 +2,22 @@
 
 use super::*;
 use jiff::{SignedDuration, Timestamp};
+use restow_api::internal_apiserver::ConditionStatus;
 use restow_api::migration::StorageStateStatus;
 use restow_api::{ResourceVersion, StorageVersionHash, Time};
 
 const UNKNOWN: &str = "Unknown";
+
+/// The decision without the time since which it is open, which has a test of its own.
+fn decide(snapshot: &Snapshot, now: Timestamp) -> Vec<Effect> {
+    let mut effects = super::decide(snapshot, now);
+    for effect in &mut effects {
+        if let Effect::CreateStorageState(status) | Effect::UpdateStorageState(status) = effect {
+            status.unmigrated_since = None;
+        }
+    }
+    effects
+}
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -23,7 +35,7 @@ fn state(persisted: &[&str], current: &str, heartbeat: i64) -> StorageStateStatu
         current_storage_version_hash: Some(hash(current)),
         last_heartbeat_time: Some(Time::new(at(heartbeat))),
         observed_revision: revision.map(ResourceVersion::new),
-        applied_migrations: vec![],
+        ..StorageStateStatus::default()
     }
 }
 
@@ -44,7 +56,7 @@ fn migration(uid: &str, target: &str, revision: &str, state: MigrationState) -> 
 
 fn sightings(agreement: Agreement, revision: &str) -> Sightings {
     let revision = Some(ResourceVersion::new(revision));
-    Sightings { agreement, revision, since_last_pass: vec![], continuity: Continuity::Unbroken }
+    Sightings { agreement, revision, since_last_pass: vec![], continuity: Continuity::Unbroken, disagreement: None }
 }
 
 fn agreed(text: &str, revision: &str) -> Sightings {
@@ -403,4 +415,47 @@ fn a_wire_migration_is_read_for_what_matters() {
         state: MigrationState::Failed { at: Some("2026-01-01T00:00:00Z".parse().unwrap()) },
     };
     assert_eq!(KnownMigration::from(&object), expected);
+}
+
+#[test]
+fn it_is_told_since_when_objects_may_be_in_another_version() {
+    let since = |before: Option<StorageStateStatus>, seen: Sightings, now: i64| {
+        let effects = super::decide(&snapshot(seen, before, &[]), at(now));
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::CreateStorageState(status) | Effect::UpdateStorageState(status) => Some(status),
+            _ => None,
+        })
+    };
+    let first = since(None, agreed("v1", "5"), 0).unwrap();
+    assert_eq!(first.unmigrated_since, Some(Time::new(at(0))), "nothing is known at first");
+    let settled = state(&["v1"], "v1@5", 0);
+    let changed = since(Some(settled), agreed("v2", "9"), 7).unwrap();
+    assert_eq!(changed.unmigrated_since, Some(Time::new(at(7))));
+    let later = since(Some(changed.clone()), agreed("v3", "12"), 9).unwrap();
+    assert_eq!(later.unmigrated_since, Some(Time::new(at(7))), "it stays open since the first change");
+    let done = StorageStateStatus { persisted_storage_version_hashes: vec![hash("v2")], ..changed };
+    assert_eq!(since(Some(done), agreed("v2", "9"), 400).unwrap().unmigrated_since, None);
+}
+
+#[test]
+fn a_disagreement_is_a_condition_that_changes_when_the_words_do() {
+    let split = |words: &str| Sightings { disagreement: Some(words.into()), ..disagreed(&["v1", "v2"], "5") };
+    let status = |before: &StorageStateStatus, seen: Sightings, now: i64| {
+        let effects = decide(&snapshot(seen, Some(before.clone()), &[]), at(now));
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::UpdateStorageState(status) => Some(status),
+            _ => None,
+        })
+    };
+    let before = state(&["v1"], "v1@5", 0);
+    let first = status(&before, split("a v1; b v2"), 1).unwrap();
+    assert_eq!(
+        (first.conditions[0].status.clone(), &*first.conditions[0].message),
+        (ConditionStatus::False, "a v1; b v2")
+    );
+    assert_eq!(status(&first, split("a v1; b v2"), 2), None, "the same words are not written again");
+    let second = status(&first, split("b v2; c v1"), 3).unwrap();
+    assert_eq!(second.conditions[0].last_update_time, Some(Time::new(at(3))));
+    let agreed_again = status(&second, agreed("v2", "9"), 4).unwrap();
+    assert_eq!(agreed_again.conditions[0].status, ConditionStatus::True);
 }

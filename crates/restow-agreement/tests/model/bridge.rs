@@ -124,13 +124,13 @@ pub(crate) fn migration_target(record: &Record) -> Option<Version> {
             revision: Some(ResourceVersion::new("current")),
             since_last_pass: Vec::new(),
             continuity: Continuity::Unbroken,
+            disagreement: None,
         },
         storage_state: Some(StorageStateStatus {
             persisted_storage_version_hashes: vec![StorageVersionHash::unknown()],
             current_storage_version_hash: Some(StorageVersionHash::unknown()),
             last_heartbeat_time: Some(Time::new(now())),
-            observed_revision: None,
-            applied_migrations: Vec::new(),
+            ..StorageStateStatus::default()
         }),
         migrations: Vec::new(),
         retry: Retry::WhenDue,

@@ -1,6 +1,6 @@
 //! The StorageState object: in which versions the stored objects of a resource may be.
 
-use super::API_VERSION;
+use super::{API_VERSION, MigrationCondition};
 use crate::{GroupResource, InvalidName, ObjectMeta, ResourceVersion, StorageVersionHash, Time};
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,12 @@ pub struct StorageStateStatus {
     /// that was counted once could be counted again after other versions had been written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub applied_migrations: Vec<String>,
+    /// Ours: since when stored objects may be in other versions than the current one; nothing when they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unmigrated_since: Option<Time>,
+    /// Ours: whether the servers agree, and if not, which of them stores what. Absent as long as they always did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<MigrationCondition>,
 }
 
 impl StorageState {

@@ -73,6 +73,20 @@ pub struct StorageVersionMigrationStatus {
     /// The objects that could not be rewritten, as many as fit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<MigrationFailure>,
+    /// What is known of the objects that did not fail; nothing when nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled: Option<SettledObjects>,
+}
+
+/// What a migration that failed because of some objects has made sure of for all the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SettledObjects {
+    /// Objects that have not been written since this resource version are in the target version, except for the failures.
+    pub resource_version: String,
+    /// The generation of the custom resource definition at that time; zero for other resources.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub definition_generation: i64,
 }
 
 /// A state that a migration is or was in.
@@ -193,6 +207,8 @@ impl MigrationCondition {
     pub const SUCCEEDED: &'static str = "Succeeded";
     /// The migration has ended without completing.
     pub const FAILED: &'static str = "Failed";
+    /// On a StorageState: all servers store the same version.
+    pub const AGREED: &'static str = "Agreed";
 }
 
 impl From<&GroupVersionResource> for GroupVersionResourceReference {

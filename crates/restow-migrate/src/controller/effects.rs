@@ -1,17 +1,19 @@
 //! Does what the trigger wants done.
 
-use super::observe::View;
+use super::observe::{View, known};
 use super::{Context, MigrationObject, StateObject};
 use crate::agreement::ResourceObservation;
 use crate::exchange::Failure;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use crate::step::Step;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::ObjectMeta;
 use restow_agreement::trigger::Effect;
 use restow_api::migration::{
     GroupResourceReference, GroupVersionResourceReference, StorageState, StorageStateSpec, StorageStateStatus,
     StorageVersionMigration, StorageVersionMigrationSpec,
 };
-use restow_api::{ResourceVersion, StorageVersionHash};
+use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 pub(super) async fn execute(
@@ -45,7 +47,10 @@ pub(super) async fn execute(
         Effect::StartMigration { target, agreement_revision, attempt } => {
             let new = migration(seen, target, agreement_revision, attempt);
             let created = context.migrations().create(&PostParams::default(), &new).await?;
-            tracing::info!("{resource}: migration {} starts", created.metadata.name.unwrap_or_default());
+            let name = created.metadata.name.unwrap_or_default();
+            tracing::info!("{resource}: migration {name} starts");
+            Step::Created.crash_if(context.config.migration.dies_at);
+            hand_on(context, view, &resource, &name).await;
             Ok(())
         }
         Effect::WakeAt(_) => Ok(()),
@@ -56,8 +61,30 @@ pub(super) async fn execute(
 async fn write_status(context: &Context, state: StateObject, status: StorageStateStatus) -> Result<(), Failure> {
     let name = state.metadata.name.clone().unwrap_or_default();
     let written = StateObject { status: Some(status), ..state };
-    context.states().replace_status(&name, &PostParams::default(), &written).await?;
+    let written = context.states().replace_status(&name, &PostParams::default(), &written).await?;
+    let is_settled = written.status.is_some_and(|status| status.unmigrated_since.is_none());
+    let step = if is_settled { Step::Accounted } else { Step::StateWritten };
+    step.crash_if(context.config.migration.dies_at);
     Ok(())
+}
+
+/// Hands on what the last attempt has made sure of. Without it, the next one has more to do; that is all.
+async fn hand_on(context: &Context, view: &View, resource: &GroupResource, name: &str) {
+    let Some(new) = context.migrations().get_opt(name).await.ok().flatten() else { return };
+    let new = known(&new);
+    let is_predecessor = |old: &&MigrationObject| {
+        let old = known(old);
+        old.target == new.target && old.agreement_revision == new.agreement_revision && !old.is_live()
+    };
+    let Some(status) = view.migrations_of(resource).find(is_predecessor).and_then(|old| old.status.as_ref()) else {
+        return;
+    };
+    let Some(settled) = &status.settled else { return };
+    let patch = json!({"status": {"settled": settled, "failures": status.failures}});
+    let handed = context.migrations().patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    if let Err(error) = handed {
+        tracing::debug!("{name}: cannot hand on what the last attempt did: {error}");
+    }
 }
 
 fn migration(

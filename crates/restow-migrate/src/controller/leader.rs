@@ -12,12 +12,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 const NAME: &str = "restow-controller";
-/// How long the lease lasts without being renewed.
-const DURATION: Duration = Duration::from_secs(15);
-/// How often it is looked at or renewed.
-const INTERVAL: Duration = Duration::from_secs(2);
-/// Without a renewal for so long, the holder stops acting, before another can begin.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Acts whenever the lease is ours, until told to stop.
 pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
@@ -26,8 +20,12 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
     let mut seen: Option<(Option<Lease>, Instant)> = None;
     let mut acting: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)> = None;
     let mut renewed = Instant::now();
+    let duration = context.config.lease_duration;
+    // It is looked at or renewed this often, and without a renewal for so long, the holder stops acting, before another can
+    // begin.
+    let (interval, deadline) = (duration.mul_f64(0.13), duration.mul_f64(0.66));
     loop {
-        match turn(&api, &me, &mut seen).await {
+        match turn(&api, &me, duration, &mut seen).await {
             Ok(true) => {
                 renewed = Instant::now();
                 if acting.is_none() {
@@ -39,13 +37,13 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
             Ok(false) => rest(&mut acting).await,
             Err(failure) => {
                 tracing::warn!("cannot read or write the lease {NAME}: {failure}");
-                if renewed.elapsed() > DEADLINE {
+                if renewed.elapsed() > deadline {
                     rest(&mut acting).await;
                 }
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(INTERVAL) => {}
+            () = tokio::time::sleep(interval) => {}
             () = stopped(&mut stop) => break,
         }
     }
@@ -66,7 +64,12 @@ async fn rest(acting: &mut Option<(watch::Sender<bool>, tokio::task::JoinHandle<
 }
 
 /// Looks at the lease once, and takes or renews it. Says whether it is ours.
-async fn turn(api: &Api<Lease>, me: &str, seen: &mut Option<(Option<Lease>, Instant)>) -> Result<bool, Failure> {
+async fn turn(
+    api: &Api<Lease>,
+    me: &str,
+    duration: Duration,
+    seen: &mut Option<(Option<Lease>, Instant)>,
+) -> Result<bool, Failure> {
     let found = api.get_opt(NAME).await?;
     let since = match seen {
         Some((before, since)) if *before == found => *since,
@@ -84,7 +87,7 @@ async fn turn(api: &Api<Lease>, me: &str, seen: &mut Option<(Option<Lease>, Inst
     let is_renewal = step == Step::Renew;
     let spec = LeaseSpec {
         holder_identity: Some(me.to_owned()),
-        lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+        lease_duration_seconds: i32::try_from(duration.as_secs().max(1)).ok(),
         acquire_time: if is_renewal { old.acquire_time.clone() } else { Some(now.clone()) },
         renew_time: Some(now),
         lease_transitions: Some(old.lease_transitions.unwrap_or(0) + i32::from(!is_renewal)),

@@ -1,24 +1,28 @@
 //! What the controller counts and measures.
 
 use crate::runner::Progress;
+use jiff::Timestamp;
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use restow_api::GroupResource;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 /// The metrics of a controller, in Prometheus' words.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Metrics {
-    registry: Arc<Registry>,
     leading: Gauge,
     objects: Family<ObjectsLabels, Gauge>,
+    rate: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
+    time_left: Family<ResourceLabels, Gauge<f64, AtomicU64>>,
     concurrency: Family<ResourceLabels, Gauge>,
     overloads: Family<ResourceLabels, Gauge>,
     migrations: Family<ResultLabels, Counter>,
     disagreement: Family<ResourceLabels, Gauge>,
+    unmigrated: Family<ResourceLabels, Gauge>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -38,46 +42,49 @@ struct ResultLabels {
     result: String,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let mut registry = Registry::with_prefix("restow");
-        let metrics = (
-            Gauge::default(),
-            Family::<ObjectsLabels, Gauge>::default(),
-            Family::<ResourceLabels, Gauge>::default(),
-            Family::<ResourceLabels, Gauge>::default(),
-            Family::<ResultLabels, Counter>::default(),
-            Family::<ResourceLabels, Gauge>::default(),
-        );
-        registry.register("leading", "Whether this controller acts", metrics.0.clone());
+impl Metrics {
+    /// Adds all of them to a registry, for a process that has other metrics, too.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("restow");
+        registry.register("leading", "Whether this controller acts", self.leading.clone());
         registry.register(
             "migration_objects",
             "Objects of the last migration of a resource, by what became of them",
-            metrics.1.clone(),
+            self.objects.clone(),
         );
-        registry.register("migration_in_flight_limit", "How many objects may be in flight", metrics.2.clone());
+        registry.register("migration_objects_per_second", "How fast objects are dealt with", self.rate.clone());
+        registry.register(
+            "migration_time_left_seconds",
+            "How long the present pass through all objects will take, at the present speed",
+            self.time_left.clone(),
+        );
+        registry.register("migration_in_flight_limit", "How many objects may be in flight", self.concurrency.clone());
         registry.register(
             "migration_overloads",
-            "How often the API server asked the last migration of a resource to wait",
-            metrics.3.clone(),
+            "How often the API server asked the last migration of a resource to wait (429)",
+            self.overloads.clone(),
         );
-        registry.register("migrations", "Migrations that ended, by result", metrics.4.clone());
+        registry.register("migrations", "Migrations that ended, by result", self.migrations.clone());
         registry.register(
             "disagreement_since_seconds",
             "Since when the API servers do not agree on a storage version, in seconds since 1970; zero when they do",
-            metrics.5.clone(),
+            self.disagreement.clone(),
         );
-        let (leading, objects, concurrency, overloads, migrations, disagreement) = metrics;
-        Metrics { registry: Arc::new(registry), leading, objects, concurrency, overloads, migrations, disagreement }
+        registry.register(
+            "unmigrated_since_seconds",
+            "Since when objects may be stored in another version than the current one, in seconds since 1970; zero when \
+             none are",
+            self.unmigrated.clone(),
+        );
     }
-}
 
-impl Metrics {
     /// All metrics as text.
     pub fn text(&self) -> String {
+        let mut registry = Registry::default();
+        self.register(&mut registry);
         let mut text = String::new();
         // Writing to a string does not fail.
-        let _ = encode(&mut text, &self.registry);
+        let _ = encode(&mut text, &registry);
         text
     }
 
@@ -85,20 +92,34 @@ impl Metrics {
         self.leading.set(i64::from(leading));
     }
 
-    pub(super) fn set_agreement(&self, resource: &GroupResource, disagreement: Option<String>) {
-        let since = self.disagreement.get_or_create(&labels(resource)).get();
-        let since_now = match disagreement {
-            None => 0,
-            Some(_) if since > 0 => since,
-            Some(words) => {
-                tracing::warn!("{resource}: {words}");
-                jiff::Timestamp::now().as_second()
+    /// Says whether the servers agree. Returns whether this disagreement is news.
+    pub(super) fn set_agreement(&self, resource: &GroupResource, disagreement: Option<&str>) -> bool {
+        let gauge = self.disagreement.get_or_create(&labels(resource));
+        let is_known = gauge.get() > 0;
+        match disagreement {
+            None => {
+                gauge.set(0);
+                false
             }
-        };
-        self.disagreement.get_or_create(&labels(resource)).set(since_now);
+            Some(_) if is_known => false,
+            Some(_) => {
+                gauge.set(Timestamp::now().as_second());
+                true
+            }
+        }
     }
 
-    pub(super) fn progressed(&self, resource: &GroupResource, progress: &Progress) {
+    pub(super) fn set_unmigrated_since(&self, resource: &GroupResource, since: Option<Timestamp>) {
+        self.unmigrated.get_or_create(&labels(resource)).set(since.map_or(0, Timestamp::as_second));
+    }
+
+    /// Says nothing more about a resource that is not served any more.
+    pub(super) fn forget(&self, resource: &GroupResource) {
+        self.disagreement.remove(&labels(resource));
+        self.unmigrated.remove(&labels(resource));
+    }
+
+    pub(super) fn progressed(&self, resource: &GroupResource, progress: &Progress, pace: Option<f64>) {
         let counts = &progress.counts;
         for (state, count) in [
             ("seen", counts.seen),
@@ -108,15 +129,23 @@ impl Metrics {
             ("remaining", counts.remaining.unwrap_or(0)),
         ] {
             let labels = ObjectsLabels { resource: resource.to_string(), state };
-            self.objects.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.objects.get_or_create(&labels).set(number(count));
         }
-        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        if let Some(pace) = pace {
+            self.rate.get_or_create(&labels(resource)).set(pace);
+            let left = counts.remaining.unwrap_or(0) as f64 / pace.max(0.001);
+            self.time_left.get_or_create(&labels(resource)).set(left);
+        }
         self.concurrency.get_or_create(&labels(resource)).set(number(progress.concurrency as u64));
         self.overloads.get_or_create(&labels(resource)).set(number(progress.overloads));
     }
 
-    pub(super) fn ended(&self, resource: &GroupResource, result: &str, progress: &Progress) {
-        self.progressed(resource, progress);
+    /// A migration ended, after this time.
+    pub(super) fn ended(&self, resource: &GroupResource, result: &str, progress: &Progress, took: Duration) {
+        let mut progress = progress.clone();
+        progress.counts.remaining = Some(0);
+        progress.concurrency = 0;
+        self.progressed(resource, &progress, Some(progress.counts.seen as f64 / took.as_secs_f64().max(0.001)));
         let labels = ResultLabels { resource: resource.to_string(), result: result.to_owned() };
         self.migrations.get_or_create(&labels).inc();
     }
@@ -124,4 +153,47 @@ impl Metrics {
 
 fn labels(resource: &GroupResource) -> ResourceLabels {
     ResourceLabels { resource: resource.to_string() }
+}
+
+fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DASHBOARD: &str = include_str!("../../../../deploy/grafana-dashboard.json");
+    const ALERTS: &str = include_str!("../../../../deploy/alerts.yaml");
+
+    #[test]
+    fn every_metric_of_the_dashboard_and_the_alerts_exists() {
+        let metrics = Metrics::default();
+        let resource: GroupResource = "widgets.example.com".parse().unwrap();
+        metrics.set_leading(true);
+        metrics.set_agreement(&resource, Some("they differ"));
+        metrics.set_unmigrated_since(&resource, None);
+        metrics.ended(&resource, "Succeeded", &Progress::default(), Duration::from_secs(1));
+        let text = metrics.text();
+        let exposed: Vec<&str> = text.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
+        let is_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
+        for (file, wanted) in [("dashboard", DASHBOARD), ("alerts", ALERTS)] {
+            let names: Vec<&str> =
+                wanted.split(|character| !is_name(character)).filter(|word| word.starts_with("restow_")).collect();
+            assert!(names.len() > 4, "the {file} names some metrics");
+            for name in names {
+                assert!(exposed.contains(&name), "the {file} names {name}, which does not exist:\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_disagreement_is_news_once() {
+        let metrics = Metrics::default();
+        let resource: GroupResource = "widgets.example.com".parse().unwrap();
+        assert!(metrics.set_agreement(&resource, Some("a")));
+        assert!(!metrics.set_agreement(&resource, Some("a")));
+        assert!(!metrics.set_agreement(&resource, None));
+        assert!(metrics.set_agreement(&resource, Some("a")));
+    }
 }

@@ -1,16 +1,18 @@
 //! Reads what the trigger decides by, and tidies what a crash may have left behind.
 
+use super::orders::is_paused;
 use super::{Context, MigrationObject, Resources, StateObject, Wake, resources_of};
 use crate::agreement::{Observation, ResourceObservation, Scope, observe as ask_servers};
 use crate::definition::{self, Definition};
 use crate::discovery::equivalents;
 use crate::exchange::Failure;
 use crate::migration::unmark;
+use crate::runner::Order;
 use kube::api::{Api, ApiResource, DeleteParams, ListParams};
 use kube::core::GroupVersionKind;
 use restow_agreement::migrate::stored_versions::stale_marks;
 use restow_agreement::trigger::{Continuity, KnownMigration, Retry, Sightings, Snapshot, TriggerPolicy};
-use restow_api::migration::{StorageState, StorageVersionMigration};
+use restow_api::migration::{GROUP, StorageState, StorageVersionMigration};
 use restow_api::{GroupResource, ObjectMeta, StorageVersionHash};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,6 +70,21 @@ impl View {
         self.observation.resources().into_iter().filter(concerns).collect()
     }
 
+    /// Whether all migrations shall pause: the annotation on the definition of migrations says so.
+    pub(super) fn order(&self) -> Order {
+        let name = format!("{}.{GROUP}", StorageVersionMigration::RESOURCE);
+        let definition = self.definitions.iter().find(|definition| definition.metadata.name.as_ref() == Some(&name));
+        match definition.is_some_and(|definition| is_paused(&definition.metadata)) {
+            true => Order::Pause,
+            false => Order::Run,
+        }
+    }
+
+    /// The definition of a resource, if it has one.
+    pub(super) fn definition(&self, resource: &GroupResource) -> Option<&Definition> {
+        self.definitions.iter().find(|found| definition::resource(found).as_ref() == Some(resource))
+    }
+
     pub(super) fn snapshot(
         &self,
         resource: &GroupResource,
@@ -88,6 +105,7 @@ impl View {
                 revision: seen.revision.clone(),
                 since_last_pass: since.hashes,
                 continuity,
+                disagreement: seen.disagreement(),
             },
             storage_state,
             retry: if migrations.iter().any(|migration| asks_for_retry(migration)) {
@@ -153,6 +171,7 @@ pub(super) async fn sweep(context: &Context, view: &View, running: &BTreeSet<Gro
         .collect();
     let mut migrating = resources_of(&view.migrations);
     migrating.extend(running.iter().cloned());
+    migrating.extend(context.in_tree.resources());
     for resource in stale_marks(&marked, &migrating) {
         tracing::info!("{resource}: no migration is under way; taking its mark away");
         if let Err(error) = unmark(&context.cluster, resource).await {
@@ -168,6 +187,9 @@ pub(super) async fn sweep(context: &Context, view: &View, running: &BTreeSet<Gro
         // Only if every server answered: one that could not be asked may serve it.
         if gone && view.observation.is_complete() {
             tracing::info!("{name}: no server serves it any more; forgetting what was stored");
+            if let Ok(resource) = name.parse() {
+                context.metrics.forget(&resource);
+            }
             let uid = state.metadata.uid.clone();
             let precondition =
                 kube::api::Preconditions { uid, resource_version: state.metadata.resource_version.clone() };

@@ -26,6 +26,7 @@ pub(crate) struct Page {
     pub(crate) objects: Vec<ListedObject>,
     pub(crate) continue_token: Option<String>,
     pub(crate) remaining: Option<u64>,
+    pub(crate) resource_version: String,
 }
 
 /// What of the metadata is read.
@@ -41,14 +42,14 @@ pub(crate) enum Detail {
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// Reads one page of the objects in all namespaces.
+/// Reads one page of the objects in a namespace, or in all.
 pub(crate) async fn page(
     client: &Client,
     resource: &StoredResource,
     query: PageQuery<'_>,
     detail: Detail,
 ) -> Result<Page, Failure> {
-    let mut path = format!("{}?limit={}", resource.collection_path(""), query.limit);
+    let mut path = format!("{}?limit={}", resource.collection_path(query.namespace), query.limit);
     if let Some(token) = query.continue_token {
         path = format!("{path}&continue={}", utf8_percent_encode(token, NON_ALPHANUMERIC));
     }
@@ -63,8 +64,16 @@ pub(crate) async fn page(
 /// Which page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageQuery<'a> {
+    /// Empty for the objects of all namespaces.
+    pub(crate) namespace: &'a str,
     pub(crate) continue_token: Option<&'a str>,
     pub(crate) limit: u32,
+}
+
+/// The names of all namespaces.
+pub(crate) async fn namespaces(client: &Client) -> Result<Vec<String>, Failure> {
+    let page: Page = exchange_json::<List<Identity>>(client, get("/api/v1/namespaces", METADATA_LIST)?).await?.into();
+    Ok(page.objects.into_iter().map(|namespace| namespace.name).collect())
 }
 
 /// Reads one object anew.
@@ -108,6 +117,7 @@ struct ListMetadata {
     #[serde(rename = "continue")]
     continue_token: Option<String>,
     remaining_item_count: Option<u64>,
+    resource_version: String,
 }
 
 #[derive(Deserialize)]
@@ -137,6 +147,7 @@ impl<M: Into<ListedObject>> From<List<M>> for Page {
             objects: list.items.unwrap_or_default().into_iter().map(|item| item.metadata.into()).collect(),
             continue_token: list.metadata.continue_token.filter(|token| !token.is_empty()),
             remaining: list.metadata.remaining_item_count,
+            resource_version: list.metadata.resource_version,
         }
     }
 }

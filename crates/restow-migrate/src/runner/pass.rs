@@ -1,15 +1,17 @@
 //! One pass through all objects of a resource.
 
-use super::listing::{ListedObject, Page, PageQuery, page};
-use super::rewrite::{Mode, Rewriting, Settled};
+use super::listing::{ListedObject, Page, PageQuery, namespaces, page};
+use super::probe::Probe;
+use super::rewrite::{Mode, Rewriting, Settled as SettledObject};
 use super::{MOST_FAILURES, Order, Progress, RunError};
 use crate::exchange::Failure;
+use crate::migration::Settled;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use kube::Client;
 use restow_agreement::migrate::pacer::Pacer;
-use restow_agreement::migrate::passes::PassReport;
+use restow_agreement::migrate::passes::{PassReport, is_settled};
 use restow_agreement::migrate::verdict::{MOST_TRIES, Verdict, judge_listing, wait_after};
 use restow_api::migration::MigrationFailure;
 use std::collections::VecDeque;
@@ -26,6 +28,11 @@ pub(super) struct Pass<'a> {
     pub(super) orders: watch::Receiver<Order>,
     pub(super) progress: &'a watch::Sender<Progress>,
     pub(super) failures: Vec<MigrationFailure>,
+    pub(super) settled: Option<Settled>,
+    /// The resource version of the first page of the present pass.
+    pub(super) list_revision: String,
+    /// Reads that tell how long others wait; none where there is too little to do for that to matter.
+    pub(super) probe: Option<Probe>,
 }
 
 /// How a pass ended.
@@ -40,12 +47,29 @@ pub(super) enum PassEnd {
 struct Work {
     report: PassReport,
     queue: VecDeque<ListedObject>,
-    in_flight: FuturesUnordered<BoxFuture<'static, Settled>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, SettledObject>>,
     listing: Listing,
+    place: Place,
     /// The token of the page that was listed last, and of the one before it.
     tokens: [Option<String>; 2],
     listed: u64,
     sent: u64,
+}
+
+/// Which objects are listed at the moment. Usually all of them at once; where that fails for good, because of an object that
+/// the server cannot read, those of one namespace after the other, so that the others do not suffer.
+#[derive(Default)]
+struct Place {
+    namespace: String,
+    /// The namespaces to come; nothing while all are listed at once.
+    to_come: Option<VecDeque<String>>,
+    limit: u32,
+}
+
+/// What a request of the listing brought.
+enum Found {
+    Page(Page),
+    Namespaces(Vec<String>),
 }
 
 /// Where the listing is.
@@ -53,13 +77,15 @@ enum Listing {
     /// The next page begins here.
     Next { token: Option<String>, tries: u32 },
     /// A page is on its way.
-    Under { token: Option<String>, tries: u32, page: BoxFuture<'static, Result<Page, Failure>> },
+    Under { token: Option<String>, tries: u32, found: BoxFuture<'static, Result<Found, Failure>> },
     /// All pages have come.
     Over,
 }
 
 /// The first objects are checked on every server, so that each of them is known to leave current objects alone.
 const CHECKED_ON_EACH: u64 = 16;
+/// Why nothing happens while it is told to pause.
+const PAUSED: &str = "paused, or outside of the maintenance windows";
 /// How long to wait before a webhook that cannot be reached is tried again.
 const WEBHOOK_WAIT: Duration = Duration::from_secs(2);
 
@@ -71,14 +97,17 @@ impl Pass<'_> {
             queue: VecDeque::new(),
             in_flight: FuturesUnordered::new(),
             listing: Listing::Next { token, tries: 0 },
+            place: Place { limit: self.page_size, ..Place::default() },
             tokens: [None, None],
             listed: 0,
             sent: 0,
         };
         loop {
             let order = *self.orders.borrow_and_update();
-            if order == Order::Run {
-                self.send(&mut work);
+            match order {
+                Order::Run => self.send(&mut work),
+                Order::Pause => self.say_paused(),
+                Order::Stop => {}
             }
             if work.in_flight.is_empty() {
                 if order == Order::Stop {
@@ -95,6 +124,14 @@ impl Pass<'_> {
         }
     }
 
+    fn say_paused(&self) {
+        self.progress.send_if_modified(|progress| {
+            let is_news = progress.waiting.as_deref() != Some(PAUSED);
+            progress.waiting = Some(PAUSED.to_owned());
+            is_news
+        });
+    }
+
     /// Sends as much as may be sent, and asks for the next page in time.
     fn send(&mut self, work: &mut Work) {
         let limit = self.pacer.limit();
@@ -107,9 +144,10 @@ impl Pass<'_> {
                 work.in_flight.push(async move { rewriting.settle_on_each(servers, object).await }.boxed());
             }
         }
+        // While nothing may be sent because it is measured what others wait, the next page can wait, too.
         if work.queue.len() < 2 * limit && matches!(work.listing, Listing::Next { .. }) {
             work.listing = match std::mem::replace(&mut work.listing, Listing::Over) {
-                Listing::Next { token, tries } => self.list(token, tries),
+                Listing::Next { token, tries } => self.list(&work.place, token, tries),
                 other => other,
             };
         }
@@ -123,18 +161,19 @@ impl Pass<'_> {
         self.servers.get(index).cloned().into_iter().collect()
     }
 
-    fn list(&self, token: Option<String>, tries: u32) -> Listing {
+    fn list(&self, place: &Place, token: Option<String>, tries: u32) -> Listing {
         let client = self.servers.first().cloned();
-        let (rewriting, limit, wanted) = (self.rewriting.clone(), self.page_size, token.clone());
-        let page = async move {
+        let (rewriting, limit, wanted) = (self.rewriting.clone(), place.limit, token.clone());
+        let namespace = place.namespace.clone();
+        let found = async move {
             let Some(client) = client else { return Err(Failure::default()) };
             if tries > 0 {
                 tokio::time::sleep(wait_after(tries)).await;
             }
-            let query = PageQuery { continue_token: wanted.as_deref(), limit };
-            page(&client, &rewriting.resource, query, rewriting.detail()).await
+            let query = PageQuery { namespace: &namespace, continue_token: wanted.as_deref(), limit };
+            page(&client, &rewriting.resource, query, rewriting.detail()).await.map(Found::Page)
         };
-        Listing::Under { token, tries, page: page.boxed() }
+        Listing::Under { token, tries, found: found.boxed() }
     }
 
     /// Waits until something happens, and takes it into account.
@@ -145,27 +184,45 @@ impl Pass<'_> {
         };
         let listed = async {
             match &mut work.listing {
-                Listing::Under { page, .. } => page.await,
+                Listing::Under { found, .. } => found.await,
                 _ => std::future::pending().await,
             }
         };
+        let in_flight = work.in_flight.len();
+        let probed = async {
+            match &mut self.probe {
+                Some(probe) => probe.next().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            took = probed, if order == Order::Run => {
+                self.pacer.probed(took, in_flight, self.began.elapsed());
+                Ok(())
+            }
             Some(settled) = work.in_flight.next() => self.settled(work, settled),
-            page = listed => return self.listed(work, page),
+            found = listed => return self.listed(work, found),
             _ = tokio::time::sleep(blocked.unwrap_or_default()), if blocked.is_some() => Ok(()),
             () = next_order(&mut self.orders) => Ok(()),
         }?;
         Ok(None)
     }
 
-    fn listed(&mut self, work: &mut Work, page: Result<Page, Failure>) -> Result<Option<PassEnd>, RunError> {
+    fn listed(&mut self, work: &mut Work, found: Result<Found, Failure>) -> Result<Option<PassEnd>, RunError> {
         let (token, tries) = match std::mem::replace(&mut work.listing, Listing::Over) {
             Listing::Under { token, tries, .. } => (token, tries),
             _ => (None, 0),
         };
-        let failure = match page {
-            Ok(page) => {
+        let failure = match found {
+            Ok(Found::Page(page)) => {
                 self.took(work, token, page);
+                return Ok(None);
+            }
+            Ok(Found::Namespaces(names)) => {
+                // Namespaces are listed at different revisions, so that nothing can be said about all objects together.
+                work.report.has_gaps = true;
+                work.place.to_come = Some(names.into());
+                work.next_namespace(self.page_size);
                 return Ok(None);
             }
             Err(failure) => failure,
@@ -184,9 +241,30 @@ impl Pass<'_> {
             Verdict::Overloaded(wait) => self.overloaded(wait),
             Verdict::WebhookDown => self.webhook_down(&failure.message),
             Verdict::TryAgain if tries < MOST_TRIES => {}
+            Verdict::Refused if failure.code == 500 => self.unlistable(work, failure),
             _ => return Err(RunError::List(failure)),
         }
         Ok(None)
+    }
+
+    /// Some object cannot be read by the server, and with it no page that it is on. Smaller pages come up to it, other
+    /// namespaces past it. What lies behind it in its own namespace is not reached, which counts as a failure.
+    fn unlistable(&mut self, work: &mut Work, failure: Failure) {
+        if work.place.limit > 1 {
+            work.place.limit = (work.place.limit / 8).max(1);
+            return;
+        }
+        if work.place.to_come.is_none() && self.rewriting.resource.is_namespaced {
+            let Some(client) = self.servers.first().cloned() else { return };
+            let found = async move { namespaces(&client).await.map(Found::Namespaces) };
+            work.listing = Listing::Under { token: None, tries: 0, found: found.boxed() };
+            return;
+        }
+        let message = format!("an object from here on cannot be listed: {}", failure.message);
+        let nameless = ListedObject { namespace: work.place.namespace.clone(), ..ListedObject::default() };
+        let failure = super::rewrite::record(&nameless, &Failure { message, ..failure });
+        self.count(work, SettledObject::Failed(failure));
+        work.next_namespace(self.page_size);
     }
 
     fn took(&mut self, work: &mut Work, token: Option<String>, page: Page) {
@@ -195,36 +273,69 @@ impl Pass<'_> {
             progress.continue_token = work.tokens[0].clone();
             progress.waiting = None;
         });
+        if token.is_none() && work.place.to_come.is_none() {
+            self.list_revision.clone_from(&page.resource_version);
+        }
+        if page.continue_token.is_some() {
+            self.begin_to_probe(page.objects.first());
+        }
+        // The token of one namespace is of no use to whoever lists all of them.
+        let token = token.filter(|_| work.place.to_come.is_none());
         work.tokens = [token, work.tokens[0].take()];
         work.listed += page.objects.len() as u64;
-        work.queue.extend(page.objects);
-        work.listing = match page.continue_token {
-            Some(token) => Listing::Next { token: Some(token), tries: 0 },
-            None => Listing::Over,
-        };
+        for object in page.objects {
+            if self.is_settled(&object) {
+                self.count(work, SettledObject::Current);
+            } else {
+                work.queue.push_back(object);
+            }
+        }
+        match page.continue_token {
+            Some(token) => work.listing = Listing::Next { token: Some(token), tries: 0 },
+            None => work.next_namespace(self.page_size),
+        }
     }
 
-    fn settled(&mut self, work: &mut Work, settled: Settled) -> Result<(), RunError> {
+    fn is_settled(&self, object: &ListedObject) -> bool {
+        self.settled.as_ref().is_some_and(|settled| {
+            is_settled(&object.resource_version, &settled.objects.resource_version)
+                && !settled.except.contains(&object.uid)
+        })
+    }
+
+    /// Where there is more than one page, it matters to others how it is worked through.
+    fn begin_to_probe(&mut self, first: Option<&ListedObject>) {
+        if let (None, Some(server), Some(object)) = (&self.probe, self.servers.first(), first)
+            && self.rewriting.mode == Mode::Write
+            && !self.pacer.is_guarded()
+        {
+            self.pacer.measure();
+            let probe = || Probe::new(server.clone(), self.rewriting.resource.clone(), object.clone());
+            self.probe = self.pacer.is_guarded().then(probe);
+        }
+    }
+
+    fn settled(&mut self, work: &mut Work, settled: SettledObject) -> Result<(), RunError> {
         let in_flight = work.in_flight.len() + 1;
         match settled {
-            Settled::Overloaded(object, wait) => {
+            SettledObject::Overloaded(object, wait) => {
                 self.overloaded(wait);
                 work.queue.push_front(object);
                 return Ok(());
             }
-            Settled::WebhookDown(object, message) => {
+            SettledObject::WebhookDown(object, message) => {
                 self.webhook_down(&message);
                 work.queue.push_front(object);
                 return Ok(());
             }
-            Settled::NotAllowed(failure) => return Err(RunError::NotAllowed(failure)),
+            SettledObject::NotAllowed(failure) => return Err(RunError::NotAllowed(failure)),
             settled => self.count(work, settled),
         }
         self.pacer.answered(in_flight, self.began.elapsed());
         Ok(())
     }
 
-    fn count(&mut self, work: &mut Work, settled: Settled) {
+    fn count(&mut self, work: &mut Work, settled: SettledObject) {
         let report = &mut work.report;
         let (pacer, failures) = (&self.pacer, &mut self.failures);
         self.progress.send_modify(|progress| {
@@ -234,19 +345,19 @@ impl Pass<'_> {
             progress.overloads = pacer.overloads();
             let is_first = progress.pass == 1;
             match settled {
-                Settled::Rewritten => {
+                SettledObject::Rewritten => {
                     report.rewritten += 1;
                     progress.counts.rewritten += 1;
                 }
-                Settled::Current | Settled::Gone | Settled::Unsettled => {
+                SettledObject::Current | SettledObject::Gone | SettledObject::Unsettled => {
                     match settled {
-                        Settled::Current => report.current += 1,
-                        Settled::Gone => report.gone += 1,
+                        SettledObject::Current => report.current += 1,
+                        SettledObject::Gone => report.gone += 1,
                         _ => report.unsettled += 1,
                     }
                     progress.counts.skipped += u64::from(is_first);
                 }
-                Settled::Failed(failure) => {
+                SettledObject::Failed(failure) => {
                     report.failed += 1;
                     progress.counts.failed += 1;
                     if failures.len() < MOST_FAILURES {
@@ -254,7 +365,7 @@ impl Pass<'_> {
                     }
                 }
                 // These say nothing about the object yet.
-                Settled::Overloaded(..) | Settled::WebhookDown(..) | Settled::NotAllowed(_) => {}
+                SettledObject::Overloaded(..) | SettledObject::WebhookDown(..) | SettledObject::NotAllowed(_) => {}
             }
         });
     }
@@ -276,6 +387,20 @@ impl Pass<'_> {
         self.progress.send_modify(|progress| {
             progress.waiting = Some(format!("a webhook cannot be reached: {message}"));
         });
+    }
+}
+
+impl Work {
+    /// Goes on with the next namespace, if one after the other is listed; else the listing is over.
+    fn next_namespace(&mut self, limit: u32) {
+        self.listing = match self.place.to_come.as_mut().and_then(VecDeque::pop_front) {
+            Some(namespace) => {
+                self.place.namespace = namespace;
+                self.place.limit = limit;
+                Listing::Next { token: None, tries: 0 }
+            }
+            None => Listing::Over,
+        };
     }
 }
 

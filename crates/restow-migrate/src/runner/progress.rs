@@ -41,6 +41,7 @@ impl Progress {
     pub(super) fn begin_pass(&mut self, pass: u64) {
         self.pass = pass;
         self.done_in_pass = 0;
+        self.counts.failed = 0;
         self.counts.remaining = None;
     }
 

@@ -193,7 +193,7 @@ fn unsendable(error: http::Error) -> Failure {
     Failure { message: error.to_string(), ..Failure::default() }
 }
 
-fn record(object: &ListedObject, failure: &Failure) -> MigrationFailure {
+pub(super) fn record(object: &ListedObject, failure: &Failure) -> MigrationFailure {
     // An answer can quote the whole object. What helps is at its beginning.
     let message = failure.message.chars().take(1_000).collect();
     MigrationFailure {

@@ -3,12 +3,13 @@
 //! It makes a custom resource definition and objects of its own, changes the storage version back and forth, migrates
 //! each time, and removes everything again.
 
+use crate::cluster_args::ClusterArgs;
 use anyhow::{Context, ensure};
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use restow_agreement::migrate::pacer::PacerLimits;
+use restow_agreement::migrate::pacer::{Others, PacerLimits};
 use restow_api::GroupResource;
 use restow_migrate::agreement::{Scope, observe};
 use restow_migrate::cluster::Cluster;
@@ -17,15 +18,14 @@ use restow_migrate::runner::{Method, Order, Progress, RunOptions};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::cell::Cell;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
+/// How fast stored objects are rewritten on a cluster. It gets a custom resource definition that is removed at the end.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
-    /// How to reach the cluster. It gets a custom resource definition that is removed at the end.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// How many objects.
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     objects: usize,
@@ -46,6 +46,8 @@ struct Measurement {
     seconds: f64,
     objects_per_second: f64,
     passes: usize,
+    /// How many were allowed in flight, where that is fixed.
+    fixed: Option<usize>,
     /// The median of what another client waits for one object meanwhile.
     others_wait_ms: f64,
 }
@@ -66,7 +68,7 @@ const KIND: &str = "BenchObject";
 
 pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<()> {
     ensure!(args.objects > 0, "--objects must be at least 1");
-    let bench = Bench { cluster: Cluster::connect(args.kubeconfig.as_deref()).await? };
+    let bench = Bench { cluster: args.cluster.connect().await? };
     bench.remove().await?;
     bench.seed(&args).await?;
     let measured = bench.measure(&args).await;
@@ -133,15 +135,16 @@ impl Bench {
             ("patch, adaptive".to_owned(), Method::Patch, adaptive),
             ("put, adaptive".to_owned(), Method::Put, adaptive),
         ];
-        for fixed in [1, 4, 16, 64] {
-            let limits = PacerLimits { first: fixed, ceiling: fixed };
+        for fixed in [1, 2, 4, 8, 16, 32, 64] {
+            let limits = PacerLimits { first: fixed, ceiling: fixed, others: Others::Ignored };
             ways.push((format!("patch, at most {fixed} in flight"), Method::Patch, limits));
         }
         let mut measurements = Vec::new();
         for (number, (way, method, pacer)) in ways.into_iter().enumerate() {
+            let fixed = (pacer.others == Others::Ignored).then_some(pacer.ceiling);
             self.store_in(if number % 2 == 0 { "v2" } else { "v1" }).await?;
             let run = RunOptions { method, pacer, ..RunOptions::default() };
-            measurements.push(self.once(way, run, args.objects).await?);
+            measurements.push(Measurement { fixed, ..self.once(way, run, args.objects).await? });
         }
         let peak_memory_bytes = super::process::peak_bytes(std::process::id()).unwrap_or(0.0);
         Ok(Measurements {
@@ -170,7 +173,8 @@ impl Bench {
         let rewritten = run.progress.counts.rewritten;
         ensure!(rewritten as usize == objects, "{way}: {rewritten} of {objects} objects were rewritten");
         let objects_per_second = objects as f64 / seconds;
-        Ok(Measurement { way, seconds, objects_per_second, passes: run.passes.len(), others_wait_ms })
+        let passes = run.passes.len();
+        Ok(Measurement { way, seconds, objects_per_second, passes, fixed: None, others_wait_ms })
     }
 
     /// Does something, and measures meanwhile what another client waits for one object, in milliseconds.
@@ -256,6 +260,17 @@ impl Measurements {
                 one.way, one.seconds, one.objects_per_second, one.passes, one.others_wait_ms
             );
         }
+        let fixed = || self.measurements.iter().filter(|one| one.fixed.is_some());
+        let best = |kind: &str, among: Vec<&Measurement>| {
+            let best = among.into_iter().max_by(|a, b| a.objects_per_second.total_cmp(&b.objects_per_second));
+            if let (Some(best), Some(adaptive)) = (best, self.measurements.first()) {
+                let share = 100.0 * adaptive.objects_per_second / best.objects_per_second;
+                println!("adaptive reaches {share:.0} % of the best fixed number {kind} ({})", best.way);
+            }
+        };
+        best("of all", fixed().collect());
+        let gentle = |one: &&Measurement| one.others_wait_ms <= (2.0 * self.idle_wait_ms).max(1.0);
+        best("that lets others wait at most twice as long", fixed().filter(gentle).collect());
         println!("peak memory of this process: {:.1} MB", self.peak_memory_bytes / 1e6);
     }
 }

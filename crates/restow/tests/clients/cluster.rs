@@ -113,9 +113,14 @@ impl Server {
 
     /// `restow up` in this folder, with further flags.
     pub(crate) fn up_with(folder: &Path, flags: &[&str]) -> Self {
+        Self::up_at(folder, "127.0.0.1:0", flags)
+    }
+
+    /// `restow up` in this folder, at this address.
+    pub(crate) fn up_at(folder: &Path, address: &str, flags: &[&str]) -> Self {
         let data = folder.join("data");
         let child = Command::new(RESTOW)
-            .args(["up", "--listen", "127.0.0.1:0", "--data-dir"])
+            .args(["up", "--listen", address, "--data-dir"])
             .arg(&data)
             .args(flags)
             .stdout(Stdio::piped())

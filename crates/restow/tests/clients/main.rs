@@ -10,6 +10,7 @@ mod custom_real;
 mod kube_rs;
 mod kubectl;
 mod looking;
+mod migration;
 mod outage;
 mod python;
 mod start_up;

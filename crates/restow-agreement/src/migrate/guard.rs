@@ -1,0 +1,59 @@
+//! Whether a change to a custom resource definition may be made while its objects are migrated.
+//!
+//! This is the rule of the webhook, for clusters that have no admission policies; `manifests/guard.yaml` of restow-migrate
+//! says the same in CEL.
+
+use super::stored_versions::MIGRATING_ANNOTATION;
+use serde_json::Value;
+
+/// Why a change is refused; nothing when it may be made.
+///
+/// Only the definition as it was decides whether objects are being migrated: one who takes the mark away may go on to change
+/// the storage version, but not both at once.
+pub fn refusal(old: &Value, new: &Value) -> Option<String> {
+    let is_marked = old["metadata"]["annotations"][MIGRATING_ANNOTATION] == "true";
+    if !is_marked || storage_versions(old) == storage_versions(new) {
+        return None;
+    }
+    Some(format!(
+        "the storage version cannot be changed while the stored objects are being migrated; wait until the annotation \
+         {MIGRATING_ANNOTATION} is gone, or remove it if no migration is under way"
+    ))
+}
+
+fn storage_versions(definition: &Value) -> Vec<&str> {
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    versions.filter(|version| version["storage"] == true).filter_map(|version| version["name"].as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn definition(stored: &str, mark: Option<&str>) -> Value {
+        let version = |name: &str| json!({"name": name, "storage": name == stored});
+        let mut definition = json!({"metadata": {}, "spec": {"versions": [version("v1"), version("v2")]}});
+        if let Some(mark) = mark {
+            definition["metadata"]["annotations"] = json!({ MIGRATING_ANNOTATION: mark });
+        }
+        definition
+    }
+
+    #[test]
+    fn only_the_storage_version_of_a_marked_definition_is_guarded() {
+        let marked = definition("v1", Some("true"));
+        assert!(refusal(&marked, &definition("v2", Some("true"))).is_some());
+        assert!(
+            refusal(&marked, &definition("v2", None)).is_some(),
+            "taking the mark away at the same time does not help"
+        );
+        let mut described = marked.clone();
+        described["spec"]["versions"][1]["deprecated"] = json!(true);
+        assert_eq!(refusal(&marked, &described), None);
+        assert_eq!(refusal(&marked, &definition("v1", None)), None, "the mark can be lifted");
+        for mark in [None, Some("false")] {
+            assert_eq!(refusal(&definition("v1", mark), &definition("v2", mark)), None);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Kubernetes Events: what the controller tells people, at the objects where they look.
+
+use super::MigrationObject;
+use crate::definition::Definition;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use restow_api::GroupResource;
+use restow_api::migration::{API_VERSION, StorageState, StorageVersionMigration};
+
+/// Tells of what happens.
+#[derive(Clone)]
+pub(crate) struct Events {
+    recorder: Recorder,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Happened {
+    Started,
+    Succeeded,
+    Failed,
+    Trimmed,
+    Disagreement,
+}
+
+/// The longest note that an Event may have.
+const LONGEST_NOTE: usize = 1_000;
+
+impl Happened {
+    fn reason(self) -> &'static str {
+        match self {
+            Happened::Started => "MigrationStarted",
+            Happened::Succeeded => "MigrationSucceeded",
+            Happened::Failed => "MigrationFailed",
+            Happened::Trimmed => "StoredVersionsTrimmed",
+            Happened::Disagreement => "NoAgreement",
+        }
+    }
+
+    fn is_warning(self) -> bool {
+        matches!(self, Happened::Failed | Happened::Disagreement)
+    }
+}
+
+impl Events {
+    pub(crate) fn new(client: Client, identity: &str) -> Self {
+        let reporter = Reporter { controller: "restow".to_owned(), instance: Some(identity.to_owned()) };
+        Events { recorder: Recorder::new(client, reporter) }
+    }
+
+    /// Tells of something at these objects. What cannot be told is only logged: nothing depends on it.
+    pub(crate) async fn tell(&self, happened: Happened, words: &str, about: Vec<ObjectReference>) {
+        let event = Event {
+            type_: if happened.is_warning() { EventType::Warning } else { EventType::Normal },
+            reason: happened.reason().to_owned(),
+            note: Some(words.chars().take(LONGEST_NOTE).collect()),
+            action: "Migrate".to_owned(),
+            secondary: None,
+        };
+        for object in about {
+            if let Err(error) = self.recorder.publish(&event, &object).await {
+                tracing::debug!("cannot tell of {happened:?}: {error}");
+            }
+        }
+    }
+}
+
+/// The definition of a resource, as an Event names it.
+pub(crate) fn about_definition(definition: &Definition) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("apiextensions.k8s.io/v1".to_owned()),
+        kind: Some("CustomResourceDefinition".to_owned()),
+        name: definition.metadata.name.clone(),
+        uid: definition.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// A migration, as an Event names it.
+pub(crate) fn about_migration(migration: &MigrationObject) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some(StorageVersionMigration::KIND.to_owned()),
+        name: migration.metadata.name.clone(),
+        uid: migration.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// The state of a resource, as an Event names it.
+pub(crate) fn about_state(resource: &GroupResource, uid: Option<String>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some(StorageState::KIND.to_owned()),
+        name: Some(StorageState::name_for(resource)),
+        uid,
+        ..ObjectReference::default()
+    }
+}

@@ -1,0 +1,296 @@
+//! One migration of the controller, from its first condition to its last.
+
+use super::events::{Happened, about_definition, about_migration};
+use super::observe::wire;
+use super::orders::within;
+use super::{Context, MigrationObject, failures};
+use crate::definition;
+use crate::exchange::Failure;
+use crate::migration::{MigrationError, MigrationReport, Outcome, Reins, Settled, Target, migrate};
+use crate::runner::{Order, Progress};
+use crate::step::Step;
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use restow_agreement::migrate::window;
+use restow_api::internal_apiserver::ConditionStatus;
+use restow_api::migration::{MigrationCondition, MigrationFailure, SettledObjects, StorageVersionMigrationStatus};
+use restow_api::{GroupResource, Time};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// One migration.
+pub(super) struct Work {
+    context: Context,
+    migration: MigrationObject,
+    resource: GroupResource,
+    orders: watch::Receiver<Order>,
+    continue_token: Option<String>,
+}
+
+/// How often progress is written down.
+const SAVE_INTERVAL: Duration = Duration::from_secs(2);
+/// How long a migration that waits for agreement waits before it asks again.
+const AGREEMENT_WAIT: Duration = Duration::from_secs(5);
+/// The failures that a condition quotes.
+const QUOTED_FAILURES: usize = 3;
+
+impl Work {
+    pub(super) fn new(
+        context: Context,
+        migration: MigrationObject,
+        resource: GroupResource,
+        orders: watch::Receiver<Order>,
+    ) -> Self {
+        let continue_token = Some(migration.spec.continue_token.clone()).filter(|token| !token.is_empty());
+        Work { context, migration, resource, orders, continue_token }
+    }
+
+    pub(super) async fn run(mut self) {
+        if *self.orders.borrow() == Order::Stop {
+            return;
+        }
+        let (progress, seen) = watch::channel(Progress::default());
+        let started = Instant::now();
+        self.write(&running(None)).await;
+        Step::Running.crash_if(self.context.config.migration.dies_at);
+        let target = wire(&self.migration).target_hash().map(|hash| format!(" to {hash}")).unwrap_or_default();
+        self.tell(Happened::Started, &format!("rewriting the stored objects of {}{target}", self.resource)).await;
+        let saver = tokio::spawn(save(self.context.clone(), self.name(), self.resource.clone(), seen));
+        let report = self.attempts(&progress).await;
+        saver.abort();
+        let last = progress.borrow().clone();
+        self.finish(report, &last, started.elapsed()).await;
+    }
+
+    /// Tries until there is something to say about it.
+    async fn attempts(&mut self, progress: &watch::Sender<Progress>) -> Result<MigrationReport, MigrationError> {
+        loop {
+            self.wait_until_allowed().await;
+            let report = self.attempt(progress).await;
+            if *self.orders.borrow() == Order::Stop {
+                return report;
+            }
+            match &report {
+                Ok(MigrationReport { outcome: Outcome::Stopped(token), .. }) => self.continue_token.clone_from(token),
+                Ok(MigrationReport { outcome: Outcome::NoAgreement(words), .. }) => {
+                    tracing::info!("{}: {words}", self.resource);
+                    self.write(&running(Some(words))).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(AGREEMENT_WAIT) => {}
+                        _ = self.orders.changed() => {}
+                    }
+                }
+                _ => return report,
+            }
+        }
+    }
+
+    async fn attempt(&self, progress: &watch::Sender<Progress>) -> Result<MigrationReport, MigrationError> {
+        let wire = wire(&self.migration);
+        let mut options = self.context.config.migration.clone();
+        options.expected = wire.target_hash().map(|hash| Target { hash, revision: wire.agreement_revision() });
+        options.run.continue_token.clone_from(&self.continue_token);
+        let except = wire.status.failures.iter().map(|failure| failure.uid.clone()).collect();
+        options.settled = wire.status.settled.map(|objects| Settled { objects, except: Arc::new(except) });
+        let (orders, watcher) = within(self.context.config.windows.clone(), self.orders.clone());
+        let report = migrate(&self.context.cluster, &self.resource, options, Reins { orders, progress }).await;
+        watcher.abort();
+        report
+    }
+
+    /// Waits while it is paused, and for a window.
+    async fn wait_until_allowed(&mut self) {
+        loop {
+            let order = *self.orders.borrow_and_update();
+            let window = window::wait(&self.context.config.windows, Timestamp::now());
+            let words = match (order, &window) {
+                (Order::Stop, _) | (Order::Run, None) => return,
+                (Order::Pause, _) => "paused by the annotation restow.dev/paused",
+                (Order::Run, Some(_)) => "waiting for a maintenance window",
+            };
+            self.write(&running(Some(words))).await;
+            let wait = window.and_then(|wait| Duration::try_from(wait).ok());
+            tokio::select! {
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+                _ = self.orders.changed() => {}
+            }
+            self.write(&running(None)).await;
+        }
+    }
+
+    /// Writes down how it ended. A migration that was stopped was deleted, or another controller goes on with it.
+    async fn finish(&mut self, report: Result<MigrationReport, MigrationError>, progress: &Progress, took: Duration) {
+        let (result, mut words) = match &report {
+            Ok(report) => match describe(report) {
+                Some(ending) => ending,
+                None => return,
+            },
+            Err(MigrationError::Died(_)) => std::process::abort(),
+            Err(error) => (MigrationCondition::FAILED, error.to_string()),
+        };
+        tracing::info!("{}: {result}: {words}", self.resource);
+        self.context.metrics.ended(&self.resource, result, progress, took);
+        let run = report.as_ref().ok().and_then(|report| report.run.as_ref());
+        let all = run.map(|run| run.failures.as_slice()).unwrap_or_default();
+        let (listed, rest) = all.split_at(all.len().min(failures::IN_STATUS));
+        if let Some(more) = failures::write_down(&self.context, &self.migration, rest, progress.counts.failed).await {
+            words = format!("{words}; {more}");
+        }
+        let status = ended(&report, (result, &words), progress, listed);
+        self.write(&status).await;
+        Step::Ended.crash_if(self.context.config.migration.dies_at);
+        let happened = if result == MigrationCondition::FAILED { Happened::Failed } else { Happened::Succeeded };
+        self.tell(happened, &words).await;
+        if let Some(versions) = report.ok().and_then(|report| report.trimmed_to) {
+            let words = format!("status.storedVersions is now {versions:?}");
+            tracing::info!("{}: {words}", self.resource);
+            self.tell(Happened::Trimmed, &words).await;
+        }
+    }
+
+    /// Tells of something at the migration and at the definition of its resource.
+    async fn tell(&self, happened: Happened, words: &str) {
+        let mut about = vec![about_migration(&self.migration)];
+        let definition = definition::read(self.context.cluster.client(), &self.resource).await;
+        about.extend(definition.ok().flatten().as_ref().map(about_definition));
+        self.context.events.tell(happened, words, about).await;
+    }
+
+    /// Writes to the status, again and again while the server cannot be reached.
+    async fn write(&mut self, status: &Value) {
+        let name = self.name();
+        let patch = json!({"metadata": {"uid": self.migration.metadata.uid}, "status": status});
+        for tries in 0u32.. {
+            let written =
+                self.context.migrations().patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            let Err(failure) = written.map_err(Failure::from) else { return };
+            let is_final = matches!(failure.code, 400..=428 | 430..=499);
+            if is_final || *self.orders.borrow() == Order::Stop {
+                tracing::debug!("{name}: {failure}");
+                return;
+            }
+            tokio::time::sleep(restow_agreement::migrate::verdict::wait_after(tries)).await;
+        }
+    }
+
+    fn name(&self) -> String {
+        self.migration.metadata.name.clone().unwrap_or_default()
+    }
+}
+
+/// The last status of a migration.
+fn ended(
+    report: &Result<MigrationReport, MigrationError>,
+    (result, words): (&str, &str),
+    progress: &Progress,
+    failures: &[MigrationFailure],
+) -> Value {
+    let mut status = json!(StorageVersionMigrationStatus {
+        conditions: vec![
+            condition(MigrationCondition::RUNNING, ConditionStatus::False, ""),
+            condition(result, ConditionStatus::True, words),
+        ],
+        reason: words.to_owned(),
+        counts: Some(progress.counts),
+        failures: failures.to_vec(),
+        settled: report.as_ref().ok().and_then(settled),
+        ..StorageVersionMigrationStatus::default()
+    });
+    if let Ok(MigrationReport { target: Some(target), .. }) = report {
+        status["targetStorageVersionHash"] = json!(target.hash);
+        status["agreementRevision"] = json!(target.revision);
+    }
+    // What an earlier attempt left must not stay.
+    for field in ["failures", "settled"] {
+        if status.get(field).is_none() {
+            status[field] = Value::Null;
+        }
+    }
+    status
+}
+
+/// What is known of the objects that did not fail, if all that failed are known by name.
+fn settled(report: &MigrationReport) -> Option<SettledObjects> {
+    let run = report.run.as_ref()?;
+    let is_complete =
+        run.failures.len() as u64 == run.progress.counts.failed && run.failures.len() <= failures::IN_STATUS;
+    let last = run.passes.last()?;
+    let is_quiet = last.rewritten == 0 && last.unsettled == 0 && !last.has_gaps;
+    let is_usable = report.outcome == Outcome::SomeFailed && is_complete && is_quiet && !run.settled_at.is_empty();
+    is_usable.then(|| SettledObjects {
+        resource_version: run.settled_at.clone(),
+        definition_generation: report.definition_generation,
+    })
+}
+
+/// How a migration ended, for its condition; nothing where it did not end.
+pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String)> {
+    let failed = |words: String| Some((MigrationCondition::FAILED, words));
+    match &report.outcome {
+        Outcome::Succeeded => Some((MigrationCondition::SUCCEEDED, "every object is in the target version".to_owned())),
+        Outcome::SomeFailed => {
+            let run = report.run.as_ref()?;
+            let quote = |failure: &MigrationFailure| {
+                format!("{}/{}: {} {}", failure.namespace, failure.name, failure.code, failure.message)
+            };
+            let first: Vec<String> = run.failures.iter().take(QUOTED_FAILURES).map(quote).collect();
+            failed(format!("{} objects could not be rewritten: {}", run.progress.counts.failed, first.join("; ")))
+        }
+        Outcome::NoAgreement(words) | Outcome::AgreementChanged(words) | Outcome::DefinitionChanged(words) => {
+            failed(words.clone())
+        }
+        Outcome::NeverSettles => failed("objects keep changing their stored version".to_owned()),
+        Outcome::ResourceGone => failed("the resource is not served any more".to_owned()),
+        Outcome::Stopped(_) | Outcome::Asked => None,
+    }
+}
+
+fn running(waiting: Option<&str>) -> Value {
+    let words = waiting.unwrap_or_default();
+    json!({"conditions": [condition(MigrationCondition::RUNNING, ConditionStatus::True, words)], "reason": words})
+}
+
+fn condition(condition_type: &str, status: ConditionStatus, message: &str) -> MigrationCondition {
+    MigrationCondition {
+        condition_type: condition_type.to_owned(),
+        status,
+        last_update_time: Some(Time::new(Timestamp::now())),
+        reason: String::new(),
+        message: message.to_owned(),
+    }
+}
+
+/// Writes progress down from time to time, so that whoever comes next can go on, and everybody can see it.
+async fn save(context: Context, name: String, resource: GroupResource, mut seen: watch::Receiver<Progress>) {
+    let mut before: Option<(Progress, Instant)> = None;
+    loop {
+        tokio::time::sleep(SAVE_INTERVAL).await;
+        if seen.changed().await.is_err() {
+            return;
+        }
+        let progress = seen.borrow_and_update().clone();
+        context.metrics.progressed(&resource, &progress, pace(before.as_ref(), &progress));
+        before = Some((progress.clone(), Instant::now()));
+        let reason = progress.waiting.clone().unwrap_or_default();
+        let status = json!({"status": {"counts": progress.counts, "reason": reason}});
+        let api = context.migrations();
+        let mut saved = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await;
+        // Only the first pass is worth going on with; a later one is a check, and has to begin at the beginning.
+        if saved.is_ok() && progress.pass == 1 {
+            let token = json!({"spec": {"continueToken": progress.continue_token.unwrap_or_default()}});
+            saved = api.patch(&name, &PatchParams::default(), &Patch::Merge(&token)).await;
+        }
+        if let Err(error) = saved {
+            tracing::debug!("{name}: cannot write its progress down: {error}");
+        }
+    }
+}
+
+/// The objects a second since the last time.
+fn pace(before: Option<&(Progress, Instant)>, now: &Progress) -> Option<f64> {
+    let (before, at) = before.filter(|(before, _)| before.pass == now.pass)?;
+    let done = now.done_in_pass.saturating_sub(before.done_in_pass);
+    Some(done as f64 / at.elapsed().as_secs_f64().max(0.001))
+}

@@ -1,0 +1,183 @@
+//! The certificates of the guard: an authority of its own and what it signs, kept in a secret that all its replicas share.
+
+use anyhow::Context;
+use base64::Engine;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use time::OffsetDateTime;
+use tokio_rustls::TlsAcceptor;
+
+/// What is shown, what is trusted, and until when.
+#[derive(Clone, Debug)]
+pub(super) struct Bundle {
+    certificate: String,
+    key: String,
+    /// The authority, and the one before it, whose certificates other replicas may still show.
+    trusted: String,
+    made: u64,
+}
+
+/// Keeps the certificates in a secret.
+pub(super) struct Keeper {
+    api: Api<Secret>,
+    client: Client,
+    names: Vec<String>,
+    lifetime: Duration,
+}
+
+const SECRET: &str = "restow-webhook";
+const MADE_ANNOTATION: &str = "restow.dev/made";
+const LOOK_EVERY: Duration = Duration::from_secs(3600);
+/// How often others may be faster to renew before that is an error.
+const MOST_TRIES: usize = 5;
+
+impl Keeper {
+    pub(super) fn new(client: Client, namespace: &str, names: Vec<String>, lifetime: Duration) -> Self {
+        Keeper { api: Api::namespaced(client.clone(), namespace), client, names, lifetime }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The certificates in force. Makes new ones where there are none, or where two thirds of their time are over.
+    pub(super) async fn current(&self) -> anyhow::Result<Bundle> {
+        for _ in 0..MOST_TRIES {
+            let found = self.api.get_opt(SECRET).await.context("cannot read the secret with the certificates")?;
+            let bundle = found.as_ref().and_then(bundle_of);
+            if let Some(bundle) = bundle.as_ref().filter(|bundle| !is_due(bundle.made, now(), self.lifetime)) {
+                return Ok(bundle.clone());
+            }
+            let made = make(&self.names, self.lifetime, bundle.as_ref())?;
+            let secret = self.secret(&made, found.as_ref());
+            let written = match found {
+                None => self.api.create(&PostParams::default(), &secret).await,
+                Some(_) => self.api.replace(SECRET, &PostParams::default(), &secret).await,
+            };
+            match written {
+                Ok(_) => return Ok(made),
+                // Another replica was faster. Its certificates are as good.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error).context("cannot write the secret with the certificates"),
+            }
+        }
+        anyhow::bail!("other replicas keep writing the secret {SECRET}")
+    }
+
+    fn secret(&self, bundle: &Bundle, found: Option<&Secret>) -> Secret {
+        let data = [("tls.crt", &bundle.certificate), ("tls.key", &bundle.key), ("ca.crt", &bundle.trusted)];
+        let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.clone().into_bytes())));
+        Secret {
+            metadata: ObjectMeta {
+                name: Some(SECRET.to_owned()),
+                resource_version: found.and_then(|found| found.metadata.resource_version.clone()),
+                annotations: Some(BTreeMap::from([(MADE_ANNOTATION.to_owned(), bundle.made.to_string())])),
+                ..ObjectMeta::default()
+            },
+            type_: Some("kubernetes.io/tls".to_owned()),
+            data: Some(BTreeMap::from(data)),
+            ..Secret::default()
+        }
+    }
+}
+
+impl Bundle {
+    /// TLS with this certificate.
+    pub(super) fn acceptor(&self) -> anyhow::Result<TlsAcceptor> {
+        let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
+    /// What API servers have to trust.
+    pub(super) fn trusted_base64(&self) -> String {
+        base64::engine::general_purpose::STANDARD.encode(&self.trusted)
+    }
+
+    /// When to look whether they have to be renewed.
+    pub(super) fn look_again_in(&self, lifetime: Duration) -> Duration {
+        let due = Duration::from_secs(self.made) + lifetime * 2 / 3;
+        due.saturating_sub(Duration::from_secs(now())).clamp(Duration::from_secs(1), LOOK_EVERY)
+    }
+}
+
+fn is_due(made: u64, now: u64, lifetime: Duration) -> bool {
+    now.saturating_sub(made) >= (lifetime * 2 / 3).as_secs()
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn bundle_of(secret: &Secret) -> Option<Bundle> {
+    let data = secret.data.as_ref()?;
+    let text = |name: &str| String::from_utf8(data.get(name)?.0.clone()).ok();
+    let made = secret.metadata.annotations.as_ref()?.get(MADE_ANNOTATION)?.parse().ok()?;
+    Some(Bundle { certificate: text("tls.crt")?, key: text("tls.key")?, trusted: text("ca.crt")?, made })
+}
+
+/// Makes an authority and a certificate. The authority's key is forgotten at once: nothing else will ever be signed with it.
+fn make(names: &[String], lifetime: Duration, before: Option<&Bundle>) -> anyhow::Result<Bundle> {
+    let until = OffsetDateTime::now_utc() + lifetime;
+    let mut authority = CertificateParams::default();
+    authority.distinguished_name.push(DnType::CommonName, format!("restow-webhook-ca-{}", now()));
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    authority.not_before = OffsetDateTime::now_utc() - Duration::from_secs(600);
+    authority.not_after = until;
+    let authority_key = KeyPair::generate()?;
+    let authority_certificate = authority.self_signed(&authority_key)?.pem();
+    let issuer = Issuer::new(authority, authority_key);
+    let mut params = CertificateParams::new(names.to_vec())?;
+    params.distinguished_name.push(DnType::CommonName, "restow-webhook");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.not_before = OffsetDateTime::now_utc() - Duration::from_secs(600);
+    params.not_after = until;
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, &issuer)?.pem();
+    let old = before.and_then(|before| before.trusted.split_inclusive("-----END CERTIFICATE-----\n").next());
+    let trusted = format!("{authority_certificate}{}", old.unwrap_or_default());
+    Ok(Bundle { certificate, key: key.serialize_pem(), trusted, made: now() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_renewed_after_two_thirds_of_their_time() {
+        let lifetime = Duration::from_secs(90);
+        assert!(!is_due(1_000, 1_059, lifetime));
+        assert!(is_due(1_000, 1_060, lifetime));
+    }
+
+    #[test]
+    fn the_authority_before_stays_trusted_and_no_more_than_that() {
+        let names = ["guard.example.com".to_owned()];
+        let lifetime = Duration::from_secs(90);
+        let first = make(&names, lifetime, None).unwrap();
+        let second = make(&names, lifetime, Some(&first)).unwrap();
+        let third = make(&names, lifetime, Some(&second)).unwrap();
+        let count = |bundle: &Bundle| CertificateDer::pem_slice_iter(bundle.trusted.as_bytes()).count();
+        assert_eq!((count(&first), count(&second), count(&third)), (1, 2, 2));
+        assert!(second.trusted.contains(&first.trusted));
+        assert!(!third.trusted.contains(&first.trusted));
+        first.acceptor().unwrap();
+    }
+}

@@ -1,0 +1,249 @@
+//! What can go wrong during a migration, with real servers and a real controller.
+
+use super::{Controller, GROUP, PLURAL, Widgets, eventually, install};
+use crate::cluster::{Cluster, On, Server};
+use jiff::Timestamp;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const ALONE: [&str; 2] = ["--identity", "test"];
+
+/// One object at a time, so that there is time for something to happen.
+const SLOWLY: [&str; 4] = ["--identity", "test", "--max-in-flight", "1"];
+
+/// Annotates the definition of migrations, which concerns all of them.
+async fn annotate_all(widgets: &Widgets, key: &str, value: Value) {
+    let patch = json!({"metadata": {"annotations": {key: value}}});
+    let name = "storageversionmigrations.migration.k8s.io";
+    widgets.definitions().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+}
+
+/// The status of the migration of the widgets that there is.
+async fn status(widgets: &Widgets) -> (String, Value) {
+    let list = widgets.migrations().list(&ListParams::default()).await.unwrap().items;
+    let mine = list.into_iter().find(|migration| migration.data["spec"]["resource"]["resource"] == PLURAL);
+    mine.map(|found| (found.metadata.name.unwrap(), found.data["status"].clone())).unwrap_or_default()
+}
+
+async fn eventually_says(widgets: &Widgets, words: &str) {
+    eventually(&format!("the migration says: {words}"), async || {
+        status(widgets).await.1["reason"].as_str().is_some_and(|reason| reason.contains(words))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_is_killed_and_objects_come_change_and_go_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::up(folder.path());
+    install(&server);
+    let widgets = Widgets::new(&server, 600).await;
+    let _controller = Controller::start(&widgets.kubeconfig, &SLOWLY);
+    widgets.wait_for("v1", "at the start").await;
+    widgets.store_in("v2").await;
+    eventually("some objects are rewritten", async || {
+        widgets.census().await.get("v2").is_some_and(|count| *count > 30)
+    })
+    .await;
+    let address = server.address.clone();
+    server.kill();
+    let _server = Server::up_at(folder.path(), &address, &["--controller=false"]);
+    widgets.create(600..620).await;
+    for number in [5, 300, 599] {
+        let patch = json!({"spec": {"number": number + 1_000_000}});
+        let name = format!("widget-{number:05}");
+        widgets.objects().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+    for number in [7, 301, 598] {
+        widgets.objects().delete(&format!("widget-{number:05}"), &DeleteParams::default()).await.unwrap();
+    }
+    widgets.wait_for("v2", "after the server was killed").await;
+    let contents = widgets.contents().await;
+    assert_eq!(contents.len(), 617);
+    assert_eq!(contents["widget-00300"][3]["number"], 1_000_300, "no update is lost");
+    assert_eq!(contents["widget-00299"][3]["number"], 299);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_a_closed_window_and_a_webhook_that_is_down_are_waited_for() {
+    let cluster = Cluster::one(On::Embedded).await;
+    install(&cluster.servers[0]);
+    let widgets = Widgets::new(&cluster.servers[0], 30).await;
+    let hour = (Timestamp::now().as_second() / 3600 + 12) % 24;
+    let window = format!("{hour:02}:00-{hour:02}:30");
+    let mut controller = Controller::start(&widgets.kubeconfig, &[ALONE.as_slice(), &["--window", &window]].concat());
+    eventually_says(&widgets, "maintenance window").await;
+    assert!(!widgets.is_marked().await, "what waits for hours marks nothing");
+    controller.kill();
+
+    annotate_all(&widgets, "restow.dev/paused", json!("true")).await;
+    let controller = Controller::start(&widgets.kubeconfig, &ALONE);
+    eventually_says(&widgets, "paused").await;
+    widgets.store_in("v2").await;
+    eventually_says(&widgets, "paused").await;
+    assert_eq!(widgets.census().await.keys().collect::<Vec<_>>(), ["v1"], "nothing is rewritten");
+
+    let webhooks = widgets.api(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+    );
+    let down: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "down"},
+        "webhooks": [{
+            "name": "down.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [PLURAL]}],
+        }],
+    }))
+    .unwrap();
+    webhooks.create(&PostParams::default(), &down).await.unwrap();
+    eventually("the webhook is in force", async || {
+        let patch = json!({"spec": {"number": 0}});
+        widgets.objects().patch("widget-00000", &PatchParams::default(), &Patch::Merge(&patch)).await.is_err()
+    })
+    .await;
+    let failed = format!("restow_migrations_total{{resource=\"{PLURAL}.{GROUP}\",result=\"Failed\"}}");
+    let failed_before = controller.metric(&failed);
+    annotate_all(&widgets, "restow.dev/paused", Value::Null).await;
+    eventually_says(&widgets, "a webhook cannot be reached").await;
+    assert_eq!(widgets.stored_versions().await, json!(["v1", "v2"]));
+    webhooks.delete("down", &DeleteParams::default()).await.unwrap();
+    widgets.wait_for("v2", "after the webhook is gone").await;
+    assert_eq!(controller.metric(&failed), failed_before, "waiting is not failing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_objects_are_listed_and_only_they_are_tried_again() {
+    let cluster = Cluster::one(On::Embedded).await;
+    let server = &cluster.servers[0];
+    install(server);
+    let widgets = Widgets::new(server, 40).await;
+    let _controller = Controller::start(&widgets.kubeconfig, &ALONE);
+    widgets.wait_for("v1", "at the start").await;
+    let policy = cluster.file("policy.yaml", &refusing("object.metadata.name in ['widget-00003', 'widget-00017']"));
+    cluster.kubectl(&["apply", "-f", &policy]);
+    let touch = ["annotate", "widgets.widgets.example.com/widget-00003", "--overwrite"];
+    crate::cluster::eventually("the policy is in force", || {
+        let stamp = format!("at={}", Timestamp::now().as_microsecond());
+        !server.try_kubectl(&[touch.as_slice(), &[&stamp]].concat()).status.success()
+    });
+    widgets.store_in("v2").await;
+    eventually("the migration has failed", async || {
+        let conditions = status(&widgets).await.1["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|condition| condition["type"] == "Failed" && condition["status"] == "True")
+    })
+    .await;
+    let (name, failed) = status(&widgets).await;
+    let mut names: Vec<&str> =
+        failed["failures"].as_array().unwrap().iter().map(|failure| failure["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["widget-00003", "widget-00017"], "{failed}");
+    assert!(failed["failures"][0]["message"].as_str().unwrap().contains("not this one"), "{failed}");
+    assert_eq!(widgets.stored_versions().await, json!(["v1", "v2"]), "nothing is claimed");
+    eventually("the mark is gone", async || !widgets.is_marked().await).await;
+    assert_eq!(widgets.census().await["v1"], 2);
+
+    cluster.kubectl(&["delete", "-f", &policy]);
+    crate::cluster::eventually("the policy is gone", || {
+        let stamp = format!("at={}", Timestamp::now().as_microsecond());
+        server.try_kubectl(&[touch.as_slice(), &[&stamp]].concat()).status.success()
+    });
+    let before = patches(&widgets).await;
+    cluster.kubectl(&["annotate", "storageversionmigrations.migration.k8s.io", &name, "restow.dev/retry="]);
+    widgets.wait_for("v2", "after the second attempt").await;
+    // The two of them, once to rewrite them and once to see that nothing is left; the other 38 are known.
+    let tried = patches(&widgets).await - before;
+    assert!(tried <= 10.0, "{tried} objects were patched");
+}
+
+/// A policy that refuses updates of the widgets for which this holds.
+fn refusing(what: &str) -> String {
+    format!(
+        "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {{name: refusing}}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - {{apiGroups: [{GROUP}], apiVersions: ['*'], operations: [UPDATE], resources: [{PLURAL}]}}
+  validations:
+  - {{expression: \"!({what})\", message: not this one}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {{name: refusing}}
+spec: {{policyName: refusing, validationActions: [Deny]}}
+"
+    )
+}
+
+/// How many widgets have been patched, as the server counts them.
+async fn patches(widgets: &Widgets) -> f64 {
+    let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+    let text = widgets.client.request_text(request).await.unwrap();
+    let of_widgets = |line: &&str| {
+        line.starts_with("apiserver_request_total{")
+            && line.contains("verb=\"PATCH\"")
+            && line.contains(&format!("resource=\"{PLURAL}\""))
+    };
+    text.lines().filter(of_widgets).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_429_is_sat_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::up(folder.path());
+    install(&server);
+    let widgets = Widgets::new(&server, 60).await;
+    widgets.store_in("v2").await;
+    server.stop();
+    let server = Server::up_with(folder.path(), &["--controller=false", "--max-mutating-requests-inflight", "1"]);
+    let widgets = Widgets { client: server.client().await, kubeconfig: server.kubeconfig.clone() };
+    let controller = Controller::start(&widgets.kubeconfig, &ALONE);
+    widgets.wait_for("v2", "in spite of the storm").await;
+    let overloads = format!("restow_migration_overloads{{resource=\"{PLURAL}.{GROUP}\"}}");
+    println!("the server asked to wait {:?} times", controller.metric(&overloads));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_controllers_one_acts_and_the_other_takes_over_and_a_definition_that_goes_ends_its_migration() {
+    let cluster = Cluster::one(On::Etcd).await;
+    install(&cluster.servers[0]);
+    let widgets = Widgets::new(&cluster.servers[0], 300).await;
+    let flags = |name: &'static str| ["--identity", name, "--lease-duration", "3", "--max-in-flight", "1"];
+    let mut controllers =
+        [Controller::start(&widgets.kubeconfig, &flags("one")), Controller::start(&widgets.kubeconfig, &flags("two"))];
+    widgets.wait_for("v1", "at the start").await;
+    let leads = |controller: &Controller| controller.metric("restow_leading") == Some(1.0);
+    let leader = usize::from(!leads(&controllers[0]));
+    assert!(leads(&controllers[leader]) && !leads(&controllers[1 - leader]), "one of them acts");
+    let before = widgets.contents().await;
+    widgets.store_in("v2").await;
+    eventually("some objects are rewritten", async || widgets.census().await.contains_key("v2")).await;
+    controllers[leader].kill();
+    widgets.wait_for("v2", "after the other took over").await;
+    assert_eq!(widgets.contents().await, before);
+    assert!(leads(&controllers[1 - leader]));
+
+    widgets.store_in("v1").await;
+    eventually("some objects are rewritten", async || widgets.census().await.contains_key("v1")).await;
+    let name = format!("{PLURAL}.{GROUP}");
+    widgets.definitions().delete(&name, &DeleteParams::default()).await.unwrap();
+    eventually("the definition is gone", async || widgets.definitions().get_opt(&name).await.unwrap().is_none()).await;
+    eventually("nothing runs any more, and nothing is claimed", async || {
+        let (_, status) = status(&widgets).await;
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let holds = |kind: &str| conditions.iter().any(|one| one["type"] == kind && one["status"] == "True");
+        !holds("Running") && !holds("Succeeded") && widgets.persisted().await == Value::Null
+    })
+    .await;
+    // The controller lives on: a resource of the same name is taken care of like any other.
+    let again = Widgets::new(&cluster.servers[0], 10).await;
+    tokio::time::timeout(Duration::from_secs(120), again.wait_for("v1", "after it was defined again")).await.unwrap();
+}
