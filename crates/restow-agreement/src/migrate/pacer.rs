@@ -89,6 +89,8 @@ const WORTH: f64 = 1.05;
 const AS_GOOD: f64 = 0.97;
 /// How many windows pass between trials.
 const REST: u32 = 15;
+/// How many windows pass before more is tried again after others had to wait.
+const REST_AFTER_GUARD: u32 = 5;
 /// Of so many reads the one in the middle is looked at.
 const PROBES: usize = 5;
 /// How many times as long as without us others may wait.
@@ -99,6 +101,8 @@ const UNNOTICED: Duration = Duration::from_millis(1);
 const FLOOR: usize = 2;
 /// How often what a read takes without us is measured anew.
 const MEASURE_AGAIN: Duration = Duration::from_secs(20);
+/// And how often where others wait though we do next to nothing.
+const MEASURE_AT_FLOOR: Duration = Duration::from_secs(2);
 
 impl Default for PacerLimits {
     fn default() -> Self {
@@ -153,6 +157,12 @@ impl Pacer {
         recent.sort_unstable();
         let middle = recent[PROBES / 2];
         if self.guard.is_measuring {
+            // Where others have become busier, what was too much may not be too much any more.
+            if self.guard.idle.is_some_and(|before| middle > before * 5 / 4) {
+                self.guard.has_acted = false;
+                self.step = Step::Up;
+                self.best = None;
+            }
             self.guard.idle = Some(middle);
             self.guard.measured = now;
             self.guard.is_measuring = false;
@@ -160,14 +170,18 @@ impl Pacer {
             return;
         }
         let Some(idle) = self.guard.idle else { return };
-        if middle > (idle * PATIENCE).max(UNNOTICED) && self.limit > FLOOR {
+        let is_too_long = middle > (idle * PATIENCE).max(UNNOTICED);
+        let is_lowest = self.limit <= FLOOR;
+        if is_too_long && !is_lowest {
             self.limit = (self.limit * 4 / 5).max(FLOOR);
             self.guard.has_acted = true;
             self.best = None;
-            self.step = Step::Hold(REST);
+            self.step = Step::Hold(REST_AFTER_GUARD);
             self.window = Window { started: now, ..Window::default() };
         }
-        if now.saturating_sub(self.guard.measured) > MEASURE_AGAIN {
+        // If others wait though we do next to nothing, it is not because of us.
+        let patience = if is_too_long && is_lowest { MEASURE_AT_FLOOR } else { MEASURE_AGAIN };
+        if now.saturating_sub(self.guard.measured) > patience {
             self.measure();
         }
     }
@@ -373,15 +387,16 @@ mod tests {
         }
         // From now on every read takes five times as long, with us and without us.
         let slow = Duration::from_millis(10);
-        for number in 1..40u64 {
+        let mut lowest = usize::MAX;
+        for number in 1..100u64 {
             pacer.probed(slow, pacer.limit(), Duration::from_millis(100 * number));
+            lowest = lowest.min(pacer.limit().max(1));
         }
-        assert_eq!(pacer.limit(), FLOOR);
+        assert!(lowest <= FLOOR, "at first it goes down");
         let later = Duration::from_secs(60);
         for number in 0..20u64 {
             pacer.probed(slow, pacer.limit(), later + Duration::from_millis(10 * number));
         }
-        assert!(pacer.limit() >= FLOOR, "the measure was taken anew");
         let rate = server.run(&mut pacer, later + Duration::from_secs(1), 120);
         assert!(rate > 1_000.0, "{rate} a second: it has recovered");
     }
