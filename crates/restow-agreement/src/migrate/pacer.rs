@@ -6,8 +6,9 @@
 //! says that it has too much to do, the number drops at once, and nothing is sent for as long as the server asks.
 //!
 //! It also looks after the other clients: now and then a small read is sent as any of them could send it ([`Pacer::probed`]).
-//! What such a read takes while nothing else of ours is under way is the measure; when it takes twice that, the number goes
-//! down, whatever that costs in speed. The measure is taken anew from time to time, because others come and go.
+//! What such a read takes while nothing else of ours is under way is the measure. When it takes twice that, the measure is
+//! taken anew, because others come and go; if it is still twice that, it is because of us, and the number goes down, whatever
+//! that costs in speed.
 //!
 //! Time is an argument: the time since the run began.
 
@@ -56,7 +57,9 @@ struct Guard {
     measured: Duration,
     is_measuring: bool,
     recent: Vec<Duration>,
-    /// Whether a read has ever taken too long. From then on, more is tried in small steps only.
+    /// What a read took that took too long, until it is known whether that is because of us.
+    suspicion: Option<Duration>,
+    /// Whether a read has ever taken too long because of us. From then on, more is tried in small steps only.
     has_acted: bool,
 }
 
@@ -89,8 +92,6 @@ const WORTH: f64 = 1.05;
 const AS_GOOD: f64 = 0.97;
 /// How many windows pass between trials.
 const REST: u32 = 15;
-/// How many windows pass before more is tried again after others had to wait.
-const REST_AFTER_GUARD: u32 = 5;
 /// Of so many reads the one in the middle is looked at.
 const PROBES: usize = 5;
 /// How many times as long as without us others may wait.
@@ -98,11 +99,16 @@ const PATIENCE: u32 = 2;
 /// Below this nobody notices a difference.
 const UNNOTICED: Duration = Duration::from_millis(1);
 /// The guard goes no lower than this, or a migration beside a busy client would never end.
-const FLOOR: usize = 2;
+const FLOOR: usize = 4;
 /// How often what a read takes without us is measured anew.
 const MEASURE_AGAIN: Duration = Duration::from_secs(20);
-/// And how often where others wait though we do next to nothing.
-const MEASURE_AT_FLOOR: Duration = Duration::from_secs(2);
+/// And how long it stays as it is at least, whatever reads take.
+const LEAST_BETWEEN: Duration = Duration::from_millis(500);
+
+/// What others may wait, if they wait this long without us.
+fn bearable(idle: Duration) -> Duration {
+    (idle * PATIENCE).max(UNNOTICED)
+}
 
 impl Default for PacerLimits {
     fn default() -> Self {
@@ -157,32 +163,31 @@ impl Pacer {
         recent.sort_unstable();
         let middle = recent[PROBES / 2];
         if self.guard.is_measuring {
-            // Where others have become busier, what was too much may not be too much any more.
-            if self.guard.idle.is_some_and(|before| middle > before * 5 / 4) {
-                self.guard.has_acted = false;
-                self.step = Step::Up;
-                self.best = None;
-            }
-            self.guard.idle = Some(middle);
-            self.guard.measured = now;
-            self.guard.is_measuring = false;
-            self.window = Window { started: now, ..Window::default() };
-            return;
+            return self.measured(middle, now);
         }
         let Some(idle) = self.guard.idle else { return };
-        let is_too_long = middle > (idle * PATIENCE).max(UNNOTICED);
-        let is_lowest = self.limit <= FLOOR;
-        if is_too_long && !is_lowest {
-            self.limit = (self.limit * 4 / 5).max(FLOOR);
+        let age = now.saturating_sub(self.guard.measured);
+        if middle > bearable(idle) && age > LEAST_BETWEEN {
+            // It may be because of us, or because others have become busier: without us it will be seen.
+            self.guard.suspicion = Some(middle);
+            self.measure();
+        } else if age > MEASURE_AGAIN {
+            self.measure();
+        }
+    }
+
+    /// What others wait without us is known anew.
+    fn measured(&mut self, idle: Duration, now: Duration) {
+        self.guard.idle = Some(idle);
+        self.guard.measured = now;
+        self.guard.is_measuring = false;
+        self.window = Window { started: now, ..Window::default() };
+        let is_because_of_us = self.guard.suspicion.take().is_some_and(|waited| waited > bearable(idle));
+        if is_because_of_us && self.limit > FLOOR {
+            self.limit = (self.limit * 7 / 10).max(FLOOR);
             self.guard.has_acted = true;
             self.best = None;
-            self.step = Step::Hold(REST_AFTER_GUARD);
-            self.window = Window { started: now, ..Window::default() };
-        }
-        // If others wait though we do next to nothing, it is not because of us.
-        let patience = if is_too_long && is_lowest { MEASURE_AT_FLOOR } else { MEASURE_AGAIN };
-        if now.saturating_sub(self.guard.measured) > patience {
-            self.measure();
+            self.step = Step::Hold(REST);
         }
     }
 
@@ -387,16 +392,11 @@ mod tests {
         }
         // From now on every read takes five times as long, with us and without us.
         let slow = Duration::from_millis(10);
-        let mut lowest = usize::MAX;
-        for number in 1..100u64 {
-            pacer.probed(slow, pacer.limit(), Duration::from_millis(100 * number));
-            lowest = lowest.min(pacer.limit().max(1));
-        }
-        assert!(lowest <= FLOOR, "at first it goes down");
         let later = Duration::from_secs(60);
-        for number in 0..20u64 {
-            pacer.probed(slow, pacer.limit(), later + Duration::from_millis(10 * number));
+        for number in 1..600u64 {
+            pacer.probed(slow, pacer.limit(), Duration::from_millis(100 * number));
         }
+        assert_eq!(pacer.limit.max(8), pacer.limit, "it is not because of us");
         let rate = server.run(&mut pacer, later + Duration::from_secs(1), 120);
         assert!(rate > 1_000.0, "{rate} a second: it has recovered");
     }

@@ -1,7 +1,7 @@
 //! One pass through all objects of a resource.
 
 use super::listing::{ListedObject, Page, PageQuery, namespaces, page};
-use super::probe::Probe;
+use super::probe::{PAUSE, Probe};
 use super::rewrite::{Mode, Rewriting, Settled as SettledObject};
 use super::{MOST_FAILURES, Order, Progress, RunError};
 use crate::exchange::Failure;
@@ -189,9 +189,11 @@ impl Pass<'_> {
             }
         };
         let in_flight = work.in_flight.len();
+        // While nothing else may be sent, there is no reason to wait between reads.
+        let pause = if self.pacer.limit() == 0 { Duration::ZERO } else { PAUSE };
         let probed = async {
             match &mut self.probe {
-                Some(probe) => probe.next().await,
+                Some(probe) => probe.next(pause).await,
                 None => std::future::pending().await,
             }
         };

@@ -12,22 +12,22 @@ pub(super) struct Probe {
     client: Client,
     resource: StoredResource,
     object: ListedObject,
-    under_way: BoxFuture<'static, Duration>,
+    under_way: Option<BoxFuture<'static, Duration>>,
 }
 
 /// How long to wait between two reads.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 impl Probe {
     pub(super) fn new(client: Client, resource: StoredResource, object: ListedObject) -> Self {
-        let under_way = read(client.clone(), resource.clone(), object.clone(), Duration::ZERO);
-        Probe { client, resource, object, under_way }
+        Probe { client, resource, object, under_way: None }
     }
 
-    /// Waits for the read that is under way, begins the next one, and says how long it took.
-    pub(super) async fn next(&mut self) -> Duration {
-        let took = (&mut self.under_way).await;
-        self.under_way = read(self.client.clone(), self.resource.clone(), self.object.clone(), PAUSE);
+    /// Waits for the read that is under way, or begins one after a pause, and says how long it took.
+    pub(super) async fn next(&mut self, pause: Duration) -> Duration {
+        let begin = || read(self.client.clone(), self.resource.clone(), self.object.clone(), pause);
+        let took = self.under_way.get_or_insert_with(begin).await;
+        self.under_way = None;
         took
     }
 }
