@@ -61,16 +61,27 @@ impl Work {
         let report = self.attempts(&progress).await;
         saver.abort();
         let last = progress.borrow().clone();
-        self.finish(report, &last, started.elapsed()).await;
+        if let Some(report) = report {
+            self.finish(report, &last, started.elapsed()).await;
+        }
     }
 
-    /// Tries until there is something to say about it.
-    async fn attempts(&mut self, progress: &watch::Sender<Progress>) -> Result<MigrationReport, MigrationError> {
+    /// Tries until there is something to say about it. Of one that was told to stop there is nothing to say, unless it has
+    /// succeeded: it was deleted, or another controller goes on with it.
+    async fn attempts(
+        &mut self,
+        progress: &watch::Sender<Progress>,
+    ) -> Option<Result<MigrationReport, MigrationError>> {
         loop {
             self.wait_until_allowed().await;
-            let report = self.attempt(progress).await;
             if *self.orders.borrow() == Order::Stop {
-                return report;
+                return None;
+            }
+            let report = self.attempt(progress).await;
+            let has_succeeded = matches!(&report, Ok(MigrationReport { outcome: Outcome::Succeeded, .. }));
+            let has_died = matches!(&report, Err(MigrationError::Died(_)));
+            if *self.orders.borrow() == Order::Stop && !has_succeeded && !has_died {
+                return None;
             }
             match &report {
                 Ok(MigrationReport { outcome: Outcome::Stopped(token), .. }) => self.continue_token.clone_from(token),
@@ -82,7 +93,7 @@ impl Work {
                         _ = self.orders.changed() => {}
                     }
                 }
-                _ => return report,
+                _ => return Some(report),
             }
         }
     }
@@ -120,7 +131,7 @@ impl Work {
         }
     }
 
-    /// Writes down how it ended. A migration that was stopped was deleted, or another controller goes on with it.
+    /// Writes down how it ended.
     async fn finish(&mut self, report: Result<MigrationReport, MigrationError>, progress: &Progress, took: Duration) {
         let (result, mut words) = match &report {
             Ok(report) => match describe(report) {
