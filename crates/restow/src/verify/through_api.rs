@@ -74,7 +74,7 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Re
         }
         std::future::pending::<()>().await;
     });
-    let pacer = PacerLimits { first: AT_ONCE, ceiling: AT_ONCE };
+    let pacer = PacerLimits { first: AT_ONCE, ceiling: AT_ONCE, ..PacerLimits::default() };
     let options = RunOptions { pacer, ..RunOptions::default() };
     let report = runner::run(&before.instances, &seen.resource, options, orders, &progress).await?;
     let after = observe(cluster, Scope::Group(name.group())).await?;
