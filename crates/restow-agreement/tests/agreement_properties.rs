@@ -5,10 +5,10 @@
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use restow_agreement::collect::{Collected, collect};
-use restow_agreement::{Participants, Registration, ServerReport, register};
+use restow_agreement::{Participants, Registration, ServerReport, disagreement, is_reported, register};
 use restow_api::ServerId;
 use restow_api::internal_apiserver::{ConditionStatus, StorageVersion, StorageVersionStatus, validate_storage_version};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const VERSIONS: [&str; 3] = ["v1beta1", "v1", "v2"];
@@ -23,6 +23,8 @@ enum Event {
     LeaseOnly { server: usize },
     /// The collector looks.
     Collect { reading: Reading },
+    /// Somebody deletes the object, or all entries in it, and every server that lives puts its own right.
+    Vandalism { whole: bool },
 }
 
 /// How much of the list of participants could be read.
@@ -45,6 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => server.clone().prop_map(|server| Event::LeaseGone { server }),
         1 => server.prop_map(|server| Event::LeaseOnly { server }),
         2 => reading().prop_map(|reading| Event::Collect { reading }),
+        1 => any::<bool>().prop_map(|whole| Event::Vandalism { whole }),
     ]
 }
 
@@ -55,6 +58,8 @@ fn id(server: usize) -> ServerId {
 #[derive(Default)]
 struct World {
     leases: BTreeSet<usize>,
+    /// What each server reported under the lease that it has.
+    reports: BTreeMap<usize, ServerReport>,
     object: Option<StorageVersion>,
     seconds: i64,
 }
@@ -101,10 +106,14 @@ impl World {
     fn apply(&mut self, event: &Event) {
         self.seconds += 1;
         match event {
-            Event::LeaseGone { server } => drop(self.leases.remove(server)),
+            Event::LeaseGone { server } => {
+                self.leases.remove(server);
+                self.reports.remove(server);
+            }
             Event::LeaseOnly { server } => drop(self.leases.insert(*server)),
             Event::Report { server, version, reading } => self.report(*server, *version, reading),
             Event::Collect { reading } => self.collect(reading),
+            Event::Vandalism { whole } => self.vandalise(*whole),
         }
     }
 
@@ -117,10 +126,31 @@ impl World {
         self.check_dropped(&dropped, reading);
         assert!(status.storage_versions.contains(&own.entry()), "the own entry is there");
         self.write(status.clone());
+        assert!(is_reported(self.object.as_ref(), &own, self.now()), "what was written says what was reported");
+        self.reports.insert(server, own.clone());
 
         let later = self.now() + SignedDuration::from_hours(1);
         let again = register(self.object.as_ref(), &participants, &own, later);
         assert_eq!(again, Registration { status, dropped: vec![] }, "registering again changes nothing");
+    }
+
+    fn vandalise(&mut self, whole: bool) {
+        match &mut self.object {
+            Some(object) if !whole => object.status.storage_versions.clear(),
+            object => *object = None,
+        }
+        for own in self.reports.clone().values() {
+            assert!(!is_reported(self.object.as_ref(), own, self.now()), "it is noticed");
+            let status = register(self.object.as_ref(), &Participants::unreadable(), own, self.now()).status;
+            self.write(status);
+        }
+        for own in self.reports.values() {
+            assert!(is_reported(self.object.as_ref(), own, self.now()), "nobody undoes what another put right");
+        }
+        // Where nobody is left to put it right, the next look removes what is empty.
+        if self.reports.is_empty() {
+            self.object = None;
+        }
     }
 
     fn collect(&mut self, reading: &Reading) {
@@ -146,17 +176,18 @@ impl World {
     }
 
     /// What holds after every event.
-    fn check(&self, before: Option<&StorageVersionStatus>) {
+    fn check(&self, before: Option<&StorageVersionStatus>, told: bool) {
         let Some(object) = &self.object else { return };
         assert_eq!(validate_storage_version(object), [], "{object:?}");
         let encodings: BTreeSet<&String> =
             object.status.storage_versions.iter().map(|entry| &entry.encoding_version).collect();
         let common = if encodings.len() == 1 { encodings.first().map(|version| (*version).clone()) } else { None };
         assert_eq!(object.status.common_encoding_version, common);
+        assert_eq!(disagreement(object).is_none(), common.is_some() || encodings.is_empty());
         let [condition] = &object.status.conditions[..] else { panic!("one condition: {object:?}") };
         assert_eq!(condition.status == ConditionStatus::True, common.is_some());
 
-        let Some(before) = before else { return };
+        let Some(before) = before.filter(|_| told) else { return };
         let moved = before.conditions[0].last_transition_time != condition.last_transition_time;
         let news = before.common_encoding_version != object.status.common_encoding_version;
         assert_eq!(moved, news, "the transition time moves when there is news, and only then");
@@ -172,7 +203,8 @@ proptest! {
         for event in &events {
             let before = world.object.as_ref().map(|object| object.status.clone());
             world.apply(event);
-            world.check(before.as_ref());
+            // An edit by hand tells nobody when it came, so times mean something in all other steps only.
+            world.check(before.as_ref(), !matches!(event, Event::Vandalism { .. }));
         }
     }
 }

@@ -12,6 +12,8 @@
 //! | `registrar.rs` | the transactions that report and withdraw |
 //! | `keeper.rs` | the task that joins, stays, and joins again |
 //! | `elections.rs` | voting on the version, instead of each server storing what it prefers |
+//! | `elsewhere.rs` | reporting to the main API server too, where this is an aggregated one |
+//! | `whereabouts.rs` | where all servers are |
 //! | `collector.rs` | the task that removes what servers leave behind |
 //! | `attending.rs` | how long servers disagree, and putting right what somebody else changed |
 //! | `barrier.rs` | which writes pass before everything is reported |
@@ -28,12 +30,14 @@ mod barrier;
 mod collector;
 mod config;
 mod elections;
+mod elsewhere;
 mod error;
 mod identity;
 mod keeper;
 mod leases;
 mod places;
 mod registrar;
+mod whereabouts;
 
 use crate::error::ApiError;
 use crate::http::request_info::ResourceTarget;
@@ -43,6 +47,7 @@ use crate::resource::{Membership, Origin, Resource};
 use attending::Sights;
 pub(crate) use barrier::passes_barrier;
 pub use config::{AgreementConfig, Guarantee, StorageVersions};
+pub use elsewhere::Elsewhere;
 pub use error::AgreementError;
 use identity::Tenure;
 use prometheus_client::metrics::counter::Counter;
@@ -53,7 +58,7 @@ use restow_api::{GroupResource, ServerId};
 use restow_store::Store;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
@@ -106,12 +111,19 @@ struct Reported {
 pub(crate) struct FenceAlarm {
     rung: Notify,
     failures: Counter,
+    /// Where it was reported too; nothing of it can be compared in a transaction.
+    elsewhere: OnceLock<Arc<dyn Elsewhere>>,
 }
 
 impl FenceAlarm {
     pub(crate) fn ring(&self) {
         self.failures.inc();
         self.rung.notify_one();
+    }
+
+    /// Whether what was reported elsewhere does not count any more, so that nothing may be written.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.elsewhere.get().is_some_and(|elsewhere| !elsewhere.holds())
     }
 
     /// How often it has rung.
@@ -132,6 +144,10 @@ impl Agreement {
             true => Standing::Outside { last_error: None },
             false => Standing::Unmanaged,
         };
+        if let Some(elsewhere) = &config.elsewhere {
+            // Only a server that is made sets it, and it is made once.
+            let _ = alarm.elsewhere.set(elsewhere.clone());
+        }
         let agreement = Agreement {
             holder: format!("{}_{}", config.identity, uuid::Uuid::new_v4()),
             config,

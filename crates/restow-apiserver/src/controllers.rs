@@ -1,6 +1,8 @@
 //! What a server does by itself, for the whole cluster: one of the servers on a store does it, the others wait.
 
 mod garbage;
+mod kubernetes_service;
 mod leadership;
 
 pub(crate) use garbage::collect_garbage;
+pub(crate) use kubernetes_service::{publish_servers, withdraw_server};

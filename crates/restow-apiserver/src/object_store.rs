@@ -242,6 +242,10 @@ impl ObjectStore {
         mut txn: Txn,
         done: impl FnOnce(Revision) -> Changed,
     ) -> Result<Attempt, ApiError> {
+        // What was reported elsewhere cannot be compared in the transaction, so it is looked at right before it.
+        if matches!(encoding.membership, Membership::Registered(_)) && self.alarm.is_overdue() {
+            return Ok(Attempt::Fenced(encoding.clone()));
+        }
         let expected = current.map_or(Revision::ZERO, |entry| entry.mod_revision);
         let conditions = txn.when.clone();
         txn.when.push(Compare::mod_revision(key, expected));

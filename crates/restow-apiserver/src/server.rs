@@ -109,7 +109,9 @@ impl ApiServer {
         let store: Arc<dyn Store> = Arc::new(MeasuredStore::new(config.store, &metrics));
         let (hub, following) = Hub::start(store.clone()).await?;
         let objects = ObjectStore::new(store.clone());
-        let agreement = Agreement::new(config.agreement, store, objects.alarm().clone(), config.registry.resources());
+        let mut taking_part = config.agreement;
+        taking_part.advertised.get_or_insert(config.address);
+        let agreement = Agreement::new(taking_part, store, objects.alarm().clone(), config.registry.resources());
         agreement.register(&metrics);
         let custom = CustomResources::new(config.registry.resources());
         let server = Arc::new(ApiServer {
@@ -152,6 +154,7 @@ impl ApiServer {
 
     /// Leaves the other servers, so that they need not wait until this one is missed. Nothing can be written afterwards.
     pub async fn leave(&self) {
+        controllers::withdraw_server(self).await;
         self.agreement.leave().await;
     }
 
@@ -252,6 +255,11 @@ impl ApiServer {
 
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
+    }
+
+    /// Where clients reach this server.
+    pub(crate) fn socket_address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(crate) fn release(&self) -> Release {

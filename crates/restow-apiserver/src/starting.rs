@@ -1,8 +1,9 @@
 //! What a server does once when it starts, after it has joined the others: make what every cluster has.
 
+use crate::controllers;
 use crate::error::ApiError;
 use crate::server::ApiServer;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -47,6 +48,9 @@ pub(crate) async fn start(server: Weak<ApiServer>) {
                 tracing::warn!(%error, "the server cannot start yet; trying again");
             }
             result => {
+                if result.is_ok() {
+                    tokio::spawn(controllers::publish_servers(Arc::downgrade(&server)));
+                }
                 server.starting().done.send_replace(Some(result));
                 return;
             }

@@ -63,6 +63,12 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
     let key = args.service_account_signing_key_file.as_deref();
     let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
+    if args.listen.port() == 0 && !args.taking_part.has_name() {
+        tracing::warn!(
+            "with port 0 and without --identity, each start counts as another API server; the others wait for the lease of the \
+             earlier one to expire"
+        );
+    }
     let agreement = args.taking_part.agreement(&[&address.to_string(), &prefix])?;
     let (release, gates) = (args.release, args.taking_part.gates()?);
     let root_ca = args.root_ca_file.as_deref().map(read).transpose()?;

@@ -11,7 +11,7 @@ use restow_apiserver::registry::Registry;
 use restow_apiserver::release::Release;
 use restow_apiserver::{AccessConfig, AgreementConfig, ApiServer, Authorization, Gates, LoadLimits, ServerConfig};
 use restow_store::Store;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,10 @@ pub(crate) struct ServingArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = LoadLimits::default().request_timeout.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..))]
     request_timeout: u64,
+    /// Where others reach this server [default: that of --listen; where that is 0.0.0.0, the one that this machine has
+    /// towards the network]. It stands in the endpoints of the service kubernetes in the namespace default.
+    #[arg(long, value_name = "ADDR")]
+    advertise_address: Option<IpAddr>,
     /// Which API versions to serve beside the usual ones, as in `api/beta=true,storage.k8s.io/v1alpha1=true`.
     #[arg(long, value_name = "VERSION=BOOL,…", default_value = "")]
     runtime_config: RuntimeConfig,
@@ -51,6 +55,7 @@ impl Default for ServingArgs {
             max_requests_inflight: limits.requests_in_flight,
             max_mutating_requests_inflight: limits.mutating_requests_in_flight,
             request_timeout: limits.request_timeout.as_secs(),
+            advertise_address: None,
             runtime_config: RuntimeConfig::default(),
             audit_log_path: None,
             audit_log_maxsize: 100,
@@ -70,6 +75,16 @@ impl ServingArgs {
         Ok(Some(Arc::new(log)))
     }
 
+    /// Where others reach a server that listens here.
+    fn advertised(&self, listening: SocketAddr) -> SocketAddr {
+        let host = match (self.advertise_address, listening.ip().is_unspecified()) {
+            (Some(host), _) => host,
+            (None, false) => listening.ip(),
+            (None, true) => towards_the_network().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        };
+        SocketAddr::new(host, listening.port())
+    }
+
     fn limits(&self) -> LoadLimits {
         LoadLimits {
             requests_in_flight: self.max_requests_inflight,
@@ -78,6 +93,15 @@ impl ServingArgs {
             ..LoadLimits::default()
         }
     }
+}
+
+/// The address that this machine has towards the network. Connecting a datagram socket sends nothing; it only asks the
+/// system for the way.
+fn towards_the_network() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // An address that is reserved for documentation, so that nobody is meant.
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 /// Takes the address, or says how to choose another.
@@ -106,6 +130,7 @@ pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::R
     let registry = Registry::new(resources);
     let access = AccessConfig { authenticators, authorization: Authorization::Rbac };
     let (limits, audit) = (options.limits(), options.audit()?);
+    let address = options.advertised(address);
     let config = ServerConfig { store, registry, release, address, access, limits, audit, gates, agreement, root_ca };
     Ok(ApiServer::new(config).await?)
 }

@@ -13,8 +13,9 @@ pub(crate) struct TakingPart {
     /// Turn features on or off, as in StorageVersionAPI=true,StorageVersionHash=false.
     #[arg(long, value_name = "GATE=BOOL,...", default_value = "")]
     feature_gates: String,
-    /// The name of this server among the others; it must stay the same when the server restarts [default: made from the host
-    /// name, the address and the data].
+    /// The name of this server among the others; it must stay the same when the server restarts, and no two may have the same
+    /// [default: made from the host name, the address and the data; so give a name where --listen has port 0, or each start
+    /// counts as another server, and the others wait for the lease of the earlier one to expire].
     #[arg(long, value_name = "NAME")]
     identity: Option<ServerId>,
     /// After how many seconds without a sign of life the others go on without this server.
@@ -69,6 +70,11 @@ impl TakingPart {
             (How::Vote, HowSure::Strict) => StorageVersions::Vote(Guarantee::Strict),
             (How::Vote, HowSure::Loose) => StorageVersions::Vote(Guarantee::Loose),
         }
+    }
+
+    /// Whether the server was given a name of its own.
+    pub(crate) fn has_name(&self) -> bool {
+        self.identity.is_some()
     }
 
     /// How the server takes part, given what tells it from others beside the name of its host.

@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("restow-store-etcd", &["restow-store"]),
     ("restow-schema", &[]),
     ("restow-apiserver", &["restow-api", "restow-agreement", "restow-schema", "restow-store"]),
+    ("restow-aggregated", &["restow-api", "restow-agreement", "restow-apiserver"]),
     ("restow-migrate", &["restow-api", "restow-agreement"]),
     (
         "restow",

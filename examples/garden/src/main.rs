@@ -1,14 +1,16 @@
 //! An API server of one's own, made with `restow-apiserver`: plants, in two versions, with a conversion between them.
 //!
-//! `cargo run -p garden` starts it in the folder `garden-data`, prints what to do next, and stops with Ctrl-C.
+//! `cargo run -p garden` starts it in the folder `garden-data`, prints what to do next, and stops with Ctrl-C. `cargo run -p garden
+//! FOLDER KUBECONFIG` also reports to the cluster of that kubeconfig in which version plants are stored.
 
+use restow_aggregated::MainServer;
 use restow_apiserver::field::FieldError;
 use restow_apiserver::object::Object;
 use restow_apiserver::pki::{Pki, write_private};
 use restow_apiserver::registry::Registry;
 use restow_apiserver::resource::{InvalidResource, Resource};
 use restow_apiserver::strategy::Strategy;
-use restow_apiserver::{ApiServer, ServerConfig};
+use restow_apiserver::{AgreementConfig, ApiServer, ServerConfig};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -25,11 +27,17 @@ async fn main() -> anyhow::Result<()> {
 
     let store = Arc::new(EmbeddedStore::open(EmbeddedConfig::new(folder.join("store")))?);
     let registry = Registry::new([plants()?]);
-    let server = ApiServer::new(ServerConfig::new(store, registry, address)).await?;
+    let mut config = ServerConfig::new(store, registry, address);
+    config.agreement.identity = AgreementConfig::identity_of(&["garden", &folder.canonicalize()?.to_string_lossy()]);
+    if let Some(main) = std::env::args().nth(2) {
+        config.agreement.elsewhere = Some(MainServer::connect(main.as_ref(), "garden", &config.agreement).await?);
+    }
+    let server = ApiServer::new(config).await?;
     server.ready().await?;
     println!("try: kubectl --kubeconfig {} get plants", folder.join("kubeconfig").display());
     let interrupted = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
-    server.serve(listener, pki.tls()?, interrupted).await;
+    server.clone().serve(listener, pki.tls()?, interrupted).await;
+    server.leave().await;
     Ok(())
 }
 

@@ -1,12 +1,15 @@
 //! How a server takes part.
 
+use super::elsewhere::Elsewhere;
 use crate::gates::{Gate, Gates};
 use restow_api::ServerId;
 use sha2::{Digest, Sha256};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a server takes part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct AgreementConfig {
     /// The server's id: the same after a restart of this instance, another for every other instance.
     pub identity: ServerId,
@@ -22,6 +25,10 @@ pub struct AgreementConfig {
     pub reports: bool,
     /// How it is decided in which version a built-in resource is stored.
     pub storage_versions: StorageVersions,
+    /// Where others reach this server, as the lease says; the server's own address where this is nothing.
+    pub advertised: Option<SocketAddr>,
+    /// Where the server reports too: an aggregated one to the main API server.
+    pub elsewhere: Option<Arc<dyn Elsewhere>>,
 }
 
 /// How it is decided in which version a built-in resource is stored.
@@ -61,6 +68,8 @@ impl AgreementConfig {
             has_identity: gates.is_on(Gate::ApiServerIdentity),
             reports: gates.reports_storage_versions(),
             storage_versions: StorageVersions::Report,
+            advertised: None,
+            elsewhere: None,
         }
     }
 

@@ -39,6 +39,9 @@ pub enum AgreementError {
         #[source]
         source: InvalidReport,
     },
+    /// The main API server of this aggregated one could not be told.
+    #[error("the main API server could not be told what is stored: {0}")]
+    Elsewhere(String),
     /// The store failed.
     #[error("the store failed")]
     Store(#[from] StoreError),

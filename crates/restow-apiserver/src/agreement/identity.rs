@@ -3,12 +3,14 @@
 //! What counts is the revision at which the lease's key was *created*: everything that this server writes compares it. So
 //! taking always makes the key anew, which shuts out whatever an earlier life of this instance still has under way.
 
-use super::leases::{IDENTITY_LABEL, Lease};
+use super::leases::{ADDRESS_ANNOTATION, COMPONENT, IDENTITY_LABEL, Lease};
 use super::{Agreement, AgreementError, places};
 use jiff::Timestamp;
 use restow_api::{MicroTime, Time};
 use restow_store::{Compare, Key, Store, StoreExt, Txn, TxnOutcome};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// How often taking the lease is tried when others write it at the same time.
 const ATTEMPTS: usize = 10;
@@ -83,6 +85,8 @@ impl Agreement {
     }
 
     fn lease(&self, uid: &str, since: Timestamp) -> Value {
+        let annotations: BTreeMap<&str, SocketAddr> =
+            self.config.advertised.iter().map(|address| (ADDRESS_ANNOTATION, *address)).collect();
         json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -91,7 +95,8 @@ impl Agreement {
                 "namespace": "kube-system",
                 "uid": uid,
                 "creationTimestamp": Time::new(since),
-                "labels": {IDENTITY_LABEL: "kube-apiserver", "kubernetes.io/hostname": self.config.hostname},
+                "annotations": annotations,
+                "labels": {IDENTITY_LABEL: COMPONENT, "kubernetes.io/hostname": self.config.hostname},
             },
             "spec": {
                 "holderIdentity": self.holder,

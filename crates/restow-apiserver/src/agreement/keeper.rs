@@ -50,6 +50,9 @@ impl Agreement {
     async fn join(&self, takeover: Takeover) -> Result<Tenure, AgreementError> {
         let _turn = self.turn.lock().await;
         let tenure = self.take_lease(takeover).await?;
+        if let Some(elsewhere) = &self.config.elsewhere {
+            elsewhere.join().await.map_err(AgreementError::Elsewhere)?;
+        }
         if self.config.reports {
             let locations = self.reported().keys().cloned().collect();
             self.registrar(&tenure).enter_all(locations).await?;
@@ -70,7 +73,11 @@ impl Agreement {
                 () = self.left() => return,
                 _ = ticks.tick() => self.renew_lease(tenure).await.map(|renewal| renewal == Renewal::Renewed),
                 // Not every fence is about the lease, so this is a reason to look and no more.
-                () = self.alarm.rung.notified() => tenure.holds(self.store.as_ref()).await,
+                () = self.alarm.rung.notified() => match self.alarm.is_overdue() {
+                    true => Ok(false),
+                    false => tenure.holds(self.store.as_ref()).await,
+                },
+                () = self.lost_elsewhere() => Ok(false),
             };
             match held {
                 Ok(true) => {}
@@ -99,6 +106,9 @@ impl Agreement {
             && let Err(error) = self.release_lease(&tenure).await
         {
             tracing::warn!(reason = error.chain(), "the identity lease could not be released; it will expire");
+        }
+        if let Some(elsewhere) = &self.config.elsewhere {
+            elsewhere.leave().await;
         }
     }
 

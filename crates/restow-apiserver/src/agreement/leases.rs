@@ -8,10 +8,16 @@ use restow_agreement::collect::{IdentityLease, LeaseTimes};
 use restow_api::{MicroTime, ObjectMeta, ResourceVersion, ServerId};
 use restow_store::{Entry, RangeRequest, Store};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 /// The label that tells identity leases from others. Its value says what kind of server it is.
 pub(super) const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
+
+/// What kind of server the ones on this store are.
+pub(super) const COMPONENT: &str = "kube-apiserver";
+/// The annotation that says where a server is reached by others.
+pub(super) const ADDRESS_ANNOTATION: &str = "kubernetes.io/peer-advertise-address";
 
 /// A lease, as much of it as matters here.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -77,13 +83,18 @@ impl Leases {
         Participants::listed(self.by_name.keys().cloned())
     }
 
-    /// Who has to vote: every API server whose lease exists.
+    /// Who has to vote: every API server on this store whose lease exists. An aggregated server has a store of its own.
     pub(super) fn voters(&self) -> Participants {
-        let identity = |(lease, _): &(Lease, ResourceVersion)| lease.metadata.labels.contains_key(IDENTITY_LABEL);
-        let known = self.by_name.iter().filter(|(_, lease)| lease.as_ref().is_some_and(identity));
+        let known = self.by_name.iter().filter(|(_, lease)| lease.as_ref().is_some_and(is_server_here));
         let unread = self.by_name.iter().filter(|(_, lease)| lease.is_none());
         let listed = Participants::listed(known.map(|(id, _)| id.clone()));
         unread.fold(listed, |participants, (id, _)| participants.with_unread(id.clone()))
+    }
+
+    /// Where the servers on this store are, as far as they say.
+    pub(super) fn addresses(&self) -> BTreeSet<SocketAddr> {
+        let known = self.by_name.values().flatten().filter(|lease| is_server_here(lease));
+        known.filter_map(|(lease, _)| lease.metadata.annotations.get(ADDRESS_ANNOTATION)?.parse().ok()).collect()
     }
 
     /// The leases as the collection sees them, and those of which it knows nothing.
@@ -109,6 +120,11 @@ impl Leases {
     pub(super) fn names(&self) -> Vec<ServerId> {
         self.by_name.keys().cloned().collect()
     }
+}
+
+/// Whether a lease is the identity of a server on this store.
+fn is_server_here((lease, _): &(Lease, ResourceVersion)) -> bool {
+    lease.metadata.labels.get(IDENTITY_LABEL).is_some_and(|component| component == COMPONENT)
 }
 
 /// Who takes part, as far as it can be read. "Could not be read" is nobody's absence.
@@ -138,6 +154,22 @@ mod tests {
             "spec": {"holderIdentity": "h", "leaseDurationSeconds": 10, "renewTime": "2026-01-01T00:00:00.000000Z"},
         })
         .to_string()
+    }
+
+    #[test]
+    fn aggregated_servers_take_part_but_neither_vote_nor_answer_for_this_store() {
+        let identity = lease(json!({IDENTITY_LABEL: COMPONENT}));
+        let aggregated = lease(json!({IDENTITY_LABEL: "garden"}));
+        let at = |lease: &str, address: &str| {
+            let mut lease: Value = serde_json::from_str(lease).unwrap();
+            lease["metadata"]["annotations"] = json!({ADDRESS_ANNOTATION: address});
+            lease.to_string()
+        };
+        let leases =
+            Leases::of(&[entry("a", &at(&identity, "10.0.0.1:6443")), entry("g", &at(&aggregated, "10.0.0.9:1"))]);
+        assert_eq!(leases.addresses(), BTreeSet::from(["10.0.0.1:6443".parse().unwrap()]));
+        assert_eq!(leases.voters().all().unwrap().len(), 1);
+        assert_eq!(leases.participants().all().unwrap().len(), 2);
     }
 
     #[test]

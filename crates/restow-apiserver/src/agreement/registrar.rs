@@ -88,7 +88,11 @@ impl Registrar<'_> {
                 Collected::Delete { dropped: _ } => Outcome::Delete(Vec::new()),
             },
         };
-        self.settle(location, found, Participants::unreadable(), decide).await
+        self.settle(location, found, Participants::unreadable(), decide).await?;
+        match &self.agreement.config.elsewhere {
+            Some(elsewhere) => elsewhere.withdraw(location).await.map_err(AgreementError::Elsewhere),
+            None => Ok(()),
+        }
     }
 
     async fn enter_with(
@@ -119,6 +123,9 @@ impl Registrar<'_> {
             }
         };
         self.settle(location, found, participants, decide).await?;
+        if let Some(elsewhere) = &self.agreement.config.elsewhere {
+            elsewhere.report(location, &report).await.map_err(AgreementError::Elsewhere)?;
+        }
         self.agreement.set_membership_at(location, &Membership::Registered(self.tenure.fence.clone()));
         Ok(())
     }

@@ -70,10 +70,10 @@ async fn upgrades(fleet: &mut Fleet, rounds: u64) -> anyhow::Result<Vec<f64>> {
         fleet.start(number, RELEASES[0], &[]).await?;
     }
     let mut times = Vec::new();
-    for round in 1..=rounds as usize {
+    for round in 1..=rounds {
         for number in 0..SIZE {
             fleet.stop(number)?;
-            fleet.start(number, RELEASES[round % 2], &[]).await?;
+            fleet.start(number, release_of(round), &[]).await?;
         }
         let ready = Instant::now();
         while !fleet.reports().await?.iter().all(|report| report.common.is_some()) {
@@ -93,13 +93,18 @@ async fn starts(fleet: &mut Fleet, rounds: u64) -> anyhow::Result<(usize, Vec<f6
     for _ in 0..rounds {
         fleet.stop(SIZE - 1)?;
         let begun = Instant::now();
-        fleet.start(SIZE - 1, RELEASES[0], &[]).await?;
+        fleet.start(SIZE - 1, release_of(rounds), &[]).await?;
         times.push(milliseconds(begun));
     }
     let own = fleet::identity(SIZE - 1);
     let reported = fleet.reports().await?.iter().filter(|report| report.servers.contains(&own)).count();
     anyhow::ensure!(reported >= RESOURCES, "only {reported} resources were reported when the server was ready");
     Ok((reported, times))
+}
+
+/// The release that servers have after so many upgrades.
+fn release_of(round: u64) -> &'static str {
+    if round.is_multiple_of(2) { RELEASES[0] } else { RELEASES[1] }
 }
 
 fn milliseconds(since: Instant) -> f64 {

@@ -8,4 +8,5 @@ mod gates;
 mod history;
 mod rolling;
 mod voting;
+mod whereabouts;
 mod writers;

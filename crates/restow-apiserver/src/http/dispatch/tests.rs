@@ -195,7 +195,10 @@ async fn metrics_tell_of_requests_and_of_the_store() {
     {
         assert!(text.contains(part), "{part} is missing");
     }
-    assert!(text.contains("kubernetes_healthcheck{name=\"etcd\",type=\"readyz\"} 1"), "{text}");
+    for check in ["etcd", "poststarthook/built-in-resources-storage-version-updater"] {
+        let line = format!("kubernetes_healthcheck{{name=\"{check}\",type=\"readyz\"}} 1");
+        assert!(text.contains(&line), "{line} is missing in {text}");
+    }
     assert!(!text.contains("made-up"), "a client can make up labels");
 }
 

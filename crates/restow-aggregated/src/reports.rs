@@ -1,0 +1,111 @@
+//! The reports at the main API server: entries in its StorageVersions, each written on condition that nobody else was faster.
+
+use http::{Method, Request};
+use jiff::Timestamp;
+use rand::Rng;
+use restow_agreement::collect::Collected;
+use restow_agreement::{Participants, ServerReport, register, withdraw as without};
+use restow_api::internal_apiserver::StorageVersion;
+use restow_api::{GroupResource, ServerId};
+use serde::Serialize;
+use std::time::Duration;
+
+const PATH: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+/// How often one report is decided again before it is given up.
+const ATTEMPTS: u32 = 30;
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Unchanged,
+    Written,
+}
+
+/// Puts this server's entry in place.
+///
+/// Entries of others stay, even of those that are gone: whether a lease is still absent cannot be compared in one request
+/// with the write, so that is left to the collector of the main server, which can.
+pub(crate) async fn report(
+    client: &kube::Client,
+    resource: &GroupResource,
+    report: &ServerReport,
+) -> Result<Outcome, String> {
+    let name = StorageVersion::name_for(resource);
+    for attempt in 0..ATTEMPTS {
+        let object = match get(client, &name).await? {
+            Some(object) => object,
+            None => match send(client, Method::POST, PATH, &StorageVersion::new(resource)).await? {
+                Some(made) => made,
+                None => continue,
+            },
+        };
+        let status = register(Some(&object), &Participants::unreadable(), report, Timestamp::now()).status;
+        if status == object.status {
+            return Ok(Outcome::Unchanged);
+        }
+        let path = format!("{PATH}/{name}/status");
+        if send(client, Method::PUT, &path, &StorageVersion { status, ..object }).await?.is_some() {
+            return Ok(Outcome::Written);
+        }
+        pause(attempt).await;
+    }
+    Err(format!("the StorageVersion {name} was changed by others {ATTEMPTS} times in a row"))
+}
+
+/// Takes this server's entry away.
+pub(crate) async fn withdraw(client: &kube::Client, resource: &GroupResource, own: &ServerId) -> Result<(), String> {
+    let name = StorageVersion::name_for(resource);
+    for attempt in 0..ATTEMPTS {
+        let Some(object) = get(client, &name).await? else { return Ok(()) };
+        let status = match without(&object, own, Timestamp::now()) {
+            Collected::Keep => return Ok(()),
+            Collected::Update { status, .. } => status,
+            // An object without entries is removed by the collector of the main server.
+            Collected::Delete { .. } => restow_api::internal_apiserver::StorageVersionStatus::default(),
+        };
+        if status == object.status {
+            return Ok(());
+        }
+        let path = format!("{PATH}/{name}/status");
+        if send(client, Method::PUT, &path, &StorageVersion { status, ..object }).await?.is_some() {
+            return Ok(());
+        }
+        pause(attempt).await;
+    }
+    Err(format!("the StorageVersion {name} was changed by others {ATTEMPTS} times in a row"))
+}
+
+async fn get(client: &kube::Client, name: &str) -> Result<Option<StorageVersion>, String> {
+    let request = Request::get(format!("{PATH}/{name}")).body(Vec::new()).map_err(|error| error.to_string())?;
+    match client.request(request).await {
+        Ok(object) => Ok(Some(object)),
+        Err(kube::Error::Api(status)) if status.code == 404 && status.message.contains(name) => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            Err("the main API server has no StorageVersions; turn its feature gate StorageVersionAPI on".into())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Writes an object; nothing when somebody else was faster.
+async fn send(
+    client: &kube::Client,
+    method: Method,
+    path: &str,
+    object: &impl Serialize,
+) -> Result<Option<StorageVersion>, String> {
+    let body = serde_json::to_vec(object).map_err(|error| error.to_string())?;
+    let request = Request::builder().method(method).uri(path).header(http::header::CONTENT_TYPE, "application/json");
+    match client.request(request.body(body).map_err(|error| error.to_string())?).await {
+        Ok(object) => Ok(Some(object)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A random pause, so that servers that got into each other's way do not do so again.
+async fn pause(attempt: u32) {
+    let longest = Duration::from_millis(250).min(Duration::from_millis(5 << attempt.min(10)));
+    let pause = longest.mul_f64(rand::rng().random_range(0.1..=1.0));
+    tokio::time::sleep(pause).await;
+}

@@ -1,0 +1,272 @@
+//! The service `kubernetes` in `default`, behind which all API servers are: the Service, its Endpoints and its EndpointSlices, one
+//! entry for each server that lives.
+//!
+//! A server lives as long as its identity lease exists, which also says where it is. Every server keeps all of it right; who
+//! comes second finds nothing to do.
+
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::object_store::{Change, Decision, Place};
+use crate::resource::Resource;
+use crate::server::ApiServer;
+use crate::verbs::metadata;
+use async_trait::async_trait;
+use restow_api::GroupVersion;
+use restow_store::{Compare, Key, RangeRequest, Txn};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often everything is looked at though no server came or went.
+const BREATH: Duration = Duration::from_secs(10);
+/// How long to wait after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The name of the service, its endpoints, and the first of its slices.
+const NAME: &str = "kubernetes";
+/// The address of the service: the first of the range from which services have theirs.
+const CLUSTER_ADDRESS: &str = "10.96.0.1";
+/// The label by which a slice belongs to its service.
+const OF_SERVICE: &str = "kubernetes.io/service-name";
+
+/// Publishes where the servers are, from when this one has started for as long as it runs.
+pub(crate) async fn publish_servers(server: Weak<ApiServer>) {
+    while let Some(server) = server.upgrade() {
+        if server.is_stopped() || server.agreement().has_left() {
+            return;
+        }
+        let coming_and_going = server.agreement().somebody_comes_or_goes(server.hub());
+        let wait = match publish(&server, None).await {
+            Ok(()) => BREATH,
+            Err(error) => {
+                tracing::warn!(%error, "where the API servers are could not be published; trying again");
+                PAUSE
+            }
+        };
+        drop(server);
+        let _ = tokio::time::timeout(wait, coming_and_going).await;
+    }
+}
+
+/// Takes this server out, because it is about to stop. Without it the entry goes with the lease.
+pub(crate) async fn withdraw_server(server: &ApiServer) {
+    if !server.starting().is_done() {
+        return;
+    }
+    // A store that does not answer must not keep the server from stopping.
+    let withdrawal = tokio::time::timeout(PAUSE, publish(server, Some(server.socket_address())));
+    if !matches!(withdrawal.await, Ok(Ok(()))) {
+        tracing::debug!("this server could not be taken out of the endpoints of the service kubernetes");
+    }
+}
+
+async fn publish(server: &ApiServer, leaving: Option<SocketAddr>) -> Result<(), ApiError> {
+    // A server of one's own may have no services at all.
+    if find(server, "v1", "services").is_none() {
+        return Ok(());
+    }
+    let mut addresses = server.agreement().addresses_of_all().await?;
+    match leaving {
+        Some(own) => addresses.remove(&own),
+        None => addresses.insert(server.socket_address()),
+    };
+    put(server, "v1", "services", service(server.socket_address().port()), Existing::Stays).await?;
+    claim_address(server).await?;
+    put(server, "v1", "endpoints", endpoints(&addresses), Existing::IsReplaced).await?;
+    let slices = slices(&addresses);
+    for slice in &slices {
+        put(server, "discovery.k8s.io/v1", "endpointslices", slice.clone(), Existing::IsReplaced).await?;
+    }
+    remove_other_slices(server, &slices).await
+}
+
+/// Says that the address of the service is taken, so that no other service gets it.
+async fn claim_address(server: &ApiServer) -> Result<(), ApiError> {
+    let key = Key::try_from(format!("/restow/addresses/{CLUSTER_ADDRESS}"));
+    let key = key.map_err(|error| ApiError::Internal(error.to_string()))?;
+    let claim = Txn::new().when(Compare::absent(&key)).put(&key, format!("default/{NAME}"));
+    server.objects().store().txn(claim).await?;
+    Ok(())
+}
+
+/// The servers by family of address and port, since all endpoints of a slice have the same.
+fn by_port(addresses: &BTreeSet<SocketAddr>) -> BTreeMap<(bool, u16), Vec<IpAddr>> {
+    let mut groups: BTreeMap<(bool, u16), Vec<IpAddr>> = BTreeMap::new();
+    for address in addresses {
+        groups.entry((address.is_ipv6(), address.port())).or_default().push(address.ip());
+    }
+    groups
+}
+
+fn service(port: u16) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": NAME, "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": CLUSTER_ADDRESS, "clusterIPs": [CLUSTER_ADDRESS],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
+            "sessionAffinity": "None",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+        },
+        "status": {"loadBalancer": {}},
+    })
+}
+
+fn endpoints(addresses: &BTreeSet<SocketAddr>) -> Value {
+    let subset = |((_, port), hosts): (&(bool, u16), &Vec<IpAddr>)| {
+        let hosts: Vec<Value> = hosts.iter().map(|host| json!({"ip": host})).collect();
+        json!({"addresses": hosts, "ports": [{"name": "https", "port": port, "protocol": "TCP"}]})
+    };
+    let subsets: Vec<Value> = by_port(addresses).iter().map(subset).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {
+            "name": NAME, "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        },
+        "subsets": subsets,
+    })
+}
+
+/// The slices, the first of which has the name of the service and is there even when no server is.
+fn slices(addresses: &BTreeSet<SocketAddr>) -> Vec<Value> {
+    let mut groups = by_port(addresses);
+    if groups.is_empty() {
+        groups.insert((false, 443), Vec::new());
+    }
+    let slice = |(number, ((is_ipv6, port), hosts)): (usize, (&(bool, u16), &Vec<IpAddr>))| {
+        let name = match (number, is_ipv6) {
+            (0, _) => NAME.to_string(),
+            (_, false) => format!("{NAME}-{port}"),
+            (_, true) => format!("{NAME}-ipv6-{port}"),
+        };
+        let endpoints: Vec<Value> =
+            hosts.iter().map(|host| json!({"addresses": [host], "conditions": {"ready": true}})).collect();
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": name, "namespace": "default", "labels": {OF_SERVICE: NAME}},
+            "addressType": if *is_ipv6 { "IPv6" } else { "IPv4" },
+            "endpoints": endpoints,
+            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+        })
+    };
+    groups.iter().enumerate().map(slice).collect()
+}
+
+/// Removes the slices of ports at which there is no server any more.
+async fn remove_other_slices(server: &ApiServer, wanted: &[Value]) -> Result<(), ApiError> {
+    let Some((resource, version)) = find(server, "discovery.k8s.io/v1", "endpointslices") else { return Ok(()) };
+    let Some(storage) = &resource.storage else { return Ok(()) };
+    let listed = server.objects().store().range(RangeRequest::new(storage.range("default"))).await?;
+    for entry in listed.entries {
+        let slice = resource.decode(&entry, &version).await?;
+        let ours = slice.text(&["metadata", "labels", OF_SERVICE]) == NAME && slice.name().starts_with(NAME);
+        if ours && wanted.iter().all(|other| other["metadata"]["name"] != slice.name()) {
+            let place = Place { resource: &resource, version: &version, namespace: "default", name: slice.name() };
+            server.objects().change(place, &mut Remove).await?;
+        }
+    }
+    Ok(())
+}
+
+fn find(server: &ApiServer, version: &str, plural: &str) -> Option<(Arc<Resource>, GroupVersion)> {
+    let version: GroupVersion = version.parse().ok()?;
+    let resource = server.registry().find(&version, plural)?.clone();
+    Some((resource, version))
+}
+
+/// What becomes of an object that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Existing {
+    Stays,
+    IsReplaced,
+}
+
+async fn put(
+    server: &ApiServer,
+    version: &str,
+    plural: &str,
+    wanted: Value,
+    existing: Existing,
+) -> Result<(), ApiError> {
+    let Some((resource, version)) = find(server, version, plural) else { return Ok(()) };
+    let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_string();
+    let place = Place { resource: &resource, version: &version, namespace: "default", name: &name };
+    server.objects().change(place, &mut Put { wanted, existing }).await.map(|_| ())
+}
+
+struct Put {
+    wanted: Value,
+    existing: Existing,
+}
+
+#[async_trait]
+impl Decision for Put {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
+        match before {
+            Some(_) if self.existing == Existing::Stays => return Ok(Change::Keep),
+            Some(before) => {
+                let content = ["subsets", "addressType", "endpoints", "ports"];
+                if content.iter().all(|field| before.get(field) == object.get(field)) {
+                    return Ok(Change::Keep);
+                }
+                // The kind of addresses of a slice cannot be changed, but nobody else minds when we do.
+                let mut replaced = before.clone();
+                content.iter().for_each(|field| replaced.set(field, object.get(field).cloned()));
+                object = replaced;
+            }
+            None => {
+                let fields = object.metadata_mut();
+                fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+                fields.insert("creationTimestamp".into(), metadata::now().into());
+            }
+        }
+        Ok(Change::Write(object))
+    }
+}
+
+struct Remove;
+
+#[async_trait]
+impl Decision for Remove {
+    async fn decide(&mut self, _before: Option<&Object>) -> Result<Change, ApiError> {
+        Ok(Change::Remove)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(all: &[&str]) -> BTreeSet<SocketAddr> {
+        all.iter().map(|address| address.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn servers_at_one_port_share_a_slice_and_others_have_their_own() {
+        let found = slices(&addresses(&["10.0.0.2:6443", "10.0.0.1:6443", "10.0.0.1:7443", "[fd00::1]:6443"]));
+        let told: Vec<(&str, &str, usize)> = found
+            .iter()
+            .map(|slice| {
+                let name = slice["metadata"]["name"].as_str().unwrap();
+                (name, slice["addressType"].as_str().unwrap(), slice["endpoints"].as_array().unwrap().len())
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [("kubernetes", "IPv4", 2), ("kubernetes-7443", "IPv4", 1), ("kubernetes-ipv6-6443", "IPv6", 1)]
+        );
+        assert_eq!(found[0]["endpoints"][0]["addresses"], json!(["10.0.0.1"]));
+        assert_eq!(found[0]["ports"][0]["port"], 6443);
+    }
+
+    #[test]
+    fn without_servers_there_is_an_empty_slice() {
+        let found = slices(&BTreeSet::new());
+        assert_eq!((found.len(), &found[0]["endpoints"]), (1, &json!([])));
+        assert_eq!(endpoints(&BTreeSet::new())["subsets"], json!([]));
+    }
+}
