@@ -24,7 +24,7 @@ pub(crate) struct Identity {
 
 /// A lease that was taken.
 #[derive(Clone, Debug)]
-pub(crate) struct Held(Lease);
+pub(crate) struct Held(Box<Lease>);
 
 impl Identity {
     fn leases(client: &kube::Client) -> Api<Lease> {
@@ -41,7 +41,7 @@ impl Identity {
             }
             match leases.create(&PostParams::default(), &self.lease()?).await {
                 Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => attempt += 1,
-                made => return made.map(Held),
+                made => return made.map(|lease| Held(Box::new(lease))),
             }
         }
     }
@@ -49,11 +49,11 @@ impl Identity {
     /// Says that this server is alive; nothing when the lease is not the same any more.
     pub(crate) async fn renew(&self, client: &kube::Client, held: &Held) -> Result<Option<Held>, kube::Error> {
         let leases = Self::leases(client);
-        let mut current = held.0.clone();
+        let mut current = held.0.as_ref().clone();
         loop {
             current.spec = self.lease()?.spec;
             match leases.replace(self.id.as_str(), &PostParams::default(), &current).await {
-                Ok(renewed) => return Ok(Some(Held(renewed))),
+                Ok(renewed) => return Ok(Some(Held(Box::new(renewed)))),
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(error),
@@ -68,7 +68,7 @@ impl Identity {
 
     /// Gives the lease up.
     pub(crate) async fn release(&self, client: &kube::Client, held: &Held) -> Result<(), kube::Error> {
-        let mut lease = held.0.clone();
+        let mut lease = held.0.as_ref().clone();
         // Whatever was written since: it is the same lease that is to go.
         lease.metadata.resource_version = None;
         remove(&Self::leases(client), &lease).await
