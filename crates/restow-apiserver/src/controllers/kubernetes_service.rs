@@ -2,7 +2,8 @@
 //! entry for each server that lives.
 //!
 //! A server lives as long as its identity lease exists, which also says where it is. Every server keeps all of it right; who
-//! comes second finds nothing to do.
+//! comes second finds nothing to do. A server at a loopback address can be reached by nobody else: it is not listed, as
+//! endpoints in Kubernetes may not have such addresses, and publishes nothing.
 
 use crate::error::ApiError;
 use crate::object::Object;
@@ -63,10 +64,11 @@ pub(crate) async fn withdraw_server(server: &ApiServer) {
 
 async fn publish(server: &ApiServer, leaving: Option<SocketAddr>) -> Result<(), ApiError> {
     // A server of one's own may have no services at all.
-    if find(server, "v1", "services").is_none() {
+    if find(server, "v1", "services").is_none() || server.socket_address().ip().is_loopback() {
         return Ok(());
     }
     let mut addresses = server.agreement().addresses_of_all().await?;
+    addresses.retain(|address| !address.ip().is_loopback());
     match leaving {
         Some(own) => addresses.remove(&own),
         None => addresses.insert(server.socket_address()),
