@@ -65,6 +65,11 @@ impl Default for ServingArgs {
 }
 
 impl ServingArgs {
+    /// The same, with requests that may take this long.
+    pub(crate) fn with_request_timeout(self, timeout: Duration) -> Self {
+        ServingArgs { request_timeout: timeout.as_secs(), ..self }
+    }
+
     fn audit(&self) -> anyhow::Result<Option<Arc<AuditLog>>> {
         let Some(path) = &self.audit_log_path else { return Ok(None) };
         let max_bytes = self.audit_log_maxsize.saturating_mul(1 << 20);

@@ -13,7 +13,11 @@ use restow_store::Store;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{oneshot, watch};
+
+/// How long a request may take. A write that the server holds while it is suspended must not be given up when it wakes.
+const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Who a server is, wherever it runs.
 #[derive(Clone, Debug)]
@@ -61,7 +65,7 @@ impl Actor {
             ..AgreementConfig::new(ServerId::new(Role::identity(&role.name))?, role.name.clone(), &gates)
         };
         let authenticators = serving::authenticators(Some(&role.pki.join("service-accounts.key")), None)?;
-        let options = &ServingArgs::default();
+        let options = &ServingArgs::default().with_request_timeout(PATIENCE);
         let setup = Setup { release: role.release, address, authenticators, gates, agreement, root_ca: None, options };
         let server = serving::server(store.clone(), setup).await?;
         let tls = role.pki()?.tls()?;
