@@ -21,6 +21,7 @@ mod types;
 mod value;
 
 pub use eval::EvalError;
+pub use library::authorizer::{Authorizer, Question, Verdict};
 pub use program::{Evaluated, Program};
 
 pub(crate) use check::{CompileFault, Variable};

@@ -11,6 +11,8 @@ mod default;
 mod defaults_check;
 mod embedded;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod go_text;
 pub mod json_path;
 mod keywords;

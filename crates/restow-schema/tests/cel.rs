@@ -163,3 +163,47 @@ fn what_runs_long_is_stopped() {
         assert!(Program::compile(expression, &["object"]).is_err());
     }
 }
+
+/// Allows what is done by who is called so.
+struct Allowing(&'static str);
+
+impl restow_schema::cel::Authorizer for Allowing {
+    fn decide(&self, question: &restow_schema::cel::Question) -> restow_schema::cel::Verdict {
+        let asked = format!(
+            "{}{} {}/{}/{} {}/{}",
+            question.service_account.as_ref().map(|(_, name)| format!("{name}: ")).unwrap_or_default(),
+            question.verb,
+            question.group,
+            question.resource,
+            question.subresource,
+            question.namespace,
+            question.name
+        );
+        let asked = question.path.as_ref().map_or(asked, |path| format!("{} {path}", question.verb));
+        restow_schema::cel::Verdict { allowed: asked == self.0, reason: asked }
+    }
+}
+
+#[test]
+fn expressions_ask_what_users_may_do() {
+    let check = |expression: &str, expected: &'static str| {
+        let program = Program::compile(expression, &["object", "authorizer", "authorizer.requestResource"]).unwrap();
+        let resource = restow_schema::cel::Question { resource: "pods".into(), ..Default::default() };
+        let object = json!({"name": "x"});
+        let evaluated = program.evaluate_asking(&[Some(&object)], (&Allowing(expected), &resource), PER_CALL_LIMIT);
+        assert_eq!(evaluated.value.unwrap(), json!(true), "{expression}");
+    };
+    check("authorizer.requestResource.check('get').allowed()", "get /pods/ /");
+    check("authorizer.group('apps').resource('deployments').check('list').allowed()", "list apps/deployments/ /");
+    check(
+        "authorizer.group('').resource('pods').subresource('log').namespace('n').name(object.name).check('get').allowed()",
+        "get /pods/log n/x",
+    );
+    check("authorizer.path('/healthz').check('get').allowed()", "get /healthz");
+    check(
+        "authorizer.serviceAccount('n', 'robot').group('').resource('pods').check('get').reason().startsWith('robot')",
+        "",
+    );
+    assert!(Program::compile("authorizer.check('get')", &["authorizer"]).is_err());
+    assert!(Program::compile("authorizer.group(1)", &["authorizer"]).is_err());
+}

@@ -187,6 +187,10 @@ impl Checker<'_> {
             if let Some(name) = TYPES.iter().find(|known| **known == full) {
                 return Checked { cost: Range::ONE, ..Checked::literal(Code::Type(name), Type::OfTypes, 1) };
             }
+            // A variable may have a dot in its name.
+            if self.variables.iter().any(|variable| variable.name == full) {
+                return self.ident(at, &full);
+            }
         }
         let operand = self.expression(operand);
         // A selection from an optional is an optional again.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::ast::{FoldKind, Presence};
 use super::code::{Code, FoldCode};
 use super::cost;
+use super::library::authorizer::{self, Authorizer};
 use super::value::{Text, Val};
 
 /// Why an evaluation has no value.
@@ -34,6 +35,8 @@ pub(crate) struct Evaluation<'a> {
     locals: Vec<Val<'a>>,
     cost: u64,
     limit: u64,
+    /// Who is asked what a user may do.
+    authorizer: Option<&'a dyn Authorizer>,
 }
 
 type Result<'a> = std::result::Result<Val<'a>, EvalError>;
@@ -41,7 +44,12 @@ type Result<'a> = std::result::Result<Val<'a>, EvalError>;
 impl<'a> Evaluation<'a> {
     /// An evaluation with these variables that may cost at most `limit`.
     pub(crate) fn new(variables: &'a [Option<Val<'a>>], limit: u64) -> Evaluation<'a> {
-        Evaluation { variables, locals: Vec::new(), cost: 0, limit }
+        Evaluation { variables, locals: Vec::new(), cost: 0, limit, authorizer: None }
+    }
+
+    /// The same, with somebody to ask what a user may do.
+    pub(crate) fn asking(self, authorizer: &'a dyn Authorizer) -> Evaluation<'a> {
+        Evaluation { authorizer: Some(authorizer), ..self }
     }
 
     /// What it has cost so far.
@@ -97,6 +105,10 @@ impl<'a> Evaluation<'a> {
                 }
                 let sizes = |index: usize| values.get(index).map_or(1, Val::size);
                 self.spend(cost::actual(name, &sizes, values.len()))?;
+                if let ("check", Some(authorizer)) = (*name, self.authorizer) {
+                    let question = authorizer::question(&values).ok_or(EvalError::NoSuchOverload)?;
+                    return Ok(authorizer::answer(authorizer.decide(&question)));
+                }
                 // CEL names the function only where it looks at the one argument's kind before calling it.
                 native(&values).map_err(|error| match error {
                     EvalError::NoSuchOverload if *name == "size" => EvalError::failed("no such overload: size"),

@@ -9,12 +9,14 @@ use super::eval::EvalError;
 use super::functions::Native;
 use super::value::Val;
 
+pub(crate) mod authorizer;
 mod format;
 mod net;
 mod quantity;
 mod semver;
 mod url;
 
+use authorizer::{Question, Verdict};
 pub(crate) use quantity::Quantity;
 pub(crate) use semver::Semver;
 pub(crate) use url::Url;
@@ -28,7 +30,15 @@ pub(crate) enum Opaque {
     Quantity(Quantity),
     Semver(Semver),
     Format(&'static str),
+    Authorizer(Question),
+    Question(Question),
+    Verdict(Verdict),
 }
+
+/// The type of `authorizer`.
+pub(crate) const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
+/// The type of `authorizer.requestResource`.
+pub(crate) const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
 
 const NONE: EvalError = EvalError::NoSuchOverload;
 
@@ -44,6 +54,11 @@ impl Opaque {
             Opaque::Quantity(_) => "kubernetes.Quantity",
             Opaque::Semver(_) => "kubernetes.Semver",
             Opaque::Format(_) => "kubernetes.NamedFormat",
+            Opaque::Authorizer(_) => AUTHORIZER,
+            Opaque::Question(Question { path: Some(_), .. }) => "kubernetes.authorization.PathCheck",
+            Opaque::Question(question) if question.resource.is_empty() => "kubernetes.authorization.GroupCheck",
+            Opaque::Question(_) => RESOURCE_CHECK,
+            Opaque::Verdict(_) => "kubernetes.authorization.Decision",
         }
     }
 
@@ -66,6 +81,7 @@ impl fmt::Display for Opaque {
             Opaque::Quantity(quantity) => write!(f, "{quantity}"),
             Opaque::Semver(version) => write!(f, "{version}"),
             Opaque::Format(name) => write!(f, "{name}"),
+            Opaque::Authorizer(_) | Opaque::Question(_) | Opaque::Verdict(_) => write!(f, "{}", self.type_name()),
         }
     }
 }
@@ -148,6 +164,19 @@ pub(crate) const TABLE: &[(&str, Native)] = &[
     ("format.date", |_| Ok(opaque(Opaque::Format("date")))),
     ("format.datetime", |_| Ok(opaque(Opaque::Format("datetime")))),
     ("validate", format::validate),
+    ("path", |a| authorizer::say(a, |question, path| question.path = Some(path))),
+    ("group", |a| authorizer::say(a, |question, group| question.group = group)),
+    ("resource", |a| authorizer::say(a, |question, resource| question.resource = resource)),
+    ("subresource", |a| authorizer::say(a, |question, subresource| question.subresource = subresource)),
+    ("namespace", |a| authorizer::say(a, |question, namespace| question.namespace = namespace)),
+    ("name", |a| authorizer::say(a, |question, name| question.name = name)),
+    ("serviceAccount", authorizer::service_account),
+    // Whoever evaluates asks; without anybody to ask there is no answer.
+    ("check", |_| Err(NONE)),
+    ("allowed", |a| authorizer::of_verdict(a, |verdict| Val::Bool(verdict.allowed))),
+    ("reason", |a| authorizer::of_verdict(a, |verdict| Val::text(verdict.reason.as_str()))),
+    ("errored", |a| authorizer::of_verdict(a, |_| Val::Bool(false))),
+    ("error", |a| authorizer::of_verdict(a, |_| Val::text(""))),
 ];
 
 /// The address of a network, `cidr.ip()`.

@@ -1,10 +1,13 @@
 //! Compiled expressions.
 
 use serde_json::{Map, Value};
+use std::rc::Rc;
 
 use super::check::{CompileFault, Variable, check};
 use super::code::Code;
 use super::eval::{EvalError, Evaluation};
+use super::library::authorizer::{Authorizer, Question};
+use super::library::{AUTHORIZER, Opaque, RESOURCE_CHECK};
 use super::parse::parse;
 use super::source::Source;
 use super::types::Type;
@@ -16,6 +19,7 @@ pub struct Program {
     code: Code,
     pub(crate) used: Box<[bool]>,
     result: ResultType,
+    result_type: String,
     /// The most that it can cost, as far as that is known.
     pub max_cost: u64,
 }
@@ -40,14 +44,20 @@ pub struct Evaluated {
 
 impl Program {
     /// Compiles an expression over variables of which only the names are known, as admission policies have them:
-    /// `object`, `oldObject`, `request`, `params`, `namespaceObject`, `variables`.
+    /// `object`, `oldObject`, `request`, `params`, `namespaceObject`, `variables`, and at the end `authorizer` and
+    /// `authorizer.requestResource`, if they are there.
     ///
     /// # Errors
     ///
     /// What is wrong with the expression, with the place in it.
     pub fn compile(text: &str, variables: &[&'static str]) -> Result<Program, String> {
+        let ty = |name: &str| match name {
+            "authorizer" => Type::Opaque(AUTHORIZER),
+            "authorizer.requestResource" => Type::Opaque(RESOURCE_CHECK),
+            _ => Type::Dyn,
+        };
         let variables: Vec<Variable> =
-            variables.iter().map(|name| Variable { name, ty: Type::Dyn, decl: None }).collect();
+            variables.iter().map(|name| Variable { name, ty: ty(name), decl: None }).collect();
         Program::compile_typed(text, &variables).map_err(|fault| match fault {
             CompileFault::Compilation(text) | CompileFault::Instantiation(text) => text,
         })
@@ -63,8 +73,13 @@ impl Program {
             Type::Dyn => ResultType::Dyn,
             _ => ResultType::Other,
         };
-        let max_cost = outcome.checked.cost.max;
-        Ok(Program { code: outcome.checked.code, used: outcome.used.into(), result, max_cost })
+        let (result_type, max_cost) = (outcome.checked.ty.to_string(), outcome.checked.cost.max);
+        Ok(Program { code: outcome.checked.code, used: outcome.used.into(), result, result_type, max_cost })
+    }
+
+    /// The type of what the expression yields, as CEL calls it; `dyn` where that is not known.
+    pub fn result_type(&self) -> &str {
+        &self.result_type
     }
 
     /// Whether the expression yields a bool, as far as its types tell.
@@ -83,6 +98,23 @@ impl Program {
         let variables: Vec<Option<Val<'_>>> =
             values.iter().map(|value| value.map(|value| Val::from_json(value, None))).collect();
         let mut evaluation = Evaluation::new(&variables, limit);
+        let value = evaluation.run(&self.code).map(|value| to_json(&value));
+        Evaluated { value, cost: evaluation.cost() }
+    }
+
+    /// Evaluates an expression that may ask `authorizer`, which together with `authorizer.requestResource`, the question
+    /// given here, stands behind the values.
+    pub fn evaluate_asking(
+        &self,
+        values: &[Option<&Value>],
+        (authorizer, resource): (&dyn Authorizer, &Question),
+        limit: u64,
+    ) -> Evaluated {
+        let mut variables: Vec<Option<Val<'_>>> =
+            values.iter().map(|value| value.map(|value| Val::from_json(value, None))).collect();
+        let asked = [Opaque::Authorizer(Question::default()), Opaque::Question(resource.clone())];
+        variables.extend(asked.map(|value| Some(Val::Opaque(Rc::new(value)))));
+        let mut evaluation = Evaluation::new(&variables, limit).asking(authorizer);
         let value = evaluation.run(&self.code).map(|value| to_json(&value));
         Evaluated { value, cost: evaluation.cost() }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::library::{AUTHORIZER, RESOURCE_CHECK};
 use super::types::Type;
 
 /// A signature: the types of the arguments (the receiver first, if there is one) and of the result.
@@ -125,6 +126,11 @@ fn read_type(text: &str) -> Option<Type> {
         "quantity" => Type::Opaque("kubernetes.Quantity"),
         "semver" => Type::Opaque("kubernetes.Semver"),
         "format" => Type::Opaque("kubernetes.NamedFormat"),
+        "authorizer" => Type::Opaque(AUTHORIZER),
+        "groupcheck" => Type::Opaque("kubernetes.authorization.GroupCheck"),
+        "resourcecheck" => Type::Opaque(RESOURCE_CHECK),
+        "pathcheck" => Type::Opaque("kubernetes.authorization.PathCheck"),
+        "decision" => Type::Opaque("kubernetes.authorization.Decision"),
         _ => return None,
     })
 }

@@ -1,0 +1,42 @@
+//! What fuzzing calls: bytes in, nothing out. Whatever the bytes are, it returns soon, and what must hold is asserted.
+//!
+//! The targets in `fuzz/` and the test `tests/fuzzing.rs` run the same functions.
+
+use crate::Schema;
+use crate::cel::{PER_CALL_LIMIT, Program};
+use serde_json::Value;
+
+/// The variables that expressions are compiled with.
+const VARIABLES: [&str; 3] = ["object", "oldObject", "self"];
+
+/// A schema, an object and an older object, as JSON on lines of their own.
+pub fn schema(data: &[u8]) {
+    let mut lines = values(data);
+    let Some(Ok(schema)) = lines.next().map(|schema| Schema::compile(&schema, "schema")) else { return };
+    let Some(mut object) = lines.next() else { return };
+    let old = lines.next();
+    schema.prune(&mut object);
+    schema.default(&mut object);
+    let once = object.clone();
+    assert!(schema.prune(&mut object).is_empty(), "pruning is done after one time");
+    schema.default(&mut object);
+    assert!(object == once, "defaulting is done after one time");
+    for problem in schema.validate(&object, old.as_ref()) {
+        assert!(!problem.to_string().is_empty());
+    }
+}
+
+/// An expression, and then values for its variables as JSON, on lines of their own.
+pub fn cel(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (expression, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let Ok(program) = Program::compile(expression, &VARIABLES) else { return };
+    let given: Vec<Value> = values(rest.as_bytes()).take(VARIABLES.len()).collect();
+    let values: Vec<Option<&Value>> = (0..VARIABLES.len()).map(|index| given.get(index)).collect();
+    let evaluated = program.evaluate(&values, PER_CALL_LIMIT);
+    assert!(evaluated.value.is_err() || evaluated.cost <= PER_CALL_LIMIT, "what costs too much yields nothing");
+}
+
+fn values(data: &[u8]) -> impl Iterator<Item = Value> + '_ {
+    data.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok())
+}
