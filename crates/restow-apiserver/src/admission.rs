@@ -10,14 +10,16 @@ mod expression;
 mod judging;
 mod pods;
 mod policy;
-mod quota;
+pub(crate) mod quota;
 mod request;
 mod review;
 mod rule;
 #[cfg(test)]
 mod tests;
+pub(crate) mod validation;
 mod webhook;
 
+pub(crate) use request::Rehearsal;
 pub(crate) use rule::Operation;
 
 use crate::auth::json::WrongType;
@@ -30,7 +32,7 @@ use crate::verbs::Call;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
 use policy::{Binding, Policy};
-use quota::{QuotaFollower, Quotas};
+use quota::QuotaFollower;
 use request::Request;
 use restow_api::GroupVersion;
 use restow_store::{Entry, RangeRequest};
@@ -49,7 +51,7 @@ pub(crate) struct Admission {
     validating: Configurations<Webhook>,
     policies: Configurations<Policy>,
     bindings: Configurations<Binding>,
-    quotas: Quotas,
+    quotas: quota::Quotas,
 }
 
 /// What is configured, by the name of its object, which is the order in which it counts.
@@ -84,7 +86,8 @@ pub(crate) async fn mutate(
     if webhooks.is_empty() || is_exempt(call) {
         return Ok(object);
     }
-    calling::mutate(call, &webhooks, operation, object, old).boxed().await
+    let request = Request::new(call, operation, old)?;
+    calling::mutate(&request, &webhooks, object).boxed().await
 }
 
 /// Refuses what must not be written or removed. `object` is what will be stored; there is none when one is removed.
@@ -95,31 +98,34 @@ pub(crate) async fn validate(
     old: Option<&Object>,
 ) -> Result<(), ApiError> {
     builtin::check(call, operation, object, old)?;
-    if is_exempt(call) {
+    ask_validating(&Request::new(call, operation, old)?, object).await
+}
+
+/// Asks policies and validating webhooks.
+async fn ask_validating(request: &Request<'_>, object: Option<&Object>) -> Result<(), ApiError> {
+    if is_exempt(request.call) {
         return Ok(());
     }
-    let admission = call.server.admission();
+    let admission = request.call.server.admission();
     let (policies, bindings) = (admission.policies.all.load_full(), admission.bindings.all.load_full());
     if !policies.is_empty() && !bindings.is_empty() {
-        Request::new(call, operation, old).judge(&policies, &bindings, object).boxed().await?;
+        request.judge(&policies, &bindings, object).boxed().await?;
     }
     let webhooks = admission.validating.all.load_full();
     if !webhooks.is_empty() {
-        calling::validate(call, &webhooks, operation, object, old).boxed().await?;
+        calling::validate(request, &webhooks, object).boxed().await?;
     }
-    match (operation, object) {
-        (Operation::Create, Some(_)) => quota::check(call).boxed().await,
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Asks the mutating webhooks about a removal, which they may refuse, and then the validating ones.
-pub(crate) async fn admit_removal(call: &Call<'_>, old: &Object) -> Result<(), ApiError> {
+pub(crate) async fn admit_removal(call: &Call<'_>, old: &Object, rehearsal: Rehearsal) -> Result<(), ApiError> {
     let webhooks = call.server.admission().mutating.all.load_full();
+    let request = Request::about(call, Operation::Delete, Some(old), rehearsal);
     if !webhooks.is_empty() && !is_exempt(call) {
-        calling::validate(call, &webhooks, Operation::Delete, None, Some(old)).boxed().await?;
+        calling::validate(&request, &webhooks, None).boxed().await?;
     }
-    validate(call, Operation::Delete, None, Some(old)).await
+    ask_validating(&request, None).await
 }
 
 fn is_exempt(call: &Call<'_>) -> bool {
@@ -140,12 +146,12 @@ impl ApiServer {
             tokio::spawn(follow(Arc::downgrade(self), version.clone(), plural, follower));
         }
         let core = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        let registry = self.registry();
+        let (follower, registry) = (QuotaFollower::default(), self.registry());
         if let Some(storage) = registry.find(&core, "resourcequotas").and_then(|resource| resource.storage.as_ref()) {
             let range = RangeRequest::new(storage.range(""));
-            QuotaFollower.reset(self, &self.objects().store().range(range).await?.entries);
+            follower.reset(self, &self.objects().store().range(range).await?.entries);
         }
-        tokio::spawn(follow(Arc::downgrade(self), core, "resourcequotas", QuotaFollower));
+        tokio::spawn(follow(Arc::downgrade(self), core, "resourcequotas", follower));
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ mod follower;
 mod handler;
 pub(crate) mod in_force;
 mod kind;
+mod numbers;
 pub(crate) mod openapi;
 mod resources;
 mod services;

@@ -80,10 +80,10 @@ pub enum ApiError {
         /// Why.
         message: String,
     },
-    /// A webhook or a policy refused the request, in its own words.
+    /// Somebody refused the request in words of their own: a webhook, a policy, or who manages the fields in question.
     #[error("{message}")]
     Denied {
-        /// The code that it wants to be answered.
+        /// The code to answer.
         code: u16,
         /// The reason that it gives; may be empty.
         reason: String,

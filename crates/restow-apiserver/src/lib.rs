@@ -27,6 +27,8 @@ pub mod discovery;
 pub mod error;
 pub mod field;
 mod following;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod gates;
 mod health;
 mod http;

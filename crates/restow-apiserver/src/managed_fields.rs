@@ -2,8 +2,11 @@
 //!
 //! A write is compared with what was stored. What it added or changed belongs to its manager from then on and to nobody
 //! else; what it removed belongs to nobody; everything else stays as it was, so a write that changes nothing leaves
-//! the entries, and so the stored bytes, untouched. Server-side apply is not here.
+//! the entries, and so the stored bytes, untouched. Who applies a configuration manages what it speaks of, whether that
+//! changed or not, and is told of others who manage what it changes.
 
+mod application;
+pub(crate) mod apply;
 mod compare;
 mod entries;
 mod ownership;
@@ -11,6 +14,7 @@ mod set;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use application::{Application, FieldConflict};
 pub(crate) use compare::{Comparison, compare};
 pub(crate) use entries::{Entries, Writer};
 pub(crate) use ownership::Node;
@@ -21,9 +25,10 @@ use set::FieldSet;
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::resource::{Origin, Resource};
-use crate::types::TypeTable;
+use crate::types::{TypeId, TypeTable};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The metadata that belongs to the server and to nobody who writes.
 const SERVERS_OWN: [&str; 8] = [
@@ -57,9 +62,13 @@ pub(crate) async fn record_change(
     given: Given,
 ) -> Result<(), ApiError> {
     let stored = old.at(&["metadata", "managedFields"]).cloned();
+    if let Given::Applied(entries) = given {
+        object.metadata_mut().insert("managedFields".into(), entries);
+        return Ok(());
+    }
     let sent = object.metadata_mut().remove("managedFields");
     let source = match given {
-        Given::Reset => None,
+        Given::Reset | Given::Applied(_) => None,
         // A client that does not know the field must not lose what is there, and one that writes a part of the object
         // has no say in it.
         Given::Object => match sent.filter(|_| writer.subresource.is_empty()) {
@@ -95,12 +104,14 @@ pub(crate) async fn record_change(
 }
 
 /// What a client said about the entries themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Given {
     /// What the object has, or nothing.
     Object,
     /// They are to go.
     Reset,
+    /// Nothing; a configuration was applied, after which they are these.
+    Applied(Value),
 }
 
 impl Given {
@@ -112,6 +123,32 @@ impl Given {
             Some([only]) if *only == json!({}) => Given::Reset,
             _ => Given::Object,
         }
+    }
+}
+
+/// The entries of what was applied, after admission has changed it: what admission set, its manager has updated.
+pub(crate) fn record_admission(
+    resource: &Resource,
+    writer: &Writer<'_>,
+    given: Given,
+    before: &Object,
+    after: &Object,
+) -> Given {
+    let Given::Applied(value) = given else { return given };
+    let compared = comparison(resource, writer, before, after);
+    match Entries::from_value(&value) {
+        Some(mut entries) if !compared.is_empty() => {
+            // Entries in other versions are left alone: they are about what was applied, not about this.
+            let compared = entries
+                .versions()
+                .into_iter()
+                .map(|version| (version, Comparison::default()))
+                .chain([(writer.api_version.to_string(), compared)])
+                .collect();
+            entries.record(writer, &compared);
+            Given::Applied(entries.to_value())
+        }
+        _ => Given::Applied(value),
     }
 }
 
@@ -133,8 +170,8 @@ async fn comparison_in(
 }
 
 fn comparison(resource: &Resource, writer: &Writer<'_>, old: &Object, object: &Object) -> Comparison {
-    let root = root(resource, writer.api_version);
-    let mut compared = compare(root, old.fields(), object.fields());
+    let layout = Layout::of(resource, writer.api_version);
+    let mut compared = compare(layout.root(), old.fields(), object.fields());
     for set in [&mut compared.changed, &mut compared.removed] {
         set.remove("f:apiVersion");
         set.remove("f:kind");
@@ -146,14 +183,30 @@ fn comparison(resource: &Resource, writer: &Writer<'_>, old: &Object, object: &O
     compared
 }
 
-fn root<'a>(resource: &'a Resource, api_version: &str) -> Node<'a> {
-    let builtin = match resource.origin {
-        Origin::Builtin => TypeTable::shared().kind(api_version, &resource.names.kind),
-        Origin::Custom => None,
-    };
-    match builtin {
-        Some(kind) => Node::Struct(kind),
-        None => Node::Root(resource.strategy.ownership(api_version)),
+/// How the objects of a resource are built in one version.
+pub(crate) enum Layout {
+    Builtin(TypeId),
+    Custom(Option<Arc<Ownership>>),
+}
+
+impl Layout {
+    pub(crate) fn of(resource: &Resource, api_version: &str) -> Self {
+        let builtin = match resource.origin {
+            Origin::Builtin => TypeTable::shared().kind(api_version, &resource.names.kind),
+            Origin::Custom => None,
+        };
+        match builtin {
+            Some(kind) => Layout::Builtin(kind),
+            None => Layout::Custom(resource.strategy.ownership(api_version)),
+        }
+    }
+
+    /// Where walking such an object begins.
+    pub(crate) fn root(&self) -> Node<'_> {
+        match self {
+            Layout::Builtin(kind) => Node::Struct(*kind),
+            Layout::Custom(ownership) => Node::Root(ownership.as_deref()),
+        }
     }
 }
 

@@ -1,44 +1,63 @@
 //! An API object as the server handles it: JSON with the metadata that every kind has.
 
 use serde_json::{Map, Value};
+use std::sync::LazyLock;
 
 /// One API object in one version. Fields that the server knows have accessors; everything else is left as it came.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Object(Map<String, Value>);
+///
+/// The value inside is always a JSON object: it is a whole value so that whoever works on values can have it uncopied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object(Value);
+
+impl Default for Object {
+    fn default() -> Self {
+        Object(Value::Object(Map::new()))
+    }
+}
+
+static NO_FIELDS: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
 impl Object {
     /// Takes a JSON value that is an object; others are handed back.
     pub fn from_value(value: Value) -> Result<Self, Value> {
         match value {
-            Value::Object(fields) => Ok(Object(fields)),
+            Value::Object(_) => Ok(Object(value)),
             other => Err(other),
         }
     }
 
     /// The object as a JSON value.
     pub fn into_value(self) -> Value {
-        Value::Object(self.0)
+        self.0
+    }
+
+    /// The object as a JSON value, to look at.
+    pub fn as_value(&self) -> &Value {
+        &self.0
     }
 
     /// All fields.
     pub fn fields(&self) -> &Map<String, Value> {
-        &self.0
+        self.0.as_object().unwrap_or(&NO_FIELDS)
     }
 
     /// All fields, to change.
     pub fn fields_mut(&mut self) -> &mut Map<String, Value> {
-        &mut self.0
+        match &mut self.0 {
+            Value::Object(fields) => fields,
+            _ => unreachable!("the value is always an object"),
+        }
     }
 
     /// A top-level field.
     pub fn get(&self, field: &str) -> Option<&Value> {
-        self.0.get(field)
+        self.fields().get(field)
     }
 
     /// The value at a path such as `["spec", "replicas"]`.
     pub fn at(&self, path: &[&str]) -> Option<&Value> {
         let (first, rest) = path.split_first()?;
-        rest.iter().try_fold(self.0.get(*first)?, |value, step| value.get(*step))
+        rest.iter().try_fold(self.fields().get(*first)?, |value, step| value.get(*step))
     }
 
     /// The text at a path; empty where there is none.
@@ -50,10 +69,10 @@ impl Object {
     pub fn set(&mut self, field: &str, value: Option<Value>) {
         match value {
             Some(value) => {
-                self.0.insert(field.to_string(), value);
+                self.fields_mut().insert(field.to_string(), value);
             }
             None => {
-                self.0.remove(field);
+                self.fields_mut().remove(field);
             }
         }
     }
@@ -76,12 +95,12 @@ impl Object {
 
     /// The metadata; `None` when it is missing or no object.
     pub fn metadata(&self) -> Option<&Map<String, Value>> {
-        self.0.get("metadata").and_then(Value::as_object)
+        self.fields().get("metadata").and_then(Value::as_object)
     }
 
     /// The metadata, made where it is missing.
     pub fn metadata_mut(&mut self) -> &mut Map<String, Value> {
-        let slot = self.0.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        let slot = self.fields_mut().entry("metadata").or_insert_with(|| Value::Object(Map::new()));
         if !slot.is_object() {
             *slot = Value::Object(Map::new());
         }

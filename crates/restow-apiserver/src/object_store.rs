@@ -75,6 +75,11 @@ pub trait Decision: Send {
     fn conditions(&self) -> Vec<Compare> {
         Vec::new()
     }
+
+    /// What else is written in the transaction that writes what was decided last.
+    fn alongside(&self) -> Vec<Mutation> {
+        Vec::new()
+    }
 }
 
 /// What is known of an object before it is looked at.
@@ -143,7 +148,8 @@ impl ObjectStore {
                 (Change::Keep, None) | (Change::Remove, None) => return Ok(Changed::Absent),
                 (Change::Keep, Some(before)) => return Ok(Changed::Updated(before)),
                 (Change::Write(object), before) => {
-                    let alongside = place.resource.strategy.alongside(before.as_ref(), Some(&object));
+                    let mut alongside = place.resource.strategy.alongside(before.as_ref(), Some(&object));
+                    alongside.extend(decision.alongside());
                     self.write(place, &key, &current, object, decision.conditions(), alongside).await?
                 }
                 (Change::Remove, Some(before)) => self.remove(place, &key, current.entry.as_ref(), before).await?,
@@ -184,7 +190,7 @@ impl ObjectStore {
     ) -> Result<Attempt, ApiError> {
         let current = start.entry.as_ref();
         let encoding = place.admitted().await?;
-        let stored = codec::encode(&place.resource.convert(object.clone(), &encoding.version).await?);
+        let (object, stored) = place.as_stored(object, &encoding.version).await?;
         let storage = place.storage()?;
         let Some(_pass) = storage.passage().enter(&encoding).await? else { return Ok(Attempt::Outdated(encoding)) };
         if current.is_none() && !storage.passage().takes_new() {
@@ -315,6 +321,18 @@ impl Place<'_> {
                 }
             }
         }
+    }
+
+    /// The object as it will be stored, and as whoever reads it in the version of this place will see it. A version that
+    /// is stored in another one may lose what that one does not know, and who writes it is told so.
+    async fn as_stored(&self, object: Object, version: &GroupVersion) -> Result<(Object, Bytes), ApiError> {
+        if version == self.version || self.resource.custom.is_none() {
+            let stored = codec::encode(&self.resource.convert(object.clone(), version).await?);
+            return Ok((object, stored));
+        }
+        let converted = self.resource.convert(object, version).await?;
+        let stored = codec::encode(&converted);
+        Ok((self.resource.convert(converted, self.version).await?, stored))
     }
 
     fn storage(&self) -> Result<&Storage, ApiError> {

@@ -6,6 +6,7 @@ use crate::names::NameRule;
 use crate::object::Object;
 use crate::types::FieldProblem;
 use restow_store::Mutation;
+use std::sync::Arc;
 
 /// The rules of one kind. The defaults are those of a plain kind: everything but `metadata` and `status` is the
 /// specification, and whatever the schema allows is valid.
@@ -71,7 +72,7 @@ pub trait Strategy: Send + Sync {
 
     /// How the fields of a custom kind are owned in this version; without it, objects are owned by field and lists as a
     /// whole.
-    fn ownership(&self, _api_version: &str) -> Option<&Ownership> {
+    fn ownership(&self, _api_version: &str) -> Option<Arc<Ownership>> {
         None
     }
 

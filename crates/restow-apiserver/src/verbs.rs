@@ -1,5 +1,6 @@
 //! What can be done with resources, one file for each verb.
 
+mod apply;
 pub(crate) mod body;
 mod create;
 mod delete;
@@ -9,7 +10,7 @@ mod eviction;
 mod get;
 mod list;
 pub(crate) mod metadata;
-mod patch;
+pub(crate) mod patch;
 mod review;
 mod scale;
 mod subresource;

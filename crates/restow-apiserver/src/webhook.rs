@@ -6,20 +6,34 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, Request, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
+use serde::Serialize;
 use serde_json::Value;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
 
-/// The largest answer that is read: as much as a long list of objects takes.
-const MAX_ANSWER: usize = 256 << 20;
+/// How much longer than what was sent an answer may be, whatever was sent.
+const ANSWER_ROOM: usize = 16 << 20;
+/// How many times as long as what was sent an answer may be beyond that: converted objects are about as long as before.
+const ANSWER_GROWTH: usize = 4;
+
+/// The authorities that this machine trusts, read when they are needed first.
+static SYSTEM_ROOTS: LazyLock<Arc<rustls::RootCertStore>> = LazyLock::new(|| {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = rustls::RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        tracing::warn!(errors = ?found.errors, "this machine trusts no authority; webhooks need a caBundle");
+    }
+    Arc::new(roots)
+});
 
 /// Where a webhook is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,15 +102,18 @@ pub(crate) struct WebhookClient {
 }
 
 impl WebhookClient {
-    /// A client for a webhook; `ca_bundle` is PEM in base64, as configurations have it.
+    /// A client for a webhook; `ca_bundle` is PEM in base64, as configurations have it. Without one, whoever this machine
+    /// trusts is trusted.
     pub(crate) fn new(
         endpoint: Endpoint,
         ca_bundle: Option<&str>,
         resolver: Arc<dyn ServiceResolver>,
     ) -> Result<Self, WebhookError> {
         let wrong = |text: String| WebhookError::Configuration(text);
+        let Some(bundle) = ca_bundle.filter(|bundle| !bundle.is_empty()) else {
+            return Ok(WebhookClient { endpoint, roots: SYSTEM_ROOTS.clone(), resolver, client: Mutex::default() });
+        };
         let mut roots = rustls::RootCertStore::empty();
-        let bundle = ca_bundle.unwrap_or_default();
         let pem = STANDARD.decode(bundle).map_err(|error| wrong(format!("the CA bundle is not base64: {error}")))?;
         for certificate in CertificateDer::pem_slice_iter(&pem) {
             let certificate = certificate.map_err(|error| wrong(format!("the CA bundle is unreadable: {error}")))?;
@@ -106,29 +123,34 @@ impl WebhookClient {
     }
 
     /// Sends JSON and returns the JSON that comes back.
-    pub(crate) async fn post(&self, body: &Value, time: Duration) -> Result<Value, WebhookError> {
-        let url = self.endpoint.shown();
-        match tokio::time::timeout(time, self.exchange(body)).await {
+    pub(crate) async fn post(&self, body: &impl Serialize, time: Duration) -> Result<Value, WebhookError> {
+        let body = serde_json::to_vec(body).map_err(|error| WebhookError::Configuration(error.to_string()))?;
+        match tokio::time::timeout(time, self.exchange(body, time)).await {
             Ok(answer) => answer,
-            Err(_) => Err(WebhookError::Timeout(url)),
+            Err(_) => Err(WebhookError::Timeout(self.endpoint.shown(time))),
         }
     }
 
-    async fn exchange(&self, body: &Value) -> Result<Value, WebhookError> {
-        let (address, uri, server_name) = self.target().await?;
+    async fn exchange(&self, body: Vec<u8>, time: Duration) -> Result<Value, WebhookError> {
+        let (address, uri, server_name) = self.target(time).await?;
         let client = self.client_for(&address, server_name)?;
-        let failed = |reason: String| WebhookError::Call { url: self.endpoint.shown(), reason };
+        let failed = |reason: String| WebhookError::Call { url: self.endpoint.shown(time), reason };
+        let most = body.len() * ANSWER_GROWTH + ANSWER_ROOM;
         let request = Request::builder()
             .method(Method::POST)
             .uri(uri)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
-            .body(Full::new(Bytes::from(body.to_string())))
+            .body(Full::new(Bytes::from(body)))
             .map_err(|error| WebhookError::Configuration(error.to_string()))?;
         let answer = client.request(request).await.map_err(|error| failed(root_cause(&error)))?;
         let code = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+        let body = Limited::new(answer.into_body(), most).collect().await;
+        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+            true => failed(format!("the answer is longer than {most} bytes")),
+            false => failed(root_cause(error.as_ref())),
+        })?;
+        let body = body.to_bytes();
         if !code.is_success() {
             let text: String = String::from_utf8_lossy(&body).chars().take(512).collect();
             return Err(WebhookError::Refused { code: code.as_u16(), body: text });
@@ -137,23 +159,21 @@ impl WebhookClient {
     }
 
     /// The address to connect to, the URI to ask for, and the name that the certificate must have.
-    async fn target(&self) -> Result<(String, Uri, Option<ServerName<'static>>), WebhookError> {
+    async fn target(&self, time: Duration) -> Result<(String, Uri, Option<ServerName<'static>>), WebhookError> {
         let wrong = |error: &dyn std::fmt::Display| WebhookError::Configuration(error.to_string());
-        match &self.endpoint {
-            Endpoint::Url(url) => {
-                let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(&error))?;
-                Ok((url.clone(), uri, None))
-            }
+        let (address, url, server_name) = match &self.endpoint {
+            Endpoint::Url(url) => (url.clone(), url.clone(), None),
             Endpoint::Service { namespace, name, port, path } => {
                 let found = self.resolver.resolve(namespace, name, *port).await;
-                let address = found.map_err(|reason| WebhookError::Call { url: self.endpoint.shown(), reason })?;
-                let uri: Uri =
-                    format!("https://{address}{path}").parse().map_err(|error: http::uri::InvalidUri| wrong(&error))?;
-                let server_name =
-                    ServerName::try_from(format!("{name}.{namespace}.svc")).map_err(|error| wrong(&error))?;
-                Ok((address, uri, Some(server_name)))
+                let failed = |reason| WebhookError::Call { url: self.endpoint.shown(time), reason };
+                let address = found.map_err(failed)?;
+                let server_name = ServerName::try_from(format!("{name}.{namespace}.svc"));
+                let url = format!("https://{address}{path}");
+                (address, url, Some(server_name.map_err(|error| wrong(&error))?))
             }
-        }
+        };
+        let uri: Uri = timed(&url, time).parse().map_err(|error: http::uri::InvalidUri| wrong(&error))?;
+        Ok((address, uri, server_name))
     }
 
     fn client_for(&self, address: &str, name: Option<ServerName<'static>>) -> Result<HttpsClient, WebhookError> {
@@ -183,12 +203,20 @@ impl WebhookClient {
 
 impl Endpoint {
     /// The endpoint as messages show it.
-    pub(crate) fn shown(&self) -> String {
+    fn shown(&self, time: Duration) -> String {
         match self {
-            Endpoint::Url(url) => url.clone(),
-            Endpoint::Service { namespace, name, port, path } => format!("https://{name}.{namespace}.svc:{port}{path}"),
+            Endpoint::Url(url) => timed(url, time),
+            Endpoint::Service { namespace, name, port, path } => {
+                timed(&format!("https://{name}.{namespace}.svc:{port}{path}"), time)
+            }
         }
     }
+}
+
+/// A URL that also says how long the caller waits, as Kubernetes tells webhooks.
+fn timed(url: &str, time: Duration) -> String {
+    let joint = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{joint}timeout={}s", time.as_secs())
 }
 
 /// The innermost reason, which is the one that says something.
@@ -198,4 +226,49 @@ fn root_cause(error: &dyn std::error::Error) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    struct NoServices;
+
+    #[async_trait::async_trait]
+    impl ServiceResolver for NoServices {
+        async fn resolve(&self, _: &str, name: &str, _: u16) -> Result<String, String> {
+            Err(format!("service {name:?} not found"))
+        }
+    }
+
+    fn client(endpoint: Endpoint, ca_bundle: Option<&str>) -> Result<WebhookClient, WebhookError> {
+        WebhookClient::new(endpoint, ca_bundle, Arc::new(NoServices))
+    }
+
+    #[tokio::test]
+    async fn who_never_answers_is_not_waited_for() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/convert", silent.local_addr().unwrap());
+        let client = client(Endpoint::Url(url.clone()), None).unwrap();
+        let start = Instant::now();
+        let failure = client.post(&Value::Null, Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(failure, WebhookError::Timeout(format!("{url}?timeout=0s")));
+        assert!(start.elapsed() >= Duration::from_millis(50));
+    }
+
+    #[tokio::test]
+    async fn what_is_configured_wrongly_is_told() {
+        let service = |path: &str| Endpoint::Service {
+            namespace: "n".into(),
+            name: "s".into(),
+            port: 443,
+            path: path.to_string(),
+        };
+        let missing = client(service("/a?b=c"), None).unwrap().post(&Value::Null, Duration::from_secs(1)).await;
+        let missing = missing.unwrap_err().to_string();
+        assert_eq!(missing, "Post \"https://s.n.svc:443/a?b=c&timeout=1s\": service \"s\" not found");
+        let url = || Endpoint::Url("https://localhost/".into());
+        assert!(client(url(), Some("!")).err().unwrap().to_string().contains("not base64"));
+    }
 }

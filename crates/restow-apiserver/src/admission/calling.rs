@@ -1,26 +1,23 @@
 //! Asking webhooks about a request.
 
 use crate::admission::expression::Values;
-use crate::admission::request::Request;
+use crate::admission::request::{Rehearsal, Request};
 use crate::admission::review::{self, Review, Verdict};
-use crate::admission::rule::{Operation, matching_version};
+use crate::admission::rule::matching_version;
 use crate::admission::webhook::{FailurePolicy, Webhook};
 use crate::error::ApiError;
 use crate::object::Object;
-use crate::verbs::{Call, body};
+use crate::verbs::body;
 use futures::future::join_all;
 use restow_api::GroupVersion;
 use std::sync::Arc;
 
 /// Lets each webhook change the object in turn, and those that want it once more when a later one changed it.
 pub(super) async fn mutate(
-    call: &Call<'_>,
+    request: &Request<'_>,
     webhooks: &[Arc<Webhook>],
-    operation: Operation,
     mut object: Object,
-    old: Option<&Object>,
 ) -> Result<Object, ApiError> {
-    let request = Request::new(call, operation, old);
     let mut last_change = None;
     for (position, webhook) in webhooks.iter().enumerate() {
         if let Some(changed) = request.change(webhook, &object).await? {
@@ -41,13 +38,10 @@ pub(super) async fn mutate(
 
 /// Asks all webhooks at once whether they have anything against the request.
 pub(super) async fn validate(
-    call: &Call<'_>,
+    request: &Request<'_>,
     webhooks: &[Arc<Webhook>],
-    operation: Operation,
     object: Option<&Object>,
-    old: Option<&Object>,
 ) -> Result<(), ApiError> {
-    let request = Request::new(call, operation, old);
     let mut asking = Vec::with_capacity(webhooks.len());
     for webhook in webhooks {
         asking.push(request.ask(webhook, object));
@@ -85,7 +79,7 @@ impl Request<'_> {
         if !self.is_selected(&webhook.namespaces, &webhook.objects, object).await? {
             return Ok(None);
         }
-        let dry_run = self.call.dry_run()?;
+        let dry_run = self.rehearsal == Rehearsal::Yes;
         if dry_run && !webhook.dry_run {
             return Err(ApiError::BadRequest(format!("admission webhook {:?} does not support dry run", webhook.name)));
         }
@@ -120,7 +114,9 @@ impl Request<'_> {
             return Ok(true);
         }
         let request = review.request(uid);
+        let permissions = self.permissions(review.object);
         let values = Values {
+            asking: Some((&permissions, &permissions.question)),
             object: Some(&request["object"]),
             old_object: Some(&request["oldObject"]),
             request: Some(&request),

@@ -1,10 +1,28 @@
 //! Expressions of policies and of match conditions.
 
-use restow_schema::cel::{PER_CALL_LIMIT, Program};
+use restow_schema::cel::{Authorizer, PER_CALL_LIMIT, Program, Question};
 use serde_json::Value;
 
-/// What expressions can speak of, in the order of [`Values::list`].
-const VARIABLES: [&str; 6] = ["object", "oldObject", "request", "params", "namespaceObject", "variables"];
+/// What expressions can speak of: what [`Values::list`] has, in its order, and who can be asked.
+const VARIABLES: [&str; 8] = [
+    "object",
+    "oldObject",
+    "request",
+    "params",
+    "namespaceObject",
+    "variables",
+    "authorizer",
+    "authorizer.requestResource",
+];
+
+/// What the match conditions of webhooks can speak of.
+pub(super) const WEBHOOK_VARIABLES: [&str; 5] =
+    ["object", "oldObject", "request", "authorizer", "authorizer.requestResource"];
+/// What policies without parameters can speak of.
+pub(super) const POLICY_VARIABLES: [&str; 7] =
+    ["object", "oldObject", "request", "namespaceObject", "variables", "authorizer", "authorizer.requestResource"];
+/// What policies with parameters can speak of.
+pub(super) const POLICY_VARIABLES_WITH_PARAMS: [&str; 8] = VARIABLES;
 
 /// A compiled expression, or why it is none.
 pub(super) struct Expression {
@@ -22,6 +40,8 @@ pub(super) struct Values<'a> {
     pub(super) params: Option<&'a Value>,
     pub(super) namespace: Option<&'a Value>,
     pub(super) variables: Option<&'a Value>,
+    /// Who can be asked what the user may do, and the question that the request itself is.
+    pub(super) asking: Option<(&'a dyn Authorizer, &'a Question)>,
 }
 
 impl Values<'_> {
@@ -41,7 +61,11 @@ impl Expression {
     /// What the expression yields, or why it yields nothing.
     pub(super) fn evaluate(&self, values: &Values<'_>) -> Result<Value, String> {
         let program = self.program.as_ref().map_err(|error| format!("compilation failed: {error}"))?;
-        program.evaluate(&values.list(), PER_CALL_LIMIT).value.map_err(|error| error.to_string())
+        let evaluated = match values.asking {
+            Some(asking) => program.evaluate_asking(&values.list(), asking, PER_CALL_LIMIT),
+            None => program.evaluate(&values.list(), PER_CALL_LIMIT),
+        };
+        evaluated.value.map_err(|error| error.to_string())
     }
 
     /// Whether the expression holds.

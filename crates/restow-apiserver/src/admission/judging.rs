@@ -2,7 +2,7 @@
 
 use crate::admission::expression::Values;
 use crate::admission::policy::{Binding, Policy, Violation, code_of};
-use crate::admission::request::{Request, labels};
+use crate::admission::request::{Rehearsal, Request, labels};
 use crate::admission::review::Review;
 use crate::admission::webhook::FailurePolicy;
 use crate::auth::rbac::LabelSelector;
@@ -55,11 +55,13 @@ impl Request<'_> {
             namespace: &self.call.target.namespace,
             object: shown.as_ref(),
             old: old.as_ref(),
-            dry_run: self.call.dry_run()?,
+            dry_run: self.rehearsal == Rehearsal::Yes,
         };
         let request = review.request("");
         let namespace = self.namespace().await?.map(|namespace| namespace.clone().into_value());
+        let permissions = self.permissions(object);
         let values = Values {
+            asking: Some((&permissions, &permissions.question)),
             object: Some(&request["object"]),
             old_object: Some(&request["oldObject"]),
             request: Some(&request),

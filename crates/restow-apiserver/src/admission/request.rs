@@ -2,27 +2,81 @@
 
 use crate::admission::rule::{Operation, Subject};
 use crate::auth::rbac::LabelSelector;
+use crate::auth::{Attributes, ResourceAttributes, User};
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::object_store::Place;
 use crate::resource::Scope;
 use crate::verbs::Call;
 use restow_api::GroupVersion;
+use restow_schema::cel::{Authorizer, Question, Verdict};
 use std::collections::BTreeMap;
 use tokio::sync::OnceCell;
+
+/// Whether nothing is going to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rehearsal {
+    /// It is a dry run.
+    Yes,
+    /// It is meant.
+    No,
+}
+
+/// What the user of a request may do, for expressions that ask.
+pub(super) struct Permissions<'a> {
+    call: &'a Call<'a>,
+    /// What the request itself is about.
+    pub(super) question: Question,
+}
+
+impl Authorizer for Permissions<'_> {
+    fn decide(&self, question: &Question) -> Verdict {
+        let user = match &question.service_account {
+            Some((namespace, name)) => User::service_account(namespace, name, "").authenticated(),
+            None => self.call.user.clone(),
+        };
+        let attributes = match &question.path {
+            Some(path) => Attributes::path(question.verb.as_str(), path.as_str()),
+            None => Attributes::Resource(ResourceAttributes {
+                verb: question.verb.clone(),
+                group: question.group.clone(),
+                version: "*".into(),
+                resource: question.resource.clone(),
+                subresource: question.subresource.clone(),
+                namespace: question.namespace.clone(),
+                name: question.name.clone(),
+            }),
+        };
+        match self.call.server.access().authorize(&user, &attributes) {
+            Ok(()) => Verdict { allowed: true, reason: String::new() },
+            Err(error) => Verdict { allowed: false, reason: error.to_string() },
+        }
+    }
+}
 
 /// A request that webhooks and policies are asked about.
 pub(super) struct Request<'a> {
     pub(super) call: &'a Call<'a>,
     pub(super) operation: Operation,
     pub(super) old: Option<&'a Object>,
+    pub(super) rehearsal: Rehearsal,
     /// The namespace, read when it is needed first.
     namespace: OnceCell<Option<Object>>,
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn new(call: &'a Call<'a>, operation: Operation, old: Option<&'a Object>) -> Self {
-        Request { call, operation, old, namespace: OnceCell::new() }
+    pub(super) fn new(call: &'a Call<'a>, operation: Operation, old: Option<&'a Object>) -> Result<Self, ApiError> {
+        let rehearsal = if call.dry_run()? { Rehearsal::Yes } else { Rehearsal::No };
+        Ok(Self::about(call, operation, old, rehearsal))
+    }
+
+    pub(super) fn about(
+        call: &'a Call<'a>,
+        operation: Operation,
+        old: Option<&'a Object>,
+        rehearsal: Rehearsal,
+    ) -> Self {
+        Request { call, operation, old, rehearsal, namespace: OnceCell::new() }
     }
 
     pub(super) fn subject<'b>(&'b self, object: Option<&'b Object>) -> Subject<'b> {
@@ -34,6 +88,21 @@ impl<'a> Request<'a> {
             subresource: &self.call.target.subresource,
             name: if named.is_empty() { object.or(self.old).map_or("", Object::name) } else { named },
         }
+    }
+
+    /// What the user may do.
+    pub(super) fn permissions(&self, object: Option<&Object>) -> Permissions<'_> {
+        let subject = self.subject(object);
+        let resource = &self.call.resource.group_resource;
+        let question = Question {
+            group: resource.group().into(),
+            resource: resource.resource().into(),
+            subresource: subject.subresource.into(),
+            namespace: self.call.target.namespace.clone(),
+            name: subject.name.into(),
+            ..Question::default()
+        };
+        Permissions { call: self.call, question }
     }
 
     /// The object in another version.

@@ -192,18 +192,29 @@ async fn have_side_effects(server: &ApiServer, name: &str) {
 }
 
 #[tokio::test]
-async fn webhooks_with_side_effects_refuse_dry_runs_and_no_webhook_guards_its_own_configuration() {
+async fn webhooks_with_side_effects_are_refused_and_no_webhook_guards_its_own_configuration() {
     let server = server(LoadLimits::default(), None).await;
     let hook = Hook::start(|_| json!({"allowed": false})).await;
     let mut webhook = hook.webhook("everything.example.com");
     webhook["rules"] = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]);
+    webhook["sideEffects"] = "Some".into();
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "some"}, "webhooks": [webhook],
+    });
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let (code, answer, _) = post(&server, path, &configuration).await;
+    assert_eq!(code, 422, "{answer}");
+    webhook["sideEffects"] = "None".into();
     configure(&server, "validatingwebhookconfigurations", "everything", vec![webhook]).await;
+    assert_eq!(post(&server, &format!("{MAPS}?dryRun=All"), &map("a")).await.0, 403);
+    assert_eq!(hook.asked.lock().unwrap().last().unwrap()["dryRun"], true);
     have_side_effects(&server, "everything").await;
     let (code, answer, _) = post(&server, &format!("{MAPS}?dryRun=All"), &map("a")).await;
     assert_eq!(code, 400, "{answer}");
     assert_eq!(answer["message"], "admission webhook \"everything.example.com\" does not support dry run");
     assert_eq!(post(&server, MAPS, &map("a")).await.0, 403);
-    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/everything";
+    let path = format!("{path}/everything");
     let removed = ask(&server, &admin(), Request::builder().method("DELETE").uri(path), "").await;
     assert_eq!(removed.status(), 200);
 }
@@ -230,7 +241,13 @@ async fn pods_get_a_service_account_and_quotas_bound_what_is_created() {
     while !server.admission().quotas.bound("default") {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    assert_eq!(post(&server, MAPS, &map("one")).await.0, 201);
+    let names: Vec<String> = (0..20).map(|number| format!("racing-{number}")).collect();
+    let racing = names.iter().map(async |name| post(&server, MAPS, &map(name)).await.0);
+    let codes = futures::future::join_all(racing).await;
+    assert_eq!(codes.iter().filter(|code| **code == 201).count(), 1, "{codes:?}");
+    let request = Request::builder().uri("/api/v1/namespaces/default/resourcequotas/few");
+    let told: Value = serde_json::from_slice(&bytes_of(ask(&server, &admin(), request, "").await)).unwrap();
+    assert_eq!(told["status"], json!({"hard": {"count/configmaps": "1"}, "used": {"count/configmaps": "1"}}));
     let (code, answer, _) = post(&server, MAPS, &map("two")).await;
     assert_eq!(code, 403);
     assert!(

@@ -10,6 +10,7 @@ mod services;
 mod tests;
 mod workloads;
 
+use crate::admission;
 use crate::builtin::storage_version;
 use crate::field::{FieldError, FieldRule};
 use crate::object::Object;
@@ -30,6 +31,7 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
         ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
         | ("v1", "ReplicationController")
         | ("batch/v1", "Job" | "CronJob") => workloads::problems(object),
+        (version, _) if version.starts_with("admissionregistration.k8s.io/") => admission::validation::problems(object),
         ("internal.apiserver.k8s.io/v1alpha1", "StorageVersion") => storage_version::problems(object),
         _ => others::problems(object),
     }

@@ -43,8 +43,7 @@ pub(crate) fn table(columns: &[Column], objects: &[Object], metadata: &Value) ->
         .iter()
         .map(|object| {
             let mut cells = vec![Value::from(object.name())];
-            let value = object.clone().into_value();
-            cells.extend(columns.iter().map(|column| column.cell(&value, now)));
+            cells.extend(columns.iter().map(|column| column.cell(object.as_value(), now)));
             json!({"cells": cells, "object": printing::metadata_only(object)})
         })
         .collect();

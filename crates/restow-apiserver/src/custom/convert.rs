@@ -2,11 +2,14 @@
 
 use crate::conversion::{ConversionError, Converter};
 use crate::custom::definition::{ClientConfig, Definition};
+use crate::custom::numbers;
 use crate::object::Object;
 use crate::webhook::{Endpoint, ServiceResolver, WebhookClient, WebhookError};
 use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt, stream};
 use restow_api::GroupVersion;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +17,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The most objects in one review.
 const BATCH: usize = 500;
+/// The most reviews for one request at a time.
+const AT_ONCE: usize = 4;
 
 /// Converts by asking a webhook.
 pub(crate) struct ConvertByWebhook {
@@ -40,44 +45,91 @@ impl ConvertByWebhook {
         Ok(ConvertByWebhook { client, review })
     }
 
+    /// Converts what fits into one review.
     async fn batch(&self, objects: Vec<Object>, target: &str) -> Result<Vec<Object>, ConversionError> {
-        let Some(first) = objects.first() else { return Ok(objects) };
-        let kind = gvk(first);
-        let whole = |reason: String| ConversionError {
-            object: named(first),
-            target: target.into(),
-            reason: format!("conversion webhook for {kind} failed: {reason}"),
-        };
+        let mut converted = Vec::with_capacity(objects.len());
+        let mut waiting = vec![objects];
+        while let Some(mut part) = waiting.pop() {
+            match self.review(&part, target).await {
+                Ok(objects) => converted.extend(objects),
+                // The webhook says that something is wrong and not with what, so it is asked about less at a time.
+                Err(Refusal::Webhook(_)) if part.len() > 1 => {
+                    let second = part.split_off(part.len() / 2);
+                    waiting.extend([second, part]);
+                }
+                Err(refusal) => return Err(refusal.about(&part, target)),
+            }
+        }
+        Ok(converted)
+    }
+
+    /// Asks the webhook once.
+    async fn review(&self, objects: &[Object], target: &str) -> Result<Vec<Object>, Refusal> {
         let uid = uuid::Uuid::new_v4().to_string();
-        let review = json!({
-            "kind": "ConversionReview", "apiVersion": self.review,
-            "request": {
-                "uid": uid, "desiredAPIVersion": target,
-                "objects": objects.iter().map(|object| object.clone().into_value()).collect::<Vec<_>>(),
-            },
-        });
-        let answer = self.client.post(&review, PATIENCE).await.map_err(|error| whole(error.to_string()))?;
-        let converted = converted_objects(&answer, self.review, &uid).map_err(whole)?;
+        let review = Review {
+            kind: "ConversionReview",
+            api_version: self.review,
+            request: Request { uid: &uid, target, objects: objects.iter().map(Object::fields).collect() },
+        };
+        let answer = self.client.post(&review, PATIENCE).await;
+        let answer = answer.map_err(|error| Refusal::All(format!(" failed: {error}")))?;
+        let converted = converted_objects(answer, self.review, &uid)?;
         if converted.len() != objects.len() {
-            let reason = format!(
-                "conversion webhook for {kind} returned {} objects, expected {}",
-                converted.len(),
-                objects.len()
-            );
-            return Err(ConversionError { object: named(first), target: target.into(), reason });
+            let (found, expected) = (converted.len(), objects.len());
+            return Err(Refusal::All(format!(" returned {found} objects, expected {expected}")));
         }
         let pairs = objects.iter().zip(converted).enumerate();
-        pairs
-            .map(|(number, (original, converted))| {
-                accept(original, converted, target).map_err(|problem| ConversionError {
-                    object: named(original),
-                    target: target.into(),
-                    reason: format!(
-                        "conversion webhook for {kind} returned invalid converted object at index {number}: {problem}"
-                    ),
-                })
-            })
-            .collect()
+        let accepted = pairs.map(|(number, (original, converted))| {
+            accept(original, converted, target).map_err(|problem| Refusal::One(number, problem))
+        });
+        accepted.collect()
+    }
+}
+
+/// What is sent to a webhook.
+#[derive(Serialize)]
+struct Review<'a> {
+    kind: &'static str,
+    #[serde(rename = "apiVersion")]
+    api_version: &'static str,
+    request: Request<'a>,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    uid: &'a str,
+    #[serde(rename = "desiredAPIVersion")]
+    target: &'a str,
+    objects: Vec<&'a serde_json::Map<String, Value>>,
+}
+
+/// Why objects were not converted.
+#[derive(Debug, PartialEq, Eq)]
+enum Refusal {
+    /// There is no answer that can be used, whatever the objects are.
+    All(String),
+    /// The webhook could not convert them.
+    Webhook(String),
+    /// What came back for the object of this number is wrong.
+    One(usize, String),
+}
+
+impl Refusal {
+    /// The refusal as an error that says which objects it is about.
+    fn about(self, objects: &[Object], target: &str) -> ConversionError {
+        let kind = objects.first().map(gvk).unwrap_or_default();
+        let number = if let Refusal::One(number, _) = &self { *number } else { 0 };
+        let reason = match self {
+            Refusal::All(reason) => format!("conversion webhook for {kind}{reason}"),
+            Refusal::Webhook(reason) => format!("conversion webhook for {kind} failed: {reason}"),
+            Refusal::One(_, problem) if objects.len() == 1 => {
+                format!("conversion webhook for {kind} returned invalid object: {problem}")
+            }
+            Refusal::One(number, problem) => {
+                format!("conversion webhook for {kind} returned invalid converted object at index {number}: {problem}")
+            }
+        };
+        ConversionError { object: objects.get(number).map(named).unwrap_or_default(), target: target.into(), reason }
     }
 }
 
@@ -85,8 +137,7 @@ impl ConvertByWebhook {
 impl Converter for ConvertByWebhook {
     async fn convert(&self, objects: Vec<Object>, target: &GroupVersion) -> Result<Vec<Object>, ConversionError> {
         let target = target.to_string();
-        let mut done: Vec<Option<Object>> = Vec::with_capacity(objects.len());
-        let mut waiting = Vec::new();
+        let (mut done, mut waiting) = (Vec::with_capacity(objects.len()), Vec::new());
         for object in objects {
             match object.api_version() == target {
                 true => done.push(Some(object)),
@@ -96,13 +147,14 @@ impl Converter for ConvertByWebhook {
                 }
             }
         }
-        let mut converted = Vec::with_capacity(waiting.len());
+        let mut batches = Vec::new();
         while !waiting.is_empty() {
             let rest = waiting.split_off(waiting.len().min(BATCH));
-            converted.extend(self.batch(waiting, &target).await?);
+            batches.push(self.batch(waiting, &target));
             waiting = rest;
         }
-        let mut converted = converted.into_iter();
+        let converted: Vec<Vec<Object>> = stream::iter(batches).buffered(AT_ONCE).try_collect().await?;
+        let mut converted = converted.into_iter().flatten();
         Ok(done.into_iter().filter_map(|slot| slot.or_else(|| converted.next())).collect())
     }
 }
@@ -121,40 +173,42 @@ fn endpoint(config: &ClientConfig) -> Result<Endpoint, WebhookError> {
 }
 
 /// The objects in a webhook's answer, or what is wrong with the answer.
-fn converted_objects(answer: &Value, review: &str, uid: &str) -> Result<Vec<Value>, String> {
+fn converted_objects(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, Refusal> {
     let says = |field: &str| answer[field].as_str().unwrap_or_default();
     let shown = |api_version: &str, kind: &str| match api_version.split_once('/') {
         Some((group, version)) => format!("{group}/{version}, Kind={kind}"),
         None => format!("/{api_version}, Kind={kind}"),
     };
+    let invalid = |reason: String| Err(Refusal::All(format!(" failed: {reason}")));
     let strict = review.ends_with("/v1");
     if strict && (says("apiVersion") != review || says("kind") != "ConversionReview") {
-        return Err(format!(
-            "expected webhook response of {}, got {}",
-            shown(review, "ConversionReview"),
-            shown(says("apiVersion"), says("kind"))
-        ));
+        let (expected, found) = (shown(review, "ConversionReview"), shown(says("apiVersion"), says("kind")));
+        return invalid(format!("expected webhook response of {expected}, got {found}"));
     }
-    let response = &answer["response"];
+    let response = &mut answer["response"];
     if !response.is_object() {
-        return Err("no response provided".into());
+        return invalid("no response provided".into());
     }
     let answered = response["uid"].as_str().unwrap_or_default();
     if strict && answered != uid {
-        return Err(format!("expected response.uid={uid:?}, got {answered:?}"));
+        return invalid(format!("expected response.uid={uid:?}, got {answered:?}"));
     }
     let status = response["result"]["status"].as_str().unwrap_or_default();
     if status != "Success" {
-        return Err(match response["result"]["message"].as_str().unwrap_or_default() {
+        return Err(Refusal::Webhook(match response["result"]["message"].as_str().unwrap_or_default() {
             "" => format!("response.result.status was '{status}', not 'Success'"),
             message => message.to_string(),
-        });
+        }));
     }
-    Ok(response["convertedObjects"].as_array().cloned().unwrap_or_default())
+    match response["convertedObjects"].take() {
+        Value::Array(objects) => Ok(objects),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Takes a converted object, with its metadata but for labels and annotations as they were.
-fn accept(original: &Object, converted: Value, target: &str) -> Result<Object, String> {
+fn accept(original: &Object, mut converted: Value, target: &str) -> Result<Object, String> {
+    numbers::settle(&mut converted);
     let mut converted = Object::from_value(converted).map_err(|_| "it is not an object".to_string())?;
     if converted.api_version() != target {
         return Err(format!("invalid groupVersion (expected {target}, received {})", converted.api_version()));
@@ -201,6 +255,7 @@ fn gvk(object: &Object) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn original() -> Object {
         let value = json!({
@@ -250,19 +305,25 @@ mod tests {
         let review = "apiextensions.k8s.io/v1";
         let good = json!({"apiVersion": review, "kind": "ConversionReview", "response": {
             "uid": "1", "result": {"status": "Success"}, "convertedObjects": [{}]}});
-        assert_eq!(converted_objects(&good, review, "1").unwrap().len(), 1);
+        assert_eq!(converted_objects(good.clone(), review, "1").unwrap().len(), 1);
         let wrong = |change: fn(&mut Value)| {
             let mut answer = good.clone();
             change(&mut answer);
-            converted_objects(&answer, review, "1").unwrap_err()
+            converted_objects(answer, review, "1").unwrap_err()
         };
-        assert_eq!(wrong(|it| it["response"]["uid"] = "2".into()), "expected response.uid=\"1\", got \"2\"");
-        assert_eq!(wrong(|it| it["response"] = Value::Null), "no response provided");
-        assert_eq!(wrong(|it| it["response"]["result"] = json!({"status": "Failed", "message": "no"})), "no");
+        let invalid = |reason: &str| Refusal::All(format!(" failed: {reason}"));
+        assert_eq!(wrong(|it| it["response"]["uid"] = "2".into()), invalid("expected response.uid=\"1\", got \"2\""));
+        assert_eq!(wrong(|it| it["response"] = Value::Null), invalid("no response provided"));
+        assert_eq!(
+            wrong(|it| it["response"]["result"] = json!({"status": "Failed", "message": "no"})),
+            Refusal::Webhook("no".into())
+        );
         assert_eq!(
             wrong(|it| it["kind"] = "Pod".into()),
-            "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got apiextensions.k8s.io/v1, \
-             Kind=Pod"
+            invalid(
+                "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got \
+                 apiextensions.k8s.io/v1, Kind=Pod"
+            )
         );
     }
 }

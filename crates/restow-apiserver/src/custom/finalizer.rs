@@ -37,9 +37,28 @@ pub(crate) async fn remove(
         return Ok(());
     }
     if dismiss_all(server, handler).await? == 0 {
-        release(server, place, definition, "InstanceDeletionCompleted", "removed all instances").await?;
+        return release(server, place, definition, "InstanceDeletionCompleted", "removed all instances").await;
     }
+    server.objects().change(place, &mut Waiting { uid: &definition.metadata.uid }).await?;
     Ok(())
+}
+
+/// Says of a definition that its objects are about to go, and that some are still there.
+struct Waiting<'a> {
+    uid: &'a str,
+}
+
+#[async_trait]
+impl Decision for Waiting<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let Some(object) = before.filter(|object| object.is_being_deleted() && object.uid() == self.uid) else {
+            return Ok(Change::Keep);
+        };
+        let mut waiting = object.clone();
+        let message = "CustomResource deletion is in progress";
+        set_condition(&mut waiting, condition("Terminating", "True", "InstanceDeletionInProgress", message));
+        Ok(Change::Write(waiting))
+    }
 }
 
 /// Removes all objects, and counts those that something holds.

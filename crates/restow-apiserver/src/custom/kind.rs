@@ -3,13 +3,15 @@
 //! A schema is compiled when it is first needed, so that definitions which nobody uses cost little more than their text.
 
 use crate::custom::definition::Definition;
+use crate::custom::numbers;
 use crate::field::{FieldError, FieldRule};
+use crate::managed_fields::Ownership;
 use crate::object::Object;
 use crate::types::FieldProblem;
 use bytes::Bytes;
 use restow_schema::{Problem, Schema};
 use serde_json::Value;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The schemas of one definition.
 #[derive(Default)]
@@ -23,17 +25,18 @@ struct VersionSchema {
     /// The group and version, as objects say them.
     api_version: String,
     compiled: OnceLock<Option<Schema>>,
+    ownership: OnceLock<Option<Arc<Ownership>>>,
 }
 
 impl Kind {
     /// The schemas in a definition, which is also given as JSON.
     pub(crate) fn new(definition: &Definition, json: Bytes) -> Self {
         let api_version = |version: &str| format!("{}/{version}", definition.spec.group);
-        let versions = definition
-            .spec
-            .versions
-            .iter()
-            .map(|version| VersionSchema { api_version: api_version(&version.name), compiled: OnceLock::new() });
+        let versions = definition.spec.versions.iter().map(|version| VersionSchema {
+            api_version: api_version(&version.name),
+            compiled: OnceLock::new(),
+            ownership: OnceLock::new(),
+        });
         Kind { versions: versions.collect(), definition: json }
     }
 
@@ -54,6 +57,13 @@ impl Kind {
                 .ok()
         };
         version.compiled.get_or_init(compile).as_ref()
+    }
+
+    /// How the fields of objects in this version are owned.
+    pub(crate) fn ownership(&self, api_version: &str) -> Option<Arc<Ownership>> {
+        let version = self.versions.iter().find(|version| version.api_version == api_version)?;
+        let read = || Some(Arc::new(Ownership::from_schema(&self.written(api_version)?)));
+        version.ownership.get_or_init(read).clone()
     }
 
     /// Drops what the schema of the object's version does not know; returns the paths of what was dropped.
@@ -78,6 +88,7 @@ impl Kind {
     pub(crate) fn read(&self, object: &mut Object) -> Vec<FieldProblem> {
         let Some(schema) = self.schema(object.api_version()) else { return Vec::new() };
         let unknown = apply(object, |value| {
+            numbers::settle(value);
             let unknown = schema.prune(value);
             schema.default(value);
             unknown
@@ -88,9 +99,7 @@ impl Kind {
     /// What is wrong with an object; on an update, with what has changed in it.
     pub(crate) fn problems(&self, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
         let Some(schema) = self.schema(object.api_version()) else { return Vec::new() };
-        let value = object.clone().into_value();
-        let old = old.map(|old| old.clone().into_value());
-        schema.validate(&value, old.as_ref()).iter().map(field_error).collect()
+        schema.validate(object.as_value(), old.map(Object::as_value)).iter().map(field_error).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use crate::custom::convert::ConvertByWebhook;
 use crate::custom::definition::{Definition, Scale as ScalePaths, Version};
 use crate::custom::kind::Kind;
 use crate::field::FieldError;
+use crate::managed_fields::Ownership;
 use crate::object::Object;
 use crate::resource::{Names, Origin, Resource, Scope, Storage, Subresource, SubresourceKind, Verb};
 use crate::strategy::{ScaleFields, ScaleSelector, Strategy};
@@ -155,6 +156,10 @@ struct CustomStrategy {
 impl Strategy for CustomStrategy {
     fn read(&self, object: &mut Object) -> Vec<FieldProblem> {
         self.kind.load().read(object)
+    }
+
+    fn ownership(&self, api_version: &str) -> Option<Arc<Ownership>> {
+        self.kind.load().ownership(api_version)
     }
 
     fn scale(&self, _api_version: &str) -> Option<ScaleFields> {

@@ -53,7 +53,7 @@ impl Difference {
                 found.container(old, new);
             }
             (MergeRule::Items(keys), old, new) if form(old, new) == Form::List => {
-                match (by_keys(&keys, old), by_keys(&keys, new)) {
+                match (by_keys(&keys, node.item(), old), by_keys(&keys, node.item(), new)) {
                     (Some(old_items), Some(new_items)) => {
                         found.steps(&old_items, &new_items, |_| node.item());
                         found.container(old, new);
@@ -145,17 +145,25 @@ fn items_of(value: Option<&Value>) -> &[Value] {
 }
 
 /// The items by their keys; `None` when two have the same, or one has none, so that they cannot be told apart.
-fn by_keys<'a>(keys: &[String], list: Option<&'a Value>) -> Option<BTreeMap<String, &'a Value>> {
+fn by_keys<'a>(keys: &[String], item: Node<'_>, list: Option<&'a Value>) -> Option<BTreeMap<String, &'a Value>> {
     let mut found = BTreeMap::new();
-    for item in items_of(list) {
-        let fields = item.as_object()?;
-        let named: Map<String, Value> =
-            keys.iter().filter_map(|key| Some((key.clone(), fields.get(key)?.clone()))).collect();
-        if named.is_empty() || found.insert(format!("k:{}", Value::Object(named)), item).is_some() {
+    for value in items_of(list) {
+        if found.insert(key_step(keys, item, value)?, value).is_some() {
             return None;
         }
     }
     Some(found)
+}
+
+/// The step that leads to an item of a list whose items are told apart by keys; `None` when it has none of them.
+pub(super) fn key_step(keys: &[String], item: Node<'_>, value: &Value) -> Option<String> {
+    let fields = value.as_object()?;
+    let named = |key: &String| {
+        let value = fields.get(key).cloned().or_else(|| item.key_default(key))?;
+        Some((key.clone(), value))
+    };
+    let named: Map<String, Value> = keys.iter().filter_map(named).collect();
+    (!named.is_empty()).then(|| format!("k:{}", Value::Object(named)))
 }
 
 fn by_value(list: Option<&Value>) -> BTreeMap<String, &Value> {

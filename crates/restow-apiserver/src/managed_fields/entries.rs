@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 /// How many managers that update are told apart; the oldest beyond are merged.
 const MOST_MANAGERS: usize = 10;
+/// The operation of those who apply.
+const APPLY: &str = "Apply";
 /// What the merged ones are called.
 const ANCIENT: &str = "ancient-changes";
 
@@ -52,6 +54,11 @@ impl Entries {
         self.0.is_empty()
     }
 
+    /// Whether both say the same, in whatever order.
+    pub(crate) fn is_same(&self, other: &Entries) -> bool {
+        self.0.len() == other.0.len() && self.0.iter().all(|entry| other.0.contains(entry))
+    }
+
     /// The versions that the entries speak of.
     pub(crate) fn versions(&self) -> Vec<String> {
         self.0.iter().map(|entry| entry.api_version.clone()).collect()
@@ -78,6 +85,41 @@ impl Entries {
         }
         self.0.retain(|entry| !entry.fields.is_empty());
         self.merge_oldest();
+    }
+
+    /// What this manager applied last, and the version in which it did.
+    pub(crate) fn applied(&self, writer: &Writer<'_>) -> Option<(&str, &FieldSet)> {
+        let mine = self.0.iter().find(|entry| entry.applied_by(writer))?;
+        Some((&mine.api_version, &mine.fields))
+    }
+
+    /// What everybody else manages than who applies: the managers as messages name them, versions and fields.
+    pub(crate) fn others(&self, writer: &Writer<'_>) -> Vec<(String, &str, &FieldSet)> {
+        let others = self.0.iter().filter(|entry| !entry.applied_by(writer));
+        others.map(|entry| (entry.shown(), entry.api_version.as_str(), &entry.fields)).collect()
+    }
+
+    /// Gives what was applied to who applied it, and takes what that changed or removed from everybody else.
+    pub(crate) fn record_application(
+        &mut self,
+        writer: &Writer<'_>,
+        fields: FieldSet,
+        compared: &BTreeMap<String, Comparison>,
+    ) {
+        let position = self.0.iter().position(|entry| entry.applied_by(writer));
+        let before = position.map(|index| self.0.remove(index));
+        self.0.retain_mut(|entry| {
+            let Some(comparison) = compared.get(&entry.api_version) else { return false };
+            entry.fields.subtract(&comparison.changed);
+            entry.fields.subtract(&comparison.removed);
+            !entry.fields.is_empty()
+        });
+        let now = Entry { operation: APPLY.into(), fields, ..Entry::new(writer) };
+        let same = |before: &Entry| before.fields == now.fields && before.api_version == now.api_version;
+        let entry = before.filter(same).unwrap_or(now);
+        if !entry.fields.is_empty() {
+            self.0.push(entry);
+        }
     }
 
     fn merge_oldest(&mut self) {
@@ -111,6 +153,22 @@ impl Entry {
             subresource: writer.subresource.to_string(),
             fields: FieldSet::default(),
         }
+    }
+
+    fn applied_by(&self, writer: &Writer<'_>) -> bool {
+        self.operation == APPLY && self.manager == writer.manager && self.subresource == writer.subresource
+    }
+
+    /// The manager as messages about conflicts name it.
+    fn shown(&self) -> String {
+        let mut shown = format!("{:?}", self.manager);
+        if !self.subresource.is_empty() {
+            shown.push_str(&format!(" with subresource {:?}", self.subresource));
+        }
+        if self.operation != APPLY {
+            shown.push_str(&format!(" using {}", self.api_version));
+        }
+        shown
     }
 
     fn is_of(&self, writer: &Writer<'_>) -> bool {

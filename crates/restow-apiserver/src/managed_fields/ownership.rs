@@ -13,6 +13,8 @@ pub struct Ownership {
     pub fields: BTreeMap<String, Ownership>,
     /// All other fields, or the items of a list.
     pub others: Option<Box<Ownership>>,
+    /// What a field is that is not there, where items of a list are told apart by it.
+    pub default: Option<Value>,
 }
 
 /// How a value is owned.
@@ -50,8 +52,13 @@ impl Ownership {
             rule,
             fields: properties.map(|(name, schema)| (name.clone(), Ownership::from_schema(schema))).collect(),
             others: others.map(|schema| Box::new(Ownership::from_schema(schema))),
+            default: Some(&schema["default"]).filter(|value| !value.is_null() && !is_container(value)).cloned(),
         }
     }
+}
+
+fn is_container(value: &Value) -> bool {
+    value.is_object() || value.is_array()
 }
 
 /// A place in a type, while an object of that type is walked.
@@ -93,6 +100,30 @@ impl<'a> Node<'a> {
             Node::Struct(id) => TypeTable::shared().field_shape(id, name).map_or(Node::Unknown, Node::Field),
             Node::Field(shape) => TypeTable::shared().inner_shape(shape, name).map_or(Node::Unknown, Node::Field),
             Node::Unknown => Node::Unknown,
+        }
+    }
+
+    /// Whether a field of this name is part of the type; otherwise it is a key of a map.
+    pub(crate) fn declares(self, name: &str) -> bool {
+        match self {
+            Node::Root(ownership) => {
+                matches!(name, "apiVersion" | "kind" | "metadata")
+                    || ownership.is_some_and(|own| own.fields.contains_key(name))
+            }
+            Node::Custom(ownership) => ownership.fields.contains_key(name),
+            Node::Struct(_) => true,
+            Node::Field(shape) => TypeTable::shared().struct_of(shape).is_some(),
+            Node::Unknown => false,
+        }
+    }
+
+    /// What a field is taken for that is not there, where items of a list are told apart by it.
+    pub(crate) fn key_default(self, name: &str) -> Option<Value> {
+        match self {
+            Node::Custom(ownership) => ownership.fields.get(name)?.default.clone(),
+            // Of all keys in built-in types only this one can be left out.
+            Node::Field(_) if name == "protocol" => Some("TCP".into()),
+            _ => None,
         }
     }
 

@@ -72,6 +72,39 @@ impl FieldSet {
         }
     }
 
+    /// What the set holds of a field.
+    pub(crate) fn get(&self, step: &str) -> Option<&Member> {
+        self.0.get(step).filter(|member| !member.is_empty())
+    }
+
+    /// The fields at the top, with what is below them.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&str, &Member)> {
+        self.0.iter().map(|(step, member)| (step.as_str(), member))
+    }
+
+    /// Keeps only some of the fields at the top.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.0.retain(|step, _| keep(step));
+    }
+
+    /// The paths of all fields that are in both, as Kubernetes writes them.
+    pub(crate) fn shared_paths(&self, other: &FieldSet) -> Vec<String> {
+        let mut found = Vec::new();
+        self.share(other, "", &mut found);
+        found
+    }
+
+    fn share(&self, other: &FieldSet, above: &str, found: &mut Vec<String>) {
+        for (step, mine) in &self.0 {
+            let Some(theirs) = other.0.get(step) else { continue };
+            let path = format!("{above}{}", shown(step));
+            if mine.own && theirs.own {
+                found.push(path.clone());
+            }
+            mine.below.share(&theirs.below, &path, found);
+        }
+    }
+
     /// Adds everything that is in the other.
     pub(crate) fn unite(&mut self, other: &FieldSet) {
         for (step, theirs) in &other.0 {
@@ -102,5 +135,20 @@ impl Member {
             fields.insert(".".into(), Value::Object(Map::new()));
         }
         Value::Object(fields)
+    }
+}
+
+/// A step as messages show it: `.name`, `[key="value"]`, `[="value"]` or `[index]`.
+fn shown(step: &str) -> String {
+    match step.split_once(':') {
+        Some(("k", keys)) => {
+            let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
+            let keys: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            format!("[{}]", keys.join(","))
+        }
+        Some(("v", value)) => format!("[={value}]"),
+        Some(("i", index)) => format!("[{index}]"),
+        Some((_, name)) => format!(".{name}"),
+        None => step.to_string(),
     }
 }

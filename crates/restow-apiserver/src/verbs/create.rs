@@ -1,15 +1,16 @@
 //! Making a new object.
 
+use crate::admission::quota::{self, Charge};
 use crate::admission::{self, Operation};
 use crate::builtin::addresses;
 use crate::error::ApiError;
-use crate::managed_fields::{self, Writer};
+use crate::managed_fields::{self, Given, Writer};
 use crate::namespaces::Sight;
 use crate::object::Object;
 use crate::object_store::{Begin, Change, Changed, Decision};
 use crate::verbs::{Answer, Call, body, metadata, update};
 use async_trait::async_trait;
-use restow_store::Compare;
+use restow_store::{Compare, Mutation};
 
 /// How often a generated name that is taken is replaced by another.
 const NAME_ATTEMPTS: usize = 8;
@@ -24,7 +25,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
     }
     let generated = given.name().is_empty() && !given.meta("generateName").is_empty();
     for _ in 0..NAME_ATTEMPTS {
-        match create_once(call, given.clone()).await {
+        match create_once(call, given.clone(), Given::Object).await {
             Err(ApiError::AlreadyExists { .. }) if generated => {}
             other => return other,
         }
@@ -32,11 +33,17 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
     Err(ApiError::Timeout("no free name could be generated; try again".into()))
 }
 
-async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiError> {
+/// Makes a new object; the entries are those of who applies it, where it is applied.
+pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Given) -> Result<Answer, ApiError> {
     metadata::prepare_new(call, &mut object)?;
     call.check_namespace(object.name(), Sight::Remembered).await?;
+    let applied = matches!(entries, Given::Applied(_)).then(|| object.clone());
     let object = admission::mutate(call, Operation::Create, object, None).await?;
+    let entries = update::record_admission(call, entries, applied.as_ref(), &object);
     let mut object = checked(call, object)?;
+    if let Given::Applied(entries) = entries {
+        object.metadata_mut().insert("managedFields".into(), entries);
+    }
     let name = object.name().to_string();
     if update::is_service(call) {
         addresses::assign(call, &mut object).await?;
@@ -44,12 +51,14 @@ async fn create_once(call: &Call<'_>, mut object: Object) -> Result<Answer, ApiE
     call.server.access().check_grant(&call.user, &object, None, "")?;
     admission::validate(call, Operation::Create, Some(&object), None).await?;
     if call.dry_run()? {
+        quota::charge(call, Charge::default()).await?;
         return match call.server.objects().get(call.place(&name)).await? {
             Some(_) => Err(taken(call, &name)),
             None => Ok(Answer::Object { code: 201, object }),
         };
     }
-    let mut decision = Creation { call, object, sight: Sight::Remembered, namespace: None };
+    let charge = Charge::default();
+    let mut decision = Creation { call, object, sight: Sight::Remembered, namespace: None, charge };
     match call.server.objects().change(call.place(&name), &mut decision).await? {
         Changed::Created(object) => Ok(Answer::Object { code: 201, object }),
         other => Err(ApiError::Internal(format!("creating ended with {other:?}"))),
@@ -64,6 +73,8 @@ struct Creation<'a> {
     sight: Sight,
     /// What must hold of the namespace.
     namespace: Option<Compare>,
+    /// What it takes from quotas.
+    charge: Charge,
 }
 
 #[async_trait]
@@ -78,11 +89,16 @@ impl Decision for Creation<'_> {
         }
         self.namespace = self.call.check_namespace(self.object.name(), self.sight).await?;
         self.sight = Sight::Stored;
+        self.charge = quota::charge(self.call, std::mem::take(&mut self.charge)).await?;
         Ok(Change::Write(self.object.clone()))
     }
 
     fn conditions(&self) -> Vec<Compare> {
-        self.namespace.iter().cloned().collect()
+        self.namespace.iter().chain(&self.charge.conditions).cloned().collect()
+    }
+
+    fn alongside(&self) -> Vec<Mutation> {
+        self.charge.mutations.clone()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Removing an object.
 
-use crate::admission;
+use crate::admission::{self, Rehearsal};
 use crate::deletion::{self, DeleteOptions};
 use crate::error::{ApiError, GroupKind};
 use crate::field::FieldError;
@@ -104,7 +104,8 @@ impl Decision for Removal<'_> {
             let kind = self.call.resource.names.kind.clone();
             return Err(ApiError::ConflictOn { kind, name: self.name.to_string(), message: unmet });
         }
-        admission::admit_removal(self.call, old).await?;
+        let rehearsal = if self.options.dry_run { Rehearsal::Yes } else { Rehearsal::No };
+        admission::admit_removal(self.call, old, rehearsal).await?;
         let strategy = self.call.resource.strategy.as_ref();
         let change = deletion::decide(strategy, old, self.options, jiff::Timestamp::now());
         if self.options.dry_run {

@@ -5,26 +5,49 @@ use crate::field::FieldError;
 use crate::managed_fields::Given;
 use crate::object::Object;
 use crate::types;
-use crate::verbs::{Answer, Call, body, update};
+use crate::verbs::{Answer, Call, apply, body, update};
+use async_trait::async_trait;
 use serde_json::Value;
 
 /// The most operations in one JSON patch.
 const MAX_OPERATIONS: usize = 10_000;
 
 /// A patch that has been read.
-pub(super) enum Patch {
+pub(crate) enum Patch {
     Json(json_patch::Patch),
     Merge(Value),
     Strategic(Value),
 }
 
 pub(super) async fn patch(call: &Call<'_>) -> Result<Answer, ApiError> {
+    if call.patch_type == apply::MEDIA_TYPE {
+        return apply::apply(call).await;
+    }
+    if call.query.has("force") {
+        return Err(invalid_options(FieldError::forbidden("force", "may not be specified for non-apply patch")));
+    }
     let patch = read(call)?;
-    update::replace(call, |before| {
-        let old = before.ok_or_else(|| call.not_found(&call.target.name))?;
-        apply(call, &patch, old)
-    })
-    .await
+    update::replace(call, &Patching { call, patch }).await
+}
+
+/// What is wrong with the options of a patch.
+pub(super) fn invalid_options(cause: FieldError) -> ApiError {
+    let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
+    ApiError::Invalid { kind, name: String::new(), causes: vec![cause] }
+}
+
+/// A patch of the object of a call.
+struct Patching<'a> {
+    call: &'a Call<'a>,
+    patch: Patch,
+}
+
+#[async_trait]
+impl update::Wish for Patching<'_> {
+    async fn make(&self, before: Option<&Object>) -> Result<(Object, Given), ApiError> {
+        let old = before.ok_or_else(|| self.call.not_found(&self.call.target.name))?;
+        patched_object(self.call, &self.patch, old)
+    }
 }
 
 pub(super) fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
@@ -64,12 +87,7 @@ pub(super) fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
         }
         "application/strategic-merge-patch+json" => Err(ApiError::UnsupportedMediaType(
             "the body of the request was in an unknown format - accepted media types include: \
-             application/json-patch+json, application/merge-patch+json"
-                .into(),
-        )),
-        "application/apply-patch+yaml" | "application/apply-patch+cbor" => Err(ApiError::UnsupportedMediaType(
-            "server-side apply is not served yet: send application/json-patch+json, application/merge-patch+json or, for \
-             built-in kinds, application/strategic-merge-patch+json instead (kubectl apply without --server-side does)"
+             application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
                 .into(),
         )),
         _ => Err(ApiError::UnsupportedMediaType("415: Unsupported Media Type".into())),
@@ -101,7 +119,7 @@ fn not_a(value: &Value, wanted: &str) -> String {
 }
 
 /// A value with a patch applied to it.
-pub(super) fn patched(patch: &Patch, mut value: Value, kind: Option<types::TypeId>) -> Result<Value, ApiError> {
+pub(crate) fn patched(patch: &Patch, mut value: Value, kind: Option<types::TypeId>) -> Result<Value, ApiError> {
     match patch {
         Patch::Merge(merge) => json_patch::merge(&mut value, merge),
         Patch::Strategic(patch) => {
@@ -116,7 +134,7 @@ pub(super) fn patched(patch: &Patch, mut value: Value, kind: Option<types::TypeI
     Ok(value)
 }
 
-fn apply(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Object, Given), ApiError> {
+fn patched_object(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Object, Given), ApiError> {
     let kind = call.resource.type_id(&call.version);
     let value = patched(patch, old.clone().into_value(), kind)?;
     let entries = Given::of(&value);

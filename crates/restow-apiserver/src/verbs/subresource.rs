@@ -3,7 +3,7 @@
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::object_store::{Change, Decision};
-use crate::resource::Verb;
+use crate::resource::{Origin, Verb};
 use crate::verbs::{Answer, Call, body, eviction, review, scale};
 use async_trait::async_trait;
 use restow_api::GroupResource;
@@ -47,6 +47,11 @@ pub(super) async fn answer(call: &Call<'_>) -> Result<Option<Answer>, ApiError> 
 pub(super) fn keep_part(call: &Call<'_>, object: &mut Object, old: &Object) {
     let name = call.target.subresource.as_str();
     match PARTS.iter().find(|(part, _)| *part == name) {
+        Some(("status", _)) if keeps_metadata(call) => {
+            let status = object.get("status").cloned();
+            *object = old.clone();
+            object.set("status", status);
+        }
         Some((_, paths)) => {
             let sent = std::mem::replace(object, old.clone());
             for path in *paths {
@@ -56,6 +61,11 @@ pub(super) fn keep_part(call: &Call<'_>, object: &mut Object, old: &Object) {
         None if call.resource.subresource("status").is_some() => object.set("status", old.get("status").cloned()),
         None => {}
     }
+}
+
+/// Whether who writes the status has no say in the metadata: so it is with custom resources and their definitions.
+fn keeps_metadata(call: &Call<'_>) -> bool {
+    call.resource.origin == Origin::Custom || call.resource.names.kind == "CustomResourceDefinition"
 }
 
 /// Sets a field at the top or one level below it, or removes it.

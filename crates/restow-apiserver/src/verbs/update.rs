@@ -28,17 +28,34 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
         )));
     }
     let entries = body::given_entries(call)?;
-    replace(call, |_| Ok((given.clone(), entries))).await
+    replace(call, &Whole { object: given, entries }).await
 }
 
-/// Replaces the object by what `make` makes of the stored one. Used for patches too.
-pub(super) async fn replace(
-    call: &Call<'_>,
-    make: impl Fn(Option<&Object>) -> Result<(Object, Given), ApiError> + Send + Sync,
-) -> Result<Answer, ApiError> {
+/// What shall take the place of an object.
+#[async_trait]
+pub(super) trait Wish: Send + Sync {
+    /// The object as it is wished for, given the stored one, and what is said about its managed fields.
+    async fn make(&self, before: Option<&Object>) -> Result<(Object, Given), ApiError>;
+}
+
+/// An object as it was sent.
+struct Whole {
+    object: Object,
+    entries: Given,
+}
+
+#[async_trait]
+impl Wish for Whole {
+    async fn make(&self, _before: Option<&Object>) -> Result<(Object, Given), ApiError> {
+        Ok((self.object.clone(), self.entries.clone()))
+    }
+}
+
+/// Replaces the object by what is wished for. Used for patches too.
+pub(super) async fn replace(call: &Call<'_>, wish: &dyn Wish) -> Result<Answer, ApiError> {
     let name = &call.target.name;
     let dry_run = call.dry_run()?;
-    let mut decision = Replacement { call, make, dry_run, rehearsed: None, last_state: None, namespace: None };
+    let mut decision = Replacement { call, wish, dry_run, rehearsed: None, last_state: None, namespace: None };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
     if let Some(answer) = decision.rehearsed {
         return Ok(answer);
@@ -52,9 +69,9 @@ pub(super) async fn replace(
 }
 
 /// Puts another object in the place of the stored one.
-struct Replacement<'a, M> {
+struct Replacement<'a> {
     call: &'a Call<'a>,
-    make: M,
+    wish: &'a dyn Wish,
     dry_run: bool,
     /// What a dry run would have answered.
     rehearsed: Option<Answer>,
@@ -65,15 +82,14 @@ struct Replacement<'a, M> {
 }
 
 #[async_trait]
-impl<M> Decision for Replacement<'_, M>
-where
-    M: Fn(Option<&Object>) -> Result<(Object, Given), ApiError> + Send + Sync,
-{
+impl Decision for Replacement<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let (object, entries) = (self.make)(before)?;
+        let (object, entries) = self.wish.make(before).await?;
+        let applied = matches!(entries, Given::Applied(_)).then(|| object.clone());
         self.namespace = None;
         let operation = if before.is_some() { Operation::Update } else { Operation::Create };
         let object = admission::mutate(self.call, operation, object, before).await?;
+        let entries = record_admission(self.call, entries, applied.as_ref(), &object);
         let mut object = match before {
             Some(old) => replacement(self.call, object, old, entries).await?,
             None => {
@@ -155,6 +171,15 @@ pub(super) async fn record(call: &Call<'_>, old: &Object, object: &mut Object, e
     let subresource = &call.target.subresource;
     let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
     managed_fields::record_change(&call.resource, &writer, old, object, entries).await
+}
+
+/// Notes what admission has changed in an object that was applied.
+pub(super) fn record_admission(call: &Call<'_>, entries: Given, applied: Option<&Object>, admitted: &Object) -> Given {
+    let Some(applied) = applied.filter(|applied| *applied != admitted) else { return entries };
+    let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
+    let subresource = &call.target.subresource;
+    let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
+    managed_fields::record_admission(&call.resource, &writer, entries, applied, admitted)
 }
 
 /// Refuses to change another object, or another state of it, than the client speaks of.

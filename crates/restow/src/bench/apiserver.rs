@@ -1,5 +1,7 @@
 //! `restow bench apiserver`: our API server on each store, and another one, doing the same work in one run.
 
+mod converter;
+mod custom;
 pub(super) mod objects;
 pub(super) mod subject;
 mod work;
@@ -58,6 +60,10 @@ struct Amounts {
     objects: u64,
     watchers: u64,
     events: u64,
+    /// How many objects a webhook converts in one list.
+    converted: u64,
+    /// How many resources are defined at once.
+    definitions: u64,
 }
 
 /// One result of one server.
@@ -111,7 +117,16 @@ fn report(columns: Vec<(String, Vec<Measurement>)>, amounts: Amounts) -> Report 
 impl ApiserverArgs {
     fn amounts(&self) -> Amounts {
         match self.quick {
-            true => Amounts { seconds: 1, clients: 4, listed: 100, objects: 200, watchers: 10, events: 10 },
+            true => Amounts {
+                seconds: 1,
+                clients: 4,
+                listed: 100,
+                objects: 200,
+                watchers: 10,
+                events: 10,
+                converted: 100,
+                definitions: 10,
+            },
             false => Amounts {
                 seconds: self.seconds,
                 clients: self.clients,
@@ -119,6 +134,8 @@ impl ApiserverArgs {
                 objects: self.objects.max(self.listed),
                 watchers: self.watchers,
                 events: 100,
+                converted: 5000,
+                definitions: 500,
             },
         }
     }

@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+mod applying;
+mod bad_input;
 mod cluster;
+mod conversion;
 mod custom;
 mod custom_flips;
 mod custom_real;
@@ -15,3 +18,4 @@ mod outage;
 mod python;
 mod start_up;
 mod usual_life;
+mod webhook;

@@ -25,9 +25,6 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
         ("networking.k8s.io/v1", "Ingress") => ingress_problems(object),
         ("discovery.k8s.io/v1", "EndpointSlice") => slice_problems(object),
         ("certificates.k8s.io/v1", "CertificateSigningRequest") => signing_problems(object),
-        ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
-            webhook_problems(object)
-        }
         _ => Vec::new(),
     }
 }
@@ -181,33 +178,6 @@ fn signing_problems(object: &Object) -> Vec<FieldError> {
     }
     if object.text(&["spec", "signerName"]).is_empty() {
         problems.push(FieldError::required("spec.signerName", ""));
-    }
-    problems
-}
-
-fn webhook_problems(object: &Object) -> Vec<FieldError> {
-    let mut problems = Vec::new();
-    for (index, webhook) in items(object, &["webhooks"]).iter().enumerate() {
-        let at = |field: &str| format!("webhooks[{index}].{field}");
-        let name = webhook["name"].as_str().unwrap_or_default();
-        if name.split('.').filter(|part| !part.is_empty()).count() < 3 {
-            let detail = "should be a domain with at least three segments separated by dots";
-            problems.push(FieldError::invalid(at("name"), &name.into(), detail));
-        }
-        match webhook["sideEffects"].as_str() {
-            Some("None" | "NoneOnDryRun") => {}
-            None => problems.push(FieldError::required(at("sideEffects"), "must specify one of None, NoneOnDryRun")),
-            Some(other) => problems.push(unsupported(at("sideEffects"), other, &["None", "NoneOnDryRun"])),
-        }
-        let client = &webhook["clientConfig"];
-        if client["url"].is_null() == client["service"].is_null() {
-            let detail = "exactly one of url or service is required";
-            problems.push(FieldError::required(at("clientConfig"), detail));
-        }
-        if is_empty(&webhook["admissionReviewVersions"]) {
-            let detail = "must specify one of v1, v1beta1";
-            problems.push(FieldError::required(at("admissionReviewVersions"), detail));
-        }
     }
     problems
 }

@@ -2,7 +2,7 @@
 
 use crate::bench::apiserver::objects::{Collection, Form};
 use crate::bench::apiserver::subject::Subject;
-use crate::bench::apiserver::{Amounts, Measurement};
+use crate::bench::apiserver::{Amounts, Measurement, custom};
 use crate::bench::process::{cpu_seconds, resident_bytes};
 use crate::bench::rate::count;
 use crate::bench::report::Unit;
@@ -21,19 +21,19 @@ const LISTS: usize = 5;
 const REST: Duration = Duration::from_secs(2);
 
 /// What a server has used when something begins, to be compared with when it ends.
-struct Meter {
+pub(super) struct Meter {
     process: Option<u32>,
     begun: Instant,
     cpu: Option<f64>,
 }
 
 impl Meter {
-    fn start(subject: &Subject) -> Self {
+    pub(super) fn start(subject: &Subject) -> Self {
         Meter { process: subject.process, begun: Instant::now(), cpu: subject.process.and_then(cpu_seconds) }
     }
 
     /// The rate of what was done since, and the CPU time that each took.
-    fn rows(self, what: &str, each: &str, done: u64) -> Vec<Measurement> {
+    pub(super) fn rows(self, what: &str, each: &str, done: u64) -> Vec<Measurement> {
         let done = done.max(1) as f64;
         let rate = done / self.begun.elapsed().as_secs_f64();
         let used = self.process.and_then(cpu_seconds).zip(self.cpu).map(|(now, then)| (now - then) * 1e3 / done);
@@ -70,6 +70,7 @@ pub(super) async fn measure(
     tokio::time::sleep(REST).await;
     let memory = subject.process.and_then(resident_bytes);
     results.push((format!("memory with {} objects", amounts.objects), Unit::Bytes, memory));
+    results.extend(custom::measure(subject, amounts, bar).await?);
     single.remove().await?;
     many.remove().await?;
     Ok(results)

@@ -103,8 +103,8 @@ async fn refusals(maps: &Api<ConfigMap>, made: &ConfigMap) {
     let kept = refused(maps.delete("one", &DeleteParams::default().preconditions(other_uid)).await);
     assert_eq!(told(&kept), (409, "Conflict"));
     let applied = PatchParams::apply("me").force();
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}});
-    assert_eq!(told(&refused(maps.patch("one", &applied, &Patch::Apply(object)).await)).0, 415);
+    let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "one"}});
+    assert_eq!(told(&refused(maps.patch("one", &applied, &Patch::Apply(object)).await)).0, 400);
     let selector = refused(maps.list(&ListParams::default().labels("a b c")).await);
     assert_eq!(told(&selector), (400, "BadRequest"));
     let field = refused(maps.list(&ListParams::default().fields("data.x=1")).await);

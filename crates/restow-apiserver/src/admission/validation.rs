@@ -1,0 +1,109 @@
+//! What is checked of the configuration of admission before it is taken, with Kubernetes' words: an expression that cannot
+//! be compiled, or a webhook that cannot be called, is refused when it is written and not when it is needed.
+
+mod policies;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod webhooks;
+
+use crate::field::{FieldError, FieldRule};
+use crate::object::Object;
+use restow_schema::cel::Program;
+use serde_json::Value;
+
+/// Everything that is wrong with an object of the configuration.
+pub(crate) fn problems(object: &Object) -> Vec<FieldError> {
+    match object.kind() {
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => webhooks::problems(object),
+        "ValidatingAdmissionPolicy" => policies::policy_problems(object),
+        "ValidatingAdmissionPolicyBinding" => policies::binding_problems(object),
+        _ => Vec::new(),
+    }
+}
+
+/// What an expression may yield, as far as its types tell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Yields {
+    Bool,
+    Text,
+    TextOrNull,
+    Anything,
+}
+
+impl Yields {
+    /// The complaint about an expression of another type.
+    fn complaint(self, program: &Program) -> Option<String> {
+        let found = program.result_type();
+        let (fits, wanted) = match self {
+            Yields::Bool => (found == "bool", "must evaluate to bool"),
+            Yields::Text => (found == "string", "must evaluate to string"),
+            Yields::TextOrNull => (matches!(found, "string" | "null"), "must evaluate to one of [string null_type]"),
+            Yields::Anything => (true, ""),
+        };
+        (!fits && found != "dyn").then(|| format!("{wanted} but got {found}"))
+    }
+}
+
+/// What is wrong with an expression that speaks of these variables.
+fn expression_problem(path: String, text: &str, variables: &[&'static str], yields: Yields) -> Option<FieldError> {
+    let complaint = match Program::compile(text, variables) {
+        Err(error) => Some(format!("compilation failed: {error}")),
+        Ok(program) => yields.complaint(&program),
+    };
+    complaint.map(|complaint| FieldError::invalid(path, &text.into(), complaint))
+}
+
+/// Conditions that decide whether a webhook or a policy is asked.
+fn condition_problems(conditions: &Value, path: &str, variables: &[&'static str]) -> Vec<FieldError> {
+    const MOST: usize = 64;
+    let conditions = items(conditions);
+    if conditions.len() > MOST {
+        let rule = FieldRule::TooMany(conditions.len().to_string());
+        return vec![FieldError { field: path.into(), rule, detail: format!("must have at most {MOST} items") }];
+    }
+    let mut problems = Vec::new();
+    for (index, condition) in conditions.iter().enumerate() {
+        let at = |field: &str| format!("{path}[{index}].{field}");
+        let (name, expression) = (text(&condition["name"]), text(&condition["expression"]));
+        match expression.trim() {
+            "" => problems.push(FieldError::required(at("expression"), "")),
+            _ => problems.extend(expression_problem(at("expression"), expression, variables, Yields::Bool)),
+        }
+        if name.is_empty() {
+            problems.push(FieldError::required(at("name"), ""));
+            continue;
+        }
+        let wrong = crate::names::qualified_name_problems(name).into_iter();
+        problems.extend(wrong.map(|detail| FieldError::invalid(at("name"), &name.into(), detail)));
+        if conditions[..index].iter().any(|before| before["name"] == name) {
+            problems.push(duplicate(at("name"), name));
+        }
+    }
+    problems
+}
+
+fn duplicate(path: String, value: &str) -> FieldError {
+    FieldError { field: path, rule: FieldRule::Duplicate(Value::from(value).to_string()), detail: String::new() }
+}
+
+/// The complaint about a value that is not one of those supported, which stand in their order.
+fn unsupported(path: impl Into<String>, value: &Value, supported: &[&str]) -> Option<FieldError> {
+    if value.as_str().is_some_and(|value| supported.contains(&value)) {
+        return None;
+    }
+    let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+    Some(FieldError {
+        field: path.into(),
+        rule: FieldRule::NotSupported(Value::from(text(value)).to_string()),
+        detail: format!("supported values: {}", supported.join(", ")),
+    })
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}

@@ -1,0 +1,43 @@
+//! What fuzzing calls: bytes in, nothing out. Whatever the bytes are, it returns soon, and what must hold is asserted.
+//!
+//! The targets in `fuzz/` and the test `tests/fuzzing.rs` run the same functions.
+
+use crate::managed_fields::{Node, apply, compare};
+use crate::object::Object;
+use crate::types::{self, TypeTable};
+use crate::verbs::patch::{Patch, patched};
+use serde_json::{Map, Value};
+
+/// An object and a patch, as JSON on lines of their own. It is taken for every kind of patch that it can be.
+pub fn patch(data: &[u8]) {
+    let mut lines = data.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+    let (Some(object), Some(patch)) = (lines.next(), lines.next()) else { return };
+    let kind = TypeTable::shared().kind("v1", "Pod");
+    if let Ok(operations) = serde_json::from_value(patch.clone()) {
+        // Whether it fits is the patch's affair.
+        let _ = patched(&Patch::Json(operations), object.clone(), kind);
+    }
+    if !patch.is_object() || !object.is_object() {
+        return;
+    }
+    let _ = patched(&Patch::Merge(patch.clone()), object.clone(), kind);
+    if let Some(kind) = kind {
+        let _ = patched(&Patch::Strategic(patch.clone()), object.clone(), Some(kind));
+        let _ = types::normalize(kind, &object);
+        apply_twice(Node::Struct(kind), &object, &patch);
+    }
+    apply_twice(Node::Root(None), &object, &patch);
+}
+
+/// A configuration that was applied is in the object: applying it again changes nothing.
+fn apply_twice(root: Node<'_>, object: &Value, configuration: &Value) {
+    let fields = |value: &Value| -> Map<String, Value> { value.as_object().cloned().unwrap_or_default() };
+    let (object, configuration) = (fields(object), fields(configuration));
+    let once = apply::merged(root, &object, &configuration);
+    let twice = apply::merged(root, &once, &configuration);
+    assert!(compare(root, &once, &twice).is_empty(), "{:?} and {:?}", Object::from_value(once.into()), twice);
+    let mut left = once.clone();
+    let asked = apply::fields_of(root, &configuration);
+    apply::remove(root, &mut left, &asked, &asked);
+    assert!(left == once, "what is kept is not removed");
+}

@@ -1,0 +1,173 @@
+//! Server-side apply: a client says which fields it wants to be how, and the server keeps account of who wants what.
+
+use crate::auth::{Attributes, ResourceAttributes};
+use crate::error::ApiError;
+use crate::field::FieldError;
+use crate::http::negotiate::Media;
+use crate::managed_fields::{Application, FieldConflict, Given, Writer};
+use crate::object::Object;
+use crate::types::{self, FieldProblem};
+use crate::verbs::{Answer, Call, body, create, metadata, patch, update};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+/// What a configuration to be applied is sent as.
+pub(super) const MEDIA_TYPE: &str = "application/apply-patch+yaml";
+/// How often it is tried to make or to change an object that others remove and make at the same time.
+const ATTEMPTS: usize = 5;
+
+pub(super) async fn apply(call: &Call<'_>) -> Result<Answer, ApiError> {
+    if call.query.text("fieldManager").is_empty() {
+        return Err(patch::invalid_options(FieldError::required("fieldManager", "is required for apply patch")));
+    }
+    let configuration = read(call)?;
+    let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
+    let subresource = &call.target.subresource;
+    let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
+    let application = Application::new(&call.resource, writer, configuration);
+    let applying = Applying { call, application, force: call.query.is_on("force") };
+    for _ in 0..ATTEMPTS {
+        match update::replace(call, &applying).await {
+            Err(ApiError::NotFound { .. }) if subresource.is_empty() => match applying.create().await {
+                Err(ApiError::AlreadyExists { .. }) => {}
+                other => return other,
+            },
+            other => return other,
+        }
+    }
+    Err(ApiError::Timeout("the object was made and removed by others again and again; try again".into()))
+}
+
+/// A configuration on its way into the object of a call.
+struct Applying<'a> {
+    call: &'a Call<'a>,
+    application: Application<'a>,
+    force: bool,
+}
+
+#[async_trait]
+impl update::Wish for Applying<'_> {
+    async fn make(&self, before: Option<&Object>) -> Result<(Object, Given), ApiError> {
+        let live = before.ok_or_else(|| self.call.not_found(&self.call.target.name))?;
+        update::check_expectations(self.call, &self.application.configuration, live)?;
+        let merged = self.application.merged(live).await;
+        let object = body::normalized(self.call, merged.into_value())?;
+        let (entries, conflicts) = self.application.entries(live, &object).await;
+        if !conflicts.is_empty() && !self.force {
+            return Err(conflict(&conflicts));
+        }
+        Ok((object, Given::Applied(entries)))
+    }
+}
+
+impl Applying<'_> {
+    /// Makes the object, which does not exist.
+    async fn create(&self) -> Result<Answer, ApiError> {
+        let call = self.call;
+        let uid = self.application.configuration.uid();
+        if !uid.is_empty() {
+            let message =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            return Err(call.conflict(&call.target.name, message));
+        }
+        let attributes = Attributes::Resource(ResourceAttributes {
+            verb: "create".into(),
+            group: call.version.group().into(),
+            version: call.version.version().into(),
+            resource: call.resource.group_resource.resource().into(),
+            subresource: String::new(),
+            namespace: call.target.namespace.clone(),
+            name: call.target.name.clone(),
+        });
+        call.server.access().authorize(&call.user, &attributes)?;
+        let object = body::normalized(call, self.application.configuration.clone().into_value())?;
+        create::create_once(call, object, Given::Applied(self.application.first_entries())).await
+    }
+}
+
+/// The configuration in the body.
+fn read(call: &Call<'_>) -> Result<Object, ApiError> {
+    let media = if call.body.first() == Some(&b'{') { Media::Json } else { Media::Yaml };
+    let value = body::parse(&call.body, media)
+        .map_err(|error| ApiError::BadRequest(format!("error encoding patch: {error}")))?;
+    let mut object = Object::from_value(value)
+        .map_err(|_| ApiError::bad_request("error decoding patch: a configuration must be an object"))?;
+    let (version, kind) = (call.version.to_string(), &call.resource.names.kind);
+    if object.api_version() != version || object.kind() != kind {
+        let (group, version) = object.api_version().split_once('/').unwrap_or(("", object.api_version()));
+        return Err(ApiError::BadRequest(format!("invalid object type: {group}/{version}, Kind={}", object.kind())));
+    }
+    if object.at(&["metadata", "managedFields"]).is_some_and(|entries| !entries.is_null()) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    if object.name().is_empty() {
+        object.set_meta("name", &call.target.name);
+    }
+    if object.name() != call.target.name {
+        return Err(ApiError::BadRequest(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            object.name(),
+            call.target.name
+        )));
+    }
+    check_fields(call, &object)?;
+    Ok(object)
+}
+
+/// Refuses fields that the type does not have: nobody can manage them.
+fn check_fields(call: &Call<'_>, object: &Object) -> Result<(), ApiError> {
+    let problems = match call.resource.type_id(&call.version) {
+        Some(kind) => match types::normalize(kind, object.as_value()) {
+            Ok(decoded) => decoded.problems,
+            Err(error) => return Err(untyped(object, &error.to_string())),
+        },
+        None => call.resource.strategy.read(&mut object.clone()),
+    };
+    let unknown = problems.iter().find_map(|problem| match problem {
+        FieldProblem::Unknown(path) => Some(path),
+        _ => None,
+    });
+    match unknown {
+        Some(path) => Err(untyped(object, &format!(".{path}: field not declared in schema"))),
+        None => Ok(()),
+    }
+}
+
+/// Kubernetes gives this without a reason, and as a fault of the server.
+fn untyped(object: &Object, problem: &str) -> ApiError {
+    let (namespace, name, kind) = (object.namespace(), object.name(), object.kind());
+    let (group, version) = object.api_version().split_once('/').unwrap_or(("", object.api_version()));
+    ApiError::Denied {
+        code: 500,
+        reason: String::new(),
+        message: format!(
+            "failed to create typed patch object ({namespace}/{name}; {group}/{version}, Kind={kind}): {problem}"
+        ),
+        details: None,
+    }
+}
+
+/// The error for fields that others manage.
+fn conflict(conflicts: &[FieldConflict]) -> ApiError {
+    let message = match conflicts {
+        [one] => format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, one.path),
+        many => {
+            let mut lines = Vec::new();
+            let mut manager = "";
+            for conflict in many {
+                if conflict.manager != manager {
+                    manager = &conflict.manager;
+                    lines.push(format!("conflicts with {manager}:"));
+                }
+                lines.push(format!("- {}", conflict.path));
+            }
+            format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
+        }
+    };
+    let cause = |conflict: &FieldConflict| -> Value {
+        let words = format!("conflict with {}", conflict.manager);
+        json!({"reason": "FieldManagerConflict", "message": words, "field": conflict.path})
+    };
+    let causes: Vec<Value> = conflicts.iter().map(cause).collect();
+    ApiError::Denied { code: 409, reason: "Conflict".into(), message, details: Some(json!({"causes": causes})) }
+}
