@@ -19,7 +19,7 @@ use crate::cluster::Instance;
 use crate::discovery::StoredResource;
 use crate::exchange::Failure;
 use crate::migration::Settled;
-use pass::{Pass, PassEnd};
+use pass::{Asked, Pass, PassEnd};
 use restow_agreement::migrate::pacer::{Pacer, PacerLimits};
 use restow_agreement::migrate::passes::{AfterPass, PassReport, after_passes};
 use restow_api::migration::MigrationFailure;
@@ -143,7 +143,8 @@ pub async fn run(
         progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1));
         // A failure counts if it is still one in the last pass.
         pass.failures.clear();
-        let (report, end) = pass.run(token.take()).await?;
+        let asked = if passes.is_empty() { Asked::OneServer } else { Asked::EveryServer };
+        let (report, end) = pass.run(token.take(), asked).await?;
         passes.push(report);
         match end {
             PassEnd::Stopped { continue_token } => break Ending::Stopped { continue_token },

@@ -20,6 +20,8 @@ pub struct PassReport {
     pub failed: u64,
     /// Whether the listing could not be continued where it was, or began in the middle: it may have missed objects.
     pub has_gaps: bool,
+    /// Whether every server that can be reached was asked about every object. One server's judgement is none of another's.
+    pub on_each: bool,
 }
 
 /// What is to be done after a pass.
@@ -55,11 +57,11 @@ impl PassReport {
 /// later run need not look at the others ([`is_settled`]).
 pub fn after_passes(passes: &[PassReport]) -> AfterPass {
     let Some(last) = passes.last() else { return AfterPass::GoOn };
-    if last.failed > 0 && last.rewritten == 0 && last.unsettled == 0 {
+    if last.failed > 0 && last.rewritten == 0 && last.unsettled == 0 && last.on_each {
         return AfterPass::SomeFailed;
     }
     let before_was_clean = passes.len() > 1 && passes[passes.len() - 2].is_clean();
-    if last.is_clean() && (!last.has_gaps || before_was_clean) {
+    if last.is_clean() && last.on_each && (!last.has_gaps || before_was_clean) {
         return AfterPass::Proven;
     }
     match passes.len() >= MOST_PASSES {
@@ -85,9 +87,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WORK: PassReport = PassReport { rewritten: 5, current: 1, unsettled: 0, gone: 1, failed: 0, has_gaps: false };
-    const CLEAN: PassReport =
-        PassReport { rewritten: 0, current: 5, unsettled: 0, gone: 0, failed: 0, has_gaps: false };
+    const WORK: PassReport =
+        PassReport { rewritten: 5, current: 1, unsettled: 0, gone: 1, failed: 0, has_gaps: false, on_each: false };
+    const CLEAN: PassReport = PassReport { rewritten: 0, current: 5, gone: 0, on_each: true, ..WORK };
+    const CLEAN_ON_ONE: PassReport = PassReport { on_each: false, ..CLEAN };
     const CLEAN_WITH_GAPS: PassReport = PassReport { has_gaps: true, ..CLEAN };
     const UNSETTLED: PassReport = PassReport { unsettled: 1, ..CLEAN };
 
@@ -98,6 +101,8 @@ mod tests {
             (&[WORK], AfterPass::GoOn),
             (&[CLEAN], AfterPass::Proven),
             (&[WORK, CLEAN], AfterPass::Proven),
+            (&[CLEAN_ON_ONE], AfterPass::GoOn),
+            (&[CLEAN_ON_ONE, CLEAN], AfterPass::Proven),
             (&[WORK, UNSETTLED], AfterPass::GoOn),
             (&[CLEAN_WITH_GAPS], AfterPass::GoOn),
             (&[WORK, CLEAN_WITH_GAPS, CLEAN_WITH_GAPS], AfterPass::Proven),
@@ -123,14 +128,16 @@ mod tests {
         #[test]
         fn what_is_proven_had_a_last_pass_without_change(
             passes in prop::collection::vec(
-                (0u64..2, 0u64..2, 0u64..2, any::<bool>()).prop_map(|(rewritten, unsettled, failed, has_gaps)| {
-                    PassReport { rewritten, current: 3, unsettled, gone: 0, failed, has_gaps }
-                }),
+                (0u64..2, 0u64..2, 0u64..2, any::<bool>(), any::<bool>()).prop_map(
+                    |(rewritten, unsettled, failed, has_gaps, on_each)| PassReport {
+                        rewritten, current: 3, unsettled, gone: 0, failed, has_gaps, on_each,
+                    }
+                ),
                 0..15,
             )
         ) {
             if after_passes(&passes) == AfterPass::Proven {
-                prop_assert!(passes.last().is_some_and(PassReport::is_clean));
+                prop_assert!(passes.last().is_some_and(|last| last.is_clean() && last.on_each));
             }
         }
     }

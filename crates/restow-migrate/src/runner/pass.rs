@@ -43,6 +43,15 @@ pub(super) enum PassEnd {
     ResourceGone,
 }
 
+/// Who is asked to rewrite an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// One server, which is enough to get the work done.
+    OneServer,
+    /// Every server, because each of them has to leave the object alone before it is proven to be current.
+    EveryServer,
+}
+
 /// What is under way in a pass.
 struct Work {
     report: PassReport,
@@ -82,18 +91,17 @@ enum Listing {
     Over,
 }
 
-/// The first objects are checked on every server, so that each of them is known to leave current objects alone.
-const CHECKED_ON_EACH: u64 = 16;
 /// Why nothing happens while it is told to pause.
 const PAUSED: &str = "paused, or outside of the maintenance windows";
 /// How long to wait before a webhook that cannot be reached is tried again.
 const WEBHOOK_WAIT: Duration = Duration::from_secs(2);
 
 impl Pass<'_> {
-    /// Goes through all objects, from `token` on.
-    pub(super) async fn run(&mut self, token: Option<String>) -> Result<(PassReport, PassEnd), RunError> {
+    /// Goes through all objects, from `token` on, and asks one server about each, or every server about each.
+    pub(super) async fn run(&mut self, token: Option<String>, asked: Asked) -> Result<(PassReport, PassEnd), RunError> {
+        let on_each = asked == Asked::EveryServer || self.servers.len() < 2;
         let mut work = Work {
-            report: PassReport { has_gaps: token.is_some(), ..PassReport::default() },
+            report: PassReport { has_gaps: token.is_some(), on_each, ..PassReport::default() },
             queue: VecDeque::new(),
             in_flight: FuturesUnordered::new(),
             listing: Listing::Next { token, tries: 0 },
@@ -138,7 +146,7 @@ impl Pass<'_> {
         if self.pacer.blocked_until(self.began.elapsed()).is_none() {
             while work.in_flight.len() < limit {
                 let Some(object) = work.queue.pop_front() else { break };
-                let servers = self.servers_for(work.sent);
+                let servers = self.servers_for(work);
                 work.sent += 1;
                 let rewriting = self.rewriting.clone();
                 work.in_flight.push(async move { rewriting.settle_on_each(servers, object).await }.boxed());
@@ -153,11 +161,11 @@ impl Pass<'_> {
         }
     }
 
-    fn servers_for(&self, number: u64) -> Vec<Client> {
-        if number < CHECKED_ON_EACH && self.rewriting.mode == Mode::Write {
+    fn servers_for(&self, work: &Work) -> Vec<Client> {
+        if work.report.on_each && self.rewriting.mode == Mode::Write {
             return self.servers.clone();
         }
-        let index = usize::try_from(number).unwrap_or(0) % self.servers.len().max(1);
+        let index = usize::try_from(work.sent).unwrap_or(0) % self.servers.len().max(1);
         self.servers.get(index).cloned().into_iter().collect()
     }
 
