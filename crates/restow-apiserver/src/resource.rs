@@ -168,6 +168,11 @@ impl Resource {
         self.custom.is_none()
     }
 
+    /// Every version that its objects are served in. Each version of a custom resource is a resource of its own.
+    pub(crate) fn equivalents(&self) -> &[GroupVersion] {
+        self.custom.as_ref().map_or(&self.served, |custom| &custom.siblings)
+    }
+
     /// Whether the resource is served in this version.
     pub fn serves(&self, version: &GroupVersion) -> bool {
         self.served.contains(version)

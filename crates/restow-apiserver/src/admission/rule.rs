@@ -123,7 +123,7 @@ pub(crate) fn matching_version<'a>(
     }
     match policy {
         MatchPolicy::Exact => None,
-        MatchPolicy::Equivalent => subject.resource.served.iter().find(|version| means(version)),
+        MatchPolicy::Equivalent => subject.resource.equivalents().iter().find(|version| means(version)),
     }
 }
 

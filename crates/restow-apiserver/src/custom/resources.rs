@@ -28,6 +28,8 @@ pub struct CustomVersion {
     pub(crate) columns: Vec<Column>,
     /// What clients are told who use this version.
     pub(crate) warning: Option<String>,
+    /// All versions that the same objects are served in, this one among them, the preferred one first.
+    pub(crate) siblings: Vec<GroupVersion>,
 }
 
 /// What the resources of one definition share.
@@ -63,11 +65,16 @@ pub(crate) fn resources(definition: &Definition, making: &Making) -> Result<Vec<
 
 /// A resource that stands for all versions together.
 pub(crate) fn whole(definition: &Definition, making: &Making) -> Result<Resource, InvalidName> {
+    let stored = definition.spec.versions.iter().find(|version| version.storage).cloned().unwrap_or_default();
+    Ok(Resource { served: served(definition), ..resource(definition, &stored, making)? })
+}
+
+/// Every version that is served, the preferred one first.
+fn served(definition: &Definition) -> Vec<GroupVersion> {
     let served = definition.spec.versions.iter().filter(|version| version.served);
     let mut served: Vec<GroupVersion> = served.filter_map(|version| definition.group_version(&version.name)).collect();
     served.sort_by(GroupVersion::compare_by_priority);
-    let stored = definition.spec.versions.iter().find(|version| version.storage).cloned().unwrap_or_default();
-    Ok(Resource { served, ..resource(definition, &stored, making)? })
+    served
 }
 
 /// The group and plural name of what is defined.
@@ -114,6 +121,7 @@ fn resource(definition: &Definition, version: &Version, making: &Making) -> Resu
             kind: making.kind.clone(),
             columns: columns(&version.additional_printer_columns),
             warning: warning(definition, version),
+            siblings: served(definition),
         })),
     })
 }
