@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod access;
+mod admission;
 mod applying;
 mod bad_input;
 mod cluster;

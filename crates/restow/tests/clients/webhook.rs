@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use tokio::net::{TcpListener, TcpSocket};
@@ -123,6 +123,18 @@ async fn answer(
         Reply::HangUp => Err(std::io::Error::other("hung up")),
         Reply::Silence => std::future::pending().await,
     }
+}
+
+/// The answer to an admission review.
+pub(crate) fn admission(review: &Value, mut response: Value) -> Reply {
+    response["uid"] = review["request"]["uid"].clone();
+    Reply::Json(json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response}))
+}
+
+/// The answer to an admission review that changes the object.
+pub(crate) fn admission_patch(review: &Value, patch: &Value) -> Reply {
+    let patch = STANDARD.encode(patch.to_string());
+    admission(review, json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
 }
 
 fn certificates() -> (String, Arc<rustls::ServerConfig>) {
