@@ -171,7 +171,12 @@ async fn act(context: Context, mut stop: watch::Receiver<bool>) {
             }
             Err(failure) => {
                 failed_passes += 1;
-                tracing::warn!("cannot look at the cluster: {failure}");
+                // Right after the start, what was just installed may not be served yet.
+                if failed_passes == 1 {
+                    tracing::debug!("cannot look at the cluster, trying again: {failure}");
+                } else {
+                    tracing::warn!("cannot look at the cluster: {failure}");
+                }
                 wakes.wake(wake);
                 let wait = Duration::from_millis(200u64.saturating_mul(1 << failed_passes.min(6)));
                 tokio::select! {

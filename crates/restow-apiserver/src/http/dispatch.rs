@@ -30,6 +30,7 @@ use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use restow_api::GroupVersion;
 use serde_json::{Value, json};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ const OPENAPI_PROTOBUF_SENT: &str = "application/com.github.proto-openapi.spec.v
 
 /// The largest body that is read: the largest object, and room for how it is written.
 const MAX_BODY: usize = 3 << 20;
+/// How much of a body that is too large is read before the answer is sent all the same.
+const MOST_SKIPPED: usize = 16 << 20;
 
 /// Answers a request, whatever happens.
 pub(crate) async fn answer<B>(server: &ApiServer, request: Request<B>, peer: &Peer) -> Response<Body>
@@ -266,16 +269,29 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let body = Box::pin(Limited::new(request.into_body(), MAX_BODY));
-    let Ok(collected) = tokio::time::timeout(patience, body.collect()).await else {
+    let mut body = Box::pin(request.into_body());
+    let limited = Limited::new(body.as_mut(), MAX_BODY);
+    let Ok(collected) = tokio::time::timeout(patience, limited.collect()).await else {
         return Err(ApiError::Timeout("the body of the request did not arrive in time".into()));
     };
     match collected {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
+            // Who is still sending does not read yet, and would lose the answer with the connection.
+            let _ = tokio::time::timeout(patience, skip(body)).await;
             Err(ApiError::TooLarge(format!("Request entity too large: limit is {MAX_BODY}")))
         }
         Err(error) => Err(ApiError::BadRequest(format!("the body could not be read: {error}"))),
+    }
+}
+
+/// Reads on without keeping anything, up to a limit.
+async fn skip<B: hyper::body::Body<Data = Bytes>>(mut body: Pin<Box<B>>) {
+    let mut skipped = 0;
+    while skipped < MOST_SKIPPED
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        skipped += frame.data_ref().map_or(0, Bytes::len);
     }
 }
 
