@@ -161,7 +161,9 @@ async fn every_verb_converts(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, w
     let all = v2.list(&ListParams::default()).await.unwrap().items;
     let widths: Vec<&Value> = all.iter().map(|object| &object.data["spec"]["width"]).collect();
     assert_eq!(widths, [&json!(2), &json!(6)]);
-    let asked = webhook.asked();
+    // The watch may still be converting what it saw, one object at a time.
+    let mut asked = webhook.asked();
+    asked.retain(|review| review["request"]["objects"].as_array().unwrap().len() != 1);
     assert_eq!(asked.len(), 1, "a list is converted in one review");
     assert_eq!(asked[0]["request"]["objects"].as_array().unwrap().len(), 2);
     assert_eq!(asked[0]["request"]["desiredAPIVersion"], "conversion.example.com/v2");
