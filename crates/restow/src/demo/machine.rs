@@ -18,7 +18,7 @@ pub(super) trait Machine: Send + Sync {
     /// Where the server listens.
     fn address(&self) -> SocketAddr;
 
-    /// Holds up what the server writes, so that it can be suspended with a write on its way.
+    /// Holds up what the server writes from now on, so that it can be suspended with a write on its way.
     async fn hold_writes(&mut self) -> anyhow::Result<()>;
 
     /// Waits until a write of this object is held up, and suspends the server with it in its hands.

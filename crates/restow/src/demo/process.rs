@@ -28,6 +28,7 @@ pub(super) struct Process {
 #[derive(Clone, Debug, Default)]
 struct News {
     address: Option<SocketAddr>,
+    is_holding: bool,
     held: Vec<String>,
     fence_failures: u64,
     is_over: bool,
@@ -73,6 +74,13 @@ impl Process {
         Ok(orders.flush()?)
     }
 
+    /// Waits until this has been heard of it.
+    async fn hear(&mut self, what: impl Fn(&News) -> bool) -> anyhow::Result<()> {
+        let heard = self.news.wait_for(|news| news.is_over || what(news)).await?;
+        ensure!(!heard.is_over, "the server has ended");
+        Ok(())
+    }
+
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
@@ -84,6 +92,7 @@ fn listen(output: ChildStdout, news: &watch::Sender<News>) {
         let report = line.parse::<Report>();
         news.send_modify(|news| match report {
             Ok(Report::Ready(address)) => news.address = Some(address),
+            Ok(Report::Holding) => news.is_holding = true,
             Ok(Report::Held(key)) => news.held.push(key),
             Ok(Report::FenceFailures(count)) => news.fence_failures = count,
             Err(_) => {}
@@ -99,13 +108,12 @@ impl Machine for Process {
     }
 
     async fn hold_writes(&mut self) -> anyhow::Result<()> {
-        self.tell(Order::Hold)
+        self.tell(Order::Hold)?;
+        self.hear(|news| news.is_holding).await
     }
 
     async fn suspend_with(&mut self, name: &str) -> anyhow::Result<()> {
-        let heard = self.news.wait_for(|news| news.is_over || news.held.iter().any(|key| key.ends_with(name))).await?;
-        ensure!(!heard.is_over, "the server has ended");
-        drop(heard);
+        self.hear(|news| news.held.iter().any(|key| key.ends_with(name))).await?;
         self.signal(Signal::STOP)
     }
 

@@ -108,9 +108,12 @@ async fn late_riser(narrator: &Narrator, stage: &mut Stage, new: Release) -> any
     c.machine.hold_writes().await?;
     // A new object: nothing but the fence can refuse it.
     let late = slice("demo-late")?;
-    let late = tokio::spawn(async move { slices_of_c.create(&PostParams::default(), &late).await });
-    let suspended = tokio::time::timeout(PATIENCE, c.machine.suspend_with("/demo-late"));
-    suspended.await.context("the late write was not seen")??;
+    let mut late = tokio::spawn(async move { slices_of_c.create(&PostParams::default(), &late).await });
+    tokio::select! {
+        suspended = c.machine.suspend_with("/demo-late") => suspended?,
+        answer = &mut late => bail!("the late write was not held up, but answered: {:?}", answer?.map(|_| "created")),
+        () = tokio::time::sleep(PATIENCE) => bail!("the late write was not seen"),
+    }
     let asleep = Instant::now();
     wait(narrator, "c is suspended; the others wait for a sign of life", || async {
         let slices = slices(stage).await?;

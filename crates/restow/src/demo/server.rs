@@ -47,6 +47,8 @@ pub(super) enum Order {
 pub(super) enum Report {
     /// It can be written to at this address.
     Ready(SocketAddr),
+    /// Everything that is written from now on is held up.
+    Holding,
     /// A write that is about this key is held up.
     Held(String),
     /// So many writes have been refused by the fence.
@@ -67,7 +69,10 @@ pub(crate) async fn run(args: DemoServerArgs) -> anyhow::Result<()> {
     loop {
         tokio::select! {
             order = orders.recv() => match order {
-                Some(Order::Hold) => actor.hold_writes().await?,
+                Some(Order::Hold) => {
+                    actor.hold_writes().await?;
+                    println!("{}", Report::Holding);
+                }
                 Some(Order::Release) => actor.wake().await?,
                 None => return actor.stop().await,
             },
@@ -122,6 +127,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Report::Ready(address) => write!(f, "ready {address}"),
+            Report::Holding => f.write_str("holding"),
             Report::Held(key) => write!(f, "held {key}"),
             Report::FenceFailures(count) => write!(f, "fence-failures {count}"),
         }
@@ -132,7 +138,8 @@ impl FromStr for Report {
     type Err = ();
 
     fn from_str(line: &str) -> Result<Self, ()> {
-        match line.split_once(' ').ok_or(())? {
+        match line.split_once(' ').unwrap_or((line, "")) {
+            ("holding", "") => Ok(Report::Holding),
             ("ready", address) => address.parse().map(Report::Ready).map_err(|_| ()),
             ("held", key) => Ok(Report::Held(key.to_owned())),
             ("fence-failures", count) => count.parse().map(Report::FenceFailures).map_err(|_| ()),
@@ -151,7 +158,7 @@ mod tests {
             assert_eq!(order.to_string().parse(), Ok(order));
         }
         let address: SocketAddr = "127.0.0.1:6443".parse().unwrap();
-        for report in [Report::Ready(address), Report::Held("/a b".into()), Report::FenceFailures(3)] {
+        for report in [Report::Ready(address), Report::Holding, Report::Held("/a b".into()), Report::FenceFailures(3)] {
             assert_eq!(report.to_string().parse(), Ok(report));
         }
         assert!("nonsense".parse::<Report>().is_err() && "stop".parse::<Order>().is_err());
