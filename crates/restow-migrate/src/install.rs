@@ -67,23 +67,23 @@ pub fn manifests(options: &InstallOptions) -> String {
 
 /// Installs everything, and says what was done.
 pub async fn install(client: &Client, options: &InstallOptions) -> Result<Vec<Installed>, InstallError> {
+    apply_all(client, &manifests(options)).await
+}
+
+/// Installs what is needed at a server whose controller is a part of it: the definitions and the guard.
+pub async fn install_at_own_server(client: &Client) -> Result<(), InstallError> {
+    apply_all(client, &[DEFINITIONS, GUARD].join("---\n")).await.map(drop)
+}
+
+async fn apply_all(client: &Client, manifests: &str) -> Result<Vec<Installed>, InstallError> {
     let mut done = Vec::new();
-    for object in objects(&manifests(options))? {
+    for object in objects(manifests)? {
         let name = format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]));
         let action = apply(client, &object).await;
         let action = action.map_err(|failure| InstallError::Object { name: name.clone(), failure })?;
         done.push(Installed { name, action });
     }
     Ok(done)
-}
-
-/// Installs the definitions only, for a server whose controller is a part of it.
-pub async fn install_definitions(client: &Client) -> Result<(), InstallError> {
-    for object in objects(DEFINITIONS)? {
-        let name = text(&object["metadata"]["name"]).to_owned();
-        apply(client, &object).await.map_err(|failure| InstallError::Object { name, failure })?;
-    }
-    Ok(())
 }
 
 fn objects(manifests: &str) -> Result<Vec<Value>, InstallError> {

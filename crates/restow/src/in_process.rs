@@ -3,7 +3,7 @@
 use crate::serving;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::controller::{self, ControllerConfig, Election, Metrics};
-use restow_migrate::install::install_definitions;
+use restow_migrate::install::install_at_own_server;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// How long to wait before a server that is not ready yet is tried again.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Installs the definitions as soon as the server answers, and runs the controller until the process is told to stop.
+/// Installs the definitions and the guard as soon as the server answers, and runs the controller until the process is told to stop.
 pub(crate) async fn run(kubeconfig: PathBuf, metrics: Metrics) {
     let (end, mut stop) = watch::channel(false);
     tokio::spawn(async move {
@@ -25,7 +25,7 @@ pub(crate) async fn run(kubeconfig: PathBuf, metrics: Metrics) {
             return;
         }
     };
-    while let Err(error) = install_definitions(cluster.client()).await {
+    while let Err(error) = install_at_own_server(cluster.client()).await {
         tracing::debug!("the controller waits: {error}");
         tokio::select! {
             () = tokio::time::sleep(WAIT) => {}

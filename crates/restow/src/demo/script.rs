@@ -11,7 +11,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use restow_apiserver::release::Release;
 use restow_migrate::controller::{self, ControllerConfig, Election, Metrics};
-use restow_migrate::install::install_definitions;
+use restow_migrate::install::install_at_own_server;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -36,7 +36,7 @@ pub(super) async fn play(narrator: &Narrator, stage: &mut Stage, objects: u32) -
     let (stop, stopped) = watch::channel(false);
     let config = ControllerConfig { election: Election::Alone, ..Default::default() };
     let cluster = stage.members[A].cluster.clone();
-    install_definitions(cluster.client()).await?;
+    install_at_own_server(cluster.client()).await?;
     let controlling = tokio::spawn(controller::run(cluster, config, Metrics::default(), stopped));
 
     upgrade(narrator, stage, new).await?;
@@ -172,9 +172,13 @@ async fn custom_resource(narrator: &Narrator, stage: &Stage, objects: u32) -> an
             counts(&stored(stage, "Widget").await?)
         ))
         .await;
-    let flipped = Instant::now();
+    // While the controller still looks through what it has never seen before, the guard refuses this.
     let versions = json!({"spec": {"versions": versions("v2")}});
-    definitions.patch(WIDGETS, &PatchParams::default(), &Patch::Merge(&versions)).await?;
+    wait(narrator, "the storage version is changed", || async {
+        Ok(definitions.patch(WIDGETS, &PatchParams::default(), &Patch::Merge(&versions)).await.is_ok())
+    })
+    .await?;
+    let flipped = Instant::now();
     wait(narrator, "widgets are rewritten, and the list of their stored versions is trimmed", || async {
         let definition = definitions.get(WIDGETS).await?;
         Ok(definition.data["status"]["storedVersions"] == json!(["v2"]))

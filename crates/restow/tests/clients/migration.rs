@@ -146,10 +146,18 @@ impl Widgets {
         Api::namespaced_with(self.client.clone(), "default", &api)
     }
 
+    /// Changes the storage version, as soon as the guard lets it be changed.
     pub(crate) async fn store_in(&self, version: &str) {
         let patch = json!({"spec": {"versions": versions(version)}});
         let name = format!("{PLURAL}.{GROUP}");
-        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        eventually("the storage version is changed", async || {
+            match self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Ok(_) => true,
+                Err(kube::Error::Api(status)) if status.message.contains("objects are being migrated") => false,
+                Err(error) => panic!("{error}"),
+            }
+        })
+        .await;
     }
 
     async fn definition(&self) -> DynamicObject {

@@ -13,6 +13,16 @@ async fn a_change_of_the_storage_version_is_migrated_proven_and_told_without_a_f
     let widgets = Widgets::new(&server, 1_000).await;
     let before = widgets.contents().await;
     widgets.wait_for("v1", "before the change").await;
+    let guard = widgets.api(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+    );
+    eventually("the guard is there", async || {
+        guard.get_opt("storage-version-guard.restow.dev").await.unwrap().is_some()
+    })
+    .await;
     widgets.store_in("v2").await;
     widgets.wait_for("v2", "after the change").await;
     assert_eq!(widgets.census().await["v2"], 1_000);
