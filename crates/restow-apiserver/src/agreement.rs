@@ -187,10 +187,10 @@ impl Agreement {
         let sights = self.sights.clone();
         metrics.register(|registry| {
             let (failures, retries, registered_after) = figures;
-            registry.register("apiserver_storage_version_fence_failures", "Writes that a fence refused.", failures);
-            let help = "Reports of storage versions that were refused and decided again.";
+            registry.register("apiserver_storage_version_fence_failures", "Writes that a fence refused", failures);
+            let help = "Reports of storage versions that were refused and decided again";
             registry.register("apiserver_storage_version_registration_retries", help, retries);
-            let help = "The time from the start until all storage versions were reported; 0 before.";
+            let help = "The time from the start until all storage versions were reported; 0 before";
             registry.register("apiserver_storage_version_registered_after_seconds", help, registered_after);
             registry.register_collector(Box::new(sights));
         });

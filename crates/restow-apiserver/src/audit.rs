@@ -68,8 +68,8 @@ impl AuditLog {
     /// Shows in the metrics how many lines there were.
     pub(crate) fn register(&self, metrics: &Metrics) {
         metrics.register(|registry| {
-            registry.register("apiserver_audit_event", "Lines of the audit log.", self.written.clone());
-            registry.register("apiserver_audit_error", "Lines of the audit log that were lost.", self.lost.clone());
+            registry.register("apiserver_audit_event", "Lines of the audit log", self.written.clone());
+            registry.register("apiserver_audit_error", "Lines of the audit log that were lost", self.lost.clone());
         });
     }
 

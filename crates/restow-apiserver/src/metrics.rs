@@ -7,7 +7,7 @@
 //! # use prometheus_client::metrics::counter::Counter;
 //! # let metrics = restow_apiserver::Metrics::default();
 //! let refused = Counter::<u64>::default();
-//! metrics.register(|registry| registry.register("apiserver_fence_failures", "Writes that a fence refused.", refused.clone()));
+//! metrics.register(|registry| registry.register("apiserver_fence_failures", "Writes that a fence refused", refused.clone()));
 //! refused.inc();
 //! ```
 //!
@@ -66,8 +66,8 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         let requests = RequestMetrics::register(&mut registry);
         let (health, health_checks) = (Family::default(), Family::default());
-        registry.register("kubernetes_healthcheck", "Whether a check passed when it was last made.", health.clone());
-        registry.register("kubernetes_healthchecks", "Checks that were made, by outcome.", health_checks.clone());
+        registry.register("kubernetes_healthcheck", "Whether a check passed when it was last made", health.clone());
+        registry.register("kubernetes_healthchecks", "Checks that were made, by outcome", health_checks.clone());
         registry.register_collector(Box::new(process::ProcessFigures));
         Metrics { registry: Mutex::new(registry), requests, health, health_checks }
     }
@@ -111,7 +111,7 @@ mod tests {
     fn the_text_has_what_was_registered_and_what_the_process_is() {
         let metrics = Metrics::default();
         let own = Counter::<u64>::default();
-        metrics.register(|registry| registry.register("apiserver_own", "Of somebody else.", own.clone()));
+        metrics.register(|registry| registry.register("apiserver_own", "Of somebody else", own.clone()));
         own.inc();
         metrics.health_checked("readyz", "etcd", false);
         let text = metrics.render();

@@ -135,18 +135,18 @@ impl RequestMetrics {
             connections: Gauge::default(),
         };
         let total = metrics.total.clone();
-        registry.register("apiserver_request", "Requests by verb, resource and code.", total);
-        let help = "How long requests take, in seconds.";
+        registry.register("apiserver_request", "Requests by verb, resource and code", total);
+        let help = "How long requests take, in seconds";
         registry.register("apiserver_request_duration_seconds", help, metrics.duration.clone());
-        let help = "Requests that were refused or ended because the server protects itself.";
+        let help = "Requests that were refused or ended because the server protects itself";
         registry.register("apiserver_request_terminations", help, metrics.terminated.clone());
-        let help = "Watches and other requests that go on, now.";
+        let help = "Watches and other requests that go on, now";
         registry.register("apiserver_longrunning_requests", help, metrics.long_running.clone());
-        let help = "Requests that count against the limits, now.";
+        let help = "Requests that count against the limits, now";
         registry.register("apiserver_current_inflight_requests", help, kinds);
-        let help = "Connections that ended in their TLS handshake.";
+        let help = "Connections that ended in their TLS handshake";
         registry.register("apiserver_tls_handshake_errors", help, metrics.handshake_errors.clone());
-        registry.register("apiserver_open_connections", "Connections that are open.", metrics.connections.clone());
+        registry.register("apiserver_open_connections", "Connections that are open", metrics.connections.clone());
         metrics
     }
 

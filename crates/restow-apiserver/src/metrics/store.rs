@@ -48,10 +48,10 @@ impl MeasuredStore {
             errors: Family::default(),
         };
         metrics.register(|registry| {
-            let help = "How long calls to the store take, in seconds.";
+            let help = "How long calls to the store take, in seconds";
             registry.register("etcd_request_duration_seconds", help, measured.duration.clone());
-            registry.register("etcd_requests", "Calls to the store.", measured.total.clone());
-            registry.register("etcd_request_errors", "Calls to the store that failed.", measured.errors.clone());
+            registry.register("etcd_requests", "Calls to the store", measured.total.clone());
+            registry.register("etcd_request_errors", "Calls to the store that failed", measured.errors.clone());
         });
         measured
     }
