@@ -295,6 +295,15 @@ async fn skip<B: hyper::body::Body<Data = Bytes>>(mut body: Pin<Box<B>>) {
     }
 }
 
+/// Whether all of discovery may be answered in one document. Older clients know only its beta version, which is not served any
+/// more, and would read one of another version as an empty one.
+fn asks_for_aggregated_discovery(accept: &str) -> bool {
+    accept.split(',').any(|range| {
+        let has = |wanted: &str| range.split(';').any(|parameter| parameter.trim() == wanted);
+        has("as=APIGroupDiscoveryList") && has("v=v2")
+    })
+}
+
 async fn path_answer(
     server: &ApiServer,
     path: &str,
@@ -304,8 +313,7 @@ async fn path_answer(
 ) -> Result<Response<Body>, ApiError> {
     let registry = server.registry();
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let aggregated =
-        accept.is_some_and(|accept| accept.contains("as=APIGroupDiscoveryList") && accept.contains("v=v2"));
+    let aggregated = accept.is_some_and(asks_for_aggregated_discovery);
     let hashes = server.show_hashes();
     let value = match parts.as_slice() {
         ["healthz" | "livez" | "readyz", ..] => return Ok(health::answer(server, &parts, query).await),

@@ -241,6 +241,10 @@ async fn documents_are_sent_once_and_large_ones_compressed() {
     let tag = discovery.headers()[header::ETAG].clone();
     let request = get("/apis").header(header::ACCEPT, aggregated).header(header::IF_NONE_MATCH, tag);
     assert_eq!(ask(&server, &admin(), request, "").await.status(), 304);
+    let older = format!("{},application/json", aggregated.replace("v=v2", "v=v2beta1"));
+    let discovery = ask(&server, &admin(), get("/apis").header(header::ACCEPT, older), "").await;
+    let list: Value = serde_json::from_slice(&bytes_of(discovery)).unwrap();
+    assert_eq!(list["kind"], "APIGroupList", "who does not know the one document gets the many");
 }
 
 #[tokio::test]
