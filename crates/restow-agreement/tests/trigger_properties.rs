@@ -102,6 +102,7 @@ impl World {
                 disagreement: None,
             },
             storage_state: self.state.clone(),
+            looked_at: None,
             migrations: self.migrations.clone(),
             retry: Retry::WhenDue,
             policy: TriggerPolicy::default(),

@@ -52,8 +52,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Asks all servers.
 pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation, Failure> {
-    let reported = reported(cluster).await?;
-    let (found, hidden) = match cluster.instances().await {
+    let (reported, instances) = tokio::join!(reported(cluster), cluster.instances());
+    let reported = reported.map_err(|failure| about(cluster, failure))?;
+    let (found, hidden) = match instances.map_err(|failure| about(cluster, failure)) {
         Ok(found) => (found, None),
         // Where servers report what they store, they need not be asked one by one; what they do not report stays unknown.
         Err(failure) if !reported.is_empty() => (vec![cluster.common()], Some(failure)),
@@ -89,6 +90,14 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
         });
     }
     Ok(Observation { instances, discoveries, reported })
+}
+
+/// Says which server does not answer, where none does.
+fn about(cluster: &Cluster, failure: Failure) -> Failure {
+    match failure.code {
+        0 => Failure { message: format!("{}: {}", cluster.common().name, failure.message), ..failure },
+        _ => failure,
+    }
 }
 
 /// The StorageVersions by name; none where the API is not served.

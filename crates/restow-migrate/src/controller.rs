@@ -28,7 +28,7 @@ use kube::api::{Api, ApiResource};
 use kube::core::{GroupVersionKind, Object};
 use observe::View;
 use restow_agreement::migrate::window::Window;
-use restow_agreement::trigger::{Effect, TriggerPolicy, decide};
+use restow_agreement::trigger::{Effect, Snapshot, TriggerPolicy, decide};
 use restow_api::GroupResource;
 use restow_api::migration::{
     GROUP, StorageState, StorageStateSpec, StorageStateStatus, StorageVersionMigration, StorageVersionMigrationSpec,
@@ -208,36 +208,78 @@ async fn pass(
     let policy = TriggerPolicy::for_poll_interval(
         SignedDuration::try_from(context.config.poll_interval).unwrap_or(SignedDuration::from_mins(10)),
     );
-    let mut due: Option<Timestamp> = None;
-    let mut changed = false;
+    let mut done = Done::default();
     for resource in view.resources(context.config.resources) {
         let Some(seen) = view.observation.resource(&resource) else { continue };
         tell_of_disagreement(context, &view, &resource, &seen).await;
-        let snapshot = view.snapshot(&resource, &seen, wakes.take_sightings(&resource, &seen.resource.kind), policy);
-        let mut unmigrated_since = snapshot.storage_state.as_ref().and_then(|state| state.unmigrated_since);
-        for effect in decide(&snapshot, Timestamp::now()) {
-            if let Effect::WakeAt(time) = effect {
-                due = Some(due.map_or(time, |due| due.min(time)));
-                continue;
-            }
-            if let Effect::CreateStorageState(status) | Effect::UpdateStorageState(status) = &effect {
-                unmigrated_since = status.unmigrated_since;
-            }
-            changed |= matches!(effect, Effect::StartMigration { .. } | Effect::RemoveMigration { .. });
-            if let Err(failure) = effects::execute(context, &view, &seen, effect).await {
+        let since = wakes.take_sightings(&resource, &seen.resource.kind);
+        let encodings = since.encodings.clone();
+        let snapshot = view.snapshot(&resource, &seen, since, policy);
+        match act_on(context, &view, &seen, &snapshot, &mut done).await {
+            Ok(()) => wakes.looked(resource, view.asked_at),
+            Err(failure) => {
                 // Someone else was faster, or the server could not do it: what follows relies on it, so look again.
                 tracing::debug!("{resource}: {failure}");
-                wakes.wake(Wake::resource(resource.clone()));
-                break;
+                wakes.put_back(&resource, encodings);
+                wakes.wake(Wake::resource(resource));
             }
         }
-        context.metrics.set_unmigrated_since(&resource, unmigrated_since.map(|since| since.timestamp()));
     }
     let order = view.order();
-    let live = if changed { observe::migrations(context).await? } else { view.migrations.clone() };
+    let live = if done.changed { observe::migrations(context).await? } else { view.migrations.clone() };
     workers.follow(live, order);
     observe::sweep(context, &view, &workers.resources()).await?;
-    Ok(due)
+    // A server that is back, or has caught up, need not be noticed in any other way.
+    let again = match (view.observation.is_complete(), done.has_disagreement) {
+        (false, _) => Some(SILENT_SERVER_WAIT),
+        (true, true) => Some(DISAGREEMENT_WAIT),
+        (true, false) => None,
+    };
+    Ok(again.and_then(|wait| Timestamp::now().checked_add(wait).ok()).into_iter().chain(done.due).min())
+}
+
+/// How long to wait before servers of which one did not answer are asked again.
+const SILENT_SERVER_WAIT: SignedDuration = SignedDuration::from_secs(5);
+/// How long to wait before servers that do not agree are asked again. When one is started anew, that is seen at once.
+const DISAGREEMENT_WAIT: SignedDuration = SignedDuration::from_secs(30);
+
+/// What a pass came to.
+#[derive(Default)]
+struct Done {
+    due: Option<Timestamp>,
+    /// Whether there are other migrations now.
+    changed: bool,
+    has_disagreement: bool,
+}
+
+/// Does what has to be done about one resource.
+async fn act_on(
+    context: &Context,
+    view: &View,
+    seen: &ResourceObservation,
+    snapshot: &Snapshot,
+    done: &mut Done,
+) -> Result<(), Failure> {
+    done.has_disagreement |= seen.agreed().is_none();
+    let mut unmigrated_since = snapshot.storage_state.as_ref().and_then(|state| state.unmigrated_since);
+    let mut outcome = Ok(());
+    for effect in decide(snapshot, Timestamp::now()) {
+        if let Effect::WakeAt(time) = effect {
+            done.due = done.due.into_iter().chain([time]).min();
+            continue;
+        }
+        if let Effect::CreateStorageState(status) | Effect::UpdateStorageState(status) = &effect {
+            unmigrated_since = status.unmigrated_since;
+        }
+        done.changed |= matches!(effect, Effect::StartMigration { .. } | Effect::RemoveMigration { .. });
+        outcome = effects::execute(context, view, seen, effect).await;
+        if outcome.is_err() {
+            break;
+        }
+    }
+    let resource = seen.resource.resource.group_resource();
+    context.metrics.set_unmigrated_since(&resource, unmigrated_since.map(|since| since.timestamp()));
+    outcome
 }
 
 /// Says who stores what where the servers do not agree, once for each disagreement.
@@ -251,7 +293,7 @@ async fn tell_of_disagreement(context: &Context, view: &View, resource: &GroupRe
     let uid = view.states.get(&StorageState::name_for(resource)).and_then(|state| state.metadata.uid.clone());
     let mut about = vec![events::about_state(resource, uid)];
     about.extend(view.definition(resource).map(events::about_definition));
-    context.events.tell(Happened::Disagreement, &words, about).await;
+    context.events.tell(Happened::Disagreement, &words, about, None).await;
 }
 
 /// The resources of migrations that wait or run.

@@ -23,13 +23,44 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// Where a listing whose token has expired can go on, with gaps.
     pub continue_token: Option<String>,
+    /// The server did not answer this request, nor a smaller one: it hangs, or cannot be reached.
+    pub is_silent: bool,
 }
 
 /// Longer than the API server itself lets any request of ours run.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Sends a request and reads the answer.
+/// How long a server may take before it is asked for a sign of life, and how long it has for that.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Sends a request and reads the answer. One that takes long is waited for as long as the server is alive: it may have much
+/// to do, or wait for a webhook.
 pub(crate) async fn exchange(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, Failure> {
+    let silence = async {
+        loop {
+            tokio::time::sleep(SILENCE).await;
+            if !is_alive(client).await {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        answer = send(client, request) => answer,
+        () = silence => Err(Failure {
+            message: format!("no answer within {} s, and no sign of life", 2 * SILENCE.as_secs()),
+            is_silent: true,
+            ..Failure::default()
+        }),
+    }
+}
+
+/// Whether the server answers anything at all, be it that it is not well.
+async fn is_alive(client: &Client) -> bool {
+    let Ok(request) = Request::get("/livez").body(Body::empty()) else { return false };
+    matches!(tokio::time::timeout(SILENCE, client.send(request)).await, Ok(Ok(_)))
+}
+
+async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, Failure> {
     let answered = async {
         let response = client.send(request.map(Body::from)).await.map_err(Failure::on_the_way)?;
         let is_success = response.status().is_success();
@@ -93,6 +124,7 @@ impl Failure {
             message: status.message,
             retry_after: retry_after.or(asked.map(Duration::from_secs)),
             continue_token: status.metadata.and_then(|metadata| metadata.continue_).filter(|token| !token.is_empty()),
+            is_silent: false,
         }
     }
 }

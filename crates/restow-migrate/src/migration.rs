@@ -6,11 +6,11 @@
 use crate::agreement::{Observation, ResourceObservation, Scope, observe};
 use crate::cluster::Cluster;
 use crate::definition::{self, Definition, Mark};
-use crate::exchange::Failure;
+use crate::exchange::{Failure, exchange_json};
 use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, RunReport};
 use crate::step::Step;
 use restow_agreement::migrate::stored_versions::{Trim, trim};
-use restow_api::migration::SettledObjects;
+use restow_api::migration::{MigrationCondition, SettledObjects, StorageVersionMigration};
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,8 +42,10 @@ pub enum Owners {
 }
 
 /// What an earlier, failed migration has made sure of.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
+    /// What that migration was for.
+    pub target: Target,
     /// Objects that have not been written since then are in the target version, except for those that failed.
     pub objects: SettledObjects,
     /// The uids of the objects that failed, all of them.
@@ -57,6 +59,40 @@ pub struct Target {
     pub hash: StorageVersionHash,
     /// The revision of the StorageVersion that says so; nothing where it comes from discovery.
     pub revision: Option<ResourceVersion>,
+}
+
+impl Target {
+    /// What a migration says that it is for; nothing where its author did not say.
+    pub(crate) fn of(migration: &StorageVersionMigration) -> Option<Self> {
+        Some(Target { hash: migration.target_hash()?, revision: migration.agreement_revision() })
+    }
+}
+
+impl Settled {
+    /// What a migration says that it, or the one before it, has made sure of.
+    pub(crate) fn of(migration: &StorageVersionMigration) -> Option<Self> {
+        let except = migration.status.failures.iter().map(|failure| failure.uid.clone()).collect();
+        let objects = migration.status.settled.clone()?;
+        Some(Settled { target: Target::of(migration)?, objects, except: Arc::new(except) })
+    }
+
+    /// What the controller's last migration of a resource, which failed, has made sure of, for one who migrates by hand.
+    /// Nothing where there is no such record.
+    pub async fn recorded(cluster: &Cluster, resource: &GroupResource) -> Option<Self> {
+        #[derive(serde::Deserialize)]
+        struct List {
+            items: Vec<StorageVersionMigration>,
+        }
+        let request = http::Request::get("/apis/migration.k8s.io/v1alpha1/storageversionmigrations").body(Vec::new());
+        let list: List = exchange_json(cluster.client(), request.ok()?).await.ok()?;
+        let is_of = |migration: &&StorageVersionMigration| {
+            let named = &migration.spec.resource;
+            named.group == resource.group() && named.resource == resource.resource()
+        };
+        let is_failed =
+            |migration: &&StorageVersionMigration| migration.true_condition(MigrationCondition::FAILED).is_some();
+        list.items.iter().filter(is_of).filter(is_failed).find_map(Settled::of)
+    }
 }
 
 /// How a migration ended.
@@ -76,6 +112,13 @@ pub enum Outcome {
     NeverSettles,
     /// It was told to stop, and can go on from here.
     Stopped(Option<String>),
+    /// A server does not answer; once it does, or is gone for good, it can go on from here.
+    ServerSilent {
+        /// Which server, and what is known of that.
+        words: String,
+        /// Where to go on.
+        continue_token: Option<String>,
+    },
     /// The resource is not served any more.
     ResourceGone,
     /// Nothing was written: it was only asked what the server would say.
@@ -210,7 +253,8 @@ async fn rewrite(
     let generation = definition.map_or(0, |definition| definition::view(definition).generation);
     // An unchanged StorageVersion, or else an unchanged definition, says that nobody wrote another version since.
     let is_unchanged = |settled: &&Settled| {
-        target.revision.is_some() || (generation > 0 && settled.objects.definition_generation == generation)
+        settled.target == target
+            && (target.revision.is_some() || (generation > 0 && settled.objects.definition_generation == generation))
     };
     let settled = options.settled.as_ref().filter(is_unchanged).cloned();
     let run = RunOptions { owners, settled, ..options.run.clone() };
@@ -224,6 +268,9 @@ async fn rewrite(
         Ending::SomeFailed => Outcome::SomeFailed,
         Ending::NeverSettles => Outcome::NeverSettles,
         Ending::Stopped { continue_token } => Outcome::Stopped(continue_token.clone()),
+        Ending::Silent { words, continue_token } => {
+            Outcome::ServerSilent { words: words.clone(), continue_token: continue_token.clone() }
+        }
         Ending::ResourceGone => Outcome::ResourceGone,
         Ending::Asked => Outcome::Asked,
     };

@@ -9,6 +9,8 @@ mod pass;
 mod probe;
 mod progress;
 mod rewrite;
+mod under_way;
+mod unreadable;
 
 pub use progress::{Order, Progress};
 pub use rewrite::{Method, Mode, OwnersPlan};
@@ -19,13 +21,14 @@ use crate::cluster::Instance;
 use crate::discovery::StoredResource;
 use crate::exchange::Failure;
 use crate::migration::Settled;
-use pass::{Asked, Pass, PassEnd};
+use pass::{Asked, Pass};
 use restow_agreement::migrate::pacer::{Pacer, PacerLimits};
 use restow_agreement::migrate::passes::{AfterPass, PassReport, after_passes};
 use restow_api::migration::MigrationFailure;
 use rewrite::Rewriting;
 use std::time::Instant;
 use tokio::sync::watch;
+use under_way::PassEnd;
 
 /// What to rewrite, and how.
 #[derive(Clone, Debug)]
@@ -74,6 +77,13 @@ pub enum Ending {
     /// It was told to stop. An object of the page with this token may be the first that is not done.
     Stopped {
         /// Where to go on.
+        continue_token: Option<String>,
+    },
+    /// A server does not answer. Without it nothing can be proven, and it may still write.
+    Silent {
+        /// Which one, and what is known of that.
+        words: String,
+        /// Where to go on; only the first pass is worth going on with.
         continue_token: Option<String>,
     },
     /// The resource is not served any more.
@@ -125,7 +135,7 @@ pub async fn run(
         owners: options.owners.clone(),
     };
     let mut pass = Pass {
-        servers: servers.iter().map(|server| server.client.clone()).collect(),
+        servers: servers.to_vec(),
         rewriting,
         page_size: options.page_size.max(1),
         pacer: Pacer::new(options.pacer),
@@ -148,6 +158,10 @@ pub async fn run(
         passes.push(report);
         match end {
             PassEnd::Stopped { continue_token } => break Ending::Stopped { continue_token },
+            PassEnd::Silent { words, continue_token } => {
+                let continue_token = continue_token.filter(|_| passes.len() == 1);
+                break Ending::Silent { words, continue_token };
+            }
             PassEnd::ResourceGone => break Ending::ResourceGone,
             PassEnd::Complete if options.mode == Mode::DryRun => break Ending::Asked,
             PassEnd::Complete => match after_passes(&passes) {

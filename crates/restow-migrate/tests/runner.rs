@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use restow_api::StorageVersionHash;
 use restow_api::migration::SettledObjects;
 use restow_migrate::cluster::Instance;
 use restow_migrate::discovery::StoredResource;
-use restow_migrate::migration::Settled;
+use restow_migrate::migration::{Settled, Target};
 use restow_migrate::runner::{Ending, Order, Progress, RunError, RunOptions, RunReport, run};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -37,8 +40,10 @@ struct Server {
     /// Whether this server writes the old version, whatever others do.
     is_behind: bool,
     writes: u32,
-    /// An object that cannot be read, so that no page that it would be on can be listed.
-    unreadable: Option<String>,
+    /// Objects that cannot be read, so that no page that one of them would be on can be listed.
+    unreadable: Vec<String>,
+    /// Whether it answers nothing at all.
+    is_silent: bool,
 }
 
 struct Stored {
@@ -77,21 +82,22 @@ impl Server {
         }
         let query = request.uri().query().unwrap_or_default();
         let parameter = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
-        let from = parameter("continue").unwrap_or_default().replace("%2D", "-");
-        if !from.is_empty() && self.expiries > 0 {
+        let token = parameter("continue").unwrap_or_default().replace("%2D", "-").replace("%5F", "_");
+        if !token.is_empty() && self.expiries > 0 {
             self.expiries -= 1;
             let (code, mut gone) = status(410, "Expired", "the token is too old");
-            gone["metadata"] = json!({ "continue": from });
+            gone["metadata"] = json!({ "continue": token });
             return (code, gone);
         }
+        let from = start_of(&token);
         let limit: usize = parameter("limit").unwrap().parse().unwrap();
-        let mut rest = self.objects.range(from..);
-        if self.unreadable.as_ref().is_some_and(|name| rest.clone().take(limit).any(|(other, _)| other == name)) {
+        let mut rest = self.objects.iter().filter(|(name, _)| format!("n/{name}") >= from);
+        if rest.clone().take(limit).any(|(name, _)| self.unreadable.contains(name)) {
             return status(500, "InternalError", "no kind \"Widget\" is registered for version \"example.com/v0\"");
         }
         let items: Vec<Value> =
             rest.by_ref().take(limit).map(|(name, stored)| json!({ "metadata": metadata(name, stored) })).collect();
-        let next = rest.next().map(|(name, _)| name.clone()).unwrap_or_default();
+        let next = rest.next().map(|(name, _)| token_for(&format!("n/{name}"))).unwrap_or_default();
         let metadata = json!({"continue": next, "resourceVersion": self.revision.to_string()});
         (200, json!({"metadata": metadata, "items": items}))
     }
@@ -130,6 +136,16 @@ impl Server {
     }
 }
 
+/// A token in the form of Kubernetes.
+fn token_for(start: &str) -> String {
+    URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": 7, "start": start}).to_string())
+}
+
+fn start_of(token: &str) -> String {
+    let token: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token).unwrap()).unwrap_or(Value::Null);
+    token["start"].as_str().unwrap_or_default().to_owned()
+}
+
 fn take_one(count: &mut u32) -> bool {
     let some = *count > 0;
     *count = count.saturating_sub(1);
@@ -152,13 +168,16 @@ fn instance(server: &Arc<Mutex<Server>>) -> Instance {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
             let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            if server.lock().unwrap().is_silent {
+                std::future::pending::<()>().await;
+            }
             let (code, answer) = server.lock().unwrap().answer(&Request::from_parts(parts, ()), &body);
             let response = Response::builder().status(code).header("Retry-After", "0");
             let response = if code == 429 { response } else { Response::builder().status(code) };
             Ok::<_, Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
         }
     });
-    Instance { name: "fake".into(), client: Client::new(service, "default") }
+    Instance { name: "10.0.0.1:6443".into(), client: Client::new(service, "default") }
 }
 
 async fn migrate(servers: &[Instance], options: RunOptions) -> Result<RunReport, RunError> {
@@ -262,14 +281,43 @@ async fn a_resource_that_is_gone_ends_the_run() {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_does_not_keep_those_before_it_from_being_rewritten() {
-    let server = Server { unreadable: Some("object-0030".into()), ..Server::with_objects(40) };
-    let server = Arc::new(Mutex::new(server));
-    let report = migrate(&[instance(&server)], RunOptions { page_size: 16, ..RunOptions::default() }).await.unwrap();
-    assert_eq!(report.ending, Ending::SomeFailed);
-    assert_eq!(server.lock().unwrap().old_objects(), 10, "the thirty before it are rewritten");
-    assert_eq!(report.failures.len(), 1);
-    assert!(report.failures[0].message.contains("cannot be listed: no kind"), "{:?}", report.failures[0]);
+async fn objects_that_cannot_be_read_are_found_by_name_and_all_others_are_rewritten() {
+    for unreadable in [&["object-0030"][..], &["object-0000"], &["object-0039"], &["object-0003", "object-0035"]] {
+        let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
+        let server = Server { unreadable: unreadable.clone(), ..Server::with_objects(40) };
+        let server = Arc::new(Mutex::new(server));
+        let options = RunOptions { page_size: 16, ..RunOptions::default() };
+        let report = migrate(&[instance(&server)], options).await.unwrap();
+        assert_eq!(report.ending, Ending::SomeFailed);
+        assert_eq!(server.lock().unwrap().old_objects(), unreadable.len(), "only those stay as they were");
+        let named: Vec<&str> = report.failures.iter().map(|failure| failure.name.as_str()).collect();
+        assert_eq!(named, unreadable);
+        for failure in &report.failures {
+            assert_eq!((failure.namespace.as_str(), failure.code), ("n", 500));
+            assert!(failure.message.contains("cannot read it: no kind"), "{failure:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_ends_the_run_and_is_named_and_the_next_run_goes_on() {
+    let (awake, hung) = (Server::with_objects(60), Server { is_silent: true, ..Server::with_objects(60) });
+    let (awake, hung) = (Arc::new(Mutex::new(awake)), Arc::new(Mutex::new(hung)));
+    let options = RunOptions { page_size: 10, ..RunOptions::default() };
+    let silent = Instance { name: "10.0.0.2:6443".into(), ..instance(&hung) };
+    let report = migrate(&[instance(&awake), silent], options.clone()).await.unwrap();
+    let Ending::Silent { words, .. } = &report.ending else { panic!("{:?}", report.ending) };
+    assert!(words.contains("10.0.0.2:6443 does not answer"), "{words}");
+    assert_eq!(report.progress.counts.failed, 0, "that says nothing about any object");
+    let report = migrate(&[instance(&awake)], options).await.unwrap();
+    assert_eq!(report.ending, Ending::Proven);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_while_it_lists_ends_the_run_too() {
+    let hung = Arc::new(Mutex::new(Server { is_silent: true, ..Server::with_objects(5) }));
+    let report = migrate(&[instance(&hung)], RunOptions::default()).await.unwrap();
+    assert!(matches!(report.ending, Ending::Silent { .. }), "{:?}", report.ending);
 }
 
 #[tokio::test]
@@ -281,6 +329,7 @@ async fn all_that_fail_are_known_and_a_second_run_tries_only_them_and_what_is_ne
     assert_eq!(first.failures.len(), 1_500, "all of them are known");
     assert_eq!(first.progress.counts.failed, 1_500, "each of them counts once");
     let settled = Settled {
+        target: Target { hash: StorageVersionHash::new("v2"), revision: None },
         objects: SettledObjects { resource_version: first.settled_at, definition_generation: 1 },
         except: Arc::new(first.failures.iter().map(|failure| failure.uid.clone()).collect()),
     };

@@ -14,7 +14,7 @@ use restow_migrate::agreement::{Observation, Scope, observe};
 use restow_migrate::cluster::Cluster;
 use restow_migrate::definition;
 use restow_migrate::discovery::equivalents;
-use restow_migrate::migration::{MigrationOptions, Outcome, Owners, Reins, migrate};
+use restow_migrate::migration::{MigrationOptions, Outcome, Owners, Reins, Settled, migrate};
 use restow_migrate::runner::{Mode, Order, Progress, RunOptions};
 use std::process::ExitCode;
 use tokio::sync::watch;
@@ -29,7 +29,7 @@ Exit codes:
   0  everything is stored in the storage version, and that is proven
   1  it could not run
   3  some objects could not be rewritten; they are listed with the reasons
-  4  the API servers do not agree, or ceased to
+  4  the API servers do not agree, or ceased to, or one of them does not answer
   5  it was stopped; what is done is done")]
 pub(crate) struct MigrateArgs {
     /// The resources, such as widgets.example.com or secrets.
@@ -94,7 +94,12 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
         bar.follow(seen);
         let reins = Reins { orders: orders.clone(), progress: &progress };
         let started = std::time::Instant::now();
-        let report = migrate(&cluster, &resource, args.options(), reins).await;
+        let settled = match args.looks_at_all() {
+            true => None,
+            false => Settled::recorded(&cluster, &resource).await,
+        };
+        let options = MigrationOptions { settled, ..args.options() };
+        let report = migrate(&cluster, &resource, options, reins).await;
         bar.finish();
         summary.add(resource, report, started.elapsed());
     }
@@ -109,6 +114,12 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl MigrateArgs {
+    /// Whether also those objects are looked at that a migration of the controller left in order. Another key changes every
+    /// object, whatever is known of its version, and whoever asks what would be refused wants to know it of all.
+    fn looks_at_all(&self) -> bool {
+        self.all || self.dry_run || self.reason == Some(Reason::KeyRotation)
+    }
+
     fn options(&self) -> MigrationOptions {
         let pacer = PacerLimits { ceiling: self.max_in_flight, ..PacerLimits::default() };
         MigrationOptions {
@@ -158,6 +169,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::DefinitionChanged(_) => "DefinitionChanged",
         Outcome::NeverSettles => "NeverSettles",
         Outcome::Stopped(_) => "Stopped",
+        Outcome::ServerSilent { .. } => "ServerSilent",
         Outcome::ResourceGone => "ResourceGone",
         Outcome::Asked => "Asked",
     }

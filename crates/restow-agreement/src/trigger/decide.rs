@@ -92,11 +92,15 @@ fn conditions(snapshot: &Snapshot, now: Timestamp) -> Vec<MigrationCondition> {
     })]
 }
 
-/// The state as it was written by the last pass, if it can still be relied on.
+/// The state as it was written by the last pass, if it can still be relied on. One who has looked before knows since when
+/// nobody has; one who has not goes by the heartbeat of whoever has.
 fn trusted(snapshot: &Snapshot, now: Timestamp) -> Option<&StorageStateStatus> {
     let status = snapshot.storage_state.as_ref()?;
     let heartbeat = status.last_heartbeat_time?.timestamp();
-    let is_stale = now.duration_since(heartbeat) > snapshot.policy.stale_after;
+    let is_stale = match snapshot.looked_at {
+        Some(looked_at) => now.duration_since(looked_at) > snapshot.policy.away_after,
+        None => now.duration_since(heartbeat) > snapshot.policy.stale_after,
+    };
     let is_empty = status.persisted_storage_version_hashes.is_empty();
     let is_broken = snapshot.sightings.continuity == Continuity::Broken;
     (!is_stale && !is_empty && !is_broken).then_some(status)

@@ -12,6 +12,8 @@ pub struct Snapshot {
     pub sightings: Sightings,
     /// The status of the resource's StorageState; nothing where there is none.
     pub storage_state: Option<StorageStateStatus>,
+    /// When this controller last looked at the resource and wrote down what it saw; nothing if it has just begun.
+    pub looked_at: Option<Timestamp>,
     /// All migrations of the resource, whoever created them.
     pub migrations: Vec<KnownMigration>,
     /// Whether someone asked for a failed migration to be tried again.

@@ -71,6 +71,7 @@ fn snapshot(sightings: Sightings, state: Option<StorageStateStatus>, migrations:
     Snapshot {
         sightings,
         storage_state: state,
+        looked_at: None,
         migrations: migrations.to_vec(),
         retry: Retry::WhenDue,
         policy: TriggerPolicy::for_poll_interval(SignedDuration::from_mins(10)),
@@ -302,6 +303,30 @@ fn a_stale_heartbeat_makes_everything_unknown() {
             started("v1", "5", 1),
         ]
     );
+}
+
+#[test]
+fn one_who_was_slow_goes_on_and_one_who_was_away_starts_over() {
+    let looking = |looked_at: i64| Snapshot {
+        looked_at: Some(at(looked_at)),
+        policy: TriggerPolicy::for_poll_interval(SignedDuration::from_secs(2)),
+        ..snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", 0)), &[])
+    };
+    // The heartbeat is long over, but only because everything took so long: it is renewed, and that is all.
+    for now in [5, 60, 124] {
+        assert_eq!(decide(&looking(0), at(now)), [Effect::UpdateStorageState(state(&["v1"], "v1@5", now))]);
+    }
+    // Whether anyone else has written a heartbeat since says nothing about what oneself has missed.
+    for (looked_at, heartbeat) in [(0, 0), (0, 124)] {
+        let mut seen = looking(looked_at);
+        seen.storage_state = Some(state(&["v1"], "v1@5", heartbeat));
+        let unknown = Effect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 125));
+        assert_eq!(decide(&seen, at(125)), [unknown, started("v1", "5", 1)]);
+    }
+    // One who has never looked has only the heartbeat to go by.
+    let seen = Snapshot { looked_at: None, ..looking(0) };
+    assert_eq!(decide(&seen, at(5)).len(), 2);
+    assert_eq!(decide(&seen, at(4)), [Effect::UpdateStorageState(state(&["v1"], "v1@5", 4))]);
 }
 
 #[test]

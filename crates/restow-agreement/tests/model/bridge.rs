@@ -132,6 +132,7 @@ pub(crate) fn migration_target(record: &Record) -> Option<Version> {
             last_heartbeat_time: Some(Time::new(now())),
             ..StorageStateStatus::default()
         }),
+        looked_at: None,
         migrations: Vec::new(),
         retry: Retry::WhenDue,
         policy: TriggerPolicy::default(),

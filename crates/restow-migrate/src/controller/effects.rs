@@ -47,10 +47,10 @@ pub(super) async fn execute(
         Effect::StartMigration { target, agreement_revision, attempt } => {
             let new = migration(seen, target, agreement_revision, attempt);
             let created = context.migrations().create(&PostParams::default(), &new).await?;
-            let name = created.metadata.name.unwrap_or_default();
+            let name = created.metadata.name.clone().unwrap_or_default();
             tracing::info!("{resource}: migration {name} starts");
             Step::Created.crash_if(context.config.migration.dies_at);
-            hand_on(context, view, &resource, &name).await;
+            hand_on(context, view, &resource, &created).await;
             Ok(())
         }
         Effect::WakeAt(_) => Ok(()),
@@ -69,9 +69,8 @@ async fn write_status(context: &Context, state: StateObject, status: StorageStat
 }
 
 /// Hands on what the last attempt has made sure of. Without it, the next one has more to do; that is all.
-async fn hand_on(context: &Context, view: &View, resource: &GroupResource, name: &str) {
-    let Some(new) = context.migrations().get_opt(name).await.ok().flatten() else { return };
-    let new = known(&new);
+async fn hand_on(context: &Context, view: &View, resource: &GroupResource, new: &MigrationObject) {
+    let new = known(new);
     let is_predecessor = |old: &&MigrationObject| {
         let old = known(old);
         old.target == new.target && old.agreement_revision == new.agreement_revision && !old.is_live()
@@ -81,9 +80,9 @@ async fn hand_on(context: &Context, view: &View, resource: &GroupResource, name:
     };
     let Some(settled) = &status.settled else { return };
     let patch = json!({"status": {"settled": settled, "failures": status.failures}});
-    let handed = context.migrations().patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    let handed = context.migrations().patch_status(&new.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     if let Err(error) = handed {
-        tracing::debug!("{name}: cannot hand on what the last attempt did: {error}");
+        tracing::debug!("{}: cannot hand on what the last attempt did: {error}", new.name);
     }
 }
 

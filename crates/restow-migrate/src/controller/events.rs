@@ -50,13 +50,22 @@ impl Events {
     }
 
     /// Tells of something at these objects. What cannot be told is only logged: nothing depends on it.
-    pub(crate) async fn tell(&self, happened: Happened, words: &str, about: Vec<ObjectReference>) {
+    ///
+    /// Events that differ in their words alone are counted as one, with the words of the first. So that what is told of one
+    /// migration is not taken for the next one's, each names what it came of.
+    pub(crate) async fn tell(
+        &self,
+        happened: Happened,
+        words: &str,
+        about: Vec<ObjectReference>,
+        came_of: Option<ObjectReference>,
+    ) {
         let event = Event {
             type_: if happened.is_warning() { EventType::Warning } else { EventType::Normal },
             reason: happened.reason().to_owned(),
             note: Some(words.chars().take(LONGEST_NOTE).collect()),
             action: "Migrate".to_owned(),
-            secondary: None,
+            secondary: came_of,
         };
         for object in about {
             if let Err(error) = self.recorder.publish(&event, &object).await {

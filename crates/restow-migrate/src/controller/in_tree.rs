@@ -158,7 +158,7 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
     write(&context, &migration, begun).await;
     let ending = loop {
         match attempt(&context, &resource).await {
-            Ok(report) if matches!(report.outcome, Outcome::NoAgreement(_)) => {}
+            Ok(report) if matches!(report.outcome, Outcome::NoAgreement(_) | Outcome::ServerSilent { .. }) => {}
             Ok(report) => break describe(&report),
             Err(words) => break Some((MigrationCondition::FAILED, words)),
         }

@@ -25,7 +25,10 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
     // begin.
     let (interval, deadline) = (duration.mul_f64(0.13), duration.mul_f64(0.66));
     loop {
-        match turn(&api, &me, duration, &mut seen).await {
+        // A server that hangs must not hide that the lease has run out.
+        let turned = tokio::time::timeout(deadline, turn(&api, &me, duration, &mut seen)).await;
+        let turned = turned.unwrap_or_else(|_| Err(no_answer(deadline)));
+        match turned {
             Ok(true) => {
                 renewed = Instant::now();
                 if acting.is_none() {
@@ -52,6 +55,10 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
     if was_acting && let Err(failure) = give_up(&api, &me).await {
         tracing::warn!("cannot give up the lease {NAME}: {failure}");
     }
+}
+
+fn no_answer(within: Duration) -> Failure {
+    Failure { message: format!("no answer within {:.0} s", within.as_secs_f64()), ..Failure::default() }
 }
 
 async fn rest(acting: &mut Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>) {

@@ -2,12 +2,13 @@
 
 use super::orders::is_paused;
 use super::{Context, MigrationObject, Resources, StateObject, Wake, resources_of};
-use crate::agreement::{Observation, ResourceObservation, Scope, observe as ask_servers};
+use crate::agreement::{Observation, ResourceObservation, Scope, hash_of, observe as ask_servers};
 use crate::definition::{self, Definition};
 use crate::discovery::equivalents;
 use crate::exchange::Failure;
 use crate::migration::unmark;
 use crate::runner::Order;
+use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DeleteParams, ListParams};
 use kube::core::GroupVersionKind;
 use restow_agreement::migrate::stored_versions::stale_marks;
@@ -22,6 +23,8 @@ pub(super) struct View {
     pub(super) migrations: Vec<MigrationObject>,
     pub(super) states: BTreeMap<String, StateObject>,
     pub(super) definitions: Vec<Definition>,
+    /// Since when the servers were asked for it.
+    pub(super) asked_at: Timestamp,
     wake: Wake,
 }
 
@@ -29,6 +32,7 @@ pub(super) struct View {
 pub(super) const RETRY_ANNOTATION: &str = "restow.dev/retry";
 
 pub(super) async fn observe(context: &Context, wake: &Wake) -> Result<View, Failure> {
+    let asked_at = Timestamp::now();
     let group = wake.only_group();
     let scope = group.as_deref().map_or(Scope::All, Scope::Group);
     let observation = ask_servers(&context.cluster, scope).await?;
@@ -37,7 +41,7 @@ pub(super) async fn observe(context: &Context, wake: &Wake) -> Result<View, Fail
     let states = states.into_iter().filter_map(|state| Some((state.metadata.name.clone()?, state))).collect();
     let definitions: Api<Definition> = Api::all_with(context.cluster.client().clone(), &definition_api());
     let definitions = definitions.list(&ListParams::default()).await?.items;
-    Ok(View { observation, migrations, states, definitions, wake: wake.clone() })
+    Ok(View { observation, migrations, states, definitions, asked_at, wake: wake.clone() })
 }
 
 pub(super) async fn migrations(context: &Context) -> Result<Vec<MigrationObject>, Failure> {
@@ -95,6 +99,11 @@ impl View {
         let storage_state = self.states.get(&StorageState::name_for(resource));
         let storage_state = storage_state.map(|state| state.status.clone().unwrap_or_default());
         let migrations: Vec<&MigrationObject> = self.migrations_of(resource).collect();
+        // A version that a definition has ever stored stands in its status until a migration has taken it away, also one
+        // that came and went while nobody looked.
+        let stored = self.definition(resource).map(|found| definition::view(found).stored_versions).unwrap_or_default();
+        let stored =
+            stored.iter().map(|version| hash_of(&format!("{}/{version}", resource.group()), &seen.resource.kind));
         let continuity = match &storage_state {
             Some(last) if !since.is_unbroken => Continuity::after_restart(last, seen.revision.as_ref()),
             _ => Continuity::Unbroken,
@@ -103,11 +112,12 @@ impl View {
             sightings: Sightings {
                 agreement: seen.agreement.clone(),
                 revision: seen.revision.clone(),
-                since_last_pass: since.hashes,
+                since_last_pass: since.hashes.into_iter().chain(stored).collect(),
                 continuity,
                 disagreement: seen.disagreement(),
             },
             storage_state,
+            looked_at: since.looked_at,
             retry: if migrations.iter().any(|migration| asks_for_retry(migration)) {
                 Retry::AtOnce
             } else {
@@ -133,7 +143,11 @@ impl View {
 /// What was seen of a resource by watching since the last pass.
 pub(super) struct SinceLastPass {
     pub(super) hashes: Vec<StorageVersionHash>,
+    /// The same as the servers name them.
+    pub(super) encodings: BTreeSet<String>,
     pub(super) is_unbroken: bool,
+    /// When it was last looked at.
+    pub(super) looked_at: Option<Timestamp>,
 }
 
 fn asks_for_retry(migration: &MigrationObject) -> bool {

@@ -45,6 +45,8 @@ struct State {
     encodings: BTreeMap<GroupResource, BTreeSet<String>>,
     /// The resources whose reported versions have been watched without a gap since the last pass.
     followed: BTreeSet<GroupResource>,
+    /// When each resource was last looked at, and what was seen written down.
+    looked_at: BTreeMap<GroupResource, Timestamp>,
 }
 
 impl Wake {
@@ -87,9 +89,10 @@ impl Wakes {
         self.notify.notify_one();
     }
 
-    /// Also wakes at this time.
+    /// Also wakes at this time, if not earlier.
     pub(super) fn wake_at(&self, due: Option<Timestamp>) {
-        self.lock().due = due;
+        let mut state = self.lock();
+        state.due = state.due.into_iter().chain(due).min();
     }
 
     /// Waits for the next wake. What comes within a few milliseconds comes together.
@@ -116,8 +119,19 @@ impl Wakes {
     pub(super) fn take_sightings(&self, resource: &GroupResource, kind: &str) -> SinceLastPass {
         let mut state = self.lock();
         let encodings = state.encodings.remove(resource).unwrap_or_default();
+        let hashes = encodings.iter().map(|encoding| hash_of(encoding, kind)).collect();
         let is_unbroken = !state.followed.insert(resource.clone());
-        SinceLastPass { hashes: encodings.iter().map(|encoding| hash_of(encoding, kind)).collect(), is_unbroken }
+        SinceLastPass { hashes, encodings, is_unbroken, looked_at: state.looked_at.get(resource).copied() }
+    }
+
+    /// What was seen until this time is written down.
+    pub(super) fn looked(&self, resource: GroupResource, at: Timestamp) {
+        self.lock().looked_at.insert(resource, at);
+    }
+
+    /// What was seen could not be written down, and has to be the next time.
+    pub(super) fn put_back(&self, resource: &GroupResource, encodings: BTreeSet<String>) {
+        self.lock().encodings.entry(resource.clone()).or_default().extend(encodings);
     }
 
     fn saw(&self, resource: &GroupResource, encoding: String) {
@@ -147,8 +161,12 @@ pub(super) fn watch_cluster(context: &Context, wakes: Arc<Wakes>) -> tokio::task
         watches.spawn(follow_definitions(definitions, Arc::clone(&wakes)));
         watches.spawn(follow_migrations(migrations, Arc::clone(&wakes)));
         watches.spawn(follow_reports(reported, Arc::clone(&wakes)));
-        watches.spawn(follow_names(slices, "kubernetes.io/service-name=kubernetes", Arc::clone(&wakes)));
-        watches.spawn(follow_names(leases, "apiserver.kubernetes.io/identity=kube-apiserver", wakes));
+        let slice_sign = |slice: &EndpointSlice| format!("{:?}", slice.metadata.generation);
+        watches.spawn(follow_names(slices, "kubernetes.io/service-name=kubernetes", slice_sign, Arc::clone(&wakes)));
+        // A server that is started anew, perhaps as another release, keeps the name of its lease, but not this.
+        let lease_sign =
+            |lease: &Lease| format!("{:?}", lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()));
+        watches.spawn(follow_names(leases, "apiserver.kubernetes.io/identity=kube-apiserver", lease_sign, wakes));
         while watches.join_next().await.is_some() {}
     })
 }
@@ -213,8 +231,8 @@ fn resource_of_report(name: &str) -> Option<GroupResource> {
     GroupResource::new(if group == "core" { "" } else { group }, resource).ok()
 }
 
-/// Follows which objects there are. That they are renewed every few seconds is no news.
-async fn follow_names<K>(api: Api<K>, labels: &str, wakes: Arc<Wakes>)
+/// Follows which objects there are, and what `sign` says of each. That they are renewed every few seconds is no news.
+async fn follow_names<K>(api: Api<K>, labels: &str, sign: fn(&K) -> String, wakes: Arc<Wakes>)
 where
     K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
@@ -225,8 +243,7 @@ where
             Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
                 let metadata = object.meta();
                 let name = metadata.name.clone().unwrap_or_default();
-                // A lease that is renewed keeps its generation empty; a slice that changes counts it up.
-                let sign = format!("{:?} {:?}", metadata.uid, metadata.generation);
+                let sign = format!("{:?} {}", metadata.uid, sign(&object));
                 if known.insert(name, sign.clone()).is_none_or(|before| before != sign) {
                     wakes.wake(Wake::everything());
                 }

@@ -16,7 +16,6 @@ use restow_api::internal_apiserver::ConditionStatus;
 use restow_api::migration::{MigrationCondition, MigrationFailure, SettledObjects, StorageVersionMigrationStatus};
 use restow_api::{GroupResource, Time};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -56,10 +55,14 @@ impl Work {
         self.write(&running(None)).await;
         Step::Running.crash_if(self.context.config.migration.dies_at);
         let target = wire(&self.migration).target_hash().map(|hash| format!(" to {hash}")).unwrap_or_default();
-        self.tell(Happened::Started, &format!("rewriting the stored objects of {}{target}", self.resource)).await;
+        // The first object need not wait until this is told.
+        let words = format!("rewriting the stored objects of {}{target}", self.resource);
+        let told = tokio::spawn(tell(self.context.clone(), self.migration.clone(), Happened::Started, words));
         let saver = tokio::spawn(save(self.context.clone(), self.name(), self.resource.clone(), seen));
         let report = self.attempts(&progress).await;
         saver.abort();
+        // If it panicked, there is nothing left to wait for.
+        let _ = told.await;
         let last = progress.borrow().clone();
         if let Some(report) = report {
             self.finish(report, &last, started.elapsed()).await;
@@ -86,25 +89,33 @@ impl Work {
             match &report {
                 Ok(MigrationReport { outcome: Outcome::Stopped(token), .. }) => self.continue_token.clone_from(token),
                 Ok(MigrationReport { outcome: Outcome::NoAgreement(words), .. }) => {
-                    tracing::info!("{}: {words}", self.resource);
-                    self.write(&running(Some(words))).await;
-                    tokio::select! {
-                        () = tokio::time::sleep(AGREEMENT_WAIT) => {}
-                        _ = self.orders.changed() => {}
-                    }
+                    self.wait_for_agreement(&words.clone()).await;
+                }
+                Ok(MigrationReport { outcome: Outcome::ServerSilent { words, continue_token }, .. }) => {
+                    self.continue_token.clone_from(continue_token);
+                    self.wait_for_agreement(&words.clone()).await;
                 }
                 _ => return Some(report),
             }
         }
     }
 
+    /// Says why nothing happens, and waits a little.
+    async fn wait_for_agreement(&mut self, words: &str) {
+        tracing::info!("{}: {words}", self.resource);
+        self.write(&running(Some(words))).await;
+        tokio::select! {
+            () = tokio::time::sleep(AGREEMENT_WAIT) => {}
+            _ = self.orders.changed() => {}
+        }
+    }
+
     async fn attempt(&self, progress: &watch::Sender<Progress>) -> Result<MigrationReport, MigrationError> {
         let wire = wire(&self.migration);
         let mut options = self.context.config.migration.clone();
-        options.expected = wire.target_hash().map(|hash| Target { hash, revision: wire.agreement_revision() });
+        options.expected = Target::of(&wire);
         options.run.continue_token.clone_from(&self.continue_token);
-        let except = wire.status.failures.iter().map(|failure| failure.uid.clone()).collect();
-        options.settled = wire.status.settled.map(|objects| Settled { objects, except: Arc::new(except) });
+        options.settled = Settled::of(&wire);
         let (orders, watcher) = within(self.context.config.windows.clone(), self.orders.clone());
         let report = migrate(&self.context.cluster, &self.resource, options, Reins { orders, progress }).await;
         watcher.abort();
@@ -153,20 +164,12 @@ impl Work {
         self.write(&status).await;
         Step::Ended.crash_if(self.context.config.migration.dies_at);
         let happened = if result == MigrationCondition::FAILED { Happened::Failed } else { Happened::Succeeded };
-        self.tell(happened, &words).await;
+        tell(self.context.clone(), self.migration.clone(), happened, words).await;
         if let Some(versions) = report.ok().and_then(|report| report.trimmed_to) {
             let words = format!("status.storedVersions is now {versions:?}");
             tracing::info!("{}: {words}", self.resource);
-            self.tell(Happened::Trimmed, &words).await;
+            tell(self.context.clone(), self.migration.clone(), Happened::Trimmed, words).await;
         }
-    }
-
-    /// Tells of something at the migration and at the definition of its resource.
-    async fn tell(&self, happened: Happened, words: &str) {
-        let mut about = vec![about_migration(&self.migration)];
-        let definition = definition::read(self.context.cluster.client(), &self.resource).await;
-        about.extend(definition.ok().flatten().as_ref().map(about_definition));
-        self.context.events.tell(happened, words, about).await;
     }
 
     /// Writes to the status, again and again while the server cannot be reached.
@@ -189,6 +192,17 @@ impl Work {
     fn name(&self) -> String {
         self.migration.metadata.name.clone().unwrap_or_default()
     }
+}
+
+/// Tells of something at the migration and at the definition of its resource.
+async fn tell(context: Context, migration: MigrationObject, happened: Happened, words: String) {
+    let mut about = vec![about_migration(&migration)];
+    let named = &migration.spec.resource;
+    if let Ok(resource) = GroupResource::new(&named.group, &named.resource) {
+        let definition = definition::read(context.cluster.client(), &resource).await;
+        about.extend(definition.ok().flatten().as_ref().map(about_definition));
+    }
+    context.events.tell(happened, &words, about, Some(about_migration(&migration))).await;
 }
 
 /// The last status of a migration.
@@ -252,6 +266,7 @@ pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String
         Outcome::NoAgreement(words) | Outcome::AgreementChanged(words) | Outcome::DefinitionChanged(words) => {
             failed(words.clone())
         }
+        Outcome::ServerSilent { words, .. } => failed(words.clone()),
         Outcome::NeverSettles => failed("objects keep changing their stored version".to_owned()),
         Outcome::ResourceGone => failed("the resource is not served any more".to_owned()),
         Outcome::Stopped(_) | Outcome::Asked => None,

@@ -2,14 +2,15 @@
 
 use super::listing::{ListedObject, Page, PageQuery, namespaces, page};
 use super::probe::{PAUSE, Probe};
-use super::rewrite::{Mode, Rewriting, Settled as SettledObject};
+use super::rewrite::{Mode, Rewriting, Settled as SettledObject, record, silent};
+use super::under_way::{Found, Listing, PassEnd, Place, Work};
+use super::unreadable;
 use super::{MOST_FAILURES, Order, Progress, RunError};
+use crate::cluster::Instance;
 use crate::exchange::Failure;
 use crate::migration::Settled;
-use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use kube::Client;
 use restow_agreement::migrate::pacer::Pacer;
 use restow_agreement::migrate::passes::{PassReport, is_settled};
 use restow_agreement::migrate::verdict::{MOST_TRIES, Verdict, judge_listing, wait_after};
@@ -20,7 +21,7 @@ use tokio::sync::watch;
 
 /// What stays the same over all passes, and what is learned in them.
 pub(super) struct Pass<'a> {
-    pub(super) servers: Vec<Client>,
+    pub(super) servers: Vec<Instance>,
     pub(super) rewriting: Rewriting,
     pub(super) page_size: u32,
     pub(super) pacer: Pacer,
@@ -35,14 +36,6 @@ pub(super) struct Pass<'a> {
     pub(super) probe: Option<Probe>,
 }
 
-/// How a pass ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum PassEnd {
-    Complete,
-    Stopped { continue_token: Option<String> },
-    ResourceGone,
-}
-
 /// Who is asked to rewrite an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
@@ -50,45 +43,6 @@ pub(super) enum Asked {
     OneServer,
     /// Every server, because each of them has to leave the object alone before it is proven to be current.
     EveryServer,
-}
-
-/// What is under way in a pass.
-struct Work {
-    report: PassReport,
-    queue: VecDeque<ListedObject>,
-    in_flight: FuturesUnordered<BoxFuture<'static, SettledObject>>,
-    listing: Listing,
-    place: Place,
-    /// The token of the page that was listed last, and of the one before it.
-    tokens: [Option<String>; 2],
-    listed: u64,
-    sent: u64,
-}
-
-/// Which objects are listed at the moment. Usually all of them at once; where that fails for good, because of an object that
-/// the server cannot read, those of one namespace after the other, so that the others do not suffer.
-#[derive(Default)]
-struct Place {
-    namespace: String,
-    /// The namespaces to come; nothing while all are listed at once.
-    to_come: Option<VecDeque<String>>,
-    limit: u32,
-}
-
-/// What a request of the listing brought.
-enum Found {
-    Page(Page),
-    Namespaces(Vec<String>),
-}
-
-/// Where the listing is.
-enum Listing {
-    /// The next page begins here.
-    Next { token: Option<String>, tries: u32 },
-    /// A page is on its way.
-    Under { token: Option<String>, tries: u32, found: BoxFuture<'static, Result<Found, Failure>> },
-    /// All pages have come.
-    Over,
 }
 
 /// Why nothing happens while it is told to pause.
@@ -161,7 +115,7 @@ impl Pass<'_> {
         }
     }
 
-    fn servers_for(&self, work: &Work) -> Vec<Client> {
+    fn servers_for(&self, work: &Work) -> Vec<Instance> {
         if work.report.on_each && self.rewriting.mode == Mode::Write {
             return self.servers.clone();
         }
@@ -170,7 +124,7 @@ impl Pass<'_> {
     }
 
     fn list(&self, place: &Place, token: Option<String>, tries: u32) -> Listing {
-        let client = self.servers.first().cloned();
+        let client = self.servers.first().map(|server| server.client.clone());
         let (rewriting, limit, wanted) = (self.rewriting.clone(), place.limit, token.clone());
         let namespace = place.namespace.clone();
         let found = async move {
@@ -210,7 +164,12 @@ impl Pass<'_> {
                 self.pacer.probed(took, in_flight, self.began.elapsed());
                 Ok(())
             }
-            Some(settled) = work.in_flight.next() => self.settled(work, settled),
+            Some(settled) = work.in_flight.next() => {
+                if let SettledObject::Silent(words) = settled {
+                    return Ok(Some(work.silent(words)));
+                }
+                self.settled(work, settled)
+            }
             found = listed => return self.listed(work, found),
             _ = tokio::time::sleep(blocked.unwrap_or_default()), if blocked.is_some() => Ok(()),
             () = next_order(&mut self.orders) => Ok(()),
@@ -226,6 +185,19 @@ impl Pass<'_> {
         let failure = match found {
             Ok(Found::Page(page)) => {
                 self.took(work, token, page);
+                return Ok(None);
+            }
+            Ok(Found::Unreadable(unreadable, failure)) => {
+                work.report.has_gaps |= unreadable.is_later;
+                work.place.limit = self.page_size;
+                let message = format!("the server cannot read it: {}", failure.message);
+                let failure = record(&unreadable.object, &Failure { message, ..failure });
+                self.count(work, SettledObject::Failed(failure));
+                work.listing = Listing::Next { token: Some(unreadable.token), tries: 0 };
+                return Ok(None);
+            }
+            Ok(Found::Nothing(failure)) => {
+                self.stuck(work, failure);
                 return Ok(None);
             }
             Ok(Found::Namespaces(names)) => {
@@ -246,33 +218,51 @@ impl Pass<'_> {
         if failure.code == 404 {
             return Ok(Some(PassEnd::ResourceGone));
         }
+        let is_lasting = failure.is_silent || (failure.code == 0 && tries >= MOST_TRIES);
+        if let (true, Some(server)) = (is_lasting, self.servers.first()) {
+            return Ok(Some(work.silent(silent(server, &failure))));
+        }
+        let token_of_failure = token.clone();
         work.listing = Listing::Next { token, tries: tries + 1 };
         match judge_listing(&failure.refusal()) {
             Verdict::Overloaded(wait) => self.overloaded(wait),
             Verdict::WebhookDown => self.webhook_down(&failure.message),
             Verdict::TryAgain if tries < MOST_TRIES => {}
-            Verdict::Refused if failure.code == 500 => self.unlistable(work, failure),
+            Verdict::Refused if failure.code == 500 => self.unlistable(work, token_of_failure, failure),
             _ => return Err(RunError::List(failure)),
         }
         Ok(None)
     }
 
-    /// Some object cannot be read by the server, and with it no page that it is on. Smaller pages come up to it, other
-    /// namespaces past it. What lies behind it in its own namespace is not reached, which counts as a failure.
-    fn unlistable(&mut self, work: &mut Work, failure: Failure) {
+    /// Some object cannot be read by the server, and with it no page that it is on. Smaller pages come up to it, then it is
+    /// looked for, and listed on behind it. Where it cannot be found, other namespaces come past it; what lies behind it in
+    /// its own namespace is not reached then, which counts as a failure.
+    fn unlistable(&mut self, work: &mut Work, token: Option<String>, failure: Failure) {
         if work.place.limit > 1 {
             work.place.limit = (work.place.limit / 8).max(1);
             return;
         }
-        if work.place.to_come.is_none() && self.rewriting.resource.is_namespaced {
-            let Some(client) = self.servers.first().cloned() else { return };
-            let found = async move { namespaces(&client).await.map(Found::Namespaces) };
-            work.listing = Listing::Under { token: None, tries: 0, found: found.boxed() };
+        if let (None, Some(server)) = (&work.place.to_come, self.servers.first()) {
+            let (client, resource) = (server.client.clone(), self.rewriting.resource.clone());
+            let (wanted, is_namespaced) = (token.clone(), resource.is_namespaced);
+            let found = async move {
+                match unreadable::find(&client, &resource, wanted.as_deref()).await? {
+                    Some(found) => Ok(Found::Unreadable(found, failure)),
+                    None if is_namespaced => namespaces(&client).await.map(Found::Namespaces),
+                    None => Ok(Found::Nothing(failure)),
+                }
+            };
+            work.listing = Listing::Under { token, tries: 0, found: found.boxed() };
             return;
         }
+        self.stuck(work, failure);
+    }
+
+    /// What comes next cannot be listed.
+    fn stuck(&mut self, work: &mut Work, failure: Failure) {
         let message = format!("an object from here on cannot be listed: {}", failure.message);
         let nameless = ListedObject { namespace: work.place.namespace.clone(), ..ListedObject::default() };
-        let failure = super::rewrite::record(&nameless, &Failure { message, ..failure });
+        let failure = record(&nameless, &Failure { message, ..failure });
         self.count(work, SettledObject::Failed(failure));
         work.next_namespace(self.page_size);
     }
@@ -320,7 +310,7 @@ impl Pass<'_> {
             && !self.pacer.is_guarded()
         {
             self.pacer.measure();
-            let probe = || Probe::new(server.clone(), self.rewriting.resource.clone(), object.clone());
+            let probe = || Probe::new(server.client.clone(), self.rewriting.resource.clone(), object.clone());
             self.probe = self.pacer.is_guarded().then(probe);
         }
     }
@@ -375,7 +365,10 @@ impl Pass<'_> {
                     }
                 }
                 // These say nothing about the object yet.
-                SettledObject::Overloaded(..) | SettledObject::WebhookDown(..) | SettledObject::NotAllowed(_) => {}
+                SettledObject::Overloaded(..)
+                | SettledObject::WebhookDown(..)
+                | SettledObject::NotAllowed(_)
+                | SettledObject::Silent(_) => {}
             }
         });
     }
@@ -397,20 +390,6 @@ impl Pass<'_> {
         self.progress.send_modify(|progress| {
             progress.waiting = Some(format!("a webhook cannot be reached: {message}"));
         });
-    }
-}
-
-impl Work {
-    /// Goes on with the next namespace, if one after the other is listed; else the listing is over.
-    fn next_namespace(&mut self, limit: u32) {
-        self.listing = match self.place.to_come.as_mut().and_then(VecDeque::pop_front) {
-            Some(namespace) => {
-                self.place.namespace = namespace;
-                self.place.limit = limit;
-                Listing::Next { token: None, tries: 0 }
-            }
-            None => Listing::Over,
-        };
     }
 }
 

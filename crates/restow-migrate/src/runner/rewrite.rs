@@ -1,6 +1,7 @@
 //! The rewriting of one object, until something final can be said about it.
 
-use super::listing::{Detail, ListedObject, object};
+use super::listing::{Detail, ListedObject, object, path_part};
+use crate::cluster::Instance;
 use crate::discovery::StoredResource;
 use crate::exchange::{Failure, exchange};
 use bytes::Bytes;
@@ -71,7 +72,12 @@ pub(crate) enum Settled {
     WebhookDown(ListedObject, String),
     /// Nothing, because we may not.
     NotAllowed(Failure),
+    /// Nothing, because a server does not answer: which one, and what is known of that.
+    Silent(String),
 }
+
+/// The other version in which events are served.
+const EVENTS_VERSION: &str = "events.k8s.io/v1";
 
 /// How often an object that others write is looked at again before the next pass takes care of it.
 const MOST_MOVES: u32 = 4;
@@ -79,11 +85,26 @@ const MOST_MOVES: u32 = 4;
 impl Rewriting {
     /// What of the metadata has to be read.
     pub(crate) fn detail(&self) -> Detail {
-        if self.owners.is_some() { Detail::ManagedFields } else { Detail::Identity }
+        if self.owners.is_some() || self.is_about_events() { Detail::ManagedFields } else { Detail::Identity }
+    }
+
+    fn is_about_events(&self) -> bool {
+        self.resource.resource.group().is_empty() && self.resource.resource.resource() == "events"
+    }
+
+    /// The path of an object. Events are served in two groups, and a server that writes one in the other group than it was
+    /// made in forgets who owns its fields. Every new one would be changed by that, and nothing ever proven.
+    fn path(&self, listed: &ListedObject) -> String {
+        let names_it = |entry: &Value| entry["apiVersion"] == EVENTS_VERSION;
+        if self.is_about_events() && listed.managed_fields.iter().any(names_it) {
+            let (namespace, name) = (path_part(&listed.namespace), path_part(&listed.name));
+            return format!("/apis/{EVENTS_VERSION}/namespaces/{namespace}/events/{name}");
+        }
+        self.resource.object_path(&listed.namespace, &listed.name)
     }
 
     /// Rewrites the object on these servers, one after the other.
-    pub(crate) async fn settle_on_each(&self, servers: Vec<Client>, mut object: ListedObject) -> Settled {
+    pub(crate) async fn settle_on_each(&self, servers: Vec<Instance>, mut object: ListedObject) -> Settled {
         let mut result = Settled::Current;
         for server in servers {
             match self.settle(&server, &mut object).await {
@@ -95,10 +116,10 @@ impl Rewriting {
         result
     }
 
-    async fn settle(&self, server: &Client, listed: &mut ListedObject) -> Settled {
+    async fn settle(&self, server: &Instance, listed: &mut ListedObject) -> Settled {
         let (mut tries, mut moves) = (0, 0);
         loop {
-            let failure = match self.rewrite(server, listed).await {
+            let failure = match self.rewrite(&server.client, listed).await {
                 Ok(resource_version) if resource_version == listed.resource_version => return Settled::Current,
                 Ok(resource_version) => {
                     listed.resource_version = resource_version;
@@ -111,10 +132,11 @@ impl Rewriting {
             match judge(&failure.refusal()) {
                 Verdict::Moved if moves < MOST_MOVES => {
                     moves += 1;
-                    match object(server, &self.resource, listed, self.detail()).await {
+                    match object(&server.client, &self.resource, listed, self.detail()).await {
                         Ok(now) if now.uid != listed.uid => return Settled::Gone,
                         Ok(now) => *listed = now,
                         Err(failure) if failure.code == 404 => return Settled::Gone,
+                        Err(failure) if failure.is_silent => return Settled::Silent(silent(server, &failure)),
                         Err(_) => return Settled::Unsettled,
                     }
                 }
@@ -123,10 +145,12 @@ impl Rewriting {
                 Verdict::Overloaded(wait) => return Settled::Overloaded(listed.clone(), wait),
                 Verdict::WebhookDown => return Settled::WebhookDown(listed.clone(), failure.message),
                 Verdict::NotAllowed => return Settled::NotAllowed(failure),
-                Verdict::TryAgain if tries < MOST_TRIES => {
+                Verdict::TryAgain if tries < MOST_TRIES && !failure.is_silent => {
                     tokio::time::sleep(wait_after(tries)).await;
                     tries += 1;
                 }
+                // A server from which no answer comes says nothing about the object.
+                Verdict::TryAgain if failure.code == 0 => return Settled::Silent(silent(server, &failure)),
                 Verdict::TryAgain | Verdict::Refused => return Settled::Failed(record(listed, &failure)),
             }
         }
@@ -162,7 +186,7 @@ impl Rewriting {
         {
             metadata["managedFields"] = Value::Array(entries);
         }
-        let path = self.resource.object_path(&listed.namespace, &listed.name);
+        let path = self.path(listed);
         let accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
         Request::patch(format!("{path}?fieldManager=restow{}", self.dry_run()))
             .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
@@ -172,7 +196,7 @@ impl Rewriting {
     }
 
     async fn put(&self, server: &Client, listed: &ListedObject) -> Result<Bytes, Failure> {
-        let path = self.resource.object_path(&listed.namespace, &listed.name);
+        let path = self.path(listed);
         let read = exchange(server, Request::get(&path).body(Vec::new()).map_err(unsendable)?).await?;
         let request = Request::put(format!("{path}?fieldManager=restow{}", self.dry_run()))
             .header(http::header::CONTENT_TYPE, "application/json")
@@ -187,6 +211,11 @@ impl Rewriting {
             Mode::DryRun => "&dryRun=All",
         }
     }
+}
+
+/// Which server does not answer, for people.
+pub(super) fn silent(server: &Instance, failure: &Failure) -> String {
+    format!("the API server {} does not answer, and may still write: {}", server.name, failure.message)
 }
 
 fn unsendable(error: http::Error) -> Failure {

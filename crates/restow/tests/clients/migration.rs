@@ -4,6 +4,7 @@ mod crashes;
 mod faults;
 mod in_tree;
 mod ksvm;
+mod silence;
 mod webhook;
 mod whole;
 
@@ -243,7 +244,7 @@ pub(crate) fn install(server: &Server) {
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !holds().await {
-        assert!(started.elapsed() < Duration::from_secs(180), "still not so after three minutes: {what}");
+        assert!(started.elapsed() < Duration::from_secs(300), "still not so after five minutes: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -5,6 +5,12 @@ use crate::cluster::{Cluster, On, Server};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const ALONE: [&str; 2] = ["--identity", "test"];
@@ -158,6 +164,43 @@ async fn refused_objects_are_listed_and_only_they_are_tried_again() {
     // The two of them, once to rewrite them and once to see that nothing is left; the other 38 are known.
     let tried = patches(&widgets).await - before;
     assert!(tried <= 10.0, "{tried} objects were patched");
+
+    // More than the status of a migration can list.
+    widgets.create(40..1_100).await;
+    let policy = cluster.file("policy.yaml", &refusing("object.metadata.name != 'widget-00000'"));
+    cluster.kubectl(&["apply", "-f", &policy]);
+    crate::cluster::eventually("the policy is in force", || {
+        let stamp = format!("at={}", Timestamp::now().as_microsecond());
+        !server.try_kubectl(&[touch.as_slice(), &[&stamp]].concat()).status.success()
+    });
+    widgets.store_in("v1").await;
+    eventually("the migration has failed", async || {
+        let conditions = status(&widgets).await.1["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|condition| condition["type"] == "Failed" && condition["status"] == "True")
+    })
+    .await;
+    let (name, failed) = status(&widgets).await;
+    assert_eq!(failed["counts"]["failed"], 1_099, "{}", failed["reason"]);
+    let selector = format!("restow.dev/migration={name}");
+    assert!(failed["reason"].as_str().unwrap().contains(&selector), "{}", failed["reason"]);
+    let maps = cluster.kubectl(&["get", "configmaps", "-n", "restow-system", "-l", &selector, "-o", "json"]);
+    let maps: Value = serde_json::from_str(&maps).unwrap();
+    let rest = maps["items"].as_array().unwrap().iter().flat_map(|map| {
+        let list: Vec<Value> = serde_json::from_str(map["data"]["failures.json"].as_str().unwrap()).unwrap();
+        list
+    });
+    let names: BTreeSet<String> = failed["failures"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .cloned()
+        .chain(rest)
+        .map(|failure| {
+            assert!(failure["message"].as_str().unwrap().contains("not this one"), "{failure}");
+            failure["name"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(names.len(), 1_099, "every one of them can be looked up");
 }
 
 /// A policy that refuses updates of the widgets for which this holds.
@@ -195,20 +238,72 @@ async fn patches(widgets: &Widgets) -> f64 {
     text.lines().filter(of_widgets).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
+/// A kubeconfig for the service account that `restow install` makes. Unlike an administrator, it can be turned away.
+fn as_service_account(server: &Server) -> PathBuf {
+    let token = server.kubectl(&["create", "token", "restow-controller", "-n", "restow-system"]);
+    let mut config: Value = serde_json::from_str(&server.kubectl(&["config", "view", "--raw", "-o", "json"])).unwrap();
+    config["users"][0]["user"] = json!({"token": token.trim()});
+    let path = server.kubeconfig.with_extension("service-account");
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_429_is_sat_out() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::up(folder.path());
-    install(&server);
-    let widgets = Widgets::new(&server, 60).await;
-    widgets.store_in("v2").await;
-    server.stop();
     let server = Server::up_with(folder.path(), &["--controller=false", "--max-mutating-requests-inflight", "1"]);
-    let widgets = Widgets { client: server.client().await, kubeconfig: server.kubeconfig.clone() };
-    let controller = Controller::start(&widgets.kubeconfig, &ALONE);
-    widgets.wait_for("v2", "in spite of the storm").await;
+    install(&server);
+    let widgets = Widgets::new(&server, 400).await;
+    let account = as_service_account(&server);
+    let controller = Controller::start(&account, &SLOWLY);
+    widgets.wait_for("v1", "at the start").await;
+    // Whoever writes a ConfigMap waits for a webhook that never answers, in the only place that there is for writing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/", silent.local_addr().unwrap());
+    let webhook = cluster_file(&server, "webhook.json", &slow_webhook(&url));
+    server.kubectl(&["apply", "-f", &webhook]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let storm = {
+        let (account, is_over) = (account.clone(), Arc::clone(&is_over));
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                let map = ["create", "configmap", "slow", "-n", "restow-system", "--dry-run=server"];
+                // It may be turned away itself; then somebody else is in the only place.
+                let output = Command::new("kubectl").env("KUBECONFIG", &account).args(map).output();
+                output.unwrap();
+            }
+        })
+    };
+    widgets.store_in("v2").await;
     let overloads = format!("restow_migration_overloads{{resource=\"{PLURAL}.{GROUP}\"}}");
-    println!("the server asked to wait {:?} times", controller.metric(&overloads));
+    eventually("the server has asked the migration to wait", async || {
+        controller.metric(&overloads).is_some_and(|count| count > 0.0)
+    })
+    .await;
+    is_over.store(true, Ordering::Relaxed);
+    storm.join().unwrap();
+    server.kubectl(&["delete", "-f", &webhook]);
+    widgets.wait_for("v2", "in spite of the storm").await;
+}
+
+fn cluster_file(server: &Server, name: &str, text: &str) -> String {
+    let path = server.kubeconfig.with_file_name(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A webhook for ConfigMaps without which they are written, too, after a while.
+fn slow_webhook(url: &str) -> String {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "slow"},
+        "webhooks": [{
+            "name": "slow.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Ignore", "timeoutSeconds": 2, "clientConfig": {"url": url},
+            "rules": [{"apiGroups": [""], "apiVersions": ["*"], "operations": ["*"], "resources": ["configmaps"]}],
+        }],
+    })
+    .to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]

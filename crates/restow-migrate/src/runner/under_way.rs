@@ -1,0 +1,89 @@
+//! What is under way in a pass through all objects. Decides nothing.
+
+use super::listing::{ListedObject, Page};
+use super::rewrite::Settled as SettledObject;
+use super::unreadable::Unreadable;
+use crate::exchange::Failure;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use restow_agreement::migrate::passes::PassReport;
+use std::collections::VecDeque;
+
+/// How a pass ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum PassEnd {
+    Complete,
+    Stopped {
+        continue_token: Option<String>,
+    },
+    /// A server does not answer, so that nothing can be proven for now.
+    Silent {
+        words: String,
+        continue_token: Option<String>,
+    },
+    ResourceGone,
+}
+
+/// What is under way in a pass.
+pub(super) struct Work {
+    pub(super) report: PassReport,
+    pub(super) queue: VecDeque<ListedObject>,
+    pub(super) in_flight: FuturesUnordered<BoxFuture<'static, SettledObject>>,
+    pub(super) listing: Listing,
+    pub(super) place: Place,
+    /// The token of the page that was listed last, and of the one before it.
+    pub(super) tokens: [Option<String>; 2],
+    pub(super) listed: u64,
+    pub(super) sent: u64,
+}
+
+/// Which objects are listed at the moment. Usually all of them at once; where that fails for good, because of an object that
+/// the server cannot read, those of one namespace after the other, so that the others do not suffer.
+#[derive(Default)]
+pub(super) struct Place {
+    pub(super) namespace: String,
+    /// The namespaces to come; nothing while all are listed at once.
+    pub(super) to_come: Option<VecDeque<String>>,
+    pub(super) limit: u32,
+}
+
+/// What a request of the listing brought.
+pub(super) enum Found {
+    /// Some objects.
+    Page(Page),
+    /// Nothing, because of this object, for this reason.
+    Unreadable(Unreadable, Failure),
+    /// Nothing, for this reason, and it cannot be found out because of which object.
+    Nothing(Failure),
+    /// The namespaces to list one after the other.
+    Namespaces(Vec<String>),
+}
+
+/// Where the listing is.
+pub(super) enum Listing {
+    /// The next page begins here.
+    Next { token: Option<String>, tries: u32 },
+    /// A page is on its way.
+    Under { token: Option<String>, tries: u32, found: BoxFuture<'static, Result<Found, Failure>> },
+    /// All pages have come.
+    Over,
+}
+
+impl Work {
+    /// The end of a pass that cannot go on while a server does not answer.
+    pub(super) fn silent(&mut self, words: String) -> PassEnd {
+        PassEnd::Silent { words, continue_token: self.tokens[1].take() }
+    }
+
+    /// Goes on with the next namespace, if one after the other is listed; else the listing is over.
+    pub(super) fn next_namespace(&mut self, limit: u32) {
+        self.listing = match self.place.to_come.as_mut().and_then(VecDeque::pop_front) {
+            Some(namespace) => {
+                self.place.namespace = namespace;
+                self.place.limit = limit;
+                Listing::Next { token: None, tries: 0 }
+            }
+            None => Listing::Over,
+        };
+    }
+}

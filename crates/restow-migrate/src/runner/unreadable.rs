@@ -1,0 +1,111 @@
+//! Finds out which object it is that the server cannot read, and how to list on behind it.
+//!
+//! A page that would hold such an object cannot be listed, and not every server says which one it is. But a listing can begin
+//! at any key: whether it fails there tells whether the object lies at that key or behind it. So its key is found letter by
+//! letter. This relies on what a continue token looks like; where it looks otherwise, nothing is found.
+
+use super::listing::{Detail, ListedObject, PageQuery, page};
+use crate::discovery::StoredResource;
+use crate::exchange::Failure;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use kube::Client;
+use restow_agreement::migrate::verdict::{Verdict, judge_listing};
+use serde::{Deserialize, Serialize};
+
+/// An object that the server cannot read.
+pub(super) struct Unreadable {
+    /// Its namespace and name; nothing else is known.
+    pub(super) object: ListedObject,
+    /// Where the listing goes on behind it.
+    pub(super) token: String,
+    /// Whether the listing goes on at another revision than before.
+    pub(super) is_later: bool,
+}
+
+/// A continue token, as Kubernetes makes it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Token {
+    v: String,
+    /// The revision of the listing; -1 for the latest.
+    rv: i64,
+    start: String,
+}
+
+/// What sorts behind all letters of keys.
+const LAST: char = '\u{7f}';
+/// The first and the last letter that a key may have.
+const LETTERS: (u8, u8) = (b' ', b'~');
+/// No namespace and name together are longer.
+const LONGEST_KEY: usize = 512;
+
+/// Finds the object because of which a listing of one object fails at this token. Nothing where that cannot be found out.
+pub(super) async fn find(
+    client: &Client,
+    resource: &StoredResource,
+    token: Option<&str>,
+) -> Result<Option<Unreadable>, Failure> {
+    let latest = Token { v: "meta.k8s.io/v1".to_owned(), rv: -1, start: String::new() };
+    let Some(from) = token.map_or(Some(latest), Token::decode) else { return Ok(None) };
+    let mut key = String::new();
+    while key.len() < LONGEST_KEY {
+        let (mut low, mut high) = (LETTERS.0 - 1, LETTERS.1);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            match is_at_or_behind(client, resource, &from, &key, middle).await? {
+                Some(true) => low = middle,
+                Some(false) => high = middle - 1,
+                None => return Ok(None),
+            }
+        }
+        if low < LETTERS.0 {
+            break;
+        }
+        key.push(char::from(low));
+    }
+    let (namespace, name) = match key.split_once('/') {
+        Some((namespace, name)) if resource.is_namespaced => (namespace.to_owned(), name.to_owned()),
+        _ => (String::new(), key.clone()),
+    };
+    let is_later = from.rv < 0;
+    let token = Token { start: format!("{key}\0"), ..from }.encode();
+    let object = ListedObject { namespace, name, ..ListedObject::default() };
+    Ok((!key.is_empty()).then_some(Unreadable { object, token, is_later }))
+}
+
+/// Whether the object's key is `key` and this letter, or lies behind that. Nothing if the server does not go along.
+async fn is_at_or_behind(
+    client: &Client,
+    resource: &StoredResource,
+    from: &Token,
+    key: &str,
+    letter: u8,
+) -> Result<Option<bool>, Failure> {
+    // A server refuses a part of a key that is empty, and no key has one.
+    let is_at_a_part = key.is_empty() || key.ends_with('/');
+    let before = if letter - 1 == b'/' && is_at_a_part { b'.' } else { letter - 1 };
+    // Some servers begin at a key and others behind it. No key ends like this, so that it is the same.
+    let start = format!("{key}{}{LAST}", char::from(before));
+    if start <= from.start {
+        return Ok(Some(true));
+    }
+    let token = Token { start, ..from.clone() }.encode();
+    let query = PageQuery { namespace: "", continue_token: Some(&token), limit: 1 };
+    match page(client, resource, query, Detail::Identity).await {
+        Ok(_) => Ok(Some(false)),
+        Err(failure) if failure.code == 500 && judge_listing(&failure.refusal()) == Verdict::Refused => Ok(Some(true)),
+        Err(failure) if failure.code == 400 => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+impl Token {
+    fn decode(text: &str) -> Option<Self> {
+        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(serde_json::json!(self).to_string())
+    }
+}
