@@ -19,6 +19,8 @@ const GROUP: &str = "restow-bench.example.com";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// How many fields the long schema has: with their keywords about 200 lines of YAML.
 const FIELDS: usize = 48;
+/// How many resources are defined one after the other.
+const ALONE: u64 = 20;
 /// How often the long list is read.
 const LISTS: usize = 3;
 
@@ -33,6 +35,8 @@ pub(super) async fn measure(
     let mut results = bench.single_objects(amounts).await?;
     say("conversion by webhook");
     results.extend(bench.conversion(amounts).await?);
+    say("a definition at a time");
+    results.extend(bench.single_definitions(amounts).await?);
     say("many definitions");
     results.extend(bench.definitions(amounts).await?);
     Ok(results)
@@ -96,6 +100,32 @@ impl Bench<'_> {
         Ok(results)
     }
 
+    /// How long it takes until what is defined can be used, at the server that was told and at another one.
+    async fn single_definitions(&self, amounts: Amounts) -> anyhow::Result<Vec<Measurement>> {
+        let another = self.subject.another().await?;
+        let (mut here, mut there) = (0f64, None);
+        for number in 0..amounts.definitions.min(ALONE) {
+            let plural = format!("alone{number}");
+            let begun = Instant::now();
+            self.post_definition(&plural, &long_schema(), &json!({"strategy": "None"})).await?;
+            let usable_there = async {
+                match &another {
+                    Some(another) => until_served(&another.client, &plural).await.map(Some),
+                    None => Ok(None),
+                }
+            };
+            let (at_once, later) =
+                futures::future::try_join(until_served(&self.subject.client, &plural), usable_there).await?;
+            let milliseconds = |at: Instant| at.duration_since(begun).as_secs_f64() * 1e3;
+            here = here.max(milliseconds(at_once));
+            there = later.map(milliseconds).map(|time| time.max(there.unwrap_or_default()));
+            self.undefine(&plural).await?;
+        }
+        let row =
+            |what: &str, time| (format!("a definition until it is usable, {what}, at worst"), Unit::Milliseconds, time);
+        Ok(vec![row("same server", Some(here)), row("another server", there)])
+    }
+
     async fn definitions(&self, amounts: Amounts) -> anyhow::Result<Vec<Measurement>> {
         let process = self.subject.process;
         let before = process.and_then(resident_bytes);
@@ -122,6 +152,11 @@ impl Bench<'_> {
 
     /// Defines a resource, and waits until it can be listed.
     async fn define(&self, plural: &str, schema: &Value, conversion: &Value) -> anyhow::Result<()> {
+        self.post_definition(plural, schema, conversion).await?;
+        until_served(&self.subject.client, plural).await.map(drop)
+    }
+
+    async fn post_definition(&self, plural: &str, schema: &Value, conversion: &Value) -> anyhow::Result<()> {
         let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": schema}});
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -132,13 +167,7 @@ impl Bench<'_> {
             },
         });
         let made = self.send(Method::POST, DEFINITIONS, Some(&definition)).await;
-        made.context("cannot define a resource; is one left over from an earlier run?")?;
-        let begun = Instant::now();
-        while self.send(Method::GET, &format!("{}?limit=1", path("v1", plural, "")), None).await.is_err() {
-            anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "a defined resource is not served");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        Ok(())
+        made.context("cannot define a resource; is one left over from an earlier run?").map(drop)
     }
 
     async fn undefine(&self, plural: &str) -> anyhow::Result<()> {
@@ -151,6 +180,17 @@ impl Bench<'_> {
         let request = Request::builder().method(method).uri(path).header("content-type", media).body(body)?;
         Ok(self.subject.client.request_text(request).await?)
     }
+}
+
+/// When a server first answers for a resource that was defined.
+async fn until_served(client: &kube::Client, plural: &str) -> anyhow::Result<Instant> {
+    let begun = Instant::now();
+    let path = format!("{}?limit=1", path("v1", plural, ""));
+    while client.request_text(Request::get(&path).body(Vec::new())?).await.is_err() {
+        anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "a defined resource is not served");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(Instant::now())
 }
 
 fn path(version: &str, plural: &str, name: &str) -> String {

@@ -7,7 +7,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use restow_store_etcd::{LocalEtcd, LocalEtcdOptions};
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,47 @@ pub(super) struct Subject {
     pub(super) process: Option<u32>,
     /// From the start of the process to its first answer that it is ready.
     pub(super) started_in: Option<Duration>,
+    /// How further servers are started on the same etcd, where that is possible.
+    joining: Option<Joining>,
     _child: Option<Running>,
     _etcd: Option<LocalEtcd>,
     _folder: Option<tempfile::TempDir>,
+}
+
+/// Another server of ours on the same etcd, which ends when this is dropped.
+pub(super) struct Another {
+    pub(super) client: kube::Client,
+    _child: Running,
+}
+
+/// What a server on etcd is started with.
+struct Joining {
+    endpoints: String,
+    folder: PathBuf,
+}
+
+impl Joining {
+    fn files(&self) -> PathBuf {
+        self.folder.join("pki")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = restow();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--etcd-endpoints", &self.endpoints]);
+        command.args(["--etcd-prefix", &format!("/restow-bench-{}", std::process::id())]);
+        command.arg("--tls-cert-file").arg(self.files().join("server.crt"));
+        command.arg("--tls-private-key-file").arg(self.files().join("server.key"));
+        command.arg("--client-ca-file").arg(self.files().join("ca.crt"));
+        command
+    }
+
+    async fn start(&self) -> anyhow::Result<Another> {
+        let pki = Pki::open(&self.files(), &[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
+        let (child, address) = start(&mut self.command())?;
+        let kubeconfig = self.folder.join("kubeconfig");
+        write_private(&kubeconfig, &pki.kubeconfig(&address))?;
+        Ok(Another { client: client(&kubeconfig).await?, _child: child })
+    }
 }
 
 /// A process that ends when this is dropped.
@@ -65,24 +103,21 @@ impl Subject {
             false => None,
         };
         let endpoints = etcd.as_ref().map_or(endpoints.join(","), LocalEtcd::endpoint);
-        let files = folder.path().join("pki");
-        let pki = Pki::open(&files, &[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
-        let command = || {
-            let mut command = restow();
-            command.args(["serve", "--listen", "127.0.0.1:0", "--etcd-endpoints", &endpoints]);
-            command.args(["--etcd-prefix", &format!("/restow-bench-{}", std::process::id())]);
-            command.arg("--tls-cert-file").arg(files.join("server.crt"));
-            command.arg("--tls-private-key-file").arg(files.join("server.key"));
-            command.arg("--client-ca-file").arg(files.join("ca.crt"));
-            command
-        };
-        drop(start(&mut command())?);
+        let joining = Joining { endpoints, folder: folder.path().to_path_buf() };
+        Pki::open(&joining.files(), &[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
+        drop(start(&mut joining.command())?);
         let begun = Instant::now();
-        let (child, address) = start(&mut command())?;
-        let kubeconfig = folder.path().join("kubeconfig");
-        write_private(&kubeconfig, &pki.kubeconfig(&address))?;
-        let client = client(&kubeconfig).await?;
-        Self::ours("restow, etcd", child, client, begun, folder, etcd).await
+        let Another { client, _child } = joining.start().await?;
+        let subject = Self::ours("restow, etcd", _child, client, begun, folder, etcd).await?;
+        Ok(Subject { joining: Some(joining), ..subject })
+    }
+
+    /// Starts another server on the same etcd; `None` where there is none, or it is not ours.
+    pub(super) async fn another(&self) -> anyhow::Result<Option<Another>> {
+        let Some(joining) = &self.joining else { return Ok(None) };
+        let another = joining.start().await?;
+        until_ready(&another.client).await?;
+        Ok(Some(another))
     }
 
     /// Another server.
@@ -94,7 +129,7 @@ impl Subject {
         let client = kube::Client::try_from(config)?;
         let version = client.apiserver_version().await.context("cannot reach the other API server")?;
         let name = format!("other, {}", version.git_version);
-        Ok(Subject { name, client, process, started_in: None, _child: None, _etcd: None, _folder: None })
+        Ok(Subject { name, client, process, started_in: None, joining: None, _child: None, _etcd: None, _folder: None })
     }
 
     async fn ours(
@@ -105,20 +140,27 @@ impl Subject {
         folder: tempfile::TempDir,
         etcd: Option<LocalEtcd>,
     ) -> anyhow::Result<Self> {
-        while client.request_text(http::Request::get("/readyz").body(Vec::new())?).await.is_err() {
-            anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "our server does not become ready");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until_ready(&client).await?;
         Ok(Subject {
             name: name.into(),
             client,
             process: Some(child.0.id()),
             started_in: Some(begun.elapsed()),
+            joining: None,
             _child: Some(child),
             _etcd: etcd,
             _folder: Some(folder),
         })
     }
+}
+
+async fn until_ready(client: &kube::Client) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while client.request_text(http::Request::get("/readyz").body(Vec::new())?).await.is_err() {
+        anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "our server does not become ready");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
 }
 
 pub(in crate::bench) fn folder_in(directory: &Path) -> anyhow::Result<tempfile::TempDir> {
