@@ -18,11 +18,18 @@ use serde_json::Value;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use thiserror::Error;
+use tokio::sync::Semaphore;
 
 /// How much longer than what was sent an answer may be, whatever was sent.
 const ANSWER_ROOM: usize = 16 << 20;
 /// How many times as long as what was sent an answer may be beyond that: converted objects are about as long as before.
 const ANSWER_GROWTH: usize = 4;
+
+/// The most calls of one webhook at once. One that makes requests which it is asked about itself would else be called
+/// without end, each call waiting for the next.
+const MOST_CALLS: usize = 100;
+/// How long a call waits for one of those to end.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The authorities that this machine trusts, read when they are needed first.
 static SYSTEM_ROOTS: LazyLock<Arc<rustls::RootCertStore>> = LazyLock::new(|| {
@@ -74,6 +81,13 @@ pub(crate) enum WebhookError {
         /// What went wrong.
         reason: String,
     },
+    /// It was called too often at once.
+    #[error(
+        "Post {0:?}: {MOST_CALLS} calls are under way and none has ended for {seconds} s; does the webhook make requests that it \
+         is asked about itself?",
+        seconds = PATIENCE.as_secs()
+    )]
+    Busy(String),
     /// It took too long.
     #[error("Post {0:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)")]
     Timeout(String),
@@ -99,6 +113,8 @@ pub(crate) struct WebhookClient {
     resolver: Arc<dyn ServiceResolver>,
     /// The client for the address that was used last.
     client: Mutex<Option<(String, HttpsClient)>>,
+    /// The calls that may be made at once.
+    calls: Semaphore,
 }
 
 impl WebhookClient {
@@ -110,8 +126,12 @@ impl WebhookClient {
         resolver: Arc<dyn ServiceResolver>,
     ) -> Result<Self, WebhookError> {
         let wrong = |text: String| WebhookError::Configuration(text);
+        let with = |roots| {
+            let (client, calls) = (Mutex::default(), Semaphore::new(MOST_CALLS));
+            WebhookClient { endpoint, roots, resolver, client, calls }
+        };
         let Some(bundle) = ca_bundle.filter(|bundle| !bundle.is_empty()) else {
-            return Ok(WebhookClient { endpoint, roots: SYSTEM_ROOTS.clone(), resolver, client: Mutex::default() });
+            return Ok(with(SYSTEM_ROOTS.clone()));
         };
         let mut roots = rustls::RootCertStore::empty();
         let pem = STANDARD.decode(bundle).map_err(|error| wrong(format!("the CA bundle is not base64: {error}")))?;
@@ -119,7 +139,7 @@ impl WebhookClient {
             let certificate = certificate.map_err(|error| wrong(format!("the CA bundle is unreadable: {error}")))?;
             roots.add(certificate).map_err(|error| wrong(format!("the CA bundle is unusable: {error}")))?;
         }
-        Ok(WebhookClient { endpoint, roots: Arc::new(roots), resolver, client: Mutex::default() })
+        Ok(with(Arc::new(roots)))
     }
 
     /// Sends JSON and returns the JSON that comes back.
@@ -132,6 +152,9 @@ impl WebhookClient {
     }
 
     async fn exchange(&self, body: Vec<u8>, time: Duration) -> Result<Value, WebhookError> {
+        let Ok(Ok(_place)) = tokio::time::timeout(PATIENCE, self.calls.acquire()).await else {
+            return Err(WebhookError::Busy(self.endpoint.shown(time)));
+        };
         let (address, uri, server_name) = self.target(time).await?;
         let client = self.client_for(&address, server_name)?;
         let failed = |reason: String| WebhookError::Call { url: self.endpoint.shown(time), reason };

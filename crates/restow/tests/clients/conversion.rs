@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, On, Server, eventually};
 use crate::webhook::{Reply, Webhook};
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
@@ -110,6 +110,7 @@ async fn webhooks_convert(on: On) {
     every_verb_converts(&v1, &v2, &webhook).await;
     one_bad_object_is_named(&v1, &v2, &webhook).await;
     wrong_answers_are_refused(&cluster, &v1, &v2, &webhook).await;
+    a_circle_ends(&v1, &v2, &webhook).await;
     a_webhook_comes_and_goes(&v2, &mut webhook).await;
     services_are_found(&cluster, &v2, &webhook).await;
     strangers_are_not_trusted(&cluster, &v1, &v2, &webhook).await;
@@ -277,6 +278,33 @@ async fn wrong_answers_are_refused(
     assert_eq!(seen.metadata.resource_version, before.metadata.resource_version);
     webhook.behave(works);
     assert_eq!(v2.get("a").await.unwrap().data["spec"]["width"], 2, "it works again by itself");
+}
+
+/// To convert an object, the webhook reads it from the server in the version that it is to be converted to. As an
+/// administrator, whose requests are never turned away.
+async fn a_circle_ends(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, webhook: &Webhook) {
+    let reading = v2.clone();
+    webhook.behave(move |review| {
+        let (reading, review) = (reading.clone(), review.clone());
+        let reply = async move {
+            let Err(kube::Error::Api(status)) = reading.get("a").await else { return Reply::HangUp };
+            // What a circle says is as long as the circle, and its end says what is wrong.
+            let (_, reason) = status.message.rsplit_once("failed: ").unwrap_or_default();
+            let result = json!({"status": "Failed", "message": reason});
+            answer(&review, |it| it["response"]["result"] = result.clone())
+        };
+        Reply::Later(reply.boxed())
+    });
+    webhook.asked();
+    let failure = v2.get("a").await.unwrap_err();
+    let kube::Error::Api(status) = &failure else { panic!("{failure}") };
+    assert_eq!(status.code, 500, "{failure}");
+    assert!(status.message.contains("does the webhook make requests that it is asked about itself?"), "{failure}");
+    let asked = webhook.asked().len();
+    assert!((2..=100).contains(&asked), "the webhook was asked {asked} times");
+    assert_eq!(v1.get("a").await.unwrap().data["spec"]["size"], "2x3", "nobody else has to wait for it");
+    webhook.behave(works);
+    assert_eq!(v2.get("a").await.unwrap().data["spec"]["width"], 2);
 }
 
 async fn a_webhook_comes_and_goes(v2: &Api<DynamicObject>, webhook: &mut Webhook) {

@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
@@ -24,6 +25,8 @@ pub(crate) enum Reply {
     HangUp,
     /// It never answers.
     Silence,
+    /// It answers when something else is done.
+    Later(BoxFuture<'static, Reply>),
 }
 
 type Behaviour = Arc<dyn Fn(&Value) -> Reply + Send + Sync>;
@@ -117,11 +120,15 @@ async fn answer(
     let review: Value = serde_json::from_slice(&body)?;
     asked.lock().unwrap().push(review.clone());
     let behave = behaviour.lock().unwrap().clone();
-    match behave(&review) {
+    let mut reply = behave(&review);
+    while let Reply::Later(later) = reply {
+        reply = later.await;
+    }
+    match reply {
         Reply::Json(value) => Ok(Response::new(Full::new(value.to_string().into()))),
         Reply::Bytes(code, bytes) => Ok(Response::builder().status(code).body(Full::new(bytes.into())).unwrap()),
         Reply::HangUp => Err(std::io::Error::other("hung up")),
-        Reply::Silence => std::future::pending().await,
+        Reply::Silence | Reply::Later(_) => std::future::pending().await,
     }
 }
 
