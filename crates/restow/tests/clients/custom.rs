@@ -55,8 +55,16 @@ async fn definitions_live_their_lives_on_etcd() {
     definitions_live_their_lives(On::Etcd).await;
 }
 
+/// One after the other on the same server, which costs less than a server each.
 async fn definitions_live_their_lives(on: On) {
     let cluster = Cluster::one(on).await;
+    a_definition_lives_its_life(&cluster);
+    a_deleted_definition_waits_for_its_objects(&cluster);
+    names_that_are_taken_are_refused_until_they_are_free(&cluster);
+    schemas_decide_what_objects_are(&cluster);
+}
+
+fn a_definition_lives_its_life(cluster: &Cluster) {
     let server = &cluster.servers[0];
     let definition = cluster.file("crd.yaml", CRONTABS);
     cluster.kubectl(&["apply", "-f", &definition]);
@@ -121,9 +129,7 @@ async fn definitions_live_their_lives(on: On) {
     assert_eq!(list["items"], serde_json::json!([]), "its objects went with the definition");
 }
 
-#[tokio::test]
-async fn a_deleted_definition_waits_for_its_objects() {
-    let cluster = Cluster::one(On::Embedded).await;
+fn a_deleted_definition_waits_for_its_objects(cluster: &Cluster) {
     let server = &cluster.servers[0];
     cluster.kubectl(&["apply", "-f", &cluster.file("crd.yaml", CRONTABS)]);
     established(server, "crontabs.stable.example.com");
@@ -139,9 +145,7 @@ async fn a_deleted_definition_waits_for_its_objects() {
     cluster.kubectl(&["wait", "--for=delete", "crd/crontabs.stable.example.com", "--timeout=60s"]);
 }
 
-#[tokio::test]
-async fn names_that_are_taken_are_refused_until_they_are_free() {
-    let cluster = Cluster::one(On::Embedded).await;
+fn names_that_are_taken_are_refused_until_they_are_free(cluster: &Cluster) {
     let server = &cluster.servers[0];
     cluster.kubectl(&["apply", "-f", &cluster.file("crd.yaml", CRONTABS)]);
     established(server, "crontabs.stable.example.com");
@@ -170,7 +174,8 @@ async fn every_server_on_one_etcd_serves_what_one_was_told() {
     assert!(first.kubectl(&["get", "ct"]).contains("mine"));
 }
 
-const WIDGETS: &str = "
+/// A definition with everything that one version can have.
+pub(crate) const WIDGETS: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.shop.example.com}
@@ -201,13 +206,11 @@ spec:
     selectableFields: [{jsonPath: .spec.color}]
 ";
 
-fn widget(name: &str, spec: &str) -> String {
+pub(crate) fn widget(name: &str, spec: &str) -> String {
     format!("apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {{name: {name}}}\nspec: {spec}\n")
 }
 
-#[tokio::test]
-async fn schemas_decide_what_objects_are() {
-    let cluster = Cluster::one(On::Embedded).await;
+fn schemas_decide_what_objects_are(cluster: &Cluster) {
     let server = &cluster.servers[0];
     cluster.kubectl(&["apply", "-f", &cluster.file("crd.yaml", WIDGETS)]);
     established(server, "widgets.shop.example.com");

@@ -1,10 +1,11 @@
-//! The storage version of a custom resource is changed back and forth while three servers on one etcd are written to.
-//! No write fails, and etcd's own history shows that none was made in a version that was not in force.
+//! A definition is changed again and again, its storage version with the rest, while its resource is read and written without
+//! pause. No request fails; on three servers on one etcd, etcd's own history shows that nothing was written in a version
+//! that was not in force.
 
-use crate::cluster::{Cluster, Server};
+use crate::cluster::{Cluster, On};
 use crate::custom::{CRONTABS, crontab};
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use restow_store::{Change, KeyRange, Revision, Store, WatchRequest};
 use restow_store_etcd::{EtcdConfig, EtcdStore};
 use serde_json::{Value, json};
@@ -12,12 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const FLIPS: usize = 8;
-
-async fn client(server: &Server) -> kube::Client {
-    let config = Kubeconfig::read_from(&server.kubeconfig).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
-    kube::Client::try_from(config).unwrap()
-}
 
 fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource {
@@ -46,7 +41,67 @@ async fn write(client: kube::Client, name: String, version: &'static str, stop: 
         let written = written.unwrap_or_else(|error| panic!("{name} in {version}: {error}"));
         assert_eq!(written.data["spec"]["replicas"], number);
         done.fetch_add(1, Ordering::Relaxed);
+        let told = |error: kube::Error| format!("{name} in {version}: {error}");
+        let read = api.get(&name).await.map_err(told).unwrap();
+        assert_eq!(read.data["spec"]["replicas"], number, "it reads what it wrote");
+        let listed = api.list(&ListParams::default()).await.map_err(told).unwrap();
+        assert!(listed.items.iter().any(|object| object.name_any() == name));
     }
+}
+
+/// Changes the definition many times, each time after every server has been written to for a while: the storage version, the
+/// schema, the columns, and whether there is a third version.
+async fn keep_changing(cluster: &Cluster) -> u64 {
+    let stop = Arc::new(AtomicBool::new(false));
+    let done = Arc::new(AtomicU64::new(0));
+    let mut writers = Vec::new();
+    for (number, server) in cluster.servers.iter().enumerate() {
+        for version in ["v1", "v2"] {
+            let name = format!("{version}-{number}");
+            writers.push(tokio::spawn(write(server.client().await, name, version, stop.clone(), done.clone())));
+        }
+    }
+    let definitions = resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
+    for flip in 0..FLIPS {
+        let seen = done.load(Ordering::Relaxed);
+        while done.load(Ordering::Relaxed) < seen + 20 {
+            assert!(!writers.iter().any(tokio::task::JoinHandle::is_finished), "a writer has failed");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let server = &cluster.servers[flip % cluster.servers.len()];
+        let api: Api<DynamicObject> = Api::all_with(server.client().await, &definitions);
+        let columns = json!([{"name": format!("Column{flip}"), "type": "integer", "jsonPath": ".spec.replicas"}]);
+        let third =
+            json!({"name": "v3", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object"}}});
+        let patch = json!([
+            {"op": "replace", "path": "/spec/versions/0/storage", "value": flip % 2 == 1},
+            {"op": "replace", "path": "/spec/versions/1/storage", "value": flip % 2 == 0},
+            {"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/description", "value": format!("flip {flip}")},
+            {"op": "add", "path": "/spec/versions/1/additionalPrinterColumns", "value": columns},
+            match flip % 2 {
+                0 => json!({"op": "add", "path": "/spec/versions/2", "value": third}),
+                _ => json!({"op": "remove", "path": "/spec/versions/2"}),
+            },
+        ]);
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
+        api.patch("crontabs.stable.example.com", &PatchParams::default(), &patch).await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    done.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn no_request_is_lost_while_a_definition_changes_on_the_embedded_store() {
+    let cluster = Cluster::one(On::Embedded).await;
+    cluster.kubectl(&["apply", "-f", &cluster.file("crd.yaml", CRONTABS)]);
+    let object = cluster.file("object.yaml", &crontab("v1", "first", "{}"));
+    crate::cluster::eventually("the resource is served", || {
+        cluster.servers[0].try_kubectl(&["apply", "-f", &object]).status.success()
+    });
+    keep_changing(&cluster).await;
 }
 
 #[tokio::test]
@@ -61,36 +116,9 @@ async fn no_object_is_written_in_a_version_that_is_not_in_force() {
             server.try_kubectl(&["apply", "-f", &object]).status.success()
         });
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let done = Arc::new(AtomicU64::new(0));
-    let mut writers = Vec::new();
-    for (number, server) in cluster.servers.iter().enumerate() {
-        for version in ["v1", "v2"] {
-            let name = format!("{version}-{number}");
-            writers.push(tokio::spawn(write(client(server).await, name, version, stop.clone(), done.clone())));
-        }
-    }
-    let definitions = resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
-    for flip in 0..FLIPS {
-        let seen = done.load(Ordering::Relaxed);
-        while done.load(Ordering::Relaxed) < seen + 20 {
-            assert!(!writers.iter().any(tokio::task::JoinHandle::is_finished), "a writer has failed");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        let api: Api<DynamicObject> = Api::all_with(client(&cluster.servers[flip % 3]).await, &definitions);
-        let patch = json!([
-            {"op": "replace", "path": "/spec/versions/0/storage", "value": flip % 2 == 1},
-            {"op": "replace", "path": "/spec/versions/1/storage", "value": flip % 2 == 0},
-        ]);
-        let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
-        api.patch("crontabs.stable.example.com", &PatchParams::default(), &patch).await.unwrap();
-    }
-    stop.store(true, Ordering::Relaxed);
-    for writer in writers {
-        writer.await.unwrap();
-    }
+    let done = keep_changing(&cluster).await;
     let checked = check_history(&cluster.etcd_endpoint()).await;
-    assert!(checked.writes >= done.load(Ordering::Relaxed), "the history holds every write");
+    assert!(checked.writes >= done, "the history holds every write");
     assert_eq!(checked.versions_in_force, FLIPS + 1);
     println!("{} writes, {} in v2, over {FLIPS} changes", checked.writes, checked.in_v2);
 }

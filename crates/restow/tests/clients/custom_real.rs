@@ -2,6 +2,7 @@
 //! folder is named by RESTOW_TEST_CRDS, or lies beside the checkout.
 
 use crate::cluster::{Cluster, On};
+use http::Request;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -13,13 +14,22 @@ fn folder() -> Option<PathBuf> {
 }
 
 #[tokio::test]
-async fn real_definitions_install_and_are_served() {
+async fn real_definitions_install_and_are_served_on_the_embedded_store() {
+    real_definitions_install_and_are_served(On::Embedded).await;
+}
+
+#[tokio::test]
+async fn real_definitions_install_and_are_served_on_etcd() {
+    real_definitions_install_and_are_served(On::Etcd).await;
+}
+
+async fn real_definitions_install_and_are_served(on: On) {
     let Some(folder) = folder() else {
         println!("NOT TESTED: no folder of real CustomResourceDefinitions; name one with RESTOW_TEST_CRDS");
         return;
     };
-    let cluster = Cluster::one(On::Embedded).await;
-    let server = &cluster.servers[0];
+    let cluster = Cluster::one(on).await;
+    let client = cluster.servers[0].client().await;
     cluster.kubectl(&["create", "-f", folder.to_str().unwrap()]);
     cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=120s"]);
     let list: Value = serde_json::from_str(&cluster.kubectl(&["get", "crd", "-o", "json"])).unwrap();
@@ -34,8 +44,8 @@ async fn real_definitions_install_and_are_served() {
         let (group, kind) = (group.as_str().unwrap(), kind.as_str().unwrap());
         for version in definition["spec"]["versions"].as_array().unwrap().iter().filter(|it| it["served"] == true) {
             let version = version["name"].as_str().unwrap();
-            let document = server.kubectl(&["get", "--raw", &format!("/openapi/v3/apis/{group}/{version}")]);
-            let document: Value = serde_json::from_str(&document).unwrap();
+            let request = Request::get(format!("/openapi/v3/apis/{group}/{version}")).body(Vec::new()).unwrap();
+            let document: Value = client.request(request).await.unwrap();
             let schemas = document["components"]["schemas"].as_object().unwrap();
             let wanted = serde_json::json!([{"group": group, "version": version, "kind": kind}]);
             let found = schemas.values().any(|schema| schema["x-kubernetes-group-version-kind"] == wanted);
@@ -43,7 +53,7 @@ async fn real_definitions_install_and_are_served() {
             described += 1;
         }
     }
-    for name in definitions.iter().step_by(10).map(|it| it["metadata"]["name"].as_str().unwrap()) {
+    for name in definitions.iter().step_by(30).map(|it| it["metadata"]["name"].as_str().unwrap()) {
         assert!(cluster.kubectl(&["explain", name]).contains("KIND:"), "{name} is explained");
     }
     println!("{} definitions, {described} versions described", definitions.len());
