@@ -1,13 +1,14 @@
 //! Admission: who may not be refused by the policy may still be refused, or changed, by the rules of the cluster.
 //!
-//! First what is built in completes the object, then mutating webhooks change it, one after the other; then the verbs
-//! check it, and after that policies and validating webhooks see what will be stored. Requests about the configuration of
+//! First what is built in completes the object, then policies and mutating webhooks change it, one after the other; then the
+//! verbs check it, and after that policies and validating webhooks see what will be stored. Requests about the configuration of
 //! admission itself are asked of nobody, so that no configuration can lock itself in.
 
 mod builtin;
 mod calling;
 mod expression;
 mod judging;
+mod mutating;
 mod pods;
 mod policy;
 pub(crate) mod quota;
@@ -31,6 +32,7 @@ use crate::server::ApiServer;
 use crate::verbs::Call;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
+use mutating::{MutatingPolicy, Policies};
 use policy::{Binding, Policy};
 use quota::QuotaFollower;
 use request::Request;
@@ -49,6 +51,8 @@ const GROUP: &str = "admissionregistration.k8s.io";
 pub(crate) struct Admission {
     mutating: Configurations<Webhook>,
     validating: Configurations<Webhook>,
+    mutating_policies: Configurations<MutatingPolicy>,
+    mutating_bindings: Configurations<Binding>,
     policies: Configurations<Policy>,
     bindings: Configurations<Binding>,
     quotas: quota::Quotas,
@@ -82,12 +86,34 @@ pub(crate) async fn mutate(
     old: Option<&Object>,
 ) -> Result<Object, ApiError> {
     builtin::complete(call, operation, &mut object).await?;
-    let webhooks = call.server.admission().mutating.all.load_full();
-    if webhooks.is_empty() || is_exempt(call) {
+    let admission = call.server.admission();
+    let webhooks = admission.mutating.all.load_full();
+    let policies = Policies {
+        policies: admission.mutating_policies.all.load_full(),
+        bindings: admission.mutating_bindings.all.load_full(),
+    };
+    if webhooks.is_empty() && policies.is_empty() || is_exempt(call) {
         return Ok(object);
     }
     let request = Request::new(call, operation, old)?;
-    calling::mutate(&request, &webhooks, object).boxed().await
+    change(&request, &policies, &webhooks, object).boxed().await
+}
+
+/// Lets policies and then webhooks change the object, and policies once more where something changed it after them.
+async fn change(
+    request: &Request<'_>,
+    policies: &Policies,
+    webhooks: &[Arc<Webhook>],
+    object: Object,
+) -> Result<Object, ApiError> {
+    if policies.is_empty() {
+        return calling::mutate(request, webhooks, object).await;
+    }
+    let (object, last_change) = policies.carry_out(request, object).await?;
+    let before = object.clone();
+    let object = calling::mutate(request, webhooks, object).await?;
+    let first = if object == before { last_change } else { policies.policies.len() };
+    policies.carry_out_again(request, object, first).await
 }
 
 /// Refuses what must not be written or removed. `object` is what will be stored; there is none when one is removed.
@@ -136,7 +162,7 @@ impl ApiServer {
     /// Reads the configuration, so that no request escapes it after a start, and follows it from then on.
     pub(crate) async fn establish_admission(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = GroupVersion::new(GROUP, "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        for part in [Part::Mutating, Part::Validating, Part::Policies, Part::Bindings] {
+        for part in Part::ALL {
             let (follower, plural) = (ConfigurationFollower { part }, part.plural());
             let registry = self.registry();
             if let Some(storage) = registry.find(&version, plural).and_then(|resource| resource.storage.as_ref()) {
@@ -161,15 +187,28 @@ impl ApiServer {
 enum Part {
     Mutating,
     Validating,
+    MutatingPolicies,
+    MutatingBindings,
     Policies,
     Bindings,
 }
 
 impl Part {
+    const ALL: [Part; 6] = [
+        Part::Mutating,
+        Part::Validating,
+        Part::MutatingPolicies,
+        Part::MutatingBindings,
+        Part::Policies,
+        Part::Bindings,
+    ];
+
     fn plural(self) -> &'static str {
         match self {
             Part::Mutating => "mutatingwebhookconfigurations",
             Part::Validating => "validatingwebhookconfigurations",
+            Part::MutatingPolicies => "mutatingadmissionpolicies",
+            Part::MutatingBindings => "mutatingadmissionpolicybindings",
             Part::Policies => "validatingadmissionpolicies",
             Part::Bindings => "validatingadmissionpolicybindings",
         }
@@ -195,6 +234,12 @@ impl ConfigurationFollower {
         match self.part {
             Part::Mutating => take(&admission.mutating, news, webhooks),
             Part::Validating => take(&admission.validating, news, webhooks),
+            Part::MutatingPolicies => {
+                take(&admission.mutating_policies, news, |object| Ok(vec![Arc::new(MutatingPolicy::read(object)?)]));
+            }
+            Part::MutatingBindings => {
+                take(&admission.mutating_bindings, news, |object| Ok(vec![Arc::new(Binding::read(object)?)]));
+            }
             Part::Policies => take(&admission.policies, news, |object| Ok(vec![Arc::new(Policy::read(object)?)])),
             Part::Bindings => take(&admission.bindings, news, |object| Ok(vec![Arc::new(Binding::read(object)?)])),
         }

@@ -3,6 +3,8 @@
 mod garbage;
 mod kubernetes_service;
 mod leadership;
+mod namespaces;
 
 pub(crate) use garbage::collect_garbage;
 pub(crate) use kubernetes_service::{publish_servers, withdraw_server};
+pub(crate) use namespaces::empty_namespaces;

@@ -1,20 +1,23 @@
-//! Namespaces: those that are always there, which ones exist, and emptying those that are to go.
+//! Namespaces: those that are always there, which ones exist, and what each is given. Those that are to go are emptied
+//! elsewhere.
 
 use crate::auth::service_account::ServiceAccounts;
+use crate::controllers::empty_namespaces;
 use crate::error::ApiError;
 use crate::following::{Follower, follow, name_of};
 use crate::hub::HubEvent;
 use crate::object::Object;
-use crate::object_store::{Change, Changed, Decision, Place};
-use crate::resource::{Resource, Scope, Verb};
+use crate::object_store::{Change, Decision, Place};
+use crate::resource::Resource;
 use crate::server::ApiServer;
 use crate::verbs::metadata;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
-use restow_store::{Compare, Entry, RangeRequest, Revision};
+use restow_store::{Compare, Entry, Revision};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tokio::sync::Notify;
 
 /// The namespaces that every cluster has.
 const ALWAYS: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -31,6 +34,8 @@ pub(crate) struct Namespaces {
     /// What every namespace is given, and those that were.
     root_ca: Option<String>,
     given: Mutex<HashSet<String>>,
+    /// Told of every change.
+    changed: Arc<Notify>,
 }
 
 /// How a namespace is looked at.
@@ -52,7 +57,7 @@ enum Phase {
 impl Namespaces {
     /// None yet; each of them is to be given these certificates.
     pub(crate) fn new(root_ca: Option<String>) -> Self {
-        Namespaces { known: RwLock::default(), root_ca, given: Mutex::default() }
+        Namespaces { known: RwLock::default(), root_ca, given: Mutex::default(), changed: Arc::default() }
     }
 
     fn phase(&self, name: &str) -> Option<(Phase, Revision)> {
@@ -68,14 +73,22 @@ impl Namespaces {
                 known.remove(name)
             }
         };
+        self.changed.notify_one();
     }
 
     /// Forgets what it knew, and knows these.
     fn reset(&self, namespaces: impl Iterator<Item = (String, (Phase, Revision))>) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = namespaces.collect();
+        self.changed.notify_one();
     }
 
-    fn terminating(&self) -> Vec<String> {
+    /// Is notified when something has changed.
+    pub(crate) fn changed(&self) -> Arc<Notify> {
+        self.changed.clone()
+    }
+
+    /// Those that are to go.
+    pub(crate) fn terminating(&self) -> Vec<String> {
         self.in_phase(Phase::Terminating)
     }
 
@@ -137,10 +150,12 @@ impl ApiServer {
     pub(crate) fn tend_namespaces(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         tokio::spawn(follow(Arc::downgrade(self), version, "namespaces", NamespaceFollower));
+        tokio::spawn(empty_namespaces(Arc::downgrade(self)));
         Ok(())
     }
 
-    fn namespace_resource(&self) -> Option<(Arc<Resource>, GroupVersion)> {
+    /// The resource of namespaces, and the version in which it is spoken of.
+    pub(crate) fn namespace_resource(&self) -> Option<(Arc<Resource>, GroupVersion)> {
         let version = GroupVersion::new("", "v1").ok()?;
         let resource = self.registry().find(&version, "namespaces")?.clone();
         Some((resource, version))
@@ -239,7 +254,7 @@ impl Decision for Ensure<'_> {
     }
 }
 
-/// Keeps the namespaces in step, and empties those that are to go.
+/// Keeps the namespaces in step, and gives each what every namespace has.
 struct NamespaceFollower;
 
 #[async_trait]
@@ -255,7 +270,7 @@ impl Follower for NamespaceFollower {
         server.namespaces().set(name_of(&event.key), phase);
     }
 
-    /// What holds a namespace may have let go.
+    /// What could not be given to a namespace may be possible now.
     async fn settle(&self, server: &ApiServer) {
         // Nothing can be written before the server has started.
         let active = if server.starting().is_done() { server.namespaces().active() } else { Vec::new() };
@@ -267,37 +282,7 @@ impl Follower for NamespaceFollower {
                 tracing::warn!(namespace = name, %error, "a namespace has no certificates of the servers yet");
             }
         }
-        for name in server.namespaces().terminating() {
-            if let Err(error) = empty(server, &name).await {
-                tracing::warn!(namespace = name, %error, "a namespace could not be emptied yet");
-            }
-        }
     }
-}
-
-/// Deletes everything in a namespace; once nothing is left, lets the namespace go.
-async fn empty(server: &ApiServer, name: &str) -> Result<(), ApiError> {
-    let Some((namespaces, namespaces_version)) = server.namespace_resource() else { return Ok(()) };
-    let mut left = 0;
-    for resource in server.registry().resources() {
-        let (Some(storage), Some(version)) = (&resource.storage, resource.served.first()) else { continue };
-        if resource.scope != Scope::Namespaced || !resource.verbs.contains(&Verb::Delete) {
-            continue;
-        }
-        let entries = server.objects().store().range(RangeRequest::new(storage.range(name))).await?.entries;
-        for entry in entries {
-            let place = Place { resource, version, namespace: name, name: name_of(&entry.key) };
-            match server.objects().change(place, &mut Dismiss).await? {
-                Changed::Removed(_) | Changed::Absent => {}
-                Changed::Created(_) | Changed::Updated(_) => left += 1,
-            }
-        }
-    }
-    if left == 0 {
-        let place = Place { resource: &namespaces, version: &namespaces_version, namespace: "", name };
-        server.objects().change(place, &mut Release).await?;
-    }
-    Ok(())
 }
 
 /// Removes an object, or marks it where finalizers hold it.
@@ -316,25 +301,5 @@ impl Decision for Dismiss {
         let mut marked = object.clone();
         metadata::mark_deleted(&mut marked);
         Ok(Change::Write(marked))
-    }
-}
-
-/// Takes the finalizer of the server off a namespace; without any left, the namespace is gone.
-struct Release;
-
-#[async_trait]
-impl Decision for Release {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(object) = before.filter(|object| object.is_being_deleted()) else { return Ok(Change::Keep) };
-        let finalizers = object.at(&["spec", "finalizers"]).and_then(Value::as_array).cloned().unwrap_or_default();
-        let others: Vec<Value> = finalizers.into_iter().filter(|finalizer| finalizer != "kubernetes").collect();
-        if others.is_empty() && object.finalizers().is_empty() {
-            return Ok(Change::Remove);
-        }
-        let mut released = object.clone();
-        let mut spec = object.get("spec").cloned().unwrap_or_default();
-        spec["finalizers"] = others.into();
-        released.set("spec", Some(spec));
-        Ok(Change::Write(released))
     }
 }

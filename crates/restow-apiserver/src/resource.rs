@@ -183,6 +183,16 @@ impl Resource {
         self.subresources.iter().find(|subresource| subresource.name == name)
     }
 
+    /// The version and kind of what is sent to a subresource, where it is not the object itself, as a `Scale` is not.
+    pub(crate) fn foreign_kind<'a>(
+        &'a self,
+        subresource: &str,
+        version: &'a GroupVersion,
+    ) -> Option<(&'a GroupVersion, &'a str)> {
+        let kind = self.subresource(subresource)?.kind.as_ref()?;
+        Some((kind.version.as_ref().unwrap_or(version), &kind.kind))
+    }
+
     /// The type of the objects in this version, where it is one of Kubernetes' own.
     pub fn type_id(&self, version: &GroupVersion) -> Option<TypeId> {
         match self.origin {

@@ -20,7 +20,7 @@ pub(crate) mod watch;
 use crate::auth::User;
 use crate::error::{ApiError, GroupKind};
 use crate::field::FieldError;
-use crate::http::negotiate::{Accepted, Media};
+use crate::http::negotiate::{Accepted, Media, Shape};
 use crate::http::query::Query;
 use crate::http::request_info::ResourceTarget;
 use crate::namespaces::Sight;
@@ -100,6 +100,41 @@ pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
         Verb::Patch => patch::patch(call).await,
         Verb::Delete => delete::delete(call).await,
         Verb::DeleteCollection => delete_collection::delete_collection(call).await,
+    }
+}
+
+impl<'a> Call<'a> {
+    /// The removal of one object by a controller of this server, in the name that Kubernetes gives to that controller.
+    pub(crate) fn by_controller(
+        server: &'a ApiServer,
+        controller: &str,
+        resource: Arc<Resource>,
+        place: Place<'_>,
+    ) -> Self {
+        let target = ResourceTarget {
+            group: place.version.group().to_string(),
+            version: place.version.version().to_string(),
+            namespace: place.namespace.to_string(),
+            resource: resource.group_resource.resource().to_string(),
+            name: place.name.to_string(),
+            subresource: String::new(),
+            verb: Verb::Delete,
+        };
+        Call {
+            server,
+            user: User::service_account("kube-system", controller, "").authenticated(),
+            resource,
+            version: place.version.clone(),
+            target: target.into(),
+            query: Query::default(),
+            accepted: Accepted { media: Media::Json, shape: Shape::Whole },
+            content: None,
+            patch_type: String::new(),
+            user_agent: controller.to_string(),
+            body: Bytes::new(),
+            warnings: Mutex::default(),
+            annotations: Mutex::default(),
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use crate::admission::rule::matching_version;
 use crate::admission::webhook::{FailurePolicy, Webhook};
 use crate::error::ApiError;
 use crate::object::Object;
-use crate::verbs::body;
 use futures::future::join_all;
 use restow_api::GroupVersion;
 use std::sync::Arc;
@@ -57,14 +56,14 @@ impl Request<'_> {
     async fn change(&self, webhook: &Webhook, object: &Object) -> Result<Option<Object>, ApiError> {
         let Some((verdict, version)) = self.ask(webhook, Some(object)).await? else { return Ok(None) };
         let Some(patch) = verdict.patch.filter(|patch| !patch.0.is_empty()) else { return Ok(None) };
-        let mut value = self.call.resource.convert(object.clone(), &version).await?.into_value();
+        let shown = self.converted(Some(object), &version).await?.unwrap_or_default();
+        let mut value = shown.into_value();
         json_patch::patch(&mut value, &patch).map_err(|error| {
             ApiError::Internal(format!("webhook {:?} returned a patch that does not apply: {error}", webhook.name))
         })?;
         let changed = Object::from_value(value)
             .map_err(|_| ApiError::Internal(format!("webhook {:?} made something else of the object", webhook.name)))?;
-        let changed = self.call.resource.convert(changed, &self.call.version).await?;
-        let changed = body::normalized(self.call, changed.into_value())?;
+        let changed = self.restored(changed).await?;
         Ok((changed != *object).then_some(changed))
     }
 

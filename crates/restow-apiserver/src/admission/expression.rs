@@ -58,6 +58,11 @@ impl Expression {
         Expression { text: text.to_string(), program: Program::compile(text, &VARIABLES) }
     }
 
+    /// An expression that says what to change.
+    pub(super) fn compile_change(text: &str) -> Self {
+        Expression { text: text.to_string(), program: Program::compile_change(text, &VARIABLES) }
+    }
+
     /// What the expression yields, or why it yields nothing.
     pub(super) fn evaluate(&self, values: &Values<'_>) -> Result<Value, String> {
         let program = self.program.as_ref().map_err(|error| format!("compilation failed: {error}"))?;
@@ -112,6 +117,28 @@ impl Conditions {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn changes_are_objects_and_patches() {
+        let object = json!({"spec": {"replicas": 5}});
+        let values = Values { object: Some(&object), ..Values::default() };
+        let check = |text: &str, expected: Option<Value>| {
+            assert_eq!(Expression::compile_change(text).evaluate(&values).ok(), expected, "{text}");
+        };
+        let literal = "Object{spec: Object.spec{replicas: object.spec.replicas + 1, ?paused: optional.none()}}";
+        check(literal, Some(json!({"spec": {"replicas": 6}})));
+        check("Object{}", Some(json!({})));
+        check(
+            "[JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a/b~c'), value: Object.x{y: 1}}]",
+            Some(json!([{"op": "add", "path": "/metadata/labels/a~1b~0c", "value": {"y": 1}}])),
+        );
+        check("[1, 2].map(n, Object.spec.items{n: n})", Some(json!([{"n": 1}, {"n": 2}])));
+        check("true ? Object{a: 1} : Object{b: 'x'}", Some(json!({"a": 1})));
+        check("Object{a}", None);
+        check("JSONPatch.a{b: 1}", None);
+        check("other{b: 1}", None);
+        assert!(Expression::compile("Object{}").evaluate(&values).is_err(), "only policies that change have them");
+    }
 
     #[test]
     fn expressions_speak_of_the_request_and_conditions_must_all_hold() {

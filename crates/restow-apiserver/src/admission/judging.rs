@@ -79,18 +79,11 @@ impl Request<'_> {
 
     /// Judges by one binding, with each of its parameters.
     async fn judge_bound(&self, policy: &Policy, binding: &Binding, values: Values<'_>) -> Result<(), ApiError> {
-        let params = match (&policy.param_kind, binding.param_ref.is_null()) {
-            (Some(kind), false) => match self.params(kind, &binding.param_ref).await {
-                Ok(params) => params,
-                Err(_) if policy.failure_policy == FailurePolicy::Ignore => return Ok(()),
-                Err(reason) => return self.act(policy, binding, &values, vec![failure(reason)]),
-            },
-            _ => vec![Value::Null],
+        let params = match self.params_of(policy, binding).await {
+            Ok(params) => params,
+            Err(_) if policy.failure_policy == FailurePolicy::Ignore => return Ok(()),
+            Err(reason) => return self.act(policy, binding, &values, vec![failure(reason)]),
         };
-        if params.is_empty() && binding.param_ref["parameterNotFoundAction"] != "Allow" {
-            let reason = "no params found for policy binding with `Deny` parameterNotFoundAction".to_string();
-            return self.act(policy, binding, &values, vec![failure(reason)]);
-        }
         for params in &params {
             let values = Values { params: Some(params), ..values };
             match policy.conditions.hold(&values) {
@@ -149,6 +142,18 @@ impl Request<'_> {
             reason: violation.reason.clone(),
             message: format!("{resource}{quoted} is forbidden: {words}"),
             details: Some(details),
+        }
+    }
+
+    /// What a policy is to be judged with: each of its parameters, or null where it has none.
+    pub(super) async fn params_of(&self, policy: &Policy, binding: &Binding) -> Result<Vec<Value>, String> {
+        let Some(kind) = policy.param_kind.as_ref().filter(|_| !binding.param_ref.is_null()) else {
+            return Ok(vec![Value::Null]);
+        };
+        let params = self.params(kind, &binding.param_ref).await?;
+        match params.is_empty() && binding.param_ref["parameterNotFoundAction"] != "Allow" {
+            true => Err("no params found for policy binding with `Deny` parameterNotFoundAction".into()),
+            false => Ok(params),
         }
     }
 

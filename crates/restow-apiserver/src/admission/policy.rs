@@ -87,7 +87,7 @@ impl Policy {
     }
 
     /// The variables of the policy. One that cannot be evaluated is left out, and whoever speaks of it fails.
-    fn variables(&self, values: &Values<'_>) -> Value {
+    pub(super) fn variables(&self, values: &Values<'_>) -> Value {
         let mut found = Map::new();
         for (name, expression) in &self.variables {
             let so_far = Value::Object(std::mem::take(&mut found));

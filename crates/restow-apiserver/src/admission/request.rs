@@ -7,7 +7,8 @@ use crate::error::ApiError;
 use crate::object::Object;
 use crate::object_store::Place;
 use crate::resource::Scope;
-use crate::verbs::Call;
+use crate::types::{self, TypeTable};
+use crate::verbs::{Call, body};
 use restow_api::GroupVersion;
 use restow_schema::cel::{Authorizer, Question, Verdict};
 use std::collections::BTreeMap;
@@ -105,16 +106,29 @@ impl<'a> Request<'a> {
         Permissions { call: self.call, question }
     }
 
-    /// The object in another version.
+    /// The object in another version. What is no object of the resource is the same in all of them.
     pub(super) async fn converted(
         &self,
         object: Option<&Object>,
         version: &GroupVersion,
     ) -> Result<Option<Object>, ApiError> {
         match object {
+            Some(object) if self.subject(None).foreign_kind().is_some() => Ok(Some(object.clone())),
             Some(object) => self.call.resource.convert(object.clone(), version).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// What was made of an object, read as its type would read it, in the version of the request again.
+    pub(super) async fn restored(&self, changed: Object) -> Result<Object, ApiError> {
+        let Some((version, kind)) = self.subject(None).foreign_kind() else {
+            let changed = self.call.resource.convert(changed, &self.call.version).await?;
+            return body::normalized(self.call, changed.into_value());
+        };
+        let Some(known) = TypeTable::shared().kind(&version.to_string(), kind) else { return Ok(changed) };
+        let read =
+            types::normalize(known, changed.as_value()).map_err(|error| ApiError::Internal(error.to_string()))?;
+        Object::from_value(read.value).map_err(|_| ApiError::Internal(format!("a {kind} became something else")))
     }
 
     /// Whether the selectors mean this request. An object counts by its labels before and after.

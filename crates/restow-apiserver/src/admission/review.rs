@@ -39,7 +39,10 @@ impl Review<'_> {
     pub(crate) fn request(&self, uid: &str) -> Value {
         let subject = self.subject;
         let plural = subject.resource.group_resource.resource();
-        let kind = |version: &GroupVersion| json!({"group": version.group(), "version": version.version(), "kind": subject.resource.names.kind});
+        let kind = |version: &GroupVersion| {
+            let (version, kind) = subject.foreign_kind().unwrap_or((version, &subject.resource.names.kind));
+            json!({"group": version.group(), "version": version.version(), "kind": kind})
+        };
         let resource = |version: &GroupVersion| json!({"group": version.group(), "version": version.version(), "resource": plural});
         let mut request = json!({
             "uid": uid,

@@ -46,6 +46,13 @@ pub(crate) struct Subject<'a> {
     pub(crate) name: &'a str,
 }
 
+impl<'a> Subject<'a> {
+    /// The version and kind of what is written, where that is no object of the resource and has no other versions.
+    pub(crate) fn foreign_kind(&self) -> Option<(&'a GroupVersion, &'a str)> {
+        self.resource.foreign_kind(self.subresource, self.version)
+    }
+}
+
 /// Whether a resource counts in other versions than the ones that a rule names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchPolicy {

@@ -17,7 +17,9 @@ pub(crate) fn problems(object: &Object) -> Vec<FieldError> {
     match object.kind() {
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => webhooks::problems(object),
         "ValidatingAdmissionPolicy" => policies::policy_problems(object),
+        "MutatingAdmissionPolicy" => policies::mutating_problems(object),
         "ValidatingAdmissionPolicyBinding" => policies::binding_problems(object),
+        "MutatingAdmissionPolicyBinding" => policies::mutating_binding_problems(object),
         _ => Vec::new(),
     }
 }
@@ -29,6 +31,10 @@ enum Yields {
     Text,
     TextOrNull,
     Anything,
+    /// What is merged into an object.
+    Object,
+    /// A list of operations of a JSON patch.
+    Patch,
 }
 
 impl Yields {
@@ -40,6 +46,8 @@ impl Yields {
             Yields::Text => (found == "string", "must evaluate to string"),
             Yields::TextOrNull => (matches!(found, "string" | "null"), "must evaluate to one of [string null_type]"),
             Yields::Anything => (true, ""),
+            Yields::Object => (false, "must evaluate to Object"),
+            Yields::Patch => (found == "list(dyn)", "must evaluate to list(JSONPatch)"),
         };
         (!fits && found != "dyn").then(|| format!("{wanted} but got {found}"))
     }
@@ -47,7 +55,11 @@ impl Yields {
 
 /// What is wrong with an expression that speaks of these variables.
 fn expression_problem(path: String, text: &str, variables: &[&'static str], yields: Yields) -> Option<FieldError> {
-    let complaint = match Program::compile(text, variables) {
+    let compiled = match yields {
+        Yields::Object | Yields::Patch => Program::compile_change(text, variables),
+        _ => Program::compile(text, variables),
+    };
+    let complaint = match compiled {
         Err(error) => Some(format!("compilation failed: {error}")),
         Ok(program) => yields.complaint(&program),
     };

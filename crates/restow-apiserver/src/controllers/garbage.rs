@@ -5,6 +5,7 @@
 
 mod graph;
 
+use crate::admission::{self, Rehearsal};
 use crate::controllers::leadership::{Claim, RENEWAL};
 use crate::deletion::{self, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::error::ApiError;
@@ -12,6 +13,7 @@ use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
 use crate::resource::{Resource, Scope};
 use crate::server::ApiServer;
+use crate::verbs::Call;
 use async_trait::async_trait;
 use graph::{Fate, Graph, Owner, Seen, Standing, Work, fate};
 use restow_api::GroupVersion;
@@ -22,6 +24,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Whom webhooks see when they are asked about what is deleted.
+const ACCOUNT: &str = "generic-garbage-collector";
 /// How long to wait after a failure.
 const BREATH: Duration = Duration::from_millis(500);
 /// How long to wait before what could not be done is tried again.
@@ -230,7 +234,8 @@ impl Found {
     async fn change(&self, server: &ApiServer, step: Step, uid: &str) -> Result<(), ApiError> {
         let place =
             Place { resource: &self.resource, version: &self.version, namespace: &self.namespace, name: &self.name };
-        let mut collecting = Collecting { resource: &self.resource, step, uid };
+        let call = Call::by_controller(server, ACCOUNT, self.resource.clone(), place);
+        let mut collecting = Collecting { call, step, uid };
         server.objects().change(place, &mut collecting).await.map(drop)
     }
 }
@@ -245,7 +250,7 @@ enum Step {
 }
 
 struct Collecting<'a> {
-    resource: &'a Resource,
+    call: Call<'a>,
     step: Step,
     /// The object must still be this one, unless it is empty.
     uid: &'a str,
@@ -257,11 +262,15 @@ impl Decision for Collecting<'_> {
         let Some(object) = before.filter(|object| self.uid.is_empty() || object.uid() == self.uid) else {
             return Ok(Change::Keep);
         };
-        let strategy = self.resource.strategy.as_ref();
+        let strategy = self.call.resource.strategy.as_ref();
         Ok(match &self.step {
             Step::Go(propagation) => {
                 let options = DeleteOptions { propagation: Some(*propagation), ..DeleteOptions::default() };
-                deletion::decide(strategy, object, &options, jiff::Timestamp::now())
+                let change = deletion::decide(strategy, object, &options, jiff::Timestamp::now());
+                if !matches!(change, Change::Keep) {
+                    admission::admit_removal(&self.call, object, Rehearsal::No).await?;
+                }
+                change
             }
             Step::Release(finalizer) => deletion::without_finalizer(strategy, object, finalizer),
             Step::LoseOwners(uids) => without_owners(object, uids),

@@ -27,6 +27,26 @@ pub(crate) fn merged(
     result
 }
 
+/// The path of the first value in a configuration that is owned as a whole and so cannot be merged, if there is one.
+pub(crate) fn atomic_in(node: Node<'_>, configuration: &Map<String, Value>) -> Option<String> {
+    let atomic =
+        |(name, value): (&String, &Value)| atomic_value(node.field(name), value).map(|path| format!(".{name}{path}"));
+    configuration.iter().find_map(atomic)
+}
+
+fn atomic_value(node: Node<'_>, value: &Value) -> Option<String> {
+    match (node.rule(), value) {
+        (MergeRule::Fields | MergeRule::ByForm, Value::Object(fields)) => atomic_in(node, fields),
+        (MergeRule::Items(_), Value::Array(items)) => {
+            let atomic = |(index, item)| atomic_value(node.item(), item).map(|path| format!("[{index}]{path}"));
+            items.iter().enumerate().find_map(atomic)
+        }
+        (MergeRule::Values, Value::Array(_)) => None,
+        (_, Value::Array(_) | Value::Object(_)) => Some(String::new()),
+        _ => None,
+    }
+}
+
 /// Takes out of an object what `before` names, but for what is kept.
 pub(crate) fn remove(root: Node<'_>, object: &mut Map<String, Value>, before: &FieldSet, kept: &FieldSet) {
     for (step, member) in before.members() {

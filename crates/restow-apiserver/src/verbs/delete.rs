@@ -21,7 +21,7 @@ pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {
         );
     }
     let name = &call.target.name;
-    delete_one(call, name, &options).await?.ok_or_else(|| call.not_found(name))
+    delete_one(call, name, &options, Admission::Due).await?.ok_or_else(|| call.not_found(name))
 }
 
 /// How to delete, from the body or, where there is none, from the query.
@@ -60,13 +60,23 @@ pub(super) fn invalid_options(causes: Vec<FieldError>) -> ApiError {
     ApiError::Invalid { kind, name: String::new(), causes }
 }
 
+/// Whether a removal has yet to be admitted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// Nobody has been asked.
+    Due,
+    /// What leads to the removal has been admitted instead.
+    Settled,
+}
+
 /// Deletes one object; `None` when there is none.
 pub(super) async fn delete_one(
     call: &Call<'_>,
     name: &str,
     options: &DeleteOptions,
+    admission: Admission,
 ) -> Result<Option<Answer>, ApiError> {
-    let mut decision = Removal { call, name, options, rehearsed: None };
+    let mut decision = Removal { call, name, options, admission, rehearsed: None };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
     let changed = match (changed, decision.rehearsed) {
         (Changed::Updated(old), Some(Change::Remove)) => Changed::Removed(old),
@@ -91,6 +101,7 @@ struct Removal<'a> {
     call: &'a Call<'a>,
     name: &'a str,
     options: &'a DeleteOptions,
+    admission: Admission,
     /// What a dry run would have done.
     rehearsed: Option<Change>,
 }
@@ -105,7 +116,9 @@ impl Decision for Removal<'_> {
             return Err(ApiError::ConflictOn { kind, name: self.name.to_string(), message: unmet });
         }
         let rehearsal = if self.options.dry_run { Rehearsal::Yes } else { Rehearsal::No };
-        admission::admit_removal(self.call, old, rehearsal).await?;
+        if self.admission == Admission::Due {
+            admission::admit_removal(self.call, old, rehearsal).await?;
+        }
         let strategy = self.call.resource.strategy.as_ref();
         let change = deletion::decide(strategy, old, self.options, jiff::Timestamp::now());
         if self.options.dry_run {

@@ -1,7 +1,7 @@
 //! Removing all objects that match.
 
 use crate::error::ApiError;
-use crate::verbs::delete::{self, delete_one};
+use crate::verbs::delete::{self, Admission, delete_one};
 use crate::verbs::{Answer, Call, list};
 
 pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiError> {
@@ -29,7 +29,10 @@ pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiErro
             annotations: Default::default(),
         };
         // One that is gone meanwhile is what was wanted.
-        delete_one(&single, object.name(), &options).await?;
+        let deleted = delete_one(&single, object.name(), &options, Admission::Due).await;
+        single.warnings().into_iter().for_each(|warning| call.warn(warning));
+        single.annotations().into_iter().for_each(|(key, value)| call.annotate(key, value));
+        deleted?;
     }
     Ok(Answer::List { objects, metadata })
 }

@@ -9,7 +9,8 @@ use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
 use crate::resource::Resource;
 use crate::selector::{LabelSelector, selector_text};
-use crate::verbs::{Answer, Call, body, delete, metadata, subresource};
+use crate::verbs::delete::{self, Admission};
+use crate::verbs::{Answer, Call, body, metadata, subresource};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_store::RangeRequest;
@@ -30,7 +31,7 @@ enum Verdict {
 }
 
 pub(super) async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
-    let eviction = body::value(call)?;
+    let eviction = subresource::admitted(call, body::value(call)?).await?.into_value();
     let name = &call.target.name;
     if eviction["metadata"]["name"].as_str().is_some_and(|given| given != name) {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
@@ -48,7 +49,7 @@ pub(super) async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
     if !options.dry_run {
         call.server.objects().change(call.place(name), &mut Mark).await?;
     }
-    delete::delete_one(call, name, &options).await?.ok_or_else(|| call.not_found(name))?;
+    delete::delete_one(call, name, &options, Admission::Settled).await?.ok_or_else(|| call.not_found(name))?;
     Ok(Answer::Object { code: 201, object: subresource::success(201) })
 }
 

@@ -5,7 +5,7 @@ use crate::auth::service_account::{Account, IssueError};
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::types::{self, TypeTable};
-use crate::verbs::{Answer, Call, body};
+use crate::verbs::{Answer, Call, body, subresource};
 use restow_api::GroupResource;
 
 /// Answers an object of a kind that is not stored.
@@ -44,8 +44,7 @@ pub(super) async fn token(call: &Call<'_>) -> Result<Answer, ApiError> {
         let decoded = types::normalize(kind, &request).map_err(|error| ApiError::BadRequest(error.to_string()))?;
         request = decoded.value;
     }
-    request["apiVersion"] = "authentication.k8s.io/v1".into();
-    request["kind"] = "TokenRequest".into();
+    let request = subresource::admitted(call, request).await?.into_value();
     let issued = tokens.issue(&request, &account, access, jiff::Timestamp::now());
     let issued = issued.map_err(|error| issue_error(call, error))?;
     if let Some(warning) = issued.warning {

@@ -1,5 +1,6 @@
 //! The `scale` subresource: how many, in one form for every kind that can be scaled.
 
+use crate::admission::{self, Operation};
 use crate::error::ApiError;
 use crate::field::FieldError;
 use crate::managed_fields::Given;
@@ -53,18 +54,20 @@ impl Decision for Scaling<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let name = &self.call.target.name;
         let old = before.ok_or_else(|| self.call.not_found(name))?;
-        let current = scale_of(self.fields, old).into_value();
+        let current = scale_of(self.fields, old);
         let wanted = match &self.wanted {
             Wanted::Whole(value) => value.clone(),
-            Wanted::Patch(patch) => patch::patched(patch, current, scale_type())?,
+            Wanted::Patch(patch) => patch::patched(patch, current.clone().into_value(), scale_type())?,
         };
-        let wanted = Object::from_value(wanted).unwrap_or_default();
+        let mut wanted = Object::from_value(wanted).unwrap_or_default();
+        wanted.set_type("autoscaling/v1", "Scale");
         if !wanted.name().is_empty() && wanted.name() != name {
             return Err(ApiError::BadRequest(format!(
                 "the name of the object ({}) does not match the name on the URL ({name})",
                 wanted.name()
             )));
         }
+        let wanted = admission::mutate(self.call, Operation::Update, wanted, Some(&current)).await?;
         update::check_expectations(self.call, &wanted, old)?;
         let replicas = wanted.at(&["spec", "replicas"]).and_then(Value::as_i64).unwrap_or_default();
         if replicas < 0 {
@@ -78,6 +81,8 @@ impl Decision for Scaling<'_> {
                 object.metadata_mut().insert("generation".into(), (old.generation() + 1).into());
             }
         }
+        let scale = scale_of(self.fields, &object);
+        admission::validate(self.call, Operation::Update, Some(&scale), Some(&current)).await?;
         update::record(self.call, old, &mut object, Given::Object).await?;
         if self.dry_run {
             self.rehearsed = Some(object);

@@ -1,5 +1,6 @@
 //! What lies beneath objects: which part of an object each subresource writes, and those that are actions.
 
+use crate::admission::{self, Operation};
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::object_store::{Change, Decision};
@@ -86,9 +87,22 @@ pub(super) fn set_at(object: &mut Object, path: &[&str], value: Option<Value>) {
     }
 }
 
+/// Lets admission have its say about what is sent to have something done. What comes back is what is to be done.
+pub(super) async fn admitted(call: &Call<'_>, sent: Value) -> Result<Object, ApiError> {
+    let sent = if sent.is_null() { json!({}) } else { sent };
+    let mut sent = Object::from_value(sent)
+        .map_err(|_| ApiError::bad_request("the object provided is unrecognized (must be of type object)"))?;
+    let own = (&call.version, call.resource.names.kind.as_str());
+    let (version, kind) = call.resource.foreign_kind(&call.target.subresource, &call.version).unwrap_or(own);
+    sent.set_type(&version.to_string(), kind);
+    let object = admission::mutate(call, Operation::Create, sent, None).await?;
+    admission::validate(call, Operation::Create, Some(&object), None).await?;
+    Ok(object)
+}
+
 /// Assigns a pod to a node. Used for `bindings` too, where the pod is named in the body.
 pub(super) async fn bind(call: &Call<'_>, name: &str) -> Result<Answer, ApiError> {
-    let binding = body::value(call)?;
+    let binding = admitted(call, body::value(call)?).await?.into_value();
     let given = binding["metadata"]["name"].as_str().unwrap_or_default();
     let name = if name.is_empty() { given } else { name };
     if given != name {

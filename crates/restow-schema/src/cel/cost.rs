@@ -120,6 +120,7 @@ pub(crate) fn estimate(name: &str, is_member: bool, arguments: &[Sized]) -> Esti
         }
         "ip" if is_member => plain(Range::ONE),
         "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver" | "isSemver" => plain(traversal),
+        "jsonpatch.escapeKey" => Estimate { cost: traversal, size: Some(Range::up_to(size(0).max.saturating_mul(2))) },
         "ip.isCanonical" => plain(size(0).times(2.0 * PER_CHARACTER)),
         "validate" => plain(size(1).times(PER_CHARACTER).times(128.0 * PER_PATTERN_CHARACTER)),
         "replace" => {

@@ -109,6 +109,10 @@ pub(crate) const TABLE: &[(&str, Native)] = &[
         }
         _ => Err(NONE),
     }),
+    ("jsonpatch.escapeKey", |a| match a {
+        [Val::Text(text)] => Ok(Val::text(text.as_str().replace('~', "~0").replace('/', "~1"))),
+        _ => Err(NONE),
+    }),
     ("family", |a| net::of_address(a, |address| Val::Int(if address.is_ipv4() { 4 } else { 6 }))),
     ("isUnspecified", |a| net::of_address(a, |address| Val::Bool(address.is_unspecified()))),
     ("isLoopback", |a| net::of_address(a, |address| Val::Bool(address.is_loopback()))),

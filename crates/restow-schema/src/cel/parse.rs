@@ -9,8 +9,17 @@ const DEEPEST: usize = 64;
 /// The longest expression that is looked at.
 const LONGEST: usize = 100_000;
 
+/// Which literals there are beside those of CEL itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Literals {
+    /// None.
+    Plain,
+    /// `Object{…}`, `Object.spec{…}` and `JSONPatch{…}`, with which policies say what to change.
+    Changes,
+}
+
 /// Parses an expression.
-pub(crate) fn parse(source: &Source<'_>) -> Result<Expr, Fault> {
+pub(crate) fn parse(source: &Source<'_>, literals: Literals) -> Result<Expr, Fault> {
     if source.text.len() > LONGEST {
         return Err(Fault::new(
             0,
@@ -18,7 +27,7 @@ pub(crate) fn parse(source: &Source<'_>) -> Result<Expr, Fault> {
         ));
     }
     let tokens = tokens(source.text)?;
-    let mut parser = Parser { tokens, next: 0, depth: 0 };
+    let mut parser = Parser { tokens, next: 0, depth: 0, literals };
     let expression = parser.expression()?;
     match parser.peek() {
         TokenKind::End => Ok(expression),
@@ -30,6 +39,7 @@ struct Parser {
     tokens: Vec<Token>,
     next: usize,
     depth: usize,
+    literals: Literals,
 }
 
 impl Parser {
@@ -158,6 +168,10 @@ impl Parser {
             if steps > 256 {
                 return Err(Fault::new(at, "expression has too many selections"));
             }
+            if self.literals == Literals::Changes && names_change(&operand) && self.eat("{") {
+                operand = self.nested(|parser| parser.change(at))?;
+                continue;
+            }
             if self.eat(".") {
                 let optional = self.eat("?");
                 let field = match self.advance() {
@@ -185,6 +199,29 @@ impl Parser {
                 return Ok(operand);
             }
         }
+    }
+
+    /// The fields of an `Object` or a `JSONPatch`. Of their types no more is known than of other objects.
+    fn change(&mut self, at: usize) -> Result<Expr, Fault> {
+        let mut entries = Vec::new();
+        while !self.eat("}") {
+            if !entries.is_empty() {
+                self.expect(",")?;
+                if self.eat("}") {
+                    break;
+                }
+            }
+            let optional = self.eat("?");
+            let key_at = self.at();
+            let (TokenKind::Ident(field) | TokenKind::EscapedIdent(field)) = self.advance() else {
+                self.next -= 1;
+                return Err(self.unexpected("IDENTIFIER"));
+            };
+            self.expect(":")?;
+            let key = Expr { at: key_at, kind: ExprKind::Text(field) };
+            entries.push((key, self.expression()?, optional));
+        }
+        Ok(call(at, "dyn", vec![Expr { at, kind: ExprKind::Map(entries) }]))
     }
 
     fn arguments(&mut self, end: &str) -> Result<Vec<Expr>, Fault> {
@@ -300,6 +337,17 @@ impl Parser {
             entries.push((key, self.expression()?, optional));
         }
         Ok(ExprKind::Map(entries))
+    }
+}
+
+/// Whether an expression is the name of a type that says what to change.
+fn names_change(expression: &Expr) -> bool {
+    match &expression.kind {
+        ExprKind::Ident(name) => name == "Object" || name == "JSONPatch",
+        ExprKind::Select { operand, presence: Presence::Needed, .. } => {
+            !matches!(&operand.kind, ExprKind::Ident(name) if name == "JSONPatch") && names_change(operand)
+        }
+        _ => false,
     }
 }
 

@@ -8,7 +8,7 @@ use super::code::Code;
 use super::eval::{EvalError, Evaluation};
 use super::library::authorizer::{Authorizer, Question};
 use super::library::{AUTHORIZER, Opaque, RESOURCE_CHECK};
-use super::parse::parse;
+use super::parse::{Literals, parse};
 use super::source::Source;
 use super::types::Type;
 use super::value::Val;
@@ -51,6 +51,19 @@ impl Program {
     ///
     /// What is wrong with the expression, with the place in it.
     pub fn compile(text: &str, variables: &[&'static str]) -> Result<Program, String> {
+        Program::compile_with(text, variables, Literals::Plain)
+    }
+
+    /// Compiles an expression that says what to change: it may make an `Object` or a list of `JSONPatch`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the expression, with the place in it.
+    pub fn compile_change(text: &str, variables: &[&'static str]) -> Result<Program, String> {
+        Program::compile_with(text, variables, Literals::Changes)
+    }
+
+    fn compile_with(text: &str, variables: &[&'static str], literals: Literals) -> Result<Program, String> {
         let ty = |name: &str| match name {
             "authorizer" => Type::Opaque(AUTHORIZER),
             "authorizer.requestResource" => Type::Opaque(RESOURCE_CHECK),
@@ -58,14 +71,18 @@ impl Program {
         };
         let variables: Vec<Variable> =
             variables.iter().map(|name| Variable { name, ty: ty(name), decl: None }).collect();
-        Program::compile_typed(text, &variables).map_err(|fault| match fault {
+        Program::compile_all(text, &variables, literals).map_err(|fault| match fault {
             CompileFault::Compilation(text) | CompileFault::Instantiation(text) => text,
         })
     }
 
     pub(crate) fn compile_typed(text: &str, variables: &[Variable]) -> Result<Program, CompileFault> {
+        Program::compile_all(text, variables, Literals::Plain)
+    }
+
+    fn compile_all(text: &str, variables: &[Variable], literals: Literals) -> Result<Program, CompileFault> {
         let source = Source { text };
-        let expression = parse(&source).map_err(|fault| CompileFault::Compilation(source.show(&[fault])))?;
+        let expression = parse(&source, literals).map_err(|fault| CompileFault::Compilation(source.show(&[fault])))?;
         let outcome = check(&source, &expression, variables)?;
         let result = match outcome.checked.ty {
             Type::Bool => ResultType::Bool,

@@ -74,7 +74,7 @@ fn read_line(line: &str) -> Option<(String, Signature)> {
 
 /// Functions that are called on the name of a type rather than on a value of it.
 fn is_static(before: &str, after: &str) -> bool {
-    (before == "ip" && after == "isCanonical") || (before == "format" && after != "validate")
+    (before == "ip" && after == "isCanonical") || before == "jsonpatch" || (before == "format" && after != "validate")
 }
 
 /// Splits at the commas that are not inside of angle brackets.

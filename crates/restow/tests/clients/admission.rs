@@ -1,5 +1,7 @@
 //! Webhooks and policies over the network, with kubectl and kube-rs, on each store.
 
+use crate::admission_beneath::{what_controllers_delete_is_admitted, what_lies_beneath_objects_is_admitted};
+use crate::admission_policies::policies_change_objects;
 use crate::cluster::{Cluster, On, Server, eventually};
 use crate::custom::{CRONTABS, crontab};
 use crate::webhook::{Reply, Webhook, admission, admission_patch};
@@ -12,7 +14,7 @@ use std::path::Path;
 const GUARD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../restow-migrate/manifests/guard.yaml");
 
 /// A webhook of a configuration that is asked about config maps.
-fn asked_about_maps(webhook: &Webhook, name: &str, more: Value) -> Value {
+pub(crate) fn asked_about_maps(webhook: &Webhook, name: &str, more: Value) -> Value {
     let mut entry = json!({
         "name": format!("{name}.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
         "clientConfig": {"url": webhook.url("/admit"), "caBundle": webhook.ca_bundle},
@@ -24,7 +26,7 @@ fn asked_about_maps(webhook: &Webhook, name: &str, more: Value) -> Value {
     entry
 }
 
-fn configure(cluster: &Cluster, kind: &str, name: &str, webhooks: &[Value]) {
+pub(crate) fn configure(cluster: &Cluster, kind: &str, name: &str, webhooks: &[Value]) {
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": webhooks,
     });
@@ -58,6 +60,9 @@ async fn requests_are_admitted(on: On) {
     no_webhook_locks_its_configuration(&cluster).await;
     the_guard_of_migrations_works(&cluster);
     policies_judge(&cluster);
+    policies_change_objects(&cluster);
+    what_lies_beneath_objects_is_admitted(&cluster).await;
+    what_controllers_delete_is_admitted(&cluster).await;
 }
 
 async fn webhooks_change_objects_in_order(cluster: &Cluster) {

@@ -4,6 +4,8 @@
 
 mod access;
 mod admission;
+mod admission_beneath;
+mod admission_policies;
 mod applying;
 mod bad_input;
 mod cluster;

@@ -12,11 +12,14 @@ use serde_json::Value;
 /// The reasons that a validation can give.
 const REASONS: [&str; 4] = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
 
-/// Everything that is wrong with a policy.
-pub(super) fn policy_problems(object: &Object) -> Vec<FieldError> {
-    let spec = object.get("spec").unwrap_or(&Value::Null);
-    let variables: &[&'static str] =
-        if spec["paramKind"].is_null() { &POLICY_VARIABLES } else { &POLICY_VARIABLES_WITH_PARAMS };
+/// What the expressions of a policy can speak of.
+fn variables_of(spec: &Value) -> &'static [&'static str] {
+    if spec["paramKind"].is_null() { &POLICY_VARIABLES } else { &POLICY_VARIABLES_WITH_PARAMS }
+}
+
+/// What is wrong with what all policies have.
+fn common_problems(spec: &Value) -> Vec<FieldError> {
+    let variables = variables_of(spec);
     let mut problems = Vec::new();
     if !spec["failurePolicy"].is_null() {
         problems.extend(unsupported("spec.failurePolicy", &spec["failurePolicy"], &["Fail", "Ignore"]));
@@ -33,6 +36,65 @@ pub(super) fn policy_problems(object: &Object) -> Vec<FieldError> {
     }
     problems.extend(condition_problems(&spec["matchConditions"], "spec.matchConditions", variables));
     problems.extend(variable_problems(&spec["variables"], variables));
+    problems
+}
+
+/// Everything that is wrong with a policy that changes objects.
+pub(super) fn mutating_problems(object: &Object) -> Vec<FieldError> {
+    let spec = object.get("spec").unwrap_or(&Value::Null);
+    let mut problems = common_problems(spec);
+    let rules = items(&spec["matchConstraints"]["resourceRules"]).iter();
+    for operation in rules.flat_map(|rule| items(&rule["operations"])).filter(|operation| *operation == "DELETE") {
+        let path = "spec.matchConstraints.resourceRules.operations";
+        problems.extend(unsupported(path, operation, &["*", "CONNECT", "CREATE", "UPDATE"]));
+    }
+    if items(&spec["mutations"]).is_empty() {
+        problems.push(FieldError::required("spec.mutations", "mutations must contain at least one item"));
+    }
+    for (index, mutation) in items(&spec["mutations"]).iter().enumerate() {
+        problems.extend(mutation_problems(mutation, &format!("spec.mutations[{index}]"), variables_of(spec)));
+    }
+    match &spec["reinvocationPolicy"] {
+        Value::Null => problems.push(FieldError::required("spec.reinvocationPolicy", "")),
+        policy => problems.extend(unsupported("spec.reinvocationPolicy", policy, &["IfNeeded", "Never"])),
+    }
+    problems
+}
+
+fn mutation_problems(mutation: &Value, path: &str, variables: &[&'static str]) -> Vec<FieldError> {
+    let kind = text(&mutation["patchType"]);
+    let (wanted, other, yields) = match kind {
+        "" => return vec![FieldError::required(format!("{path}.patchType"), "")],
+        "ApplyConfiguration" => ("applyConfiguration", "jsonPatch", Yields::Object),
+        "JSONPatch" => ("jsonPatch", "applyConfiguration", Yields::Patch),
+        _ => {
+            let known = &["ApplyConfiguration", "JSONPatch"];
+            return unsupported(format!("{path}.patchType"), &mutation["patchType"], known).into_iter().collect();
+        }
+    };
+    let mut problems = Vec::new();
+    let expression = text(&mutation[wanted]["expression"]);
+    if mutation[wanted].is_null() {
+        let detail = format!("must be specified when patchType is {kind}");
+        problems.push(FieldError::required(format!("{path}.{wanted}"), detail));
+    } else if expression.trim().is_empty() {
+        problems.push(FieldError::required(format!("{path}.{wanted}.expression"), "expression is not specified"));
+    } else {
+        problems.extend(expression_problem(format!("{path}.{wanted}.expression"), expression, variables, yields));
+    }
+    if !mutation[other].is_null() {
+        let detail = format!("must not be specified when patchType is {kind}");
+        let shown = format!("{{{other}}}");
+        problems.push(FieldError::invalid(format!("{path}.{other}"), &shown.as_str().into(), detail));
+    }
+    problems
+}
+
+/// Everything that is wrong with a policy.
+pub(super) fn policy_problems(object: &Object) -> Vec<FieldError> {
+    let spec = object.get("spec").unwrap_or(&Value::Null);
+    let variables = variables_of(spec);
+    let mut problems = common_problems(spec);
     if items(&spec["validations"]).is_empty() && items(&spec["auditAnnotations"]).is_empty() {
         let detail = "validations or auditAnnotations must contain at least one item";
         problems
@@ -47,6 +109,14 @@ pub(super) fn policy_problems(object: &Object) -> Vec<FieldError> {
 
 /// Everything that is wrong with a binding.
 pub(super) fn binding_problems(object: &Object) -> Vec<FieldError> {
+    let actions = object.at(&["spec", "validationActions"]).unwrap_or(&Value::Null);
+    let mut problems = mutating_binding_problems(object);
+    problems.extend(action_problems(actions, "spec.validationActions"));
+    problems
+}
+
+/// Everything that is wrong with a binding of a policy that changes objects.
+pub(super) fn mutating_binding_problems(object: &Object) -> Vec<FieldError> {
     let spec = object.get("spec").unwrap_or(&Value::Null);
     let mut problems = Vec::new();
     if text(&spec["policyName"]).is_empty() {
@@ -56,7 +126,6 @@ pub(super) fn binding_problems(object: &Object) -> Vec<FieldError> {
         problems.extend(param_reference_problems(&spec["paramRef"], "spec.paramRef"));
     }
     problems.extend(match_problems(&spec["matchResources"], "spec.matchResources"));
-    problems.extend(action_problems(&spec["validationActions"], "spec.validationActions"));
     problems
 }
 
