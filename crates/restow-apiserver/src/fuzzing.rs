@@ -1,6 +1,6 @@
 //! What fuzzing calls: bytes in, nothing out. Whatever the bytes are, it returns soon, and what must hold is asserted.
 //!
-//! The targets in `fuzz/` and the test `tests/fuzzing.rs` run the same functions.
+//! The targets in `fuzz/` and the API server's test `tests/fuzzing.rs` run the same functions.
 
 use crate::managed_fields::{Node, apply, compare};
 use crate::object::Object;
