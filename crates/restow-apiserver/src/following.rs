@@ -10,7 +10,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 /// How long a follower waits before it looks again whether the server is still there.
-const BREATH: Duration = Duration::from_millis(500);
+pub(crate) const BREATH: Duration = Duration::from_millis(500);
 
 /// What is kept in step.
 #[async_trait]

@@ -4,10 +4,10 @@
 use crate::auth::service_account::ServiceAccounts;
 use crate::controllers::empty_namespaces;
 use crate::error::ApiError;
-use crate::following::{Follower, follow, name_of};
-use crate::hub::HubEvent;
+use crate::following::{BREATH, Follower, follow, name_of, namespace_of};
+use crate::hub::{HubEvent, Subscription};
 use crate::object::Object;
-use crate::object_store::{Change, Decision, Place};
+use crate::object_store::{Change, Changed, Decision, Place};
 use crate::resource::Resource;
 use crate::server::ApiServer;
 use crate::verbs::metadata;
@@ -16,7 +16,7 @@ use restow_api::GroupVersion;
 use restow_store::{Compare, Entry, Revision};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use tokio::sync::Notify;
 
 /// The namespaces that every cluster has.
@@ -151,6 +151,9 @@ impl ApiServer {
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         tokio::spawn(follow(Arc::downgrade(self), version, "namespaces", NamespaceFollower));
         tokio::spawn(empty_namespaces(Arc::downgrade(self)));
+        if self.namespaces().root_ca.is_some() {
+            tokio::spawn(notice_root_ca(Arc::downgrade(self)));
+        }
         Ok(())
     }
 
@@ -182,11 +185,11 @@ impl ApiServer {
         let Some(resource) = self.registry().find(&version, "serviceaccounts").cloned() else { return Ok(()) };
         let place = Place { resource: &resource, version: &version, namespace, name: DEFAULT_ACCOUNT };
         let wanted = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT, "namespace": namespace}});
-        self.objects().change(place, &mut Ensure { wanted, resource: &resource }).await?;
+        self.objects().change(place, &mut Ensure::new(wanted, &resource)).await?;
         Ok(())
     }
 
-    /// Gives a namespace the certificates by which its pods know the servers. It is done once, and again after a start.
+    /// Gives a namespace the certificates by which its pods know the servers, unless it is known to have them.
     async fn ensure_root_ca(&self, namespace: &str) -> Result<(), ApiError> {
         let Some(root_ca) = &self.namespaces().root_ca else { return Ok(()) };
         let given = || self.namespaces().given.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,9 +201,19 @@ impl ApiServer {
         let place = Place { resource: &resource, version: &version, namespace, name: ROOT_CA };
         let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": root_ca},
             "metadata": {"name": ROOT_CA, "namespace": namespace}});
-        self.objects().change(place, &mut Ensure { wanted, resource: &resource }).await?;
+        // Whoever takes them away from now on is noticed after this.
         given().insert(namespace.to_string());
-        Ok(())
+        let within = self.check_namespace(&resource, namespace, ROOT_CA, Sight::Stored).await;
+        let ensured = match within {
+            Ok(within) => self.objects().change(place, &mut Ensure { within, ..Ensure::new(wanted, &resource) }).await,
+            // It is about to go, or gone.
+            Err(ApiError::Forbidden { .. } | ApiError::NotFound { .. }) => return Ok(()),
+            Err(error) => Err(error),
+        };
+        if matches!(ensured, Err(_) | Ok(Changed::Absent)) {
+            given().remove(namespace);
+        }
+        ensured.map(drop)
     }
 
     /// Makes the namespaces that are always there.
@@ -209,7 +222,7 @@ impl ApiServer {
         for name in ALWAYS {
             let place = Place { resource: &resource, version: &version, namespace: "", name };
             let wanted = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            self.objects().change(place, &mut Ensure { wanted, resource: &resource }).await?;
+            self.objects().change(place, &mut Ensure::new(wanted, &resource)).await?;
         }
         Ok(())
     }
@@ -231,6 +244,15 @@ fn phase_of(stored: &[u8]) -> Phase {
 struct Ensure<'a> {
     wanted: Value,
     resource: &'a Resource,
+    /// What must hold of its namespace.
+    within: Option<Compare>,
+    asked: bool,
+}
+
+impl<'a> Ensure<'a> {
+    fn new(wanted: Value, resource: &'a Resource) -> Self {
+        Ensure { wanted, resource, within: None, asked: false }
+    }
 }
 
 #[async_trait]
@@ -244,6 +266,10 @@ impl Decision for Ensure<'_> {
             }
             return Ok(if restored == *before { Change::Keep } else { Change::Write(restored) });
         }
+        if std::mem::replace(&mut self.asked, true) && self.within.is_some() {
+            // The namespace has changed meanwhile; the next look at it decides.
+            return Ok(Change::Keep);
+        }
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
         let fields = object.metadata_mut();
         fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
@@ -251,6 +277,44 @@ impl Decision for Ensure<'_> {
         self.resource.strategy.default(&mut object);
         self.resource.strategy.prepare_create(&mut object);
         Ok(Change::Write(object))
+    }
+
+    fn conditions(&self) -> Vec<Compare> {
+        self.within.iter().cloned().collect()
+    }
+}
+
+/// Notices when somebody changes or deletes what every namespace is given, so that it is given again.
+async fn notice_root_ca(server: Weak<ApiServer>) {
+    let Ok(version) = GroupVersion::new("", "v1") else { return };
+    while let Some(strong) = server.upgrade() {
+        let storage = strong.registry().find(&version, "configmaps").and_then(|resource| resource.storage.clone());
+        let Some(storage) = storage else { return };
+        let reached = strong.hub().reached();
+        let subscription = strong.hub().subscribe(&storage.folder(), storage.range(""), reached);
+        // What happened before is unknown, so everything is looked at once more.
+        strong.namespaces().given.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        drop(strong);
+        if let Ok(subscription) = subscription {
+            take_back(&server, subscription).await;
+        }
+        tokio::time::sleep(BREATH).await;
+    }
+}
+
+/// Follows changes until they have overtaken this, or the server is gone.
+async fn take_back(server: &Weak<ApiServer>, mut subscription: Subscription) {
+    while server.strong_count() > 0 {
+        let events = match tokio::time::timeout(BREATH, subscription.next()).await {
+            Ok(Ok((events, _))) => events,
+            Ok(Err(_)) => return,
+            Err(_) => continue,
+        };
+        let Some(server) = server.upgrade() else { return };
+        let mut given = server.namespaces().given.lock().unwrap_or_else(PoisonError::into_inner);
+        for event in events.iter().filter(|event| name_of(&event.key) == ROOT_CA) {
+            given.remove(namespace_of(&event.key));
+        }
     }
 }
 

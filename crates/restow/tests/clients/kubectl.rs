@@ -109,6 +109,13 @@ async fn a_namespace_is_emptied_before_it_goes() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     cluster.kubectl(&["create", "namespace", "demo"]);
+    let has_certificates = || {
+        let names = cluster.kubectl(&["-n", "demo", "get", "cm", "-o", "name"]);
+        names.lines().any(|name| name == "configmap/kube-root-ca.crt")
+    };
+    eventually("the namespace has the servers' certificates", has_certificates);
+    cluster.kubectl(&["-n", "demo", "delete", "cm", "kube-root-ca.crt", "--wait=false"]);
+    eventually("the namespace has them again", has_certificates);
     for name in ["a", "b"] {
         cluster.kubectl(&["-n", "demo", "create", "configmap", name]);
     }
