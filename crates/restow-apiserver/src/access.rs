@@ -137,9 +137,8 @@ impl Access {
         if !policy || self.authorization == Authorization::AllowAll {
             return Ok(());
         }
-        let (new, old) = (object.clone().into_value(), old.map(|old| old.clone().into_value()));
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
-        rules.check_write(user, &new, old.as_ref(), name).map_err(|escalation| {
+        rules.check_write(user, object.as_value(), old.map(Object::as_value), name).map_err(|escalation| {
             let plural =
                 POLICY.iter().find(|(_, kind)| kind.as_str() == object.kind()).map_or("", |(plural, _)| plural);
             match GroupResource::new("rbac.authorization.k8s.io", plural) {
@@ -242,8 +241,8 @@ impl ApiServer {
             let place = Place { resource: &resource, version: &version, namespace: "", name: &name };
             let rules: Vec<Value> = rules.iter().map(PolicyRule::to_value).collect();
             let mut decision = SetRules { rules: rules.into() };
-            if let crate::object_store::Changed::Updated(object) = self.objects().change(place, &mut decision).await? {
-                self.access().set_rule(RbacKind::ClusterRole, "", &name, Some(&object.into_value()));
+            if let crate::object_store::Changed::Updated(written) = self.objects().change(place, &mut decision).await? {
+                self.access().set_rule(RbacKind::ClusterRole, "", &name, Some(written.into_object().as_value()));
             }
         }
         Ok(())
@@ -258,8 +257,7 @@ struct Establish<'a> {
 #[async_trait]
 impl ObjectDecision for Establish<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let existing = before.map(|object| object.clone().into_value());
-        let (new, value) = match reconcile(existing.as_ref(), self.wanted) {
+        let (new, value) = match reconcile(before.map(Object::as_value), self.wanted) {
             None => return Ok(Change::Keep),
             Some(Reconciliation::Update(value)) => (false, value),
             Some(Reconciliation::Create(value) | Reconciliation::Recreate(value)) => (true, value),

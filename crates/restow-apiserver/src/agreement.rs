@@ -43,7 +43,7 @@ use crate::error::ApiError;
 use crate::http::request_info::ResourceTarget;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
-use crate::resource::{Membership, Origin, Resource};
+use crate::resource::{Membership, Origin, Resource, Storage};
 use attending::Sights;
 pub(crate) use barrier::passes_barrier;
 pub use config::{AgreementConfig, Guarantee, StorageVersions};
@@ -291,11 +291,8 @@ impl Agreement {
     }
 
     /// What this server reports about a resource now.
-    fn report_about(&self, resource: &Resource) -> Result<ServerReport, AgreementError> {
-        let (encoding, decodable) = match &resource.storage {
-            Some(storage) => (storage.encoding().version.clone(), storage.decodable.clone()),
-            None => unreachable!("only what is stored is remembered"),
-        };
+    fn report_about(&self, resource: &Resource, storage: &Storage) -> Result<ServerReport, AgreementError> {
+        let (encoding, decodable) = (storage.encoding().version.clone(), storage.decodable.clone());
         ServerReport::new(self.config.identity.clone(), encoding, decodable, resource.served.clone())
             .map_err(|source| AgreementError::Report { resource: resource.group_resource.to_string(), source })
     }

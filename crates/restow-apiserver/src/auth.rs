@@ -21,7 +21,6 @@ pub mod review;
 pub mod service_account;
 pub mod user;
 
-mod go_syntax;
 pub(crate) mod json;
 
 pub use attributes::{Attributes, ResourceAttributes};

@@ -5,8 +5,10 @@
 //! is stored in is never parsed.
 
 use crate::object::Object;
+use crate::untyped;
 use bytes::Bytes;
 use restow_store::Revision;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The opening of every stored object of one version and kind.
@@ -97,7 +99,7 @@ pub enum Typed {
 
 /// Encodes an object for the store. Equal objects give equal bytes. The resource version is left out.
 pub(crate) fn encode(object: &Object) -> Bytes {
-    let mut out = Vec::with_capacity(512);
+    let mut out = Vec::with_capacity(4096);
     out.extend_from_slice(b"{\"apiVersion\":");
     write_json(&mut out, &Value::from(object.api_version()));
     out.extend_from_slice(b",\"kind\":");
@@ -132,10 +134,20 @@ pub(crate) fn encode(object: &Object) -> Bytes {
 
 /// Decodes a stored object and gives it its resource version.
 pub(crate) fn decode(stored: &[u8], revision: Revision) -> Result<Object, serde_json::Error> {
-    let mut object = Object::from_value(serde_json::from_slice(stored)?)
+    let (value, _) = untyped::read(stored)?;
+    let mut object = Object::from_value(value)
         .map_err(|other| serde::de::Error::custom(format!("expected an object, found {other}")))?;
     object.set_meta("resourceVersion", &revision.to_string());
     Ok(object)
+}
+
+/// Reads the metadata of a stored object, and nothing of what follows it.
+pub(crate) fn read_metadata<T: DeserializeOwned>(stored: &[u8]) -> Result<T, serde_json::Error> {
+    const FIELD: &[u8] = b"\"metadata\":";
+    // The version and the kind come before it, which cannot hold quotes that are not escaped.
+    let field = stored.windows(FIELD.len()).position(|window| window == FIELD);
+    let metadata = field.map_or(&stored[..0], |start| &stored[start + FIELD.len()..]);
+    T::deserialize(&mut serde_json::Deserializer::from_slice(metadata))
 }
 
 fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {

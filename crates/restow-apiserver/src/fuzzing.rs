@@ -23,7 +23,7 @@ pub fn patch(data: &[u8]) {
     let _ = patched(&Patch::Merge(patch.clone()), object.clone(), kind);
     if let Some(kind) = kind {
         let _ = patched(&Patch::Strategic(patch.clone()), object.clone(), Some(kind));
-        let _ = types::normalize(kind, &object);
+        let _ = types::normalize(kind, object.clone());
         apply_twice(Node::Struct(kind), &object, &patch);
     }
     apply_twice(Node::Root(None), &object, &patch);

@@ -30,6 +30,7 @@ mod following;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod gates;
+mod go_syntax;
 mod health;
 mod http;
 mod hub;
@@ -54,6 +55,7 @@ mod storage;
 pub mod stored;
 pub mod strategy;
 pub mod types;
+mod untyped;
 mod verbs;
 mod webhook;
 
@@ -63,6 +65,6 @@ pub use gates::{Gate, Gates};
 pub use http::limits::LoadLimits;
 pub use hub::{Hub, HubEvent, Overtaken, Subscription};
 pub use metrics::Metrics;
-pub use object_store::{Begin, Change, Changed, Decision, ObjectStore, Place};
+pub use object_store::{Begin, Change, Changed, Decision, ObjectStore, Place, Written};
 pub use server::{ApiServer, ServerConfig};
 pub use status::{StatusAnswer, status_of};

@@ -47,9 +47,9 @@ pub(crate) fn record_creation(resource: &Resource, writer: &Writer<'_>, object: 
     object.metadata_mut().remove("managedFields");
     let compared = comparison(resource, writer, &blank(resource, object), object);
     let mut entries = Entries::default();
-    entries.record(writer, &BTreeMap::from([(writer.api_version.to_string(), compared)]));
+    entries.record(writer, BTreeMap::from([(writer.api_version.to_string(), compared)]));
     if !entries.is_empty() {
-        object.metadata_mut().insert("managedFields".into(), entries.to_value());
+        object.metadata_mut().insert("managedFields".into(), entries.into_value());
     }
 }
 
@@ -61,46 +61,51 @@ pub(crate) async fn record_change(
     object: &mut Object,
     given: Given,
 ) -> Result<(), ApiError> {
-    let stored = old.at(&["metadata", "managedFields"]).cloned();
     if let Given::Applied(entries) = given {
         object.metadata_mut().insert("managedFields".into(), entries);
         return Ok(());
     }
     let sent = object.metadata_mut().remove("managedFields");
+    let stored = old.at(&["metadata", "managedFields"]);
+    let counts =
+        |sent: &Value| Some(sent) == stored || Entries::from_value(sent.clone()).is_some_and(|read| !read.is_empty());
     let source = match given {
         Given::Reset | Given::Applied(_) => None,
         // A client that does not know the field must not lose what is there, and one that writes a part of the object
         // has no say in it.
-        Given::Object => match sent.filter(|_| writer.subresource.is_empty()) {
-            Some(sent) if Entries::from_value(&sent).is_some_and(|entries| !entries.is_empty()) => Some(sent),
-            _ => stored.clone(),
-        },
+        Given::Object => sent.filter(|_| writer.subresource.is_empty()).filter(counts).or_else(|| stored.cloned()),
     };
-    let parsed = source.as_ref().and_then(Entries::from_value).filter(|entries| !entries.is_empty());
     // Whoever has no entries wants none: an object is followed from its creation on, or not at all.
-    let Some(mut entries) = parsed else { return Ok(()) };
+    let Some(source) = source else { return Ok(()) };
     let mut compared = BTreeMap::new();
-    for version in entries.versions().into_iter().chain([writer.api_version.to_string()]) {
-        if compared.contains_key(&version) {
+    for version in versions_in(&source).chain([writer.api_version]) {
+        if compared.contains_key(version) {
             continue;
         }
-        if let Some(comparison) = comparison_in(resource, writer, &version, old, object).await {
-            compared.insert(version, comparison);
+        if let Some(comparison) = comparison_in(resource, writer, version, old, object).await {
+            compared.insert(version.to_string(), comparison);
         }
     }
     let untouched = compared.values().all(Comparison::is_empty)
-        && entries.versions().iter().all(|version| compared.contains_key(version));
-    let value = match source.filter(|_| untouched) {
-        Some(source) => source,
-        None => {
-            entries.record(writer, &compared);
-            entries.to_value()
+        && versions_in(&source).all(|version| compared.contains_key(version));
+    let value = match untouched {
+        true => source,
+        false => {
+            let parsed = Entries::from_value(source).filter(|entries| !entries.is_empty());
+            let Some(mut entries) = parsed else { return Ok(()) };
+            entries.record(writer, compared);
+            entries.into_value()
         }
     };
     if value.as_array().is_some_and(|entries| !entries.is_empty()) {
         object.metadata_mut().insert("managedFields".into(), value);
     }
     Ok(())
+}
+
+/// The versions that entries speak of.
+fn versions_in(entries: &Value) -> impl Iterator<Item = &str> {
+    entries.as_array().into_iter().flatten().map(|entry| entry["apiVersion"].as_str().unwrap_or_default())
 }
 
 /// What a client said about the entries themselves.
@@ -123,32 +128,6 @@ impl Given {
             Some([only]) if *only == json!({}) => Given::Reset,
             _ => Given::Object,
         }
-    }
-}
-
-/// The entries of what was applied, after admission has changed it: what admission set, its manager has updated.
-pub(crate) fn record_admission(
-    resource: &Resource,
-    writer: &Writer<'_>,
-    given: Given,
-    before: &Object,
-    after: &Object,
-) -> Given {
-    let Given::Applied(value) = given else { return given };
-    let compared = comparison(resource, writer, before, after);
-    match Entries::from_value(&value) {
-        Some(mut entries) if !compared.is_empty() => {
-            // Entries in other versions are left alone: they are about what was applied, not about this.
-            let compared = entries
-                .versions()
-                .into_iter()
-                .map(|version| (version, Comparison::default()))
-                .chain([(writer.api_version.to_string(), compared)])
-                .collect();
-            entries.record(writer, &compared);
-            Given::Applied(entries.to_value())
-        }
-        _ => Given::Applied(value),
     }
 }
 

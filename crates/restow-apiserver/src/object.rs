@@ -1,17 +1,18 @@
 //! An API object as the server handles it: JSON with the metadata that every kind has.
 
 use serde_json::{Map, Value};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// One API object in one version. Fields that the server knows have accessors; everything else is left as it came.
 ///
 /// The value inside is always a JSON object: it is a whole value so that whoever works on values can have it uncopied.
+/// Clones share it until one of them is changed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Object(Value);
+pub struct Object(Arc<Value>);
 
 impl Default for Object {
     fn default() -> Self {
-        Object(Value::Object(Map::new()))
+        Object(Arc::new(Value::Object(Map::new())))
     }
 }
 
@@ -21,14 +22,14 @@ impl Object {
     /// Takes a JSON value that is an object; others are handed back.
     pub fn from_value(value: Value) -> Result<Self, Value> {
         match value {
-            Value::Object(_) => Ok(Object(value)),
+            Value::Object(_) => Ok(Object(Arc::new(value))),
             other => Err(other),
         }
     }
 
     /// The object as a JSON value.
     pub fn into_value(self) -> Value {
-        self.0
+        Arc::unwrap_or_clone(self.0)
     }
 
     /// The object as a JSON value, to look at.
@@ -43,7 +44,7 @@ impl Object {
 
     /// All fields, to change.
     pub fn fields_mut(&mut self) -> &mut Map<String, Value> {
-        match &mut self.0 {
+        match Arc::make_mut(&mut self.0) {
             Value::Object(fields) => fields,
             _ => unreachable!("the value is always an object"),
         }

@@ -95,13 +95,31 @@ pub enum Begin {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Changed {
     /// A new object was written; this is it.
-    Created(Object),
+    Created(Written),
     /// The object was written, or stayed as it was; this is it.
-    Updated(Object),
+    Updated(Written),
     /// The object was removed; this is what it last was, with the revision of its removal.
     Removed(Object),
     /// There was no object, and there is none.
     Absent,
+}
+
+/// An object as it is after a change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// The object, with whatever resource version it had.
+    object: Object,
+    /// Its resource version now.
+    pub revision: Revision,
+    /// What lies in the store, where that is what was just decided.
+    pub stored: Option<Bytes>,
+}
+
+impl Written {
+    /// The object, in the version of its place.
+    pub fn into_object(self) -> Object {
+        with_revision(self.object, self.revision)
+    }
 }
 
 impl ObjectStore {
@@ -146,7 +164,10 @@ impl ObjectStore {
             }
             let attempt = match (decided?, before) {
                 (Change::Keep, None) | (Change::Remove, None) => return Ok(Changed::Absent),
-                (Change::Keep, Some(before)) => return Ok(Changed::Updated(before)),
+                (Change::Keep, Some(object)) => {
+                    let revision = current.entry.map_or(Revision::ZERO, |entry| entry.mod_revision);
+                    return Ok(Changed::Updated(Written { object, revision, stored: None }));
+                }
                 (Change::Write(object), before) => {
                     let mut alongside = place.resource.strategy.alongside(before.as_ref(), Some(&object));
                     alongside.extend(decision.alongside());
@@ -199,7 +220,7 @@ impl ObjectStore {
         if let Some(entry) = current.filter(|entry| entry.value == stored) {
             // "It is current already" is an answer that a migration relies on, so it needs the fence as much as a write:
             // a server that may no longer write may not judge either.
-            let unchanged = with_revision(object, entry.mod_revision);
+            let unchanged = Written { object, revision: entry.mod_revision, stored: Some(stored) };
             if encoding.comparisons().is_empty() && !start.guessed {
                 return Ok(Attempt::Done(Changed::Updated(unchanged)));
             }
@@ -215,10 +236,10 @@ impl ObjectStore {
         txn.then.extend(alongside);
         self.commit(key, current, &encoding, txn, |revision| {
             if lasting {
-                self.remembered.put(written(key, stored, revision, current));
+                self.remembered.put(written(key, stored.clone(), revision, current));
             }
-            let object = with_revision(object, revision);
-            if current.is_some() { Changed::Updated(object) } else { Changed::Created(object) }
+            let written = Written { object, revision, stored: Some(stored) };
+            if current.is_some() { Changed::Updated(written) } else { Changed::Created(written) }
         })
         .await
     }
@@ -326,12 +347,11 @@ impl Place<'_> {
     /// The object as it will be stored, and as whoever reads it in the version of this place will see it. A version that
     /// is stored in another one may lose what that one does not know, and who writes it is told so.
     async fn as_stored(&self, object: Object, version: &GroupVersion) -> Result<(Object, Bytes), ApiError> {
+        let converted = self.resource.convert(object.clone(), version).await?;
+        let stored = codec::encode(&converted);
         if version == self.version || self.resource.custom.is_none() {
-            let stored = codec::encode(&self.resource.convert(object.clone(), version).await?);
             return Ok((object, stored));
         }
-        let converted = self.resource.convert(object, version).await?;
-        let stored = codec::encode(&converted);
         Ok((self.resource.convert(converted, self.version).await?, stored))
     }
 

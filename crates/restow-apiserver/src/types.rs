@@ -4,7 +4,6 @@
 //! Objects are `serde_json::Value` throughout; nothing here knows HTTP, storage, or custom resources. A kind that the
 //! table does not have is reported as such, never guessed. The data is `types/kubernetes.types`.
 
-mod go;
 mod json;
 mod openapi;
 mod protobuf;
@@ -15,12 +14,14 @@ mod table;
 mod time;
 mod walking;
 
+pub(crate) use json::exceeds_depth;
 pub use json::{Decoded, FieldProblem, JsonError, check_fields, decode_json, normalize, strict_decoding_error};
 pub use openapi::{group_version_roots, openapi_v2_definitions, openapi_v3, openapi_v3_schemas, schema_name};
 pub use protobuf::{
     ProtobufError, decode_protobuf, decode_watch_frame, encode_openapi_v2, encode_protobuf, encode_watch_frame,
     is_protobuf,
 };
+pub(crate) use quantity::compare_quantities;
 pub use quantity::{QuantityError, canonical_quantity};
 pub use strategic::{PatchError, strategic_merge_patch};
 pub use table::{TypeId, TypeTable};

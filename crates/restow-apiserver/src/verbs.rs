@@ -5,7 +5,6 @@ pub(crate) mod body;
 mod create;
 mod delete;
 mod delete_collection;
-mod duplicates;
 mod eviction;
 mod get;
 mod list;
@@ -18,6 +17,7 @@ mod update;
 pub(crate) mod watch;
 
 use crate::auth::User;
+use crate::codec::Typed;
 use crate::error::{ApiError, GroupKind};
 use crate::field::FieldError;
 use crate::http::negotiate::{Accepted, Media, Shape};
@@ -25,12 +25,12 @@ use crate::http::query::Query;
 use crate::http::request_info::ResourceTarget;
 use crate::namespaces::Sight;
 use crate::object::Object;
-use crate::object_store::Place;
+use crate::object_store::{Place, Written};
 use crate::resource::{Resource, Scope, Verb};
 use crate::server::ApiServer;
 use bytes::Bytes;
 use restow_api::GroupVersion;
-use restow_store::Compare;
+use restow_store::{Compare, Revision};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The longest name of a field manager.
@@ -59,7 +59,7 @@ pub(crate) enum Answer {
     /// An object, or a `Status`, in the call's version.
     Object { code: u16, object: Object },
     /// JSON that is ready to be sent.
-    Json(Vec<u8>),
+    Json { code: u16, body: Vec<u8> },
     /// Nothing to say.
     Nothing,
     /// A list of objects with the list's metadata.
@@ -204,6 +204,29 @@ impl Call<'_> {
     /// What is to be told beside the answer.
     pub(crate) fn warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The answer with an object that lies in the store as `stored`, written without reading it; `None` where the client
+    /// wants another version or form.
+    fn spliced(&self, code: u16, stored: &[u8], revision: Revision) -> Option<Answer> {
+        let opening = self.resource.opening(&self.version);
+        if self.accepted.media != Media::Json || !opening.opens(stored) {
+            return None;
+        }
+        let mut body = Vec::with_capacity(stored.len() + 64);
+        match self.accepted.shape {
+            Shape::Whole => opening.splice(stored, revision, Typed::Yes, &mut body),
+            Shape::MetadataOnly => opening.splice_metadata(stored, revision, &mut body),
+            Shape::Table => return None,
+        }
+        Some(Answer::Json { code, body })
+    }
+
+    /// The answer with an object that was written.
+    fn written(&self, code: u16, written: Written) -> Answer {
+        let stored = written.stored.as_ref();
+        let spliced = stored.and_then(|stored| self.spliced(code, stored, written.revision));
+        spliced.unwrap_or_else(|| Answer::Object { code, object: written.into_object() })
     }
 
     pub(crate) fn not_found(&self, name: &str) -> ApiError {

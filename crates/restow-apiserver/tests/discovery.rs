@@ -5,6 +5,7 @@
 use restow_api::GroupVersion;
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::discovery::{self, ShowHashes};
+use restow_apiserver::openapi;
 use restow_apiserver::registry::Registry;
 use restow_apiserver::release::Release;
 use serde_json::Value;
@@ -105,4 +106,31 @@ fn each_release_serves_what_it_did() {
         Some("admissionregistration.k8s.io/v1beta1"),
     );
     check("1.37", "events.k8s.io/v1", "events", Some("v1"));
+}
+
+/// Go's clients read OpenAPI into types that write an empty list as none, and compare.
+#[test]
+fn openapi_survives_being_read_and_written_by_clients() {
+    fn empty_lists(value: &Value, path: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Array(items) if items.is_empty() => found.push(path.to_string()),
+            Value::Array(items) => items.iter().for_each(|item| empty_lists(item, path, found)),
+            // What a field is by default is data, and may be anything.
+            Value::Object(fields) => fields
+                .iter()
+                .filter(|(name, _)| *name != "default")
+                .for_each(|(name, value)| empty_lists(value, &format!("{path}/{name}"), found)),
+            _ => {}
+        }
+    }
+    let (registry, mut found, mut documents) = (registry(Release::NEWEST), Vec::new(), 0);
+    for theirs in recorded().values() {
+        let Some(version) = theirs["groupVersion"].as_str() else { continue };
+        let document = openapi::document(&registry, &version.parse().unwrap(), Release::NEWEST).unwrap();
+        assert!(document["paths"].as_object().is_some_and(|paths| !paths.is_empty()), "{version} has no paths");
+        empty_lists(&document, version, &mut found);
+        documents += 1;
+    }
+    assert!(found.is_empty(), "{found:#?}");
+    assert!(documents > 20, "{documents}");
 }

@@ -62,7 +62,7 @@ fn float_text(float: f64, smallest: i32, largest: i32) -> String {
 }
 
 /// Go's `%q` of a string.
-pub(crate) fn quote(text: &str) -> String {
+pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for character in text.chars() {

@@ -13,7 +13,7 @@ mod embedded;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod go_text;
+pub mod go_text;
 pub mod json_path;
 mod keywords;
 mod list_type;

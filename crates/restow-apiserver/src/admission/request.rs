@@ -127,7 +127,7 @@ impl<'a> Request<'a> {
         };
         let Some(known) = TypeTable::shared().kind(&version.to_string(), kind) else { return Ok(changed) };
         let read =
-            types::normalize(known, changed.as_value()).map_err(|error| ApiError::Internal(error.to_string()))?;
+            types::normalize(known, changed.into_value()).map_err(|error| ApiError::Internal(error.to_string()))?;
         Object::from_value(read.value).map_err(|_| ApiError::Internal(format!("a {kind} became something else")))
     }
 

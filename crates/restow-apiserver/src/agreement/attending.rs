@@ -206,15 +206,13 @@ impl Agreement {
     /// Whether an object says what this server has reported, as far as it has reported anything and may write.
     fn stands_by(&self, place: &GroupResource, object: Option<&StorageVersion>, now: Timestamp) -> bool {
         let writers = self.writers_at(place);
-        let Some(resource) = writers.first() else { return true };
-        let registered = |storage: &Arc<crate::resource::Storage>| {
-            matches!(storage.encoding().membership, Membership::Registered(_))
-        };
-        if !resource.storage.as_ref().is_some_and(registered) {
+        let first = writers.first().and_then(|resource| Some((resource, resource.storage.as_deref()?)));
+        let Some((resource, storage)) = first else { return true };
+        if !matches!(storage.encoding().membership, Membership::Registered(_)) {
             return true;
         }
         // What cannot be reported is told of where it is tried.
-        self.report_about(resource).is_ok_and(|report| is_reported(object, &report, now))
+        self.report_about(resource, storage).is_ok_and(|report| is_reported(object, &report, now))
     }
 
     /// Reports what is written at a place once more, if that is needed. Tells whether it was.

@@ -102,14 +102,15 @@ impl Registrar<'_> {
         participants: Participants,
     ) -> Result<(), AgreementError> {
         let writers = self.agreement.writers_at(location);
-        let Some(resource) = writers.first() else { return Ok(()) };
+        let first = writers.first().and_then(|resource| Some((resource, resource.storage.as_deref()?)));
+        let Some((resource, storage)) = first else { return Ok(()) };
         if self.agreement.votes_on(resource)
             && let Some(elected) = self.vote(resource).await?
             && let Writes::Never = self.obey(location, &writers, elected).await?
         {
             return Ok(());
         }
-        let report = self.agreement.report_about(resource)?;
+        let report = self.agreement.report_about(resource, storage)?;
         let decide = |current: Option<&StorageVersion>, participants: &Participants| {
             let now = Timestamp::now();
             let mut registration = register(current, participants, &report, now);

@@ -1,7 +1,7 @@
 //! What someone asks to do, as far as permission depends on it.
 
 use crate::auth::User;
-use crate::auth::go_syntax::quote;
+use crate::go_syntax::quote;
 
 /// What someone asks to do.
 #[derive(Clone, Debug, PartialEq, Eq)]

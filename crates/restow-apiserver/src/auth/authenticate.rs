@@ -12,8 +12,8 @@ pub use impersonation::{Impersonation, NoUserToImpersonate};
 pub use token_file::{TokenFile, TokenFileError};
 
 use crate::auth::User;
-use crate::auth::go_syntax::aggregate;
 use crate::auth::service_account::{ServiceAccounts, Tokens};
+use crate::go_syntax::aggregate;
 use jiff::Timestamp;
 use thiserror::Error;
 

@@ -1,6 +1,6 @@
 //! Who asks: a name and groups, as authentication found them. Nothing here knows how they were proven.
 
-use crate::auth::go_syntax::quote;
+use crate::go_syntax::quote;
 use restow_api::validation::is_dns1123_subdomain;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

@@ -97,7 +97,7 @@ fn reshaped(reshape: Reshape, mut object: Object, target: &str) -> Result<Object
     object.set("apiVersion", Some(target.into()));
     let Some(kind) = TypeTable::shared().kind(target, object.kind()) else { return Ok(object) };
     let revision = object.resource_version().to_string();
-    let written = types::normalize(kind, object.as_value());
+    let written = types::normalize(kind, object.clone().into_value());
     let written = written.map_err(|error| failed(&object, error.to_string()))?;
     let mut written = Object::from_value(written.value).unwrap_or_default();
     written.set_meta("resourceVersion", &revision);

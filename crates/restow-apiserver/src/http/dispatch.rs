@@ -221,7 +221,7 @@ where
     record.annotate(call.annotations());
     let answer = answer?;
     let mut answer = match answer {
-        Answer::Json(bytes) => render::bytes_answer(200, bytes, Media::Json.content_type()),
+        Answer::Json { code, body } => render::bytes_answer(code, body, Media::Json.content_type()),
         Answer::Nothing => render::nothing(),
         Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
         Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),

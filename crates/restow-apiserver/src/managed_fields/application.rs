@@ -68,7 +68,10 @@ impl<'a> Application<'a> {
         let layout = Layout::of(self.resource, applied_in);
         let mut kept = fields_of(layout.root(), configuration.fields());
         let others = entries.others(&self.writer);
-        others.iter().filter(|(_, version, _)| *version == applied_in).for_each(|(_, _, fields)| kept.unite(fields));
+        others
+            .iter()
+            .filter(|(_, version, _)| *version == applied_in)
+            .for_each(|(_, _, fields)| kept.unite((*fields).clone()));
         remove(layout.root(), pruned.fields_mut(), before, &kept);
         let pruned = self.resource.convert(pruned, &target).await.ok()?;
         // Whoever speaks another version must not lose anything either.
@@ -86,8 +89,8 @@ impl<'a> Application<'a> {
         let mut entries = entries_of(live);
         let mut compared: BTreeMap<String, Comparison> = BTreeMap::new();
         for version in entries.versions() {
-            if let Some(comparison) = comparison_in(self.resource, &self.writer, &version, live, object).await {
-                compared.insert(version, comparison);
+            if let Some(comparison) = comparison_in(self.resource, &self.writer, version, live, object).await {
+                compared.insert(version.to_string(), comparison);
             }
         }
         let mut conflicts = Vec::new();
@@ -101,14 +104,14 @@ impl<'a> Application<'a> {
         entries.record_application(&self.writer, self.fields(), &compared);
         let stored = live.at(&["metadata", "managedFields"]).cloned();
         let unchanged = entries.is_same(&before);
-        (stored.filter(|_| unchanged).unwrap_or_else(|| entries.to_value()), conflicts)
+        (stored.filter(|_| unchanged).unwrap_or_else(|| entries.into_value()), conflicts)
     }
 
     /// The entries of an object that the configuration makes.
     pub(crate) fn first_entries(&self) -> Value {
         let mut entries = Entries::default();
         entries.record_application(&self.writer, self.fields(), &BTreeMap::new());
-        entries.to_value()
+        entries.into_value()
     }
 
     /// What belongs to the manager from now on.
@@ -122,5 +125,5 @@ impl<'a> Application<'a> {
 }
 
 fn entries_of(object: &Object) -> Entries {
-    object.at(&["metadata", "managedFields"]).and_then(Entries::from_value).unwrap_or_default()
+    object.at(&["metadata", "managedFields"]).cloned().and_then(Entries::from_value).unwrap_or_default()
 }

@@ -3,6 +3,7 @@
 use super::ownership::{MergeRule, Node};
 use super::set::{FieldSet, Member};
 use serde_json::{Map, Value};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// What differs.
@@ -34,11 +35,9 @@ struct Difference {
 }
 
 impl Difference {
+    /// What differs between two values that are not the same.
     fn between(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Self {
         let mut found = Difference::default();
-        if old == new {
-            return found;
-        }
         let rule = node.rule();
         let blank = |value: Option<&Value>| match value {
             None | Some(Value::Null) => true,
@@ -86,10 +85,9 @@ impl Difference {
     }
 
     fn fields(&mut self, node: Node<'_>, old: &Map<String, Value>, new: &Map<String, Value>) {
-        let fresh = new.keys().filter(|name| !old.contains_key(*name));
-        for name in old.keys().chain(fresh) {
-            let found = Difference::between(node.field(name), old.get(name), new.get(name));
-            self.below(format!("f:{name}"), found);
+        for (name, old, new) in pairs(old, new).filter(|(_, old, new)| old != new) {
+            let found = Difference::between(node.field(name), old, new);
+            self.below(["f:", name].concat(), found);
         }
     }
 
@@ -99,17 +97,37 @@ impl Difference {
         new: &BTreeMap<String, &'a Value>,
         node: impl Fn(&str) -> Node<'a>,
     ) {
-        let fresh = new.keys().filter(|step| !old.contains_key(*step));
-        for step in old.keys().chain(fresh) {
-            let found = Difference::between(node(step), old.get(step).copied(), new.get(step).copied());
+        for (step, old, new) in pairs(old, new).filter(|(_, old, new)| old != new) {
+            let found = Difference::between(node(step), old.copied(), new.copied());
             self.below(step.clone(), found);
         }
     }
 
     fn below(&mut self, step: String, found: Difference) {
-        self.changed.below.add(step.clone(), found.changed);
-        self.removed.below.add(step, found.removed);
+        if !found.removed.is_empty() {
+            self.removed.below.add(step.clone(), found.removed);
+        }
+        self.changed.below.add(step, found.changed);
     }
+}
+
+/// Walks two sorted maps side by side: each key with what it has in either.
+fn pairs<'a, V: 'a>(
+    old: impl IntoIterator<Item = (&'a String, &'a V)>,
+    new: impl IntoIterator<Item = (&'a String, &'a V)>,
+) -> impl Iterator<Item = (&'a String, Option<&'a V>, Option<&'a V>)> {
+    let (mut old, mut new) = (old.into_iter().peekable(), new.into_iter().peekable());
+    std::iter::from_fn(move || {
+        let order = match (old.peek(), new.peek()) {
+            (Some((one, _)), Some((other, _))) => one.cmp(other),
+            (Some(_), None) => Ordering::Less,
+            (None, _) => Ordering::Greater,
+        };
+        let before = if order.is_le() { old.next() } else { None };
+        let after = if order.is_ge() { new.next() } else { None };
+        let name = before.or(after)?.0;
+        Some((name, before.map(|(_, value)| value), after.map(|(_, value)| value)))
+    })
 }
 
 #[derive(PartialEq, Eq)]

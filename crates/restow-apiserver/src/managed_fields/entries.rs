@@ -2,7 +2,7 @@
 
 use super::compare::Comparison;
 use super::set::FieldSet;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// How many managers that update are told apart; the oldest beyond are merged.
@@ -37,17 +37,18 @@ struct Entry {
 
 impl Entries {
     /// Reads the entries; `None` when they are not as they must be.
-    pub(crate) fn from_value(value: &Value) -> Option<Self> {
-        value.as_array()?.iter().map(Entry::from_value).collect::<Option<_>>().map(Entries)
+    pub(crate) fn from_value(value: Value) -> Option<Self> {
+        let Value::Array(entries) = value else { return None };
+        entries.into_iter().map(Entry::from_value).collect::<Option<_>>().map(Entries)
     }
 
     /// The entries as an object has them, in Kubernetes' order.
-    pub(crate) fn to_value(&self) -> Value {
-        let mut sorted: Vec<&Entry> = self.0.iter().collect();
-        sorted.sort_by_key(|entry| {
-            (&entry.operation, &entry.time, &entry.manager, &entry.api_version, &entry.subresource)
-        });
-        sorted.into_iter().map(Entry::to_value).collect()
+    pub(crate) fn into_value(mut self) -> Value {
+        fn order(entry: &Entry) -> [&str; 5] {
+            [&entry.operation, &entry.time, &entry.manager, &entry.api_version, &entry.subresource]
+        }
+        self.0.sort_by(|one, other| order(one).cmp(&order(other)));
+        self.0.into_iter().map(Entry::into_value).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -60,20 +61,20 @@ impl Entries {
     }
 
     /// The versions that the entries speak of.
-    pub(crate) fn versions(&self) -> Vec<String> {
-        self.0.iter().map(|entry| entry.api_version.clone()).collect()
+    pub(crate) fn versions(&self) -> Vec<&str> {
+        self.0.iter().map(|entry| entry.api_version.as_str()).collect()
     }
 
     /// Takes what was changed or removed from everybody, and gives what was changed to who writes. Entries in a version
     /// that the object can no longer be had in are dropped.
-    pub(crate) fn record(&mut self, writer: &Writer<'_>, compared: &BTreeMap<String, Comparison>) {
+    pub(crate) fn record(&mut self, writer: &Writer<'_>, mut compared: BTreeMap<String, Comparison>) {
         self.0.retain_mut(|entry| {
             let Some(comparison) = compared.get(&entry.api_version) else { return false };
             entry.fields.subtract(&comparison.changed);
             entry.fields.subtract(&comparison.removed);
             !entry.fields.is_empty() || entry.is_of(writer)
         });
-        let changed = compared.get(writer.api_version).map(|comparison| &comparison.changed);
+        let changed = compared.remove(writer.api_version).map(|comparison| comparison.changed);
         if let Some(changed) = changed.filter(|changed| !changed.is_empty()) {
             let position = self.0.iter().position(|entry| entry.is_of(writer));
             let index = position.unwrap_or_else(|| {
@@ -134,7 +135,7 @@ impl Entries {
             let version = &oldest.api_version;
             match self.0.iter_mut().find(|entry| entry.manager == ANCIENT && entry.api_version == *version) {
                 Some(bucket) => {
-                    bucket.fields.unite(&oldest.fields);
+                    bucket.fields.unite(oldest.fields);
                     bucket.time = oldest.time;
                 }
                 None => self.0.push(Entry { manager: ANCIENT.into(), subresource: String::new(), ..oldest }),
@@ -178,10 +179,14 @@ impl Entry {
             && self.subresource == writer.subresource
     }
 
-    fn from_value(value: &Value) -> Option<Self> {
-        let text = |name: &str| value[name].as_str().unwrap_or_default().to_string();
+    fn from_value(value: Value) -> Option<Self> {
+        let Value::Object(mut fields) = value else { return None };
+        let mut text = |name: &str| match fields.remove(name) {
+            Some(Value::String(text)) => text,
+            _ => String::new(),
+        };
         let operation = text("operation");
-        if !matches!(operation.as_str(), "Apply" | "Update") || value["fieldsType"] != "FieldsV1" {
+        if !matches!(operation.as_str(), "Apply" | "Update") || text("fieldsType") != "FieldsV1" {
             return None;
         }
         Some(Entry {
@@ -190,20 +195,25 @@ impl Entry {
             api_version: text("apiVersion"),
             time: text("time"),
             subresource: text("subresource"),
-            fields: FieldSet::from_value(&value["fieldsV1"])?,
+            fields: FieldSet::from_value(fields.remove("fieldsV1")?)?,
         })
     }
 
-    fn to_value(&self) -> Value {
-        let mut value = json!({
-            "operation": self.operation, "apiVersion": self.api_version,
-            "fieldsType": "FieldsV1", "fieldsV1": self.fields.to_value(),
-        });
-        for (name, text) in [("manager", &self.manager), ("time", &self.time), ("subresource", &self.subresource)] {
+    fn into_value(self) -> Value {
+        let mut value = Map::new();
+        value.insert("fieldsType".into(), "FieldsV1".into());
+        value.insert("fieldsV1".into(), self.fields.into_value());
+        for (name, text) in [
+            ("operation", self.operation),
+            ("apiVersion", self.api_version),
+            ("manager", self.manager),
+            ("time", self.time),
+            ("subresource", self.subresource),
+        ] {
             if !text.is_empty() {
-                value[name] = text.as_str().into();
+                value.insert(name.into(), text.into());
             }
         }
-        value
+        Value::Object(value)
     }
 }

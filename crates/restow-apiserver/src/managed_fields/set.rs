@@ -1,11 +1,11 @@
 //! A set of fields, as `fieldsV1` writes it: a tree whose steps are `f:NAME`, `k:{KEYS}`, `v:VALUE` or `i:INDEX`.
 
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 
-/// A set of fields.
+/// A set of fields: steps with what is in the set of each, sorted by step. Most sets are made in order from sorted maps
+/// and only read after that, which a list does with the least work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FieldSet(BTreeMap<String, Member>);
+pub(crate) struct FieldSet(Vec<(String, Member)>);
 
 /// A field, and the fields below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,57 +24,73 @@ impl Member {
 
 impl FieldSet {
     /// Reads `fieldsV1`; `None` when it is none.
-    pub(crate) fn from_value(value: &Value) -> Option<Self> {
-        let mut set = FieldSet::default();
-        for (step, below) in value.as_object()? {
+    pub(crate) fn from_value(value: Value) -> Option<Self> {
+        let Value::Object(fields) = value else { return None };
+        let mut set = FieldSet(Vec::with_capacity(fields.len()));
+        for (step, below) in fields {
             if step == "." {
                 continue;
             }
-            if !["f:", "k:", "v:", "i:"].iter().any(|prefix| step.starts_with(prefix)) {
+            if !matches!(step.as_bytes(), [b'f' | b'k' | b'v' | b'i', b':', ..]) {
                 return None;
             }
             let fields = below.as_object()?;
             let own = fields.is_empty() || fields.contains_key(".");
-            set.0.insert(step.clone(), Member { own, below: FieldSet::from_value(below)? });
+            set.add(step, Member { own, below: FieldSet::from_value(below)? });
         }
         Some(set)
     }
 
     /// The set as `fieldsV1`.
-    pub(crate) fn to_value(&self) -> Value {
-        Value::Object(self.0.iter().map(|(step, member)| (step.clone(), member.to_value())).collect())
+    pub(crate) fn into_value(self) -> Value {
+        Value::Object(self.0.into_iter().map(|(step, member)| (step, member.into_value())).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.values().all(Member::is_empty)
+        self.0.is_empty()
     }
 
-    /// Adds a member, unless there is nothing in it.
+    /// Adds a member, in place of one that is there, unless there is nothing in it.
     pub(crate) fn add(&mut self, step: String, member: Member) {
-        if !member.is_empty() {
-            self.0.insert(step, member);
+        if member.is_empty() {
+            return;
+        }
+        if self.0.last().is_none_or(|(last, _)| *last < step) {
+            return self.0.push((step, member));
+        }
+        match self.position(&step) {
+            Ok(index) => self.0[index].1 = member,
+            Err(index) => self.0.insert(index, (step, member)),
         }
     }
 
     /// Takes a field and everything below it out.
     pub(crate) fn remove(&mut self, step: &str) {
-        self.0.remove(step);
+        if let Ok(index) = self.position(step) {
+            self.0.remove(index);
+        }
+    }
+
+    /// Where a step stands, or would stand.
+    fn position(&self, step: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| known.as_str().cmp(step))
     }
 
     /// Takes a field itself out, and some of the fields below it.
     pub(crate) fn remove_below(&mut self, step: &str, below: &[&str]) {
-        if let Some(member) = self.0.get_mut(step) {
+        if let Ok(index) = self.position(step) {
+            let member = &mut self.0[index].1;
             member.own = false;
             below.iter().for_each(|step| member.below.remove(step));
             if member.is_empty() {
-                self.0.remove(step);
+                self.0.remove(index);
             }
         }
     }
 
     /// What the set holds of a field.
     pub(crate) fn get(&self, step: &str) -> Option<&Member> {
-        self.0.get(step).filter(|member| !member.is_empty())
+        self.position(step).ok().map(|index| &self.0[index].1)
     }
 
     /// The fields at the top, with what is below them.
@@ -84,7 +100,7 @@ impl FieldSet {
 
     /// Keeps only some of the fields at the top.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        self.0.retain(|step, _| keep(step));
+        self.0.retain(|(step, _)| keep(step));
     }
 
     /// The paths of all fields that are in both, as Kubernetes writes them.
@@ -96,7 +112,7 @@ impl FieldSet {
 
     fn share(&self, other: &FieldSet, above: &str, found: &mut Vec<String>) {
         for (step, mine) in &self.0 {
-            let Some(theirs) = other.0.get(step) else { continue };
+            let Some(theirs) = other.get(step) else { continue };
             let path = format!("{above}{}", shown(step));
             if mine.own && theirs.own {
                 found.push(path.clone());
@@ -106,31 +122,41 @@ impl FieldSet {
     }
 
     /// Adds everything that is in the other.
-    pub(crate) fn unite(&mut self, other: &FieldSet) {
-        for (step, theirs) in &other.0 {
-            let mine = self.0.entry(step.clone()).or_default();
-            mine.own |= theirs.own;
-            mine.below.unite(&theirs.below);
+    pub(crate) fn unite(&mut self, other: FieldSet) {
+        if self.0.is_empty() {
+            *self = other;
+            return;
         }
+        self.0.extend(other.0);
+        // Sorting keeps equal steps in order, mine before theirs.
+        self.0.sort_by(|(one, _), (other, _)| one.cmp(other));
+        self.0.dedup_by(|(step, theirs), (known, mine)| {
+            if step != known {
+                return false;
+            }
+            mine.own |= theirs.own;
+            mine.below.unite(std::mem::take(&mut theirs.below));
+            true
+        });
     }
 
     /// Takes out everything that is in the other.
     pub(crate) fn subtract(&mut self, other: &FieldSet) {
-        for (step, theirs) in &other.0 {
-            if let Some(mine) = self.0.get_mut(step) {
+        let mut others = other.0.iter().peekable();
+        self.0.retain_mut(|(step, mine)| {
+            while others.next_if(|(other, _)| other < step).is_some() {}
+            if let Some((_, theirs)) = others.next_if(|(other, _)| other == step) {
                 mine.own &= !theirs.own;
                 mine.below.subtract(&theirs.below);
-                if mine.is_empty() {
-                    self.0.remove(step);
-                }
             }
-        }
+            !mine.is_empty()
+        });
     }
 }
 
 impl Member {
-    fn to_value(&self) -> Value {
-        let Value::Object(mut fields) = self.below.to_value() else { return Value::Object(Map::new()) };
+    fn into_value(self) -> Value {
+        let Value::Object(mut fields) = self.below.into_value() else { return Value::Object(Map::new()) };
         if self.own && !fields.is_empty() {
             fields.insert(".".into(), Value::Object(Map::new()));
         }

@@ -3,6 +3,7 @@
 use super::entries::{Entries, Writer};
 use super::*;
 use proptest::prelude::*;
+use serde_json::Map;
 
 fn writer<'a>(manager: &'a str, now: &'a str) -> Writer<'a> {
     Writer { manager, subresource: "", api_version: "v1", now }
@@ -13,7 +14,7 @@ fn pod_root() -> Node<'static> {
 }
 
 fn changed(root: Node<'_>, old: Value, new: Value) -> Value {
-    compare(root, old.as_object().unwrap(), new.as_object().unwrap()).changed.to_value()
+    compare(root, old.as_object().unwrap(), new.as_object().unwrap()).changed.into_value()
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn custom_kinds_bring_their_own_rules() {
 
 fn step(entries: &mut Entries, manager: &str, now: &str, old: Value, new: Value) {
     let compared = compare(pod_root(), old.as_object().unwrap(), new.as_object().unwrap());
-    entries.record(&writer(manager, now), &BTreeMap::from([("v1".to_string(), compared)]));
+    entries.record(&writer(manager, now), BTreeMap::from([("v1".to_string(), compared)]));
 }
 
 fn labels(labels: Value) -> Value {
@@ -98,7 +99,7 @@ fn whoever_changes_a_value_takes_it_over() {
     step(&mut entries, "one", "2026-01-01T00:00:00Z", labels(json!({})), labels(json!({"a": "1", "b": "1"})));
     step(&mut entries, "two", "2026-01-02T00:00:00Z", labels(json!({"a": "1", "b": "1"})), labels(json!({"a": "2"})));
     assert_eq!(
-        entries.to_value(),
+        entries.clone().into_value(),
         json!([{"manager": "two", "operation": "Update", "apiVersion": "v1", "time": "2026-01-02T00:00:00Z",
             "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}])
     );
@@ -122,7 +123,7 @@ fn the_oldest_managers_are_merged() {
             labels(map.clone().into()),
         );
     }
-    let value = entries.to_value();
+    let value = entries.into_value();
     let managers: Vec<&str> = value.as_array().unwrap().iter().filter_map(|entry| entry["manager"].as_str()).collect();
     assert_eq!(managers.len(), 10);
     assert_eq!(managers[0], "ancient-changes");
@@ -136,7 +137,7 @@ fn an_empty_list_or_entry_resets() {
     assert_eq!(Given::of(&sent(json!([{}]))), Given::Reset);
     assert_eq!(Given::of(&sent(json!([{"manager": "x"}]))), Given::Object);
     assert_eq!(Given::of(&json!({})), Given::Object);
-    assert_eq!(Entries::from_value(&json!([{"manager": "x"}])), None, "an entry says what it is about");
+    assert_eq!(Entries::from_value(json!([{"manager": "x"}])), None, "an entry says what it is about");
 }
 
 fn value() -> impl Strategy<Value = Value> {
@@ -151,10 +152,25 @@ fn value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
+    fn what_is_taken_out_of_two_sets_together_leaves_nothing(one in value(), other in value()) {
+        let set = |value: Value| compare(Node::Root(None), &Map::new(), json!({"spec": value}).as_object().unwrap()).changed;
+        let (one, other) = (set(one), set(other));
+        let mut united = one.clone();
+        united.unite(other.clone());
+        let mut reversed = other.clone();
+        reversed.unite(one.clone());
+        prop_assert_eq!(&united, &reversed);
+        united.subtract(&one);
+        prop_assert!(united.shared_paths(&one).is_empty());
+        united.subtract(&other);
+        prop_assert!(united.is_empty());
+    }
+
+    #[test]
     fn sets_come_back_as_they_were_written(old in value(), new in value()) {
         let compared = compare(Node::Root(None), json!({"spec": old}).as_object().unwrap(), json!({"spec": new}).as_object().unwrap());
         for set in [&compared.changed, &compared.removed] {
-            prop_assert_eq!(FieldSet::from_value(&set.to_value()), Some((*set).clone()));
+            prop_assert_eq!(FieldSet::from_value(set.clone().into_value()), Some(set.clone()));
         }
         prop_assert_eq!(compared.is_empty(), old == new, "{:?}", compared);
     }

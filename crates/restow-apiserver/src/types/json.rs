@@ -13,8 +13,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::go::quote;
 use super::table::{TypeId, TypeTable};
+use crate::go_syntax::quote;
 use walk::Walker;
 
 /// How deep an object may be nested; the same as for text.
@@ -81,8 +81,8 @@ pub fn decode_json(kind: TypeId, text: &[u8]) -> Result<Decoded, JsonError> {
 ///
 /// # Errors
 /// Some value does not fit its field, or the object is nested too deeply.
-pub fn normalize(kind: TypeId, value: &Value) -> Result<Decoded, JsonError> {
-    if exceeds_depth(value, MAXIMUM_DEPTH) {
+pub fn normalize(kind: TypeId, value: Value) -> Result<Decoded, JsonError> {
+    if exceeds_depth(&value, MAXIMUM_DEPTH) {
         return Err(JsonError::TooDeep);
     }
     let mut walker = Walker::new(TypeTable::shared());
@@ -92,7 +92,7 @@ pub fn normalize(kind: TypeId, value: &Value) -> Result<Decoded, JsonError> {
 
 /// Everything that is wrong with an object's fields. If it cannot be decoded, that is the only problem reported.
 pub fn check_fields(kind: TypeId, value: &Value) -> Vec<FieldProblem> {
-    match normalize(kind, value) {
+    match normalize(kind, value.clone()) {
         Ok(decoded) => decoded.problems,
         Err(error) => vec![FieldProblem::Undecodable(error.to_string())],
     }

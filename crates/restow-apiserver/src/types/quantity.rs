@@ -4,6 +4,8 @@
 //! as `1.234` or `12E6`, it keeps as it was written. Quantities of more than 38 digits, and decimal ones for which there
 //! is no suffix, are passed through unchanged.
 
+use std::cmp::Ordering;
+
 /// Why a text is not a quantity; the wording is Kubernetes'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
@@ -45,6 +47,20 @@ pub fn canonical_quantity(text: &str) -> Result<String, QuantityError> {
         Some("0") => "0".to_owned(),
         Some(written) => format!("{sign}{written}"),
     })
+}
+
+/// Which of two quantities is larger; nothing where one is none, or too long to be reckoned with.
+pub(crate) fn compare_quantities(one: &str, other: &str) -> Option<Ordering> {
+    Some(billionths(one)?.cmp(&billionths(other)?))
+}
+
+fn billionths(text: &str) -> Option<i128> {
+    let parts = split(text).ok()?;
+    let (format, exponent) = interpret(parts.suffix).ok()?;
+    let amount = amount(&parts, format, exponent)?;
+    let places = u32::try_from(amount.exponent - SMALLEST_EXPONENT).ok()?;
+    let size = amount.mantissa.checked_mul(10_i128.checked_pow(places)?)?;
+    Some(if parts.negative { -size } else { size })
 }
 
 struct Parts<'t> {
@@ -235,6 +251,21 @@ mod tests {
             check(text, text);
         }
         check("123456789012345678901234567890123456789012", "123456789012345678901234567890123456789012");
+    }
+
+    #[test]
+    fn quantities_are_compared_by_what_they_amount_to() {
+        for (one, other, expected) in [
+            ("1", "1000m", Some(Ordering::Equal)),
+            ("1Gi", "1G", Some(Ordering::Greater)),
+            ("-1", "1n", Some(Ordering::Less)),
+            ("0", "-0", Some(Ordering::Equal)),
+            ("100Mi", "1e8", Some(Ordering::Greater)),
+            ("1", "x", None),
+            ("1e60", "1", None),
+        ] {
+            assert_eq!(compare_quantities(one, other), expected, "{one} {other}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::go::quote;
+use crate::go_syntax::quote;
 
 /// How precise a kind of time is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

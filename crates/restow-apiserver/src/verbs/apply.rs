@@ -87,9 +87,9 @@ impl Applying<'_> {
 
 /// The configuration in the body.
 fn read(call: &Call<'_>) -> Result<Object, ApiError> {
-    let media = if call.body.first() == Some(&b'{') { Media::Json } else { Media::Yaml };
-    let value = body::parse(&call.body, media)
-        .map_err(|error| ApiError::BadRequest(format!("error encoding patch: {error}")))?;
+    let (value, problems) = body::read(&call.body, Media::Json)
+        .or_else(|_| body::read(&call.body, Media::Yaml))
+        .map_err(|error| ApiError::BadRequest(format!("error decoding patch: {error}")))?;
     let mut object = Object::from_value(value)
         .map_err(|_| ApiError::bad_request("error decoding patch: a configuration must be an object"))?;
     let (version, kind) = (call.version.to_string(), &call.resource.names.kind);
@@ -111,26 +111,49 @@ fn read(call: &Call<'_>) -> Result<Object, ApiError> {
         )));
     }
     check_fields(call, &object)?;
+    match call.query.text("fieldValidation") {
+        "Ignore" => {}
+        "Strict" => {
+            if let Some(problem) = problems.first() {
+                return Err(ApiError::BadRequest(format!("error strict decoding patch: {problem}")));
+            }
+        }
+        _ => problems.iter().for_each(|problem| call.warn(problem.to_string())),
+    }
     Ok(object)
 }
 
 /// Refuses fields that the type does not have: nobody can manage them.
 fn check_fields(call: &Call<'_>, object: &Object) -> Result<(), ApiError> {
     let problems = match call.resource.type_id(&call.version) {
-        Some(kind) => match types::normalize(kind, object.as_value()) {
+        Some(kind) => match types::normalize(kind, object.clone().into_value()) {
             Ok(decoded) => decoded.problems,
             Err(error) => return Err(untyped(object, &error.to_string())),
         },
-        None => call.resource.strategy.read(&mut object.clone()),
+        None => [metadata_problems(object), call.resource.strategy.read(&mut object.clone())].concat(),
     };
-    let unknown = problems.iter().find_map(|problem| match problem {
+    let unknown = problems.iter().filter_map(|problem| match problem {
         FieldProblem::Unknown(path) => Some(path),
         _ => None,
     });
-    match unknown {
+    // Kubernetes walks the fields in their order, and stops at the first that it does not know.
+    match unknown.min() {
         Some(path) => Err(untyped(object, &format!(".{path}: field not declared in schema"))),
         None => Ok(()),
     }
+}
+
+/// Fields that the metadata of no kind has.
+fn metadata_problems(object: &Object) -> Vec<FieldProblem> {
+    let table = types::TypeTable::shared();
+    let kind = table.metadata_shape().and_then(|shape| table.struct_of(shape));
+    let (Some(kind), Some(metadata)) = (kind, object.get("metadata")) else { return Vec::new() };
+    let problems = types::check_fields(kind, metadata).into_iter();
+    let placed = problems.map(|problem| match problem {
+        FieldProblem::Unknown(path) => FieldProblem::Unknown(format!("metadata.{path}")),
+        other => other,
+    });
+    placed.collect()
 }
 
 /// Kubernetes gives this without a reason, and as a fault of the server.

@@ -5,9 +5,9 @@ use crate::http::negotiate::Media;
 use crate::managed_fields::Given;
 use crate::object::Object;
 use crate::resource::Origin;
-use crate::types;
+use crate::types::{self, FieldProblem};
+use crate::untyped;
 use crate::verbs::Call;
-use crate::verbs::duplicates::duplicates;
 use serde_json::Value;
 
 /// How deep JSON may be nested. Objects of Kubernetes stay far below.
@@ -18,20 +18,21 @@ pub(super) fn object(call: &Call<'_>) -> Result<Object, ApiError> {
     let (value, problems) = match (call.resource.type_id(&call.version), call.content.unwrap_or(Media::Json)) {
         // The type decides how the text is read, so that fields which occur twice are noticed.
         (Some(kind), Media::Json) => {
-            untyped_kind(call, &call.body)?;
-            let decoded = types::decode_json(kind, &call.body).map_err(|error| undecodable(call, &error))?;
+            let decoded = types::decode_json(kind, &call.body);
+            if decoded.is_err() || !call.body.trim_ascii_start().starts_with(b"{") {
+                untyped_kind(call, &call.body)?;
+            }
+            let decoded = decoded.map_err(|error| undecodable(call, &error))?;
             (decoded.value, decoded.problems)
         }
-        (Some(kind), _) => {
-            let given = value(call)?;
-            check_type(call, &mut as_object(given.clone())?)?;
-            let decoded = types::normalize(kind, &given).map_err(|error| undecodable(call, &error))?;
-            (decoded.value, decoded.problems)
+        (Some(kind), media) => {
+            let (value, problems) = value_and_problems(call, media)?;
+            let given = as_object(value)?;
+            check_type(call, &mut given.clone())?;
+            let decoded = types::normalize(kind, given.into_value()).map_err(|error| undecodable(call, &error))?;
+            (decoded.value, [problems, decoded.problems].concat())
         }
-        (None, media) => {
-            let duplicates = if media == Media::Json { duplicates(&call.body) } else { Vec::new() };
-            (value(call)?, duplicates)
-        }
+        (None, media) => value_and_problems(call, media)?,
     };
     let mut object = as_object(value)?;
     check_type(call, &mut object)?;
@@ -48,7 +49,7 @@ pub(crate) fn normalized(call: &Call<'_>, value: Value) -> Result<Object, ApiErr
         report(call, &unknown)?;
         return Ok(object);
     };
-    let decoded = types::normalize(kind, &value).map_err(|error| undecodable(call, &error))?;
+    let decoded = types::normalize(kind, value).map_err(|error| undecodable(call, &error))?;
     report(call, &decoded.problems)?;
     as_object(decoded.value)
 }
@@ -119,7 +120,7 @@ pub(super) fn unhandled(call: &Call<'_>) -> String {
 }
 
 /// Does with unknown and duplicate fields what the client asked for.
-fn report(call: &Call<'_>, problems: &[types::FieldProblem]) -> Result<(), ApiError> {
+fn report(call: &Call<'_>, problems: &[FieldProblem]) -> Result<(), ApiError> {
     match call.query.text("fieldValidation") {
         "Ignore" => {}
         "" | "Warn" => problems.iter().for_each(|problem| call.warn(problem.to_string())),
@@ -148,39 +149,54 @@ pub(super) fn given_entries(call: &Call<'_>) -> Result<Given, ApiError> {
 
 /// The JSON value in a request's body, or `null` when there is none.
 pub(super) fn value(call: &Call<'_>) -> Result<Value, ApiError> {
-    if call.body.is_empty() {
-        return Ok(Value::Null);
-    }
-    parse(&call.body, call.content.unwrap_or(Media::Json))
+    value_and_problems(call, call.content.unwrap_or(Media::Json)).map(|(value, _)| value)
+}
+
+fn value_and_problems(call: &Call<'_>, media: Media) -> Result<(Value, Vec<FieldProblem>), ApiError> {
+    if call.body.is_empty() { Ok((Value::Null, Vec::new())) } else { read(&call.body, media) }
 }
 
 /// Parses a body.
 pub(super) fn parse(body: &[u8], media: Media) -> Result<Value, ApiError> {
-    let unreadable = |error: &dyn std::fmt::Display| {
-        ApiError::BadRequest(format!("the object provided is unrecognized: couldn't parse the body: {error}"))
-    };
-    let value: Value = match media {
-        Media::Json => serde_json::from_slice(body).map_err(|error| unreadable(&error))?,
-        Media::Yaml => {
-            let text = std::str::from_utf8(body).map_err(|error| unreadable(&error))?;
-            serde_saphyr::from_str(text).map_err(|error| unreadable(&error))?
-        }
-        Media::Protobuf => types::decode_protobuf(body).map_err(|error| unreadable(&error))?,
-    };
-    if depth(&value, 0) > MAX_DEPTH {
-        return Err(ApiError::BadRequest(format!("the object provided is nested more than {MAX_DEPTH} levels deep")));
-    }
-    Ok(value)
+    read(body, media).map(|(value, _)| value)
 }
 
-/// Both parsers bound the depth of what they read, so this cannot run away.
-fn depth(value: &Value, above: usize) -> usize {
-    let children: Box<dyn Iterator<Item = &Value>> = match value {
-        Value::Array(items) => Box::new(items.iter()),
-        Value::Object(fields) => Box::new(fields.values()),
-        _ => return above,
+/// Parses a body, and tells what strict reading would refuse: fields that occur twice.
+pub(super) fn read(body: &[u8], media: Media) -> Result<(Value, Vec<FieldProblem>), ApiError> {
+    let (value, problems) = match media {
+        Media::Json => untyped::read(body).map_err(|error| unreadable(&error))?,
+        Media::Yaml => {
+            let text = std::str::from_utf8(body).map_err(|error| unreadable(&error))?;
+            let (value, problem) = yaml(text).map_err(|error| unreadable(&error))?;
+            (value, problem.into_iter().collect())
+        }
+        Media::Protobuf => (types::decode_protobuf(body).map_err(|error| unreadable(&error))?, Vec::new()),
     };
-    children.map(|child| depth(child, above + 1)).max().unwrap_or(above + 1)
+    if types::exceeds_depth(&value, MAX_DEPTH) {
+        return Err(ApiError::BadRequest(format!("the object provided is nested more than {MAX_DEPTH} levels deep")));
+    }
+    Ok((value, problems))
+}
+
+/// Reads YAML. Where a key occurs twice the last one counts, and the first such place is told in the words of Go's parser.
+fn yaml(text: &str) -> Result<(Value, Option<FieldProblem>), serde_saphyr::Error> {
+    let error = match serde_saphyr::from_str(text) {
+        Ok(value) => return Ok((value, None)),
+        Err(error) => error,
+    };
+    let serde_saphyr::Error::DuplicateMappingKey { key: Some(key), location } = error.without_snippet() else {
+        return Err(error);
+    };
+    let line = location.line();
+    let problem = format!(
+        "error converting YAML to JSON: yaml: unmarshal errors:\n  line {line}: key {key:?} already set in map"
+    );
+    let lenient = serde_saphyr::options! { duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins };
+    Ok((serde_saphyr::from_str_with_options(text, lenient)?, Some(FieldProblem::Undecodable(problem))))
+}
+
+fn unreadable(error: &dyn std::fmt::Display) -> ApiError {
+    ApiError::BadRequest(format!("the object provided is unrecognized: couldn't parse the body: {error}"))
 }
 
 fn check_type(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
@@ -230,5 +246,28 @@ fn wrong_type(call: &Call<'_>, object: &Object) -> String {
             "{kind} in version {version:?} cannot be handled as a {wanted}: no kind {kind:?} is registered for version \
              {given:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn keys_that_occur_twice_in_yaml_are_told_by_their_line() {
+        let (value, problems) = read(b"\nspec:\n  foo: 1\n  foo: 2\n", Media::Yaml).unwrap();
+        assert_eq!(value, json!({"spec": {"foo": 2}}));
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let expected =
+            "error converting YAML to JSON: yaml: unmarshal errors:\n  line 4: key \"foo\" already set in map";
+        assert_eq!(problems, [expected]);
+        assert!(read(b"a: [", Media::Yaml).is_err());
+    }
+
+    #[test]
+    fn yaml_may_look_like_careless_json() {
+        let (value, problems) = read(b"{\n\t\"a\": [{\n\t\t\"b\": 1,\n\t}]\n}", Media::Yaml).unwrap();
+        assert_eq!((value, problems), (json!({"a": [{"b": 1}]}), vec![]));
     }
 }

@@ -23,10 +23,12 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
     if !given.resource_version().is_empty() {
         return Err(ApiError::Unexplained("resourceVersion should not be set on objects to be created".into()));
     }
-    let generated = given.name().is_empty() && !given.meta("generateName").is_empty();
+    if !given.name().is_empty() || given.meta("generateName").is_empty() {
+        return create_once(call, given, Given::Object).await;
+    }
     for _ in 0..NAME_ATTEMPTS {
         match create_once(call, given.clone(), Given::Object).await {
-            Err(ApiError::AlreadyExists { .. }) if generated => {}
+            Err(ApiError::AlreadyExists { .. }) => {}
             other => return other,
         }
     }
@@ -37,13 +39,9 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
 pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Given) -> Result<Answer, ApiError> {
     metadata::prepare_new(call, &mut object)?;
     call.check_namespace(object.name(), Sight::Remembered).await?;
-    let applied = matches!(entries, Given::Applied(_)).then(|| object.clone());
+    record(call, &mut object, entries);
     let object = admission::mutate(call, Operation::Create, object, None).await?;
-    let entries = update::record_admission(call, entries, applied.as_ref(), &object);
     let mut object = checked(call, object)?;
-    if let Given::Applied(entries) = entries {
-        object.metadata_mut().insert("managedFields".into(), entries);
-    }
     let name = object.name().to_string();
     if update::is_service(call) {
         addresses::assign(call, &mut object).await?;
@@ -60,7 +58,7 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
     let charge = Charge::default();
     let mut decision = Creation { call, object, sight: Sight::Remembered, namespace: None, charge };
     match call.server.objects().change(call.place(&name), &mut decision).await? {
-        Changed::Created(object) => Ok(Answer::Object { code: 201, object }),
+        Changed::Created(written) => Ok(call.written(201, written)),
         other => Err(ApiError::Internal(format!("creating ended with {other:?}"))),
     }
 }
@@ -102,12 +100,21 @@ impl Decision for Creation<'_> {
     }
 }
 
+/// Notes who set what in a new object, before admission has its say: what that sets belongs to nobody.
+pub(super) fn record(call: &Call<'_>, object: &mut Object, entries: Given) {
+    call.resource.strategy.default(object);
+    if let Given::Applied(entries) = entries {
+        object.metadata_mut().insert("managedFields".into(), entries);
+        return;
+    }
+    let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
+    let writer = Writer { manager: &manager, subresource: "", api_version: &version, now: &now };
+    managed_fields::record_creation(&call.resource, &writer, object);
+}
+
 /// Completes and checks a new object.
 pub(super) fn checked(call: &Call<'_>, mut object: Object) -> Result<Object, ApiError> {
     call.resource.strategy.default(&mut object);
-    let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
-    let writer = Writer { manager: &manager, subresource: "", api_version: &version, now: &now };
-    managed_fields::record_creation(&call.resource, &writer, &mut object);
     call.resource.strategy.prepare_create(&mut object);
     let mut problems = metadata::problems(call, &object);
     problems.extend(call.resource.strategy.validate_create(&object));

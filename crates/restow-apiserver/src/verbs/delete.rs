@@ -78,22 +78,25 @@ pub(super) async fn delete_one(
 ) -> Result<Option<Answer>, ApiError> {
     let mut decision = Removal { call, name, options, admission, rehearsed: None };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
-    let changed = match (changed, decision.rehearsed) {
-        (Changed::Updated(old), Some(Change::Remove)) => Changed::Removed(old),
-        (Changed::Updated(_), Some(Change::Write(marked))) => Changed::Updated(marked),
-        (changed, _) => changed,
+    let object = match (changed, decision.rehearsed) {
+        (Changed::Absent, _) => return Ok(None),
+        (Changed::Updated(old), Some(Change::Remove)) => removed(call, old.into_object()),
+        (Changed::Updated(_), Some(Change::Write(marked))) => marked,
+        (Changed::Removed(object), _) => removed(call, object),
+        (Changed::Created(written) | Changed::Updated(written), _) => return Ok(Some(call.written(200, written))),
     };
-    Ok(match changed {
-        Changed::Absent => None,
-        Changed::Removed(mut object) if call.resource.strategy.returns_deleted() => {
-            if call.resource.group_resource.to_string() == "pods" {
-                deletion::end_grace(&mut object, jiff::Timestamp::now());
-            }
-            Some(Answer::Object { code: 200, object })
-        }
-        Changed::Removed(object) => Some(Answer::Object { code: 200, object: success(call, &object) }),
-        Changed::Created(object) | Changed::Updated(object) => Some(Answer::Object { code: 200, object }),
-    })
+    Ok(Some(Answer::Object { code: 200, object }))
+}
+
+/// What is answered when an object is gone.
+fn removed(call: &Call<'_>, mut object: Object) -> Object {
+    if !call.resource.strategy.returns_deleted() {
+        return success(call, &object);
+    }
+    if call.resource.group_resource.to_string() == "pods" {
+        deletion::end_grace(&mut object, jiff::Timestamp::now());
+    }
+    object
 }
 
 /// Removes an object, or marks it.

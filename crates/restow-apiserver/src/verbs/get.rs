@@ -1,8 +1,6 @@
 //! Reading one object.
 
-use crate::codec::Typed;
 use crate::error::ApiError;
-use crate::http::negotiate::{Media, Shape};
 use crate::verbs::{Answer, Call, list};
 
 pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
@@ -19,18 +17,10 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
             return Err(ApiError::TooLargeResourceVersion { requested: wanted, current: latest });
         }
     }
-    let opening = call.resource.opening(&call.version);
-    if call.accepted.shape != Shape::Table
-        && call.accepted.media == Media::Json
-        && call.resource.reads_as_stored()
-        && opening.opens(&entry.value)
+    if call.resource.reads_as_stored()
+        && let Some(answer) = call.spliced(200, &entry.value, entry.mod_revision)
     {
-        let mut json = Vec::with_capacity(entry.value.len() + 64);
-        match call.accepted.shape {
-            Shape::Whole => opening.splice(&entry.value, entry.mod_revision, Typed::Yes, &mut json),
-            _ => opening.splice_metadata(&entry.value, entry.mod_revision, &mut json),
-        }
-        return Ok(Answer::Json(json));
+        return Ok(answer);
     }
     let object = call.resource.decode(&entry, &call.version).await?;
     Ok(Answer::Object { code: 200, object })

@@ -45,7 +45,7 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
     if raw {
         let opening = call.resource.opening(&call.version);
         if page.entries.iter().all(|entry| opening.opens(&entry.value)) {
-            return Ok(Answer::Json(splice(call, &page.entries, &metadata)?));
+            return Ok(Answer::Json { code: 200, body: splice(call, &page.entries, &metadata)? });
         }
     }
     let objects = match selector.is_everything() {

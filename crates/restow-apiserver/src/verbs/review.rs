@@ -41,7 +41,7 @@ pub(super) async fn token(call: &Call<'_>) -> Result<Answer, ApiError> {
     let account = Account { namespace: &call.target.namespace, name, uid: account.uid() };
     let mut request = body::value(call)?;
     if let Some(kind) = TypeTable::shared().kind("authentication.k8s.io/v1", "TokenRequest") {
-        let decoded = types::normalize(kind, &request).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+        let decoded = types::normalize(kind, request).map_err(|error| ApiError::BadRequest(error.to_string()))?;
         request = decoded.value;
     }
     let request = subresource::admitted(call, request).await?.into_value();

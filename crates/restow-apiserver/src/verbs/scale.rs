@@ -29,7 +29,8 @@ pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
     let mut decision = Scaling { call, fields: &fields, wanted, dry_run: call.dry_run()?, rehearsed: None };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
     let object = match (decision.rehearsed, changed) {
-        (Some(object), _) | (None, Changed::Updated(object) | Changed::Created(object)) => object,
+        (Some(object), _) => object,
+        (None, Changed::Updated(written) | Changed::Created(written)) => written.into_object(),
         (None, Changed::Removed(_) | Changed::Absent) => return Err(call.not_found(name)),
     };
     Ok(Answer::Object { code: 200, object: scale_of(&fields, &object) })
@@ -107,7 +108,7 @@ fn given(call: &Call<'_>) -> Result<Value, ApiError> {
     if value["kind"].as_str().is_some_and(|kind| kind != "Scale") {
         return Err(ApiError::bad_request("the body of a request to scale must be a Scale"));
     }
-    let decoded = types::normalize(kind, &value).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    let decoded = types::normalize(kind, value).map_err(|error| ApiError::BadRequest(error.to_string()))?;
     Ok(decoded.value)
 }
 

@@ -61,8 +61,8 @@ pub(super) async fn replace(call: &Call<'_>, wish: &dyn Wish) -> Result<Answer, 
         return Ok(answer);
     }
     match changed {
-        Changed::Created(object) => Ok(Answer::Object { code: 201, object }),
-        Changed::Updated(object) => Ok(Answer::Object { code: 200, object }),
+        Changed::Created(written) => Ok(call.written(201, written)),
+        Changed::Updated(written) => Ok(call.written(200, written)),
         Changed::Removed(object) => Ok(Answer::Object { code: 200, object: decision.last_state.unwrap_or(object) }),
         Changed::Absent => Err(call.not_found(name)),
     }
@@ -85,11 +85,9 @@ struct Replacement<'a> {
 impl Decision for Replacement<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let (object, entries) = self.wish.make(before).await?;
-        let applied = matches!(entries, Given::Applied(_)).then(|| object.clone());
         self.namespace = None;
         let operation = if before.is_some() { Operation::Update } else { Operation::Create };
         let object = admission::mutate(self.call, operation, object, before).await?;
-        let entries = record_admission(self.call, entries, applied.as_ref(), &object);
         let mut object = match before {
             Some(old) => replacement(self.call, object, old, entries).await?,
             None => {
@@ -134,6 +132,7 @@ fn substitute(call: &Call<'_>, mut object: Object) -> Result<Object, ApiError> {
         return Err(call.not_found(&call.target.name));
     }
     metadata::prepare_new(call, &mut object)?;
+    create::record(call, &mut object, Given::Object);
     create::checked(call, object)
 }
 
@@ -171,15 +170,6 @@ pub(super) async fn record(call: &Call<'_>, old: &Object, object: &mut Object, e
     let subresource = &call.target.subresource;
     let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
     managed_fields::record_change(&call.resource, &writer, old, object, entries).await
-}
-
-/// Notes what admission has changed in an object that was applied.
-pub(super) fn record_admission(call: &Call<'_>, entries: Given, applied: Option<&Object>, admitted: &Object) -> Given {
-    let Some(applied) = applied.filter(|applied| *applied != admitted) else { return entries };
-    let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
-    let subresource = &call.target.subresource;
-    let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
-    managed_fields::record_admission(&call.resource, &writer, entries, applied, admitted)
 }
 
 /// Refuses to change another object, or another state of it, than the client speaks of.

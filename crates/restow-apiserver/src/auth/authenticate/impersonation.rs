@@ -1,10 +1,10 @@
 //! Impersonation: acting as someone else, named in `Impersonate-…` headers, for those who may.
 
-use crate::auth::go_syntax::{literal, quote};
 use crate::auth::user::{
     ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, service_account_groups, split_service_account_username,
 };
 use crate::auth::{Attributes, ResourceAttributes, User};
+use crate::go_syntax::{literal, quote};
 use std::collections::BTreeMap;
 use thiserror::Error;
 

@@ -1,13 +1,13 @@
 //! Nobody gains power by writing policy: who writes a role must hold what it allows, or have the verb `escalate` on it;
 //! who writes a binding must hold what the role allows, or have the verb `bind` on the role.
 
-use crate::auth::go_syntax::{quote, quote_all};
 use crate::auth::rbac::cover::{join_verbs, uncovered};
 use crate::auth::rbac::objects::{RbacKind, RoleKind, RoleRef, read_rules};
 use crate::auth::rbac::rules::role_not_found;
 use crate::auth::rbac::{GROUP, PolicyRule, Rules};
 use crate::auth::user::MASTERS;
 use crate::auth::{Authorizer, ResourceAttributes, User};
+use crate::go_syntax::{quote, quote_all};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use thiserror::Error;

@@ -1,7 +1,7 @@
 //! Label selectors as objects hold them: aggregation rules, webhooks and policies.
 
-use crate::auth::go_syntax::quote;
 use crate::auth::json::{WrongType, items, text, text_map, texts};
+use crate::go_syntax::quote;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
 //! The four kinds as the index needs them, read from API objects. What is malformed is refused here, with a reason, so
 //! that it can never allow anything.
 
-use crate::auth::go_syntax::quote;
 use crate::auth::json::{WrongType, items, object, text, text_map};
 use crate::auth::rbac::label_selector::LabelSelector;
 use crate::auth::rbac::policy_rule::PolicyRule;
 use crate::auth::rbac::role_rules::RoleRules;
 use crate::auth::user::service_account_username;
+use crate::go_syntax::quote;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;

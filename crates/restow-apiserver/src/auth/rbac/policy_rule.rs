@@ -1,7 +1,7 @@
 //! One rule of a role: verbs, and the resources or paths that they are allowed on.
 
-use crate::auth::go_syntax::quote_all;
 use crate::auth::json::{WrongType, texts};
+use crate::go_syntax::quote_all;
 use serde_json::{Map, Value, json};
 
 /// What one rule allows. `*` in a list stands for everything.

@@ -1,11 +1,11 @@
 //! The whole policy in memory, and the questions about it.
 
-use crate::auth::go_syntax::{aggregate, quote};
 use crate::auth::rbac::bindings::{Bindings, first_subject};
 use crate::auth::rbac::objects::{Binding, Malformed, RbacKind, RoleKind, RoleObject, RoleRef};
 use crate::auth::rbac::role_rules::{Question, RoleRules};
 use crate::auth::rbac::{GROUP, PolicyRule};
 use crate::auth::{Attributes, Authorizer, Decision, User, UserRules};
+use crate::go_syntax::{aggregate, quote};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! What may I do: `SelfSubjectRulesReview`.
 
-use crate::auth::go_syntax::aggregate;
 use crate::auth::json::{object, text};
 use crate::auth::rbac::PolicyRule;
 use crate::auth::review::ReviewError;
 use crate::auth::{Authorizer, User};
+use crate::go_syntax::aggregate;
 use serde_json::{Value, json};
 
 /// Answers a `SelfSubjectRulesReview`: all that I may do in the namespace.

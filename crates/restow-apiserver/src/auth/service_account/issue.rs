@@ -1,6 +1,5 @@
 //! Answering a `TokenRequest`: a new token for a service account.
 
-use crate::auth::go_syntax::quote;
 use crate::auth::json::{WrongType, integer, object, text, texts};
 use crate::auth::service_account::claims::{Claims, Reference};
 use crate::auth::service_account::tokens::Tokens;
@@ -8,6 +7,7 @@ use crate::auth::service_account::verify::credential_id;
 use crate::auth::service_account::{Account, BoundKind, KeyError, ServiceAccounts, jwt};
 use crate::auth::user::service_account_username;
 use crate::field::FieldError;
+use crate::go_syntax::quote;
 use jiff::Timestamp;
 use restow_api::Time;
 use ring::rand::{SecureRandom, SystemRandom};

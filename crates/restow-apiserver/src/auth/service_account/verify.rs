@@ -2,12 +2,12 @@
 
 use crate::auth::User;
 use crate::auth::authenticate::Authenticated;
-use crate::auth::go_syntax::{quote, quote_all};
 use crate::auth::service_account::claims::{Claims, Reference};
 use crate::auth::service_account::jwt::{self, Parsed};
 use crate::auth::service_account::tokens::Tokens;
 use crate::auth::service_account::{BoundKind, ServiceAccounts};
 use crate::auth::user::CREDENTIAL_ID;
+use crate::go_syntax::{quote, quote_all};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;

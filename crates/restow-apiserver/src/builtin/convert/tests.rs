@@ -14,7 +14,7 @@ fn convert(value: &Value, target: &str) -> Value {
 /// The object as its type writes it.
 fn written(value: &Value) -> Value {
     let kind = TypeTable::shared().kind(value["apiVersion"].as_str().unwrap(), value["kind"].as_str().unwrap());
-    types::normalize(kind.unwrap(), value).unwrap().value
+    types::normalize(kind.unwrap(), value.clone()).unwrap().value
 }
 
 /// Both are the same object, in two versions.

@@ -4,7 +4,9 @@ use super::{duplicate, unsupported};
 use crate::field::{FieldError, FieldRule};
 use crate::names::NameRule;
 use crate::object::Object;
+use crate::types::compare_quantities;
 use serde_json::{Value, json};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
@@ -67,12 +69,25 @@ fn container_problems(container: &Value, at: &str) -> Vec<FieldError> {
         }
         problems.extend(choice(&port["protocol"], &format!("{at}.protocol"), &PROTOCOLS));
     }
+    problems.extend(resource_problems(&container["resources"], &format!("{at}.resources")));
     for (index, variable) in list(&container["env"]).iter().enumerate() {
         if variable["name"].as_str().unwrap_or_default().is_empty() {
             problems.push(FieldError::required(format!("{at}.env[{index}].name"), ""));
         }
     }
     problems
+}
+
+/// Nothing may be asked for beyond its limit.
+fn resource_problems(resources: &Value, at: &str) -> Vec<FieldError> {
+    let requests = resources["requests"].as_object().into_iter().flatten();
+    let beyond = requests.filter_map(|(name, request)| {
+        let limit = resources["limits"][name].as_str()?;
+        let larger = compare_quantities(request.as_str()?, limit)? == Ordering::Greater;
+        let detail = format!("must be less than or equal to {name} limit of {limit}");
+        larger.then(|| FieldError::invalid(format!("{at}.requests"), request, detail))
+    });
+    beyond.collect()
 }
 
 /// What is wrong with the volumes, and what they are called.

@@ -55,6 +55,21 @@ fn templates_must_match_their_selector_and_have_containers() {
 }
 
 #[test]
+fn nothing_is_asked_for_beyond_its_limit() {
+    let pod = |requests: Value| {
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "i",
+            "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": requests}}]}})
+    };
+    check(pod(json!({"cpu": "1000m", "memory": "1000M", "example.com/x": "5"})), &[]);
+    check(
+        pod(json!({"cpu": "1001m"})),
+        &[
+            "spec.containers[0].resources.requests: Invalid value: \"1001m\": must be less than or equal to cpu limit of 1",
+        ],
+    );
+}
+
+#[test]
 fn selectors_and_frozen_maps_cannot_change() {
     let of = |app: &str| deployment(json!({"matchLabels": {"app": app}}), json!({}), json!([]));
     check_change(of("a"), of("a"), &[]);

@@ -1,5 +1,6 @@
 //! Who depends on whom, and what follows from that. Pure.
 
+use crate::codec;
 use crate::deletion::{FOREGROUND, ORPHAN, Propagation};
 use restow_store::Key;
 use serde::Deserialize;
@@ -66,12 +67,6 @@ pub(super) enum Fate {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
-struct Stored {
-    metadata: Metadata,
-}
-
-#[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Metadata {
     uid: String,
@@ -83,7 +78,7 @@ struct Metadata {
 impl Seen {
     /// Reads a stored object.
     pub(super) fn of(stored: &[u8]) -> Option<Self> {
-        let Stored { metadata } = serde_json::from_slice(stored).ok()?;
+        let metadata: Metadata = codec::read_metadata(stored).ok()?;
         let has = |name: &str| metadata.finalizers.iter().any(|finalizer| finalizer == name);
         let policy = match () {
             () if has(ORPHAN) => Some(Propagation::Orphan),

@@ -149,7 +149,7 @@ fn gives_what_go_would_write() {
     let decoded = decode_json(kind("apps/v1", "Deployment"), text.as_bytes()).unwrap();
     assert_eq!(decoded.value, expected);
     assert_eq!(decoded.problems, [FieldProblem::Unknown("unknown".to_owned())]);
-    let again = normalize(kind("apps/v1", "Deployment"), &expected).unwrap();
+    let again = normalize(kind("apps/v1", "Deployment"), expected.clone()).unwrap();
     assert_eq!(again, Decoded { value: expected, problems: Vec::new() });
 }
 
@@ -170,7 +170,7 @@ fn reads_schemas_of_custom_resources() {
             [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})
     };
     let kind = kind("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-    let decoded = normalize(kind, &definition(&schema)).unwrap();
+    let decoded = normalize(kind, definition(&schema)).unwrap();
     assert_eq!(decoded.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"], schema);
     assert_eq!(decoded.problems, []);
 
@@ -198,7 +198,7 @@ fn refuses_what_is_nested_too_deeply() {
     }
     let value = json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": value}}]}});
     let kind = kind("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-    assert!(matches!(normalize(kind, &value), Err(JsonError::TooDeep)));
+    assert!(matches!(normalize(kind, value.clone()), Err(JsonError::TooDeep)));
     let text = value.to_string();
     assert!(matches!(decode_json(kind, text.as_bytes()), Err(JsonError::Syntax(_))));
 }

@@ -8,9 +8,10 @@ use serde_json::{Map, Number, Value};
 
 use super::special::{self, Token};
 use super::{Decoded, FieldProblem, JsonError};
-use crate::types::go;
+use crate::go_syntax;
 use crate::types::shape::Form;
 use crate::types::table::{Scalar, ShapeId, TypeId, TypeTable};
+use crate::untyped::Fields;
 
 /// Kubernetes stops counting here too.
 const MAXIMUM_PROBLEMS: usize = 100;
@@ -133,7 +134,7 @@ impl<'t> Walker<'t> {
         &mut self,
         owner: TypeId,
         name: String,
-        object: &mut Map<String, Value>,
+        object: &mut Fields,
         entries: &mut A,
     ) -> Result<(), A::Error> {
         let depth = self.go_fields.len();
@@ -142,7 +143,7 @@ impl<'t> Walker<'t> {
             return entries.next_value::<IgnoredAny>().map(drop);
         };
         let field = *field;
-        if object.contains_key(&name) {
+        if object.contains(&name) {
             self.report(FieldProblem::Duplicate, &name);
         }
         let outer = std::mem::replace(&mut self.go_struct, self.table.name(owner));
@@ -157,18 +158,19 @@ impl<'t> Walker<'t> {
     }
 
     pub(super) fn object<'de, A: MapAccess<'de>>(&mut self, id: TypeId, mut entries: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
+        let mut object = Fields::default();
         while let Some(name) = entries.next_key::<String>()? {
             self.field(id, name, &mut object, &mut entries)?;
         }
+        let mut object = object.into_map();
         self.table.finish(id, &mut object);
         Ok(Value::Object(object))
     }
 
     fn entries<'de, A: MapAccess<'de>>(&mut self, shape: ShapeId, mut entries: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
+        let mut object = Fields::default();
         while let Some(key) = entries.next_key::<String>()? {
-            if object.contains_key(&key) {
+            if object.contains(&key) {
                 self.report(FieldProblem::Duplicate, &key);
             }
             let value = self.deeper(Step::Key(&key), |walker| {
@@ -176,7 +178,7 @@ impl<'t> Walker<'t> {
             })?;
             object.insert(key, self.or_zero(shape, value));
         }
-        Ok(Value::Object(object))
+        Ok(Value::Object(object.into_map()))
     }
 
     pub(super) fn list<'de, A: SeqAccess<'de>>(&mut self, shape: ShapeId, mut items: A) -> Result<Value, A::Error> {
@@ -239,7 +241,7 @@ impl Seed<'_, '_> {
                 Value::Number(number)
             }
             Form::Scalar(Scalar::Int64) if number.is_i64() => Value::Number(number),
-            Form::Scalar(Scalar::Float64) => number.as_f64().map_or(Value::Null, go::float),
+            Form::Scalar(Scalar::Float64) => number.as_f64().map_or(Value::Null, go_syntax::float),
             Form::Scalar(Scalar::Int32 | Scalar::Int64) => self.mismatch(&format!("number {number}")),
             Form::Special(special, _) => special::scalar(self.walker, special, Token::Number(number)),
             _ => self.mismatch("number"),

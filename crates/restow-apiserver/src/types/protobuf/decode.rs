@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::wire::{Payload, Reader};
 use super::{MAXIMUM_DEPTH, ProtobufError, decode_envelope, is_protobuf};
-use crate::types::go;
+use crate::go_syntax;
 use crate::types::quantity::canonical_quantity;
 use crate::types::shape::Form;
 use crate::types::table::{Field, Scalar, ShapeId, Special, TypeId, TypeTable};
@@ -141,7 +141,7 @@ impl Decoder<'_> {
             (Form::Scalar(Scalar::Bool), Payload::Varint(value)) => Value::Bool(value != 0),
             (Form::Scalar(Scalar::Int32), Payload::Varint(value)) => Value::from(value as i32),
             (Form::Scalar(Scalar::Int64), Payload::Varint(value)) => Value::from(value as i64),
-            (Form::Scalar(Scalar::Float64), Payload::Fixed64(value)) => go::float(f64::from_bits(value)),
+            (Form::Scalar(Scalar::Float64), Payload::Fixed64(value)) => go_syntax::float(f64::from_bits(value)),
             (Form::Bytes, Payload::Bytes(bytes)) => Value::String(STANDARD.encode(bytes)),
             (Form::WrappedList(element), Payload::Bytes(bytes)) => self.wrapped(field, element, bytes, depth)?,
             (Form::Struct(id), Payload::Bytes(bytes)) => {

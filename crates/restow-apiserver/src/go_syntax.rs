@@ -1,31 +1,7 @@
-//! Values as Go's `%q` and `%#v` write them, because Kubernetes' messages hold them and people search for those.
+//! Values as Go writes them, with `%q`, with `%#v` and as JSON: Kubernetes' messages and objects hold them.
 
-use std::fmt::Write;
-
-/// A text as Go's `%q` writes it.
-pub(crate) fn quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{b}' => quoted.push_str("\\v"),
-            '\u{c}' => quoted.push_str("\\f"),
-            // Writing to a text cannot fail.
-            control if control.is_ascii_control() => _ = write!(quoted, "\\x{:02x}", u32::from(control)),
-            control if control.is_control() => _ = write!(quoted, "\\u{:04x}", u32::from(control)),
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
+pub(crate) use restow_schema::go_text::quote;
+use serde_json::{Number, Value};
 
 /// A list of texts as Go's `%q` writes it: `["a" "b"]`.
 pub(crate) fn quote_all<T: AsRef<str>>(texts: &[T]) -> String {
@@ -54,6 +30,14 @@ pub(crate) fn aggregate(errors: &[String]) -> String {
         [one] => one.into(),
         _ => format!("[{}]", distinct.join(", ")),
     }
+}
+
+/// A floating-point number as Go writes it: whole numbers have no fraction.
+pub(crate) fn float(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        return Value::from(value as i64);
+    }
+    Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
 #[cfg(test)]
