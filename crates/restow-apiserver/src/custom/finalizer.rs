@@ -9,7 +9,7 @@ use crate::following::{name_of, namespace_of};
 use crate::namespaces::Dismiss;
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision, Place};
-use crate::resource::Scope;
+use crate::resource::{Membership, Scope};
 use crate::server::ApiServer;
 use async_trait::async_trait;
 use restow_store::RangeRequest;
@@ -34,6 +34,10 @@ pub(crate) async fn remove(
         };
     };
     if handler.storage.passage().takes_new() {
+        return Ok(());
+    }
+    // Whoever calls this reports the storage version too; to wait for that here would hold up everything it follows.
+    if handler.storage.encoding().membership == Membership::Pending {
         return Ok(());
     }
     if dismiss_all(server, handler).await? == 0 {

@@ -89,6 +89,7 @@ impl Unit {
     fn show(self, value: f64) -> String {
         match self {
             Unit::PerSecond => format!("{}/s", grouped(value)),
+            Unit::Bytes if value < 1e6 => format!("{:.1} kB", value / 1e3),
             Unit::Bytes => format!("{:.1} MB", value / 1e6),
             Unit::Percent => format!("{value:.1} %"),
             Unit::Count => grouped(value),
