@@ -141,10 +141,14 @@ impl Registrar<'_> {
         match elected {
             Elected::Write(version, fences) => {
                 for storage in writers.iter().filter_map(|writer| writer.storage.as_ref()) {
-                    if storage.encoding().version != version {
-                        storage.set_membership(Membership::Pending);
+                    if storage.encoding().version == version {
+                        storage.set_encoding(version.clone(), fences.clone());
+                        continue;
                     }
+                    storage.set_membership(Membership::Pending);
                     storage.set_encoding(version.clone(), fences.clone());
+                    // What is on its way in the old version arrives while that is still reported.
+                    drop(storage.passage().halt().await);
                 }
                 Ok(Writes::Afterwards)
             }
