@@ -23,9 +23,10 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use restow_api::{GroupResource, GroupVersion};
 use restow_store::{Entry, Key, Revision};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// The definitions that this server knows, and what serves them.
 pub(crate) struct CustomResources {
@@ -160,7 +161,8 @@ impl ApiServer {
         let Some((_, version)) = self.definitions() else { return Ok(()) };
         self.custom().services.look_in(Arc::downgrade(self));
         let mut caught_up = self.custom().caught_up.subscribe();
-        tokio::spawn(follow(Arc::downgrade(self), version, "customresourcedefinitions", DefinitionFollower));
+        let follower = DefinitionFollower { server: Arc::downgrade(self), removals: Mutex::default() };
+        tokio::spawn(follow(Arc::downgrade(self), version, "customresourcedefinitions", follower));
         // The sender lives as long as the server does.
         let _ = caught_up.wait_for(|revision| *revision > Revision::ZERO).await;
         Ok(())
@@ -175,7 +177,11 @@ impl ApiServer {
 }
 
 /// Follows the definitions.
-struct DefinitionFollower;
+struct DefinitionFollower {
+    server: Weak<ApiServer>,
+    /// The definitions whose objects are being removed, by uid.
+    removals: Mutex<HashMap<String, JoinHandle<()>>>,
+}
 
 #[async_trait]
 impl Follower for DefinitionFollower {
@@ -204,7 +210,21 @@ impl Follower for DefinitionFollower {
         let reached = server.hub().reached();
         server.custom().caught_up.send_replace(reached.max(Revision::new(1)));
         update_statuses(server).await;
-        remove_terminating(server).await;
+        self.remove_terminating(server);
+    }
+}
+
+impl DefinitionFollower {
+    /// Goes on with the removal of definitions that are about to go, each in a task of its own: one may have many objects,
+    /// and the other definitions do not wait for that.
+    fn remove_terminating(&self, server: &ApiServer) {
+        let mut removals = self.removals.lock().unwrap_or_else(PoisonError::into_inner);
+        removals.retain(|_, removal| !removal.is_finished());
+        for known in server.custom().terminating() {
+            let Some(server) = self.server.upgrade() else { return };
+            let uid = known.definition.metadata.uid.clone();
+            removals.entry(uid).or_insert_with(|| tokio::spawn(remove(server, known)));
+        }
     }
 }
 
@@ -289,13 +309,12 @@ impl Decision for Settle<'_> {
     }
 }
 
-async fn remove_terminating(server: &ApiServer) {
+/// Goes on with the removal of one definition, as far as that is possible now.
+async fn remove(server: Arc<ApiServer>, known: Known) {
     let Some((resource, version)) = server.definitions() else { return };
-    for known in server.custom().terminating() {
-        let name = &known.definition.metadata.name;
-        let place = Place { resource: &resource, version: &version, namespace: "", name };
-        if let Err(error) = finalizer::remove(server, place, &known.definition, known.handler.as_ref()).await {
-            tracing::warn!(definition = name, %error, "the objects of a definition could not be removed yet");
-        }
+    let name = &known.definition.metadata.name;
+    let place = Place { resource: &resource, version: &version, namespace: "", name };
+    if let Err(error) = finalizer::remove(&server, place, &known.definition, known.handler.as_ref()).await {
+        tracing::warn!(definition = name, %error, "the objects of a definition could not be removed yet");
     }
 }
