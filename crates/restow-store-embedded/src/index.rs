@@ -13,8 +13,25 @@ pub(crate) struct Index {
     keys: BTreeMap<Key, Slot>,
     /// The keys that expire, by time.
     expiring: BTreeSet<(u64, Key)>,
+    departed: Departed,
     cache: Cache,
 }
+
+/// The keys that were deleted, in order, so that what existed earlier can be counted without reading it.
+struct Departed {
+    keys: VecDeque<Departure>,
+    /// From which revision on all of them are known.
+    since: Revision,
+}
+
+struct Departure {
+    deleted: Revision,
+    created: Revision,
+    key: Key,
+}
+
+/// How many deleted keys are remembered. Those of longer ago are counted by reading.
+const MOST_DEPARTED: usize = 200_000;
 
 /// A key that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +51,11 @@ struct Cache {
 impl Index {
     pub(crate) fn new(revision: Revision, compacted: Revision, keys: Vec<(Key, KeyState)>, cache_bytes: usize) -> Self {
         let cache = Cache { budget: cache_bytes, used: 0, order: VecDeque::new() };
-        let mut index = Index { revision, compacted, keys: BTreeMap::new(), expiring: BTreeSet::new(), cache };
+        let departed = Departed { keys: VecDeque::new(), since: revision };
+        let mut index =
+            Index { revision, compacted, keys: BTreeMap::new(), expiring: BTreeSet::new(), departed, cache };
         for (key, state) in keys {
-            index.set(key, Some(Slot { state, value: None }));
+            index.set(key, Some(Slot { state, value: None }), revision);
         }
         index
     }
@@ -51,6 +70,20 @@ impl Index {
 
     pub(crate) fn set_compacted(&mut self, revision: Revision) {
         self.compacted = revision;
+        let past = self.departed.keys.partition_point(|departure| departure.deleted <= revision);
+        self.departed.keys.drain(..past);
+    }
+
+    /// How many keys of a range existed at an earlier revision; `None` when too much has happened since to know it.
+    pub(crate) fn count_at(&self, range: &KeyRange, at: Revision) -> Option<u64> {
+        if at < self.departed.since {
+            return None;
+        }
+        let first = self.departed.keys.partition_point(|departure| departure.deleted <= at);
+        let departed = self.departed.keys.range(first..);
+        let departed = departed.filter(|departure| departure.created <= at && range.contains(&departure.key)).count();
+        let present = self.range(range).filter(|(_, slot)| slot.state.create_revision <= at).count();
+        Some((departed + present) as u64)
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<&Slot> {
@@ -69,10 +102,14 @@ impl Index {
         self.keys.range::<[u8], _>((start, end)).filter(|(key, _)| range.contains(key))
     }
 
-    /// Moves on to `revision` with these changes; `None` deletes a key.
-    pub(crate) fn publish(&mut self, revision: Revision, changes: impl IntoIterator<Item = (Key, Option<Slot>)>) {
-        for (key, slot) in changes {
-            self.set(key, slot);
+    /// Moves on to `revision` with these changes, each at its own revision; `None` deletes a key.
+    pub(crate) fn publish(
+        &mut self,
+        revision: Revision,
+        changes: impl IntoIterator<Item = (Revision, Key, Option<Slot>)>,
+    ) {
+        for (at, key, slot) in changes {
+            self.set(key, slot, at);
         }
         self.revision = revision;
     }
@@ -101,7 +138,7 @@ impl Index {
         }
     }
 
-    fn set(&mut self, key: Key, slot: Option<Slot>) {
+    fn set(&mut self, key: Key, slot: Option<Slot>, now: Revision) {
         let expires_at = slot.as_ref().map_or(0, |slot| slot.state.expires_at);
         if expires_at != 0 {
             self.expiring.insert((expires_at, key.clone()));
@@ -110,6 +147,7 @@ impl Index {
             self.cache.used += value.len();
             self.cache.order.push_back((key.clone(), state.mod_revision));
         }
+        let is_deleted = slot.is_none();
         let before = match slot {
             Some(slot) => self.keys.insert(key.clone(), slot),
             None => self.keys.remove(&key),
@@ -117,7 +155,10 @@ impl Index {
         if let Some(before) = before {
             self.cache.used -= before.value.map_or(0, |value| value.len());
             if before.state.expires_at != 0 && before.state.expires_at != expires_at {
-                self.expiring.remove(&(before.state.expires_at, key));
+                self.expiring.remove(&(before.state.expires_at, key.clone()));
+            }
+            if is_deleted {
+                self.departed.add(Departure { deleted: now, created: before.state.create_revision, key });
             }
         }
         self.evict();
@@ -137,6 +178,17 @@ impl Index {
                 keys.get(key).is_some_and(|slot| slot.state.mod_revision == *revision && slot.value.is_some())
             });
         }
+    }
+}
+
+impl Departed {
+    fn add(&mut self, departure: Departure) {
+        if self.keys.len() >= MOST_DEPARTED
+            && let Some(forgotten) = self.keys.pop_front()
+        {
+            self.since = forgotten.deleted;
+        }
+        self.keys.push_back(departure);
     }
 }
 
@@ -162,14 +214,17 @@ mod tests {
     fn the_oldest_values_are_forgotten_first_and_the_keys_stay() {
         let mut index = Index::new(Revision::new(1), Revision::ZERO, Vec::new(), 10);
         for n in 2..8 {
-            index.publish(Revision::new(n), [(key(&format!("k{n}")), slot(n, "1234", 0))]);
+            index.publish(Revision::new(n), [(Revision::new(n), key(&format!("k{n}")), slot(n, "1234", 0))]);
             assert_eq!(index.cache.used, cached(&index));
             assert!(index.cache.used <= 10);
         }
         assert_eq!(index.range(&KeyRange::all()).count(), 6);
         assert!(index.get(&key("k2")).unwrap().value.is_none());
         assert!(index.get(&key("k7")).unwrap().value.is_some());
-        index.publish(Revision::new(9), [(key("k7"), None), (key("k6"), slot(9, "", 0))]);
+        index.publish(
+            Revision::new(9),
+            [(Revision::new(9), key("k7"), None), (Revision::new(9), key("k6"), slot(9, "", 0))],
+        );
         assert_eq!(index.cache.used, 0);
         index.remember(&key("k2"), Revision::new(2), &"1234".into());
         index.remember(&key("k3"), Revision::new(99), &"1234".into());
@@ -180,7 +235,7 @@ mod tests {
     fn a_key_that_is_written_often_does_not_fill_the_queue() {
         let mut index = Index::new(Revision::new(1), Revision::ZERO, Vec::new(), 1000);
         for n in 2..10_000 {
-            index.publish(Revision::new(n), [(key("lease"), slot(n, "x", 0))]);
+            index.publish(Revision::new(n), [(Revision::new(n), key("lease"), slot(n, "x", 0))]);
         }
         assert!(index.cache.order.len() < 2000);
         assert_eq!(index.cache.used, 1);
@@ -189,21 +244,50 @@ mod tests {
     #[test]
     fn expiry_follows_the_last_write_of_a_key() {
         let mut index = Index::new(Revision::new(1), Revision::ZERO, Vec::new(), 1000);
-        index.publish(Revision::new(2), [(key("a"), slot(2, "", 50)), (key("b"), slot(2, "", 60))]);
+        index.publish(
+            Revision::new(2),
+            [(Revision::new(2), key("a"), slot(2, "", 50)), (Revision::new(2), key("b"), slot(2, "", 60))],
+        );
         assert_eq!(index.next_expiry(), Some(50));
-        index.publish(Revision::new(3), [(key("a"), slot(3, "", 0))]);
+        index.publish(Revision::new(3), [(Revision::new(3), key("a"), slot(3, "", 0))]);
         assert_eq!(index.next_expiry(), Some(60));
-        index.publish(Revision::new(4), [(key("b"), slot(4, "", 60))]);
+        index.publish(Revision::new(4), [(Revision::new(4), key("b"), slot(4, "", 60))]);
         assert_eq!(index.expired(59, 9), Vec::new());
         assert_eq!(index.expired(60, 9), [(key("b"), Revision::new(4))]);
-        index.publish(Revision::new(5), [(key("b"), None)]);
+        index.publish(Revision::new(5), [(Revision::new(5), key("b"), None)]);
         assert_eq!(index.next_expiry(), None);
+    }
+
+    #[test]
+    fn what_existed_earlier_is_counted() {
+        let mut index = Index::new(Revision::new(1), Revision::ZERO, Vec::new(), 1000);
+        let at = Revision::new;
+        let created = |n| slot(n, "", 0);
+        let again = || {
+            let slot = created(2).unwrap();
+            Some(Slot { state: KeyState { mod_revision: at(4), version: 2, ..slot.state }, ..slot })
+        };
+        index.publish(at(3), [(at(2), key("a"), created(2)), (at(3), key("b"), created(3))]);
+        // `a` is changed, `b` is deleted and made again, `c` comes and goes.
+        index.publish(at(5), [(at(4), key("a"), again()), (at(5), key("b"), None)]);
+        index.publish(at(8), [(at(6), key("b"), created(6)), (at(7), key("c"), created(7)), (at(8), key("c"), None)]);
+        let counts = |index: &Index| [1, 2, 3, 4, 5, 6, 7, 8].map(|n| index.count_at(&KeyRange::all(), at(n)));
+        assert_eq!(counts(&index), [0, 1, 2, 2, 1, 2, 3, 2].map(Some));
+        assert_eq!(index.count_at(&KeyRange::exactly(&key("b")), at(3)), Some(1));
+        index.set_compacted(at(6));
+        assert_eq!(counts(&index)[5..], [2, 3, 2].map(Some));
+        for n in 9..9 + 2 * MOST_DEPARTED as u64 {
+            let change = if n % 2 == 1 { created(n) } else { None };
+            index.publish(at(n), [(at(n), key("c"), change)]);
+        }
+        assert_eq!(index.count_at(&KeyRange::all(), at(7)), None, "that was too long ago");
+        assert_eq!(index.count_at(&KeyRange::all(), at(9 + MOST_DEPARTED as u64)), Some(3));
     }
 
     #[test]
     fn ranges_may_be_empty() {
         let mut index = Index::new(Revision::new(1), Revision::ZERO, Vec::new(), 1000);
-        index.publish(Revision::new(2), [(key("a"), slot(2, "", 0))]);
+        index.publish(Revision::new(2), [(Revision::new(2), key("a"), slot(2, "", 0))]);
         let empty = KeyRange::exactly(&key("a")).after(&key("b"));
         assert_eq!(index.range(&empty).count(), 0);
         assert_eq!(index.range(&KeyRange::exactly(&key("a"))).count(), 1);

@@ -112,10 +112,16 @@ impl EmbeddedStore {
         if at == latest {
             return read_present(shared, index, request);
         }
+        let mut answer = Answer::new(request, latest);
+        if request.content == Content::CountOnly
+            && let Some(count) = index.count_at(&request.range, at)
+        {
+            answer.response.count = Some(count);
+            return Ok(answer.response);
+        }
         // Taken under the lock, so that no compaction can come in between.
         let view = shared.engine.snapshot();
         drop(index);
-        let mut answer = Answer::new(request, latest);
         view.scan(&request.range, at, |key, state, value| answer.add(|| state.entry(key, value)))?;
         Ok(answer.response)
     }

@@ -173,7 +173,7 @@ impl Writer {
         if changes.is_empty() {
             return;
         }
-        let slots = changes.iter().map(|change| (change.key.clone(), change.current.clone()));
+        let slots = changes.iter().map(|change| (change.revision, change.key.clone(), change.current.clone()));
         self.shared.index_mut().publish(revision, slots);
         self.shared.recent.push(changes);
         self.shared.progress.send_modify(|progress| progress.revision = revision);
