@@ -99,21 +99,19 @@ pub(crate) async fn mutate(
     change(&request, &policies, &webhooks, object).boxed().await
 }
 
-/// Lets policies and then webhooks change the object, and policies once more where something changed it after them.
+/// Lets policies and then webhooks change the object, and then once more those after whom something changed it.
 async fn change(
     request: &Request<'_>,
     policies: &Policies,
     webhooks: &[Arc<Webhook>],
     object: Object,
 ) -> Result<Object, ApiError> {
-    if policies.is_empty() {
-        return calling::mutate(request, webhooks, object).await;
-    }
-    let (object, last_change) = policies.carry_out(request, object).await?;
-    let before = object.clone();
-    let object = calling::mutate(request, webhooks, object).await?;
-    let first = if object == before { last_change } else { policies.policies.len() };
-    policies.carry_out_again(request, object, first).await
+    let (seen_by_webhooks, outdated_policies) = policies.carry_out(request, object).await?;
+    let (made, outdated) = calling::mutate(request, webhooks, seen_by_webhooks.clone()).await?;
+    let outdated_policies = if made == seen_by_webhooks { outdated_policies } else { policies.policies.len() };
+    let object = policies.carry_out_again(request, made.clone(), outdated_policies).await?;
+    let outdated = if object == made { outdated } else { webhooks.len() };
+    calling::mutate_again(request, &webhooks[..outdated], object).await
 }
 
 /// Refuses what must not be written or removed. `object` is what will be stored; there is none when one is removed.

@@ -11,23 +11,29 @@ use futures::future::join_all;
 use restow_api::GroupVersion;
 use std::sync::Arc;
 
-/// Lets each webhook change the object in turn, and those that want it once more when a later one changed it.
+/// Lets each webhook change the object in turn. Returns how many of them, from the first, saw something else than what the
+/// last one made of it.
 pub(super) async fn mutate(
     request: &Request<'_>,
     webhooks: &[Arc<Webhook>],
     mut object: Object,
-) -> Result<Object, ApiError> {
-    let mut last_change = None;
+) -> Result<(Object, usize), ApiError> {
+    let mut outdated = 0;
     for (position, webhook) in webhooks.iter().enumerate() {
         if let Some(changed) = request.change(webhook, &object).await? {
-            (object, last_change) = (changed, Some(position));
+            (object, outdated) = (changed, position);
         }
     }
-    let Some(last_change) = last_change else { return Ok(object) };
-    for webhook in &webhooks[..last_change] {
-        if !webhook.reinvoke {
-            continue;
-        }
+    Ok((object, outdated))
+}
+
+/// Lets those of these webhooks that want it change the object once more.
+pub(super) async fn mutate_again(
+    request: &Request<'_>,
+    webhooks: &[Arc<Webhook>],
+    mut object: Object,
+) -> Result<Object, ApiError> {
+    for webhook in webhooks.iter().filter(|webhook| webhook.reinvoke) {
         if let Some(changed) = request.change(webhook, &object).await? {
             object = changed;
         }

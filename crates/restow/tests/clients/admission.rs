@@ -65,10 +65,27 @@ async fn requests_are_admitted(on: On) {
     what_controllers_delete_is_admitted(&cluster).await;
 }
 
+/// A policy that finds something to do only after the second webhook.
+const AFTER_WEBHOOKS: &str = r#"---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: after-webhooks}
+spec:
+  matchConstraints: {resourceRules: [{operations: [CREATE], apiGroups: [''], apiVersions: [v1], resources: [configmaps]}]}
+  matchConditions: [{name: was-there, expression: "has(object.data) && 'second' in object.data"}]
+  reinvocationPolicy: IfNeeded
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch: {expression: '[JSONPatch{op: "add", path: "/data/third", value: "yes"}]'}
+---
+{apiVersion: admissionregistration.k8s.io/v1, kind: MutatingAdmissionPolicyBinding, metadata: {name: after-webhooks}, spec: {policyName: after-webhooks}}
+"#;
+
 async fn webhooks_change_objects_in_order(cluster: &Cluster) {
     let first = Webhook::start(|review| {
         let seen = review["request"]["object"]["data"]["second"].is_string();
-        let label = json!({"saw-second": seen.to_string()});
+        let seen_third = review["request"]["object"]["data"]["third"].is_string();
+        let label = json!({"saw-second": seen.to_string(), "saw-third": seen_third.to_string()});
         admission_patch(review, &json!([{"op": "add", "path": "/metadata/labels", "value": label}]))
     })
     .await;
@@ -89,6 +106,16 @@ async fn webhooks_change_objects_in_order(cluster: &Cluster) {
     assert_eq!(made.data.unwrap()["second"], "yes");
     assert_eq!(made.metadata.labels.unwrap()["saw-second"], "true", "who wants to is asked again after a change");
     assert_eq!((first.asked().len(), second.asked().len()), (2, 1));
+
+    cluster.kubectl(&["apply", "-f", &cluster.file("policy.yaml", AFTER_WEBHOOKS)]);
+    let server_made = || cluster.kubectl(&["create", "configmap", "again", "--dry-run=server", "-o", "json"]);
+    eventually("the policy is in force", || server_made().contains("saw-third\": \"true"));
+    first.asked();
+    second.asked();
+    server_made();
+    let counts = (first.asked().len(), second.asked().len());
+    assert_eq!(counts, (2, 1), "webhooks come again after policies that came again, if they want to");
+    cluster.kubectl(&["delete", "mutatingadmissionpolicy,mutatingadmissionpolicybinding", "after-webhooks"]);
     cluster.kubectl(&["delete", "mutatingwebhookconfigurations", "a-first", "b-second"]);
 }
 
