@@ -15,6 +15,7 @@ use crate::resource::{Resource, Scope};
 use crate::server::ApiServer;
 use crate::verbs::Call;
 use async_trait::async_trait;
+use futures::{StreamExt, stream};
 use graph::{Fate, Graph, Owner, Seen, Standing, Work, fate};
 use restow_api::GroupVersion;
 use restow_store::{Change as StoreChange, Event, Key, KeyRange, RangeRequest, Revision, StoreExt, WatchRequest};
@@ -30,8 +31,10 @@ const ACCOUNT: &str = "generic-garbage-collector";
 const BREATH: Duration = Duration::from_millis(500);
 /// How long to wait before what could not be done is tried again.
 const RETRY: Duration = Duration::from_secs(5);
-/// How many objects are read at once.
+/// How many objects are read at once, and how many are looked at before the claim is.
 const PAGE: usize = 500;
+/// How many objects are tended to at once: a webhook that is asked about one of them may take long.
+const AT_ONCE: usize = 16;
 
 /// Collects garbage for as long as the server lives, whenever it is this server's turn.
 pub(crate) async fn collect_garbage(server: Weak<ApiServer>) {
@@ -79,7 +82,8 @@ async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError
             }
             renewed = Instant::now();
         }
-        match tokio::time::timeout(BREATH, watch.next()).await {
+        let wait = if queue.is_empty() { BREATH } else { Duration::ZERO };
+        match tokio::time::timeout(wait, watch.next()).await {
             Err(_) => {}
             Ok(None) => return Ok(()),
             Ok(Some(batch)) => batch?.events.iter().for_each(|event| queue.extend(note(&mut graph, event))),
@@ -120,17 +124,25 @@ fn note(graph: &mut Graph, event: &Event) -> Vec<Work> {
     }
 }
 
-/// Does what there is to do, and returns what could not be done.
+/// Does some of what there is to do, and returns what could not be done.
 async fn work(server: &ApiServer, graph: &Graph, queue: &mut BTreeSet<Work>) -> Vec<Work> {
-    let mut failed = Vec::new();
-    while let Some(item) = queue.pop_first() {
+    let next: Vec<Work> = std::iter::from_fn(|| queue.pop_first()).take(PAGE).collect();
+    let tend = |item: Work| async move {
         let done = match &item {
-            Work::Dependent(key) => tend_dependent(server, graph, key).await,
-            Work::Owner(key) => tend_owner(server, graph, key, queue).await,
+            Work::Dependent(key) => tend_dependent(server, graph, key).await.map(|()| Vec::new()),
+            Work::Owner(key) => tend_owner(server, graph, key).await,
         };
-        if let Err(error) = done {
-            tracing::debug!(?item, %error, "this could not be collected yet");
-            failed.push(item);
+        (item, done)
+    };
+    let mut tended = stream::iter(next).map(tend).buffer_unordered(AT_ONCE);
+    let mut failed = Vec::new();
+    while let Some((item, done)) = tended.next().await {
+        match done {
+            Ok(more) => queue.extend(more),
+            Err(error) => {
+                tracing::debug!(?item, %error, "this could not be collected yet");
+                failed.push(item);
+            }
         }
     }
     failed
@@ -158,11 +170,12 @@ async fn tend_dependent(server: &ApiServer, graph: &Graph, key: &Key) -> Result<
     }
 }
 
-async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key, queue: &mut BTreeSet<Work>) -> Result<(), ApiError> {
+/// Does what there is to do about an owner, and returns what comes next.
+async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key) -> Result<Vec<Work>, ApiError> {
     // A kind that is not served yet may be served later.
     let found = Found::at(server, key).ok_or(ApiError::NoSuchResource)?;
-    let Some(entry) = server.objects().store().get(key).await? else { return Ok(()) };
-    let Some(seen) = Seen::of(&entry.value) else { return Ok(()) };
+    let Some(entry) = server.objects().store().get(key).await? else { return Ok(Vec::new()) };
+    let Some(seen) = Seen::of(&entry.value) else { return Ok(Vec::new()) };
     let dependents = graph.dependents(&seen.uid);
     match seen.waits_for {
         Some(Propagation::Orphan) => {
@@ -170,15 +183,15 @@ async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key, queue: &mut BT
                 let Some(dependent) = Found::at(server, &key) else { continue };
                 dependent.change(server, Step::LoseOwners(vec![seen.uid.clone()]), "").await?;
             }
-            found.change(server, Step::Release(ORPHAN), &seen.uid).await
+            found.change(server, Step::Release(ORPHAN), &seen.uid).await?;
         }
         Some(Propagation::Foreground) if dependents.iter().any(|(_, blocks)| *blocks) => {
-            queue.extend(dependents.into_iter().map(|(key, _)| Work::Dependent(key)));
-            Ok(())
+            return Ok(dependents.into_iter().map(|(key, _)| Work::Dependent(key)).collect());
         }
-        Some(Propagation::Foreground) => found.change(server, Step::Release(FOREGROUND), &seen.uid).await,
-        Some(Propagation::Background) | None => Ok(()),
+        Some(Propagation::Foreground) => found.change(server, Step::Release(FOREGROUND), &seen.uid).await?,
+        Some(Propagation::Background) | None => {}
     }
+    Ok(Vec::new())
 }
 
 /// What an owner is. Of one whose kind is not served here it cannot be known whether it is gone; that is an error, and
