@@ -40,7 +40,8 @@ pub(crate) struct AgreementArgs {
     /// How many requests are under way at once.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=256))]
     clients: u64,
-    /// Where to put etcd's data. It is removed afterwards.
+    /// Where to put etcd's data. It is removed afterwards. In memory (/dev/shm) the disk's moods do not cover what the
+    /// fence costs.
     #[arg(long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
 }
@@ -125,6 +126,9 @@ fn report(agreements: &[f64], resources: usize, starts: &[f64], cost: &FenceCost
     add("updates with the fence", Unit::PerSecond, Some(cost.with.rate()), None);
     add("updates without it", Unit::PerSecond, Some(cost.without.rate()), None);
     add("cost of the fence in rate, median of pairs", Unit::Percent, cost.in_rate(), Some(3.0));
+    let surely = cost.in_rate_surely();
+    add("cost of the fence in rate, at least (95 %)", Unit::Percent, surely.map(|(least, _)| least), None);
+    add("cost of the fence in rate, at most (95 %)", Unit::Percent, surely.map(|(_, most)| most), Some(3.0));
     add("cost of the fence in CPU of the server", Unit::Percent, cost.in_server_cpu(), Some(3.0));
     add("cost of the fence in CPU of etcd", Unit::Percent, cost.in_etcd_cpu(), Some(3.0));
     add("pairs of turns", Unit::Count, Some(cost.pairs() as f64), None);

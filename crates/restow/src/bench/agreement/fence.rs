@@ -39,8 +39,26 @@ impl Tally {
 impl FenceCost {
     /// By how many percent fewer writes are made in the same time: the middle of all pairs of turns.
     pub(super) fn in_rate(&self) -> Option<f64> {
+        median(&self.in_rates())
+    }
+
+    /// Between which values the true middle lies, with 95 % certainty. Nothing where there are too few pairs to say.
+    pub(super) fn in_rate_surely(&self) -> Option<(f64, f64)> {
+        let mut costs = self.in_rates();
+        costs.sort_by(f64::total_cmp);
+        // How many pairs fall below the true middle is a matter of coin tosses.
+        let (middle, deviation) = (costs.len() as f64 / 2.0, (costs.len() as f64).sqrt() / 2.0);
+        let lowest = (middle - 1.96 * deviation).floor();
+        if lowest < 1.0 {
+            return None;
+        }
+        let rank = lowest as usize;
+        Some((costs[rank - 1], costs[costs.len() - rank]))
+    }
+
+    fn in_rates(&self) -> Vec<f64> {
         let pairs = self.with.rates.iter().zip(&self.without.rates);
-        median(&pairs.map(|(with, without)| (1.0 - with / without) * 100.0).collect::<Vec<_>>())
+        pairs.map(|(with, without)| (1.0 - with / without) * 100.0).collect()
     }
 
     /// By how many percent more CPU time of the server a write takes.
@@ -161,5 +179,10 @@ mod tests {
         assert!((cost.in_rate().unwrap() - 2.0).abs() < 1e-9, "one bad turn counts for no more than any other");
         assert!(cost.in_server_cpu().unwrap().abs() < 1e-9);
         assert_eq!(more(1.0, 0.0), None);
+        assert_eq!(cost.in_rate_surely(), None, "three pairs say too little");
+        let even: Vec<f64> = (1..=100).map(f64::from).collect();
+        let cost = FenceCost { with: tally(&even, 1.0), without: tally(&[100.0; 100], 1.0) };
+        let (least, most) = cost.in_rate_surely().unwrap();
+        assert!((least - 39.0).abs() < 1e-9 && (most - 60.0).abs() < 1e-9, "{least} to {most}");
     }
 }
