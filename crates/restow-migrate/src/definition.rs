@@ -8,7 +8,9 @@ use http::Request;
 use kube::Client;
 use restow_agreement::migrate::managed_fields::{VersionView, staying};
 use restow_agreement::migrate::stored_versions::{DefinitionView, MIGRATING_ANNOTATION};
+use restow_agreement::migrate::verdict::{MOST_TRIES, Verdict, judge, wait_after};
 use restow_api::GroupResource;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -67,7 +69,7 @@ pub async fn read(client: &Client, resource: &GroupResource) -> Result<Option<De
         return Ok(None);
     }
     let request = request("GET", &format!("{PATH}/{resource}"), None)?;
-    match exchange_json(client, request).await {
+    match patiently(client, request).await {
         Ok(definition) => Ok(Some(definition)),
         Err(failure) if failure.code == 404 => Ok(None),
         Err(failure) => Err(failure),
@@ -84,7 +86,7 @@ pub async fn set_mark(client: &Client, definition: &Definition, mark: Mark) -> R
     metadata["annotations"] = json!({ MIGRATING_ANNOTATION: value });
     let name = definition.metadata.name.as_deref().unwrap_or_default();
     let request = request("PATCH", &format!("{PATH}/{name}"), Some(json!({ "metadata": metadata })))?;
-    exchange_json(client, request).await
+    patiently(client, request).await
 }
 
 /// Whether a definition is marked.
@@ -104,7 +106,26 @@ pub async fn set_stored_versions(
 ) -> Result<Definition, Failure> {
     let name = definition.metadata.name.as_deref().unwrap_or_default();
     let body = json!({"metadata": precondition(definition), "status": {"storedVersions": versions}});
-    exchange_json(client, request("PATCH", &format!("{PATH}/{name}/status"), Some(body))?).await
+    patiently(client, request("PATCH", &format!("{PATH}/{name}/status"), Some(body))?).await
+}
+
+/// Sends a request, and sends it again when the server has too much to do or an answer got lost. A write that was made
+/// nevertheless is refused the second time, because it carries the revision that was read.
+async fn patiently<T: DeserializeOwned>(client: &Client, request: Request<Vec<u8>>) -> Result<T, Failure> {
+    let mut tries = 0;
+    loop {
+        let failure = match exchange_json(client, request.clone()).await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) if failure.is_silent || tries >= MOST_TRIES => return Err(failure),
+            Err(failure) => failure,
+        };
+        match judge(&failure.refusal()) {
+            Verdict::Overloaded(wait) => tokio::time::sleep(wait).await,
+            Verdict::TryAgain => tokio::time::sleep(wait_after(tries)).await,
+            _ => return Err(failure),
+        }
+        tries += 1;
+    }
 }
 
 fn precondition(definition: &Definition) -> Value {

@@ -1,12 +1,12 @@
 //! `restow controller` and `restow install`: migrations by themselves, on any cluster.
 
 use crate::cluster_args::ClusterArgs;
+use crate::pace_args::PaceArgs;
 use crate::serving;
 use anyhow::Context;
 use clap::Args;
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
-use restow_agreement::migrate::pacer::PacerLimits;
 use restow_agreement::migrate::window::Window;
 use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
 use restow_migrate::install::{InstallOptions, install, manifests};
@@ -38,9 +38,8 @@ pub(crate) struct ControllerArgs {
     /// How often everything is looked at, though nothing seems to have happened, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     poll_interval: u64,
-    /// The most objects of one resource to have in flight.
-    #[arg(long, value_name = "N", default_value_t = PacerLimits::default().ceiling)]
-    max_in_flight: usize,
+    #[command(flatten)]
+    pace: PaceArgs,
     /// How many resources are migrated at once.
     #[arg(long, value_name = "N", default_value_t = 4)]
     at_once: usize,
@@ -89,10 +88,7 @@ impl ControllerArgs {
             namespace: self.namespace.clone(),
             poll_interval: Duration::from_secs(self.poll_interval),
             migration: MigrationOptions {
-                run: RunOptions {
-                    pacer: PacerLimits { ceiling: self.max_in_flight, ..PacerLimits::default() },
-                    ..RunOptions::default()
-                },
+                run: RunOptions { pacer: self.pace.limits(), ..RunOptions::default() },
                 owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
                 dies_at: self.crash_at,
                 ..MigrationOptions::default()

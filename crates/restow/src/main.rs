@@ -10,6 +10,7 @@ mod explain;
 mod in_process;
 mod migrate;
 mod output;
+mod pace_args;
 mod pki;
 mod plugin;
 mod serve;

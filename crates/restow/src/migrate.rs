@@ -4,11 +4,11 @@ mod display;
 
 use crate::cluster_args::ClusterArgs;
 use crate::output::Output;
+use crate::pace_args::PaceArgs;
 use crate::serving;
 use anyhow::{Context, bail};
 use clap::Args;
 use display::{Bar, Summary};
-use restow_agreement::migrate::pacer::PacerLimits;
 use restow_api::GroupResource;
 use restow_migrate::agreement::{Observation, Scope, observe};
 use restow_migrate::cluster::Cluster;
@@ -49,9 +49,8 @@ pub(crate) struct MigrateArgs {
     /// How to print the result.
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Output,
-    /// The most objects to have in flight.
-    #[arg(long, value_name = "N", default_value_t = PacerLimits::default().ceiling)]
-    max_in_flight: usize,
+    #[command(flatten)]
+    pace: PaceArgs,
     /// Leave owners of fields as they are, also those that name a version which is about to go.
     #[arg(long)]
     keep_managed_fields: bool,
@@ -121,10 +120,9 @@ impl MigrateArgs {
     }
 
     fn options(&self) -> MigrationOptions {
-        let pacer = PacerLimits { ceiling: self.max_in_flight, ..PacerLimits::default() };
         MigrationOptions {
             run: RunOptions {
-                pacer,
+                pacer: self.pace.limits(),
                 mode: if self.dry_run { Mode::DryRun } else { Mode::Write },
                 continue_token: self.continue_from.clone(),
                 ..RunOptions::default()

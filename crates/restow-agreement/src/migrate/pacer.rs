@@ -1,14 +1,15 @@
 //! How many objects may be in flight at once.
 //!
 //! More requests at once finish sooner until the server is busy; beyond that point they only wait for each other, and
-//! everybody else's requests wait with them. The pacer looks for that point: it raises the number as long as that makes
-//! things noticeably faster, goes back when it does not, and now and then tries again in both directions. When the server
-//! says that it has too much to do, the number drops at once, and nothing is sent for as long as the server asks.
+//! everybody else's requests wait with them. The pacer looks for that point: it tries more for a moment, stays there if
+//! that made things noticeably faster, and goes back if it did not. When the server says that it has too much to do, the
+//! number drops at once, and nothing is sent for as long as the server asks.
 //!
 //! It also looks after the other clients: now and then a small read is sent as any of them could send it ([`Pacer::probed`]).
-//! What such a read takes while nothing else of ours is under way is the measure. When it takes twice that, the measure is
-//! taken anew, because others come and go; if it is still twice that, it is because of us, and the number goes down, whatever
-//! that costs in speed.
+//! What such a read takes while nothing else of ours is under way is the measure; it is taken soon after the beginning and
+//! again from time to time. When reads take more than twice that, the number goes down a little at a time until they do not,
+//! whatever that costs in speed. If that does not help, it may be others who are busier than before: the measure is taken
+//! anew. Nothing may be sent while it is taken, so that happens seldom.
 //!
 //! Time is an argument: the time since the run began.
 
@@ -31,9 +32,12 @@ pub enum Others {
     /// They may wait twice as long as without us, and no longer.
     #[default]
     Protected,
-    /// Nothing. For measurements.
+    /// Nothing: the work is done as fast as it goes.
     Ignored,
 }
+
+/// How many are in flight from the start where others are ignored: so many keep any server busy.
+const HURRY: usize = 32;
 
 /// Chooses how many objects may be in flight.
 #[derive(Clone, Debug)]
@@ -42,9 +46,9 @@ pub struct Pacer {
     limit: usize,
     blocked_until: Duration,
     window: Window,
-    /// The best so far: at this many in flight, this many answers a second.
-    best: Option<(usize, f64)>,
-    step: Step,
+    stage: Stage,
+    /// Whether more has never been too much yet. Until then it is tried in large steps.
+    is_young: bool,
     overloads: u64,
     guard: Guard,
 }
@@ -52,15 +56,14 @@ pub struct Pacer {
 /// What small reads took, and what they may take.
 #[derive(Clone, Debug, Default)]
 struct Guard {
+    is_on: bool,
     /// What a read takes without us; nothing when that was never measured.
     idle: Option<Duration>,
     measured: Duration,
     is_measuring: bool,
     recent: Vec<Duration>,
-    /// What a read took that took too long, until it is known whether that is because of us.
-    suspicion: Option<Duration>,
-    /// Whether a read has ever taken too long because of us. From then on, more is tried in small steps only.
-    has_acted: bool,
+    /// Whether others could bear twice what they wait now.
+    has_room: bool,
 }
 
 /// What the answers of a short time have in common.
@@ -71,15 +74,14 @@ struct Window {
     in_flight: usize,
 }
 
-/// What the pacer is trying at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    /// Whether more is faster.
-    Up,
-    /// Whether less is as fast.
-    Down,
-    /// Nothing, for this many windows.
-    Hold(u32),
+/// What is going on at the present limit, and what it came to so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stage {
+    /// While more is tried: with how many that was compared, and how many answers a second they gave.
+    trial: Option<(usize, f64)>,
+    windows: u32,
+    answers: usize,
+    time: Duration,
 }
 
 /// A window is as long as this at least, so that chance does not decide.
@@ -87,23 +89,28 @@ const WINDOW: Duration = Duration::from_millis(200);
 /// And it has at least this many answers for each that may be in flight.
 const ANSWERS_PER_SLOT: usize = 3;
 /// How much faster more has to be to be worth it.
-const WORTH: f64 = 1.05;
-/// How much slower less may be to be preferred.
-const AS_GOOD: f64 = 0.97;
+const WORTH: f64 = 1.03;
+/// The same while others hardly notice us: then it is enough that more is not slower, as far as chance lets that be seen.
+const WORTH_WITH_ROOM: f64 = 0.97;
 /// How many windows pass between trials.
-const REST: u32 = 15;
+const REST: u32 = 10;
+/// How many windows a trial takes.
+const TRIAL: u32 = 3;
 /// Of so many reads the one in the middle is looked at.
-const PROBES: usize = 5;
+const PROBES: usize = 9;
 /// How many times as long as without us others may wait.
 const PATIENCE: u32 = 2;
 /// Below this nobody notices a difference.
 const UNNOTICED: Duration = Duration::from_millis(5);
 /// The guard goes no lower than this, or a migration beside a busy client would never end.
-const FLOOR: usize = 4;
-/// How often what a read takes without us is measured anew.
+const FLOOR: usize = 2;
+/// How soon what a read takes without us is measured. The first objects do not wait for that.
+const MEASURE_FIRST: Duration = Duration::from_millis(500);
+/// How soon it is measured anew: the server may have had much to do the first time, because of the very change that we
+/// migrate after. Then it is measured less and less often.
+const MEASURE_SOON: Duration = Duration::from_secs(2);
+/// How often it is measured at the least.
 const MEASURE_AGAIN: Duration = Duration::from_secs(20);
-/// And how long it stays as it is at least, whatever reads take.
-const LEAST_BETWEEN: Duration = Duration::from_millis(500);
 
 /// What others may wait, if they wait this long without us.
 fn bearable(idle: Duration) -> Duration {
@@ -112,7 +119,14 @@ fn bearable(idle: Duration) -> Duration {
 
 impl Default for PacerLimits {
     fn default() -> Self {
-        PacerLimits { first: 8, ceiling: 128, others: Others::Protected }
+        PacerLimits { first: 4, ceiling: 128, others: Others::Protected }
+    }
+}
+
+impl PacerLimits {
+    /// As fast as it goes, whatever others wait. A server that has too much to do is still listened to.
+    pub fn in_a_hurry() -> Self {
+        PacerLimits { first: HURRY, others: Others::Ignored, ..PacerLimits::default() }
     }
 }
 
@@ -125,8 +139,8 @@ impl Pacer {
             limit: limits.first.clamp(1, limits.ceiling),
             blocked_until: Duration::ZERO,
             window: Window::default(),
-            best: None,
-            step: Step::Up,
+            stage: Stage::default(),
+            is_young: true,
             overloads: 0,
             guard: Guard::default(),
         }
@@ -137,17 +151,20 @@ impl Pacer {
         if self.guard.is_measuring { 0 } else { self.limit }
     }
 
-    /// Begins to measure what others wait without us. Until that is known, nothing may be sent but reads that measure it.
-    pub fn measure(&mut self) {
-        if self.limits.others == Others::Ignored {
-            return;
-        }
-        self.guard = Guard { is_measuring: true, recent: Vec::new(), ..self.guard };
+    /// Begins to look after the other clients, if they matter.
+    pub fn protect(&mut self) {
+        self.guard.is_on = self.limits.others == Others::Protected;
     }
 
     /// Whether small reads are of use.
     pub fn is_guarded(&self) -> bool {
-        self.guard.is_measuring || self.guard.idle.is_some()
+        self.guard.is_on
+    }
+
+    /// Begins to measure what others wait without us. Until that is known, nothing may be sent but reads that measure it.
+    fn measure(&mut self) {
+        self.guard.is_measuring = true;
+        self.guard.recent.clear();
     }
 
     /// A small read took this long while so many objects were in flight.
@@ -163,31 +180,28 @@ impl Pacer {
         recent.sort_unstable();
         let middle = recent[PROBES / 2];
         if self.guard.is_measuring {
-            return self.measured(middle, now);
+            self.guard.idle = Some(middle);
+            self.guard.measured = now;
+            self.guard.is_measuring = false;
+            self.window = Window { started: now, ..Window::default() };
+            return;
         }
-        let Some(idle) = self.guard.idle else { return };
-        let age = now.saturating_sub(self.guard.measured);
-        if middle > bearable(idle) && age > LEAST_BETWEEN && self.limit > FLOOR {
-            // It may be because of us, or because others have become busier: without us it will be seen.
-            self.guard.suspicion = Some(middle);
-            self.measure();
-        } else if age > MEASURE_AGAIN {
-            self.measure();
+        let Some(idle) = self.guard.idle else {
+            if now > MEASURE_FIRST {
+                self.measure();
+            }
+            return;
+        };
+        self.guard.has_room = 2 * middle <= bearable(idle);
+        let is_too_long = middle > bearable(idle);
+        if is_too_long && self.limit > FLOOR {
+            self.begin((self.limit * 4 / 5).max(FLOOR), None, now);
+            self.is_young = false;
         }
-    }
-
-    /// What others wait without us is known anew.
-    fn measured(&mut self, idle: Duration, now: Duration) {
-        self.guard.idle = Some(idle);
-        self.guard.measured = now;
-        self.guard.is_measuring = false;
-        self.window = Window { started: now, ..Window::default() };
-        let is_because_of_us = self.guard.suspicion.take().is_some_and(|waited| waited > bearable(idle));
-        if is_because_of_us && self.limit > FLOOR {
-            self.limit = (self.limit * 7 / 10).max(FLOOR);
-            self.guard.has_acted = true;
-            self.best = None;
-            self.step = Step::Hold(REST);
+        let is_in_vain = is_too_long && self.limit == FLOOR;
+        let measure_after = if is_in_vain { MEASURE_SOON } else { now.clamp(2 * MEASURE_SOON, 2 * MEASURE_AGAIN) / 2 };
+        if now.saturating_sub(self.guard.measured) > measure_after {
+            self.measure();
         }
     }
 
@@ -209,7 +223,8 @@ impl Pacer {
 
     /// An answer came; so many were in flight, itself among them.
     pub fn answered(&mut self, in_flight: usize, now: Duration) {
-        if self.guard.is_measuring {
+        // More is tried when it is known what others can bear.
+        if self.guard.is_measuring || self.guard.is_on && self.guard.idle.is_none() {
             return;
         }
         self.window.answers += 1;
@@ -222,7 +237,10 @@ impl Pacer {
         // Where there was not enough to send, the server's speed was not measured.
         let was_full = window.in_flight * 10 >= window.answers * self.limit * 8;
         if was_full {
-            self.learn(window.answers as f64 / length.as_secs_f64());
+            self.stage.windows += 1;
+            self.stage.answers += window.answers;
+            self.stage.time += length;
+            self.learn(now);
         }
     }
 
@@ -231,54 +249,43 @@ impl Pacer {
         self.overloads += 1;
         // Of the many that were in flight together, each brings this news once. It counts once.
         if self.blocked_until(now).is_none() {
-            self.limit = (self.limit * 6 / 10).max(1);
-            self.best = None;
-            self.step = Step::Hold(REST);
-            self.window = Window { started: now, ..Window::default() };
+            self.begin((self.limit * 6 / 10).max(1), None, now);
+            self.is_young = false;
         }
         self.blocked_until = self.blocked_until.max(now + wait);
     }
 
-    /// Takes the speed at the present limit into account and chooses the next limit.
-    fn learn(&mut self, rate: f64) {
-        let (best_limit, best_rate) = *self.best.get_or_insert((self.limit, rate));
-        self.step = match self.step {
-            Step::Up if self.limit == best_limit || rate > best_rate * WORTH => self.climb(rate),
-            Step::Down if rate >= best_rate * AS_GOOD => {
-                self.best = Some((self.limit, rate));
-                Step::Hold(REST)
-            }
-            Step::Up | Step::Down => {
-                self.limit = best_limit.min(self.limits.ceiling);
-                Step::Hold(REST)
-            }
-            Step::Hold(0) => self.try_another(rate),
-            Step::Hold(rest) => Step::Hold(rest - 1),
+    /// Goes on with another limit.
+    fn begin(&mut self, limit: usize, trial: Option<(usize, f64)>, now: Duration) {
+        self.limit = limit.min(self.limits.ceiling);
+        self.stage = Stage { trial, ..Stage::default() };
+        self.window = Window { started: now, ..Window::default() };
+    }
+
+    /// Takes the speed at the present limit into account, once it is known well enough, and chooses the next limit.
+    fn learn(&mut self, now: Duration) {
+        let stage = self.stage;
+        let wanted = match (self.is_young, stage.trial) {
+            (true, _) => 1,
+            (false, Some(_)) => TRIAL,
+            (false, None) => REST,
         };
-    }
-
-    fn climb(&mut self, rate: f64) -> Step {
-        self.best = Some((self.limit, rate));
-        let step = if self.guard.has_acted { self.limit.div_ceil(8) } else { self.limit.div_ceil(2) };
+        if stage.windows < wanted {
+            return;
+        }
+        let rate = stage.answers as f64 / stage.time.as_secs_f64();
+        let worth = if self.guard.has_room { WORTH_WITH_ROOM } else { WORTH };
+        if let Some((before, rate_before)) = stage.trial
+            && rate < rate_before * worth
+        {
+            self.is_young = false;
+            return self.begin(before, None, now);
+        }
+        // It was worth it, or nothing was tried yet: on to more, at once while nothing speaks against it.
+        let step = if self.is_young { self.limit.div_ceil(2) } else { self.limit.div_ceil(8) };
         let next = (self.limit + step).min(self.limits.ceiling);
-        if next == self.limit {
-            return Step::Hold(REST);
-        }
-        self.limit = next;
-        Step::Up
-    }
-
-    /// The server may have become faster or slower since. More is tried first, less when more is not allowed or the last
-    /// trial upwards ended where this one would: both are cheap, because a bad one lasts one window.
-    fn try_another(&mut self, rate: f64) -> Step {
-        let slower_than_before = self.best.is_some_and(|(_, best)| rate < best * 0.8);
-        self.best = Some((self.limit, rate));
-        let down = (self.limit * 3 / 4).max(1);
-        if (slower_than_before || self.limit == self.limits.ceiling) && down < self.limit {
-            self.limit = down;
-            return Step::Down;
-        }
-        self.climb(rate)
+        let trial = (next > self.limit).then_some((self.limit, rate));
+        self.begin(next, trial, now);
     }
 }
 
@@ -335,15 +342,24 @@ mod tests {
     /// Runs the pacer against a server whose small reads take `read(in_flight)`. Returns the answers a second and the
     /// middle one of all reads, both of the second half.
     fn run_guarded(server: &Server, read: impl Fn(usize) -> f64, seconds: u64) -> (f64, f64) {
+        run_on(|in_flight, _| server.rate(in_flight), |in_flight, _| read(in_flight), seconds)
+    }
+
+    /// The same for a server that is not always equally fast.
+    fn run_on(
+        rate: impl Fn(usize, Duration) -> f64,
+        read: impl Fn(usize, Duration) -> f64,
+        seconds: u64,
+    ) -> (f64, f64) {
         let mut pacer = Pacer::new(PacerLimits::default());
-        pacer.measure();
+        pacer.protect();
         let (end, half) = (Duration::from_secs(seconds), Duration::from_secs(seconds / 2));
         let (mut now, mut next_read) = (Duration::ZERO, Duration::ZERO);
         let (mut answers, mut reads) = (0u64, Vec::new());
         while now < end {
             let in_flight = pacer.limit();
             if now >= next_read || in_flight == 0 {
-                let took = read(in_flight);
+                let took = read(in_flight, now);
                 pacer.probed(Duration::from_secs_f64(took), in_flight, now);
                 next_read = now + Duration::from_millis(25);
                 if now >= half {
@@ -354,7 +370,7 @@ mod tests {
                 now += Duration::from_millis(2);
                 continue;
             }
-            now += Duration::from_secs_f64(1.0 / server.rate(in_flight));
+            now += Duration::from_secs_f64(1.0 / rate(in_flight, now));
             pacer.answered(in_flight, now);
             answers += u64::from(now >= half);
         }
@@ -382,10 +398,50 @@ mod tests {
         assert!(rate >= 300.0, "{rate} a second, though 6 in flight do no harm");
     }
 
+    /// Between these points, by in-flight number, on straight lines.
+    fn between(points: &[(usize, f64)], in_flight: usize) -> f64 {
+        let pairs = points.iter().zip(&points[1..]);
+        let mut values = pairs
+            .filter(|(from, to)| (from.0..=to.0).contains(&in_flight))
+            .map(|(from, to)| from.1 + (to.1 - from.1) * (in_flight - from.0) as f64 / (to.0 - from.0) as f64);
+        values.next().unwrap_or(points[points.len() - 1].1)
+    }
+
+    /// By chance, but always the same: between 1 - `spread` and 1 + `spread`, another one each tenth of a second.
+    fn chance(seed: u64, now: Duration, spread: f64) -> f64 {
+        let mut state = seed.wrapping_add(now.as_millis() as u64 / 100).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        1.0 + spread * (((state >> 33) % 2_001) as f64 / 1_000.0 - 1.0)
+    }
+
+    /// Runs the pacer on servers that do this on average, and expects so much of it every time.
+    fn check_with_moods(rates: &[(usize, f64)], reads: &[(usize, f64)], least_rate: f64, longest_wait: f64) {
+        for seed in 0..20 {
+            let rate = |in_flight: usize, now| between(rates, in_flight) * chance(seed, now, 0.25);
+            let read = |in_flight: usize, now| between(reads, in_flight) * chance(seed + 1_000, now, 0.3) / 1_000.0;
+            let (rate, wait) = run_on(rate, read, 60);
+            assert!(rate >= least_rate, "{rate} a second with seed {seed} instead of {least_rate}");
+            assert!(wait * 1_000.0 <= longest_wait, "others wait {wait} s with seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_server_with_moods_does_not_mislead_it() {
+        // What a kube-apiserver and its etcd on two cores were measured to do. 4 in flight double what others wait.
+        let rates = [(1, 205.0), (2, 320.0), (4, 400.0), (8, 475.0), (16, 475.0), (32, 550.0), (128, 560.0)];
+        let reads = [(0, 2.6), (1, 2.9), (2, 3.3), (4, 4.8), (8, 8.0), (16, 15.0), (32, 25.0), (128, 100.0)];
+        check_with_moods(&rates, &reads, 0.9 * 400.0, 5.5);
+        // A quick one that others hardly share with us.
+        let rates = [(1, 600.0), (4, 1_500.0), (8, 2_200.0), (16, 3_200.0), (32, 4_300.0), (128, 4_500.0)];
+        let reads = [(0, 1.0), (8, 1.2), (32, 1.6), (64, 2.4), (128, 4.0)];
+        check_with_moods(&rates, &reads, 0.9 * 4_300.0, 4.0);
+    }
+
     #[test]
     fn a_server_that_others_keep_busy_is_measured_anew_and_the_work_goes_on() {
         let server = Server { latency: 0.01, capacity: 2_000.0 };
         let mut pacer = Pacer::new(PacerLimits::default());
+        pacer.protect();
         pacer.measure();
         for _ in 0..PROBES {
             pacer.probed(Duration::from_millis(2), 0, Duration::ZERO);
@@ -396,7 +452,7 @@ mod tests {
         for number in 1..600u64 {
             pacer.probed(slow, pacer.limit(), Duration::from_millis(100 * number));
         }
-        assert_eq!(pacer.limit.max(8), pacer.limit, "it is not because of us");
+        assert_eq!(pacer.guard.idle, Some(slow), "it is not because of us");
         let rate = server.run(&mut pacer, later + Duration::from_secs(1), 120);
         assert!(rate > 1_000.0, "{rate} a second: it has recovered");
     }

@@ -1,7 +1,7 @@
 //! One pass through all objects of a resource.
 
 use super::listing::{ListedObject, Page, PageQuery, namespaces, page};
-use super::probe::{PAUSE, Probe};
+use super::probe::{PAUSE, Probe, SHORT_PAUSE};
 use super::rewrite::{Mode, Rewriting, Settled as SettledObject, record, silent};
 use super::under_way::{Found, Listing, PassEnd, Place, Work};
 use super::unreadable;
@@ -151,8 +151,7 @@ impl Pass<'_> {
             }
         };
         let in_flight = work.in_flight.len();
-        // While nothing else may be sent, there is no reason to wait between reads.
-        let pause = if self.pacer.limit() == 0 { Duration::ZERO } else { PAUSE };
+        let pause = if self.pacer.limit() == 0 { SHORT_PAUSE } else { PAUSE };
         let probed = async {
             match &mut self.probe {
                 Some(probe) => probe.next(pause).await,
@@ -161,7 +160,11 @@ impl Pass<'_> {
         };
         tokio::select! {
             took = probed, if order == Order::Run => {
+                let limit = self.pacer.limit();
                 self.pacer.probed(took, in_flight, self.began.elapsed());
+                if self.pacer.limit() != limit {
+                    tracing::debug!(?took, limit, pacer = ?self.pacer, "what others wait decides how many are in flight");
+                }
                 Ok(())
             }
             Some(settled) = work.in_flight.next() => {
@@ -309,7 +312,7 @@ impl Pass<'_> {
             && self.rewriting.mode == Mode::Write
             && !self.pacer.is_guarded()
         {
-            self.pacer.measure();
+            self.pacer.protect();
             let probe = || Probe::new(server.client.clone(), self.rewriting.resource.clone(), object.clone());
             self.probe = self.pacer.is_guarded().then(probe);
         }

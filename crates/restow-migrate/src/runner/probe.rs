@@ -15,8 +15,10 @@ pub(super) struct Probe {
     under_way: Option<BoxFuture<'static, Duration>>,
 }
 
-/// How long to wait between two reads.
-pub(super) const PAUSE: Duration = Duration::from_millis(20);
+/// How long to wait between two reads. They are work for the server, too.
+pub(super) const PAUSE: Duration = Duration::from_millis(40);
+/// And how long while nothing else may be sent.
+pub(super) const SHORT_PAUSE: Duration = Duration::from_millis(5);
 
 impl Probe {
     pub(super) fn new(client: Client, resource: StoredResource, object: ListedObject) -> Self {

@@ -76,6 +76,10 @@ pub(crate) enum Settled {
     Silent(String),
 }
 
+/// Whoever owns fields is told who did it. Nobody reads warnings about fields that a schema does not have, and without them
+/// the server has less to do.
+const PARAMETERS: &str = "fieldManager=restow&fieldValidation=Ignore";
+
 /// The other version in which events are served.
 const EVENTS_VERSION: &str = "events.k8s.io/v1";
 
@@ -188,7 +192,7 @@ impl Rewriting {
         }
         let path = self.path(listed);
         let accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-        Request::patch(format!("{path}?fieldManager=restow{}", self.dry_run()))
+        Request::patch(format!("{path}?{PARAMETERS}{}", self.dry_run()))
             .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
             .header(http::header::ACCEPT, accept)
             .body(json!({ "metadata": metadata }).to_string().into_bytes())
@@ -198,7 +202,7 @@ impl Rewriting {
     async fn put(&self, server: &Client, listed: &ListedObject) -> Result<Bytes, Failure> {
         let path = self.path(listed);
         let read = exchange(server, Request::get(&path).body(Vec::new()).map_err(unsendable)?).await?;
-        let request = Request::put(format!("{path}?fieldManager=restow{}", self.dry_run()))
+        let request = Request::put(format!("{path}?{PARAMETERS}{}", self.dry_run()))
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(read.to_vec())
             .map_err(unsendable)?;

@@ -7,6 +7,7 @@ use crate::cluster_args::ClusterArgs;
 use anyhow::{Context, ensure};
 use clap::Args;
 use futures::{StreamExt, TryStreamExt, stream};
+use indicatif::{ProgressBar, ProgressStyle};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use restow_agreement::migrate::pacer::{Others, PacerLimits};
@@ -32,6 +33,9 @@ pub(crate) struct MigrateArgs {
     /// How large each of them is.
     #[arg(long, value_name = "BYTES", default_value_t = 2_000)]
     bytes: usize,
+    /// Measure only what the pacer does, and no fixed numbers in flight to compare it with.
+    #[arg(long)]
+    no_sweep: bool,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -68,11 +72,15 @@ const KIND: &str = "BenchObject";
 
 pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<()> {
     ensure!(args.objects > 0, "--objects must be at least 1");
-    let bench = Bench { cluster: args.cluster.connect().await? };
+    let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{elapsed} {msg}")?);
+    let bench = Bench { cluster: args.cluster.connect().await?, bar };
     bench.remove().await?;
+    bench.bar.set_message("making objects");
     bench.seed(&args).await?;
     let measured = bench.measure(&args).await;
+    bench.bar.set_message("removing the objects");
     bench.remove().await?;
+    bench.bar.finish_and_clear();
     let measured = measured?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&measured)?);
@@ -84,6 +92,7 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<()> {
 
 struct Bench {
     cluster: Cluster,
+    bar: ProgressBar,
 }
 
 impl Bench {
@@ -133,15 +142,18 @@ impl Bench {
         let adaptive = PacerLimits::default();
         let mut ways = vec![
             ("patch, adaptive".to_owned(), Method::Patch, adaptive),
+            ("patch, in a hurry".to_owned(), Method::Patch, PacerLimits::in_a_hurry()),
             ("put, adaptive".to_owned(), Method::Put, adaptive),
         ];
-        for fixed in [1, 2, 4, 8, 16, 32, 64] {
+        let sweep: &[usize] = if args.no_sweep { &[] } else { &[1, 2, 4, 8, 16, 32, 64] };
+        for &fixed in sweep {
             let limits = PacerLimits { first: fixed, ceiling: fixed, others: Others::Ignored };
             ways.push((format!("patch, at most {fixed} in flight"), Method::Patch, limits));
         }
         let mut measurements = Vec::new();
         for (number, (way, method, pacer)) in ways.into_iter().enumerate() {
-            let fixed = (pacer.others == Others::Ignored).then_some(pacer.ceiling);
+            let fixed = (pacer.first == pacer.ceiling).then_some(pacer.ceiling);
+            self.bar.set_message(way.clone());
             self.store_in(if number % 2 == 0 { "v2" } else { "v1" }).await?;
             let run = RunOptions { method, pacer, ..RunOptions::default() };
             measurements.push(Measurement { fixed, ..self.once(way, run, args.objects).await? });
@@ -171,7 +183,11 @@ impl Bench {
         ensure!(report.outcome == Outcome::Succeeded, "{way}: {:?}", report.outcome);
         let run = report.run.context("nothing was rewritten")?;
         let rewritten = run.progress.counts.rewritten;
-        ensure!(rewritten as usize == objects, "{way}: {rewritten} of {objects} objects were rewritten");
+        ensure!(
+            rewritten as usize == objects,
+            "{way}: {rewritten} of {objects} objects were rewritten. Is another migrator at work in this cluster? \
+             (`restow up` has one; start it with --controller false)"
+        );
         let objects_per_second = objects as f64 / seconds;
         let passes = run.passes.len();
         Ok(Measurement { way, seconds, objects_per_second, passes, fixed: None, others_wait_ms })
@@ -261,16 +277,18 @@ impl Measurements {
             );
         }
         let fixed = || self.measurements.iter().filter(|one| one.fixed.is_some());
-        let best = |kind: &str, among: Vec<&Measurement>| {
+        let best = |adaptive: &Measurement, kind: &str, among: Vec<&Measurement>| {
             let best = among.into_iter().max_by(|a, b| a.objects_per_second.total_cmp(&b.objects_per_second));
-            if let (Some(best), Some(adaptive)) = (best, self.measurements.first()) {
+            if let Some(best) = best {
                 let share = 100.0 * adaptive.objects_per_second / best.objects_per_second;
-                println!("adaptive reaches {share:.0} % of the best fixed number {kind} ({})", best.way);
+                println!("{}: {share:.0} % of the best fixed number {kind} ({})", adaptive.way, best.way);
             }
         };
-        best("of all", fixed().collect());
         let gentle = |one: &&Measurement| one.others_wait_ms <= (2.0 * self.idle_wait_ms).max(1.0);
-        best("that lets others wait at most twice as long", fixed().filter(gentle).collect());
+        for adaptive in self.measurements.iter().take(2) {
+            best(adaptive, "of all", fixed().collect());
+            best(adaptive, "that lets others wait at most twice as long", fixed().filter(gentle).collect());
+        }
         println!("peak memory of this process: {:.1} MB", self.peak_memory_bytes / 1e6);
     }
 }
