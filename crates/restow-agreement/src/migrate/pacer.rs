@@ -62,8 +62,23 @@ struct Guard {
     measured: Duration,
     is_measuring: bool,
     recent: Vec<Duration>,
-    /// Whether others could bear twice what they wait now.
-    has_room: bool,
+    others: Waiting,
+    /// How many times in a row they waited longer than they can bear.
+    in_a_row: u32,
+}
+
+/// How others fare, as far as reads tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Waiting {
+    /// They wait half of what they can bear, or less.
+    Hardly,
+    /// They can bear it.
+    #[default]
+    Bearably,
+    /// As long as they can bear, or a little longer: chance plays a part in every measurement.
+    Enough,
+    /// Longer than that.
+    TooLong,
 }
 
 /// What the answers of a short time have in common.
@@ -93,13 +108,17 @@ const WORTH: f64 = 1.03;
 /// The same while others hardly notice us: then it is enough that more is not slower, as far as chance lets that be seen.
 const WORTH_WITH_ROOM: f64 = 0.97;
 /// How many windows pass between trials.
-const REST: u32 = 10;
+const REST: u32 = 6;
 /// How many windows a trial takes.
 const TRIAL: u32 = 3;
 /// Of so many reads the one in the middle is looked at.
 const PROBES: usize = 9;
 /// How many times as long as without us others may wait.
 const PATIENCE: u32 = 2;
+/// By how much others must seem to wait longer than that before it is believed at once.
+const DOUBT: f64 = 1.2;
+/// And how many times in a row before it is believed though it is less.
+const BELIEVED: u32 = 3;
 /// Below this nobody notices a difference.
 const UNNOTICED: Duration = Duration::from_millis(5);
 /// The guard goes no lower than this, or a migration beside a busy client would never end.
@@ -112,9 +131,17 @@ const MEASURE_SOON: Duration = Duration::from_secs(2);
 /// How often it is measured at the least.
 const MEASURE_AGAIN: Duration = Duration::from_secs(20);
 
-/// What others may wait, if they wait this long without us.
-fn bearable(idle: Duration) -> Duration {
-    (idle * PATIENCE).max(UNNOTICED)
+impl Waiting {
+    /// How others fare who wait this long, and so long without us.
+    fn of(wait: Duration, idle: Duration) -> Self {
+        let bearable = (idle * PATIENCE).max(UNNOTICED);
+        match wait {
+            _ if 2 * wait <= bearable => Waiting::Hardly,
+            _ if wait <= bearable => Waiting::Bearably,
+            _ if wait <= bearable.mul_f64(DOUBT) => Waiting::Enough,
+            _ => Waiting::TooLong,
+        }
+    }
 }
 
 impl Default for PacerLimits {
@@ -192,11 +219,17 @@ impl Pacer {
             }
             return;
         };
-        self.guard.has_room = 2 * middle <= bearable(idle);
-        let is_too_long = middle > bearable(idle);
+        self.guard.others = Waiting::of(middle, idle);
+        self.guard.in_a_row = match self.guard.others {
+            Waiting::Hardly | Waiting::Bearably => 0,
+            Waiting::Enough => self.guard.in_a_row + 1,
+            Waiting::TooLong => BELIEVED,
+        };
+        let is_too_long = self.guard.in_a_row >= BELIEVED;
         if is_too_long && self.limit > FLOOR {
             self.begin((self.limit * 4 / 5).max(FLOOR), None, now);
             self.is_young = false;
+            self.guard.in_a_row = 0;
         }
         let is_in_vain = is_too_long && self.limit == FLOOR;
         let measure_after = if is_in_vain { MEASURE_SOON } else { now.clamp(2 * MEASURE_SOON, 2 * MEASURE_AGAIN) / 2 };
@@ -274,12 +307,15 @@ impl Pacer {
             return;
         }
         let rate = stage.answers as f64 / stage.time.as_secs_f64();
-        let worth = if self.guard.has_room { WORTH_WITH_ROOM } else { WORTH };
+        let worth = if self.guard.others == Waiting::Hardly { WORTH_WITH_ROOM } else { WORTH };
         if let Some((before, rate_before)) = stage.trial
             && rate < rate_before * worth
         {
             self.is_young = false;
             return self.begin(before, None, now);
+        }
+        if matches!(self.guard.others, Waiting::Enough | Waiting::TooLong) {
+            return self.begin(self.limit, None, now);
         }
         // It was worth it, or nothing was tried yet: on to more, at once while nothing speaks against it.
         let step = if self.is_young { self.limit.div_ceil(2) } else { self.limit.div_ceil(8) };
@@ -430,11 +466,11 @@ mod tests {
         // What a kube-apiserver and its etcd on two cores were measured to do. 4 in flight double what others wait.
         let rates = [(1, 205.0), (2, 320.0), (4, 400.0), (8, 475.0), (16, 475.0), (32, 550.0), (128, 560.0)];
         let reads = [(0, 2.6), (1, 2.9), (2, 3.3), (4, 4.8), (8, 8.0), (16, 15.0), (32, 25.0), (128, 100.0)];
-        check_with_moods(&rates, &reads, 0.9 * 400.0, 5.5);
+        check_with_moods(&rates, &reads, 0.95 * 400.0, 5.8);
         // A quick one that others hardly share with us.
         let rates = [(1, 600.0), (4, 1_500.0), (8, 2_200.0), (16, 3_200.0), (32, 4_300.0), (128, 4_500.0)];
         let reads = [(0, 1.0), (8, 1.2), (32, 1.6), (64, 2.4), (128, 4.0)];
-        check_with_moods(&rates, &reads, 0.9 * 4_300.0, 4.0);
+        check_with_moods(&rates, &reads, 0.9 * 4_300.0, 5.0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::ast::{Expr, ExprKind, Fold, FoldKind, Presence};
 use super::lex::{Token, TokenKind, tokens};
 use super::source::{Fault, Source};
+use super::types::RESERVED;
 
 /// How deeply expressions may be nested.
 const DEEPEST: usize = 64;
@@ -203,24 +204,17 @@ impl Parser {
 
     /// The fields of an `Object` or a `JSONPatch`. Of their types no more is known than of other objects.
     fn change(&mut self, at: usize) -> Result<Expr, Fault> {
-        let mut entries = Vec::new();
-        while !self.eat("}") {
-            if !entries.is_empty() {
-                self.expect(",")?;
-                if self.eat("}") {
-                    break;
-                }
-            }
-            let optional = self.eat("?");
-            let key_at = self.at();
-            let (TokenKind::Ident(field) | TokenKind::EscapedIdent(field)) = self.advance() else {
-                self.next -= 1;
-                return Err(self.unexpected("IDENTIFIER"));
+        let entries = self.items("}", |parser| {
+            let optional = parser.eat("?");
+            let key_at = parser.at();
+            let (TokenKind::Ident(field) | TokenKind::EscapedIdent(field)) = parser.advance() else {
+                parser.next -= 1;
+                return Err(parser.unexpected("IDENTIFIER"));
             };
-            self.expect(":")?;
+            parser.expect(":")?;
             let key = Expr { at: key_at, kind: ExprKind::Text(field) };
-            entries.push((key, self.expression()?, optional));
-        }
+            Ok((key, parser.expression()?, optional))
+        })?;
         Ok(call(at, "dyn", vec![Expr { at, kind: ExprKind::Map(entries) }]))
     }
 
@@ -266,25 +260,6 @@ impl Parser {
     }
 
     fn name(&mut self, at: usize, name: String) -> Result<Expr, Fault> {
-        const RESERVED: &[&str] = &[
-            "as",
-            "break",
-            "const",
-            "continue",
-            "else",
-            "for",
-            "function",
-            "if",
-            "import",
-            "let",
-            "loop",
-            "package",
-            "namespace",
-            "return",
-            "var",
-            "void",
-            "while",
-        ];
         let call_at = self.at();
         if !self.eat("(") {
             if RESERVED.contains(&name.as_str()) {
@@ -308,35 +283,36 @@ impl Parser {
     }
 
     fn list(&mut self) -> Result<ExprKind, Fault> {
-        let mut items = Vec::new();
-        while !self.eat("]") {
-            if !items.is_empty() {
-                self.expect(",")?;
-                if self.eat("]") {
-                    break;
-                }
-            }
-            let optional = self.eat("?");
-            items.push((self.expression()?, optional));
-        }
+        let items = self.items("]", |parser| {
+            let optional = parser.eat("?");
+            Ok((parser.expression()?, optional))
+        })?;
         Ok(ExprKind::List(items))
     }
 
     fn map(&mut self) -> Result<ExprKind, Fault> {
-        let mut entries = Vec::new();
-        while !self.eat("}") {
-            if !entries.is_empty() {
+        let entries = self.items("}", |parser| {
+            let optional = parser.eat("?");
+            let key = parser.expression()?;
+            parser.expect(":")?;
+            Ok((key, parser.expression()?, optional))
+        })?;
+        Ok(ExprKind::Map(entries))
+    }
+
+    /// What stands between commas, up to `end`. There may be a comma behind the last one.
+    fn items<T>(&mut self, end: &str, mut item: impl FnMut(&mut Self) -> Result<T, Fault>) -> Result<Vec<T>, Fault> {
+        let mut items = Vec::new();
+        while !self.eat(end) {
+            if !items.is_empty() {
                 self.expect(",")?;
-                if self.eat("}") {
+                if self.eat(end) {
                     break;
                 }
             }
-            let optional = self.eat("?");
-            let key = self.expression()?;
-            self.expect(":")?;
-            entries.push((key, self.expression()?, optional));
+            items.push(item(self)?);
         }
-        Ok(ExprKind::Map(entries))
+        Ok(items)
     }
 }
 

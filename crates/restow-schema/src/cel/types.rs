@@ -179,7 +179,8 @@ fn declare_object(raw: Raw<'_>, is_resource: bool) -> Rc<Decl> {
     Rc::new(Decl { shape: Shape::Object(fields), max_elements: 0, min_size })
 }
 
-const RESERVED: &[&str] = &[
+/// What cannot be the name of a variable.
+pub(super) const RESERVED: &[&str] = &[
     "true",
     "false",
     "null",
