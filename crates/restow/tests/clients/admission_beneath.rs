@@ -5,6 +5,7 @@ use crate::admission::{asked_about_maps, configure};
 use crate::cluster::{Cluster, eventually};
 use crate::custom::{WIDGETS, widget};
 use crate::webhook::{Reply, Webhook, admission, admission_patch};
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
@@ -120,10 +121,19 @@ fn keeps(review: &Value) -> Reply {
     admission(review, json!({"allowed": !kept, "status": {"message": "it is kept"}}))
 }
 
+/// Makes a config map that another one owns.
+fn own(cluster: &Cluster, owner: &str, name: &str) {
+    let uid = cluster.kubectl(&["get", "configmap", owner, "-o", "jsonpath={.metadata.uid}"]);
+    let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid}]);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}});
+    cluster.kubectl(&["create", "-f", &cluster.file("owned.json", &map.to_string())]);
+}
+
 pub(crate) async fn what_controllers_delete_is_admitted(cluster: &Cluster) {
     let server = &cluster.servers[0];
     let webhook = Webhook::start(keeps).await;
-    let deletions = json!({"rules": [{"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]});
+    let deletions = json!({"timeoutSeconds": 30, "rules": [
+        {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]});
     cluster.kubectl(&["create", "configmap", "first"]);
     configure(
         cluster,
@@ -135,14 +145,7 @@ pub(crate) async fn what_controllers_delete_is_admitted(cluster: &Cluster) {
         cluster.kubectl(&["delete", "configmap", "first", "--dry-run=server"]);
         !webhook.asked().is_empty()
     });
-    let dependent = |name: &str, namespace: &str, owner: &str| {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace,
-            "labels": {"of": "collection"}, "ownerReferences": [
-                {"apiVersion": "v1", "kind": "ConfigMap", "name": "first", "uid": owner}]}})
-    };
-    let owner = cluster.kubectl(&["get", "configmap", "first", "-o", "jsonpath={.metadata.uid}"]);
-    let orphan = cluster.file("orphan.json", &dependent("dependent", "default", &owner).to_string());
-    cluster.kubectl(&["create", "-f", &orphan]);
+    own(cluster, "first", "dependent");
     cluster.kubectl(&["delete", "configmap", "first"]);
     cluster.kubectl(&["wait", "--for=delete", "configmap/dependent", "--timeout=120s"]);
     let users = |name: &str| -> Vec<String> {
@@ -152,6 +155,29 @@ pub(crate) async fn what_controllers_delete_is_admitted(cluster: &Cluster) {
     let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
     let seen = users("dependent");
     assert!(!seen.is_empty() && seen.iter().all(|user| user == collector), "{seen:?}");
+
+    // The answer about one object comes only when the webhook is asked about the next.
+    let next = tokio::sync::watch::Sender::new(false);
+    webhook.behave(move |review| {
+        let name = &review["request"]["oldObject"]["metadata"]["name"];
+        let allowed = admission(review, json!({"allowed": true}));
+        if name == "b-next" {
+            next.send_replace(true);
+        }
+        if name != "a-slow" {
+            return allowed;
+        }
+        let mut asked = next.subscribe();
+        let waiting = async move { asked.wait_for(|was_asked| *was_asked).await.map(|_| allowed).unwrap() };
+        Reply::Later(waiting.boxed())
+    });
+    cluster.kubectl(&["create", "configmap", "slowly"]);
+    own(cluster, "slowly", "a-slow");
+    own(cluster, "slowly", "b-next");
+    cluster.kubectl(&["delete", "configmap", "slowly"]);
+    cluster.kubectl(&["wait", "--for=delete", "configmap/a-slow", "configmap/b-next", "--timeout=120s"]);
+    assert_eq!(users("a-slow").len(), 1, "one that takes long does not hold up the next");
+    webhook.behave(keeps);
 
     for name in ["kept", "other"] {
         cluster.kubectl(&["create", "configmap", name]);
