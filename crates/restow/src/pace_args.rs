@@ -9,8 +9,8 @@ pub(crate) struct PaceArgs {
     /// The most objects of one resource to have in flight.
     #[arg(long, value_name = "N", default_value_t = PacerLimits::default().ceiling)]
     max_in_flight: usize,
-    /// Do not slow down for other clients. Without this, it is seen to it that they wait at most twice as long as without a
-    /// migration.
+    /// Do not slow down for other clients. Otherwise fewer objects are in flight when small reads take more than twice as
+    /// long as without a migration.
     #[arg(long)]
     hurry: bool,
 }
