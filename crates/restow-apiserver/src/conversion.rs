@@ -10,6 +10,11 @@ use thiserror::Error;
 pub trait Converter: Send + Sync {
     /// Converts each object to `target`, whatever version it is in, keeping their order and number.
     async fn convert(&self, objects: Vec<Object>, target: &GroupVersion) -> Result<Vec<Object>, ConversionError>;
+
+    /// Whether somebody else is asked, who may not answer. Then nothing is sent before everything is converted.
+    fn asks_others(&self) -> bool {
+        false
+    }
 }
 
 /// Objects that could not be converted.

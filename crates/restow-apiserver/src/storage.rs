@@ -8,6 +8,7 @@ use crate::passage::Passage;
 use restow_api::{GroupResource, GroupVersion};
 use restow_store::{Compare, InvalidKey, Key, KeyRange};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How the objects of a resource are stored.
 pub struct Storage {
@@ -19,6 +20,8 @@ pub struct Storage {
     pub preferred: GroupVersion,
     /// The version that objects are written in now, what must hold for a write in it, and how it is changed.
     passage: Arc<Passage>,
+    /// Whether an object was met that cannot be read.
+    troubled: AtomicBool,
 }
 
 /// The version that objects are written in, with everything that a write in it depends on.
@@ -50,17 +53,28 @@ impl Storage {
     pub fn new(location: GroupResource, encoding: GroupVersion, decodable: Vec<GroupVersion>) -> Self {
         let preferred = encoding.clone();
         let encoding = Encoding { version: encoding, fences: Vec::new(), membership: Membership::Unmanaged };
-        Storage { location, decodable, preferred, passage: Arc::new(Passage::new(encoding)) }
+        Storage { location, decodable, preferred, passage: Arc::new(Passage::new(encoding)), troubled: false.into() }
     }
 
     /// The same objects, with another preferred version and read in other versions; their writes go the same way.
     pub(crate) fn redefined(&self, preferred: GroupVersion, decodable: Vec<GroupVersion>) -> Self {
-        Storage { location: self.location.clone(), decodable, preferred, passage: self.passage.clone() }
+        let (location, passage) = (self.location.clone(), self.passage.clone());
+        Storage { location, decodable, preferred, passage, troubled: false.into() }
     }
 
     /// The way that writes of these objects go.
     pub(crate) fn passage(&self) -> &Passage {
         &self.passage
+    }
+
+    /// Whether an object was met that cannot be read, and all of them have not been read since.
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.troubled.load(Ordering::Relaxed)
+    }
+
+    /// An object was met that cannot be read, or all of them were read.
+    pub(crate) fn set_troubled(&self, troubled: bool) {
+        self.troubled.store(troubled, Ordering::Relaxed);
     }
 
     /// The encoding in force now.

@@ -7,8 +7,9 @@ mod delete;
 mod delete_collection;
 mod eviction;
 mod get;
-mod list;
+pub(crate) mod list;
 pub(crate) mod metadata;
+mod pages;
 pub(crate) mod patch;
 mod review;
 mod scale;
@@ -64,6 +65,8 @@ pub(crate) enum Answer {
     Nothing,
     /// A list of objects with the list's metadata.
     List { objects: Vec<Object>, metadata: serde_json::Value },
+    /// A list that is written while it is read.
+    Stream(list::ListStream),
     /// A stream of changes.
     Watch(Box<watch::Changes>),
 }

@@ -157,6 +157,10 @@ impl Converter for ConvertByWebhook {
         let mut converted = converted.into_iter().flatten();
         Ok(done.into_iter().filter_map(|slot| slot.or_else(|| converted.next())).collect())
     }
+
+    fn asks_others(&self) -> bool {
+        true
+    }
 }
 
 fn endpoint(config: &ClientConfig) -> Result<Endpoint, WebhookError> {

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use futures::Stream;
 use futures::stream::{BoxStream, StreamExt};
 use hyper::body::{Frame, SizeHint};
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use thiserror::Error;
 
 /// The body of every answer.
 pub(crate) enum Body {
@@ -17,29 +17,47 @@ pub(crate) enum Body {
     Stream(StreamBody),
 }
 
+/// An answer that could not be sent to its end. The client sees that it is not whole.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the answer was interrupted")]
+pub(crate) struct Interrupted;
+
 /// A body that goes on.
 pub(crate) struct StreamBody {
-    chunks: BoxStream<'static, Bytes>,
+    pub(crate) chunks: BoxStream<'static, Result<Bytes, Interrupted>>,
+    pub(crate) kind: StreamKind,
     /// What is remembered of the request; it is complete when the stream ends or the client goes.
     pub(crate) record: Option<Box<Record>>,
 }
 
+/// What a stream is a stream of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamKind {
+    /// Changes, which are sent as they happen, for as long as the client likes.
+    Changes,
+    /// Parts of one document.
+    Parts,
+}
+
 impl Body {
     /// A body of what a stream gives.
-    pub(crate) fn stream(chunks: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Body::Stream(StreamBody { chunks: chunks.boxed(), record: None })
+    pub(crate) fn stream(
+        kind: StreamKind,
+        chunks: impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static,
+    ) -> Self {
+        Body::Stream(StreamBody { chunks: chunks.boxed(), kind, record: None })
     }
 }
 
 impl hyper::body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Interrupted;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Interrupted>>> {
         match self.get_mut() {
             Body::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Body::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Body::Stream(body) => body.chunks.poll_next_unpin(context).map(|chunk| Some(Ok(Frame::data(chunk?)))),
+            Body::Stream(body) => body.chunks.poll_next_unpin(context).map(|chunk| Some(chunk?.map(Frame::data))),
         }
     }
 

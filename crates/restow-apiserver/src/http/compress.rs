@@ -1,9 +1,10 @@
 //! Compressing large answers for clients that accept it.
 
-use crate::http::body::Body;
+use crate::http::body::{Body, Interrupted, StreamBody, StreamKind};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use futures::{Stream, StreamExt};
 use http::{HeaderValue, Response, StatusCode, header};
 use std::io::{self, Write};
 
@@ -15,33 +16,65 @@ const LONG: usize = 1 << 20;
 /// Compresses an answer where that is worthwhile and the client accepts it. `accepted` is the header `Accept-Encoding`.
 pub(crate) async fn compress(answer: Response<Body>, accepted: Option<&str>) -> Response<Body> {
     let (mut head, body) = answer.into_parts();
-    let bytes = match body {
-        Body::Whole(bytes)
-            if bytes.len() >= WORTHWHILE
-                && head.status == StatusCode::OK
-                && accepts_gzip(accepted)
-                && !head.headers.contains_key(header::CONTENT_ENCODING) =>
-        {
-            bytes
-        }
-        body => return Response::from_parts(head, body),
+    let fit = head.status == StatusCode::OK && !head.headers.contains_key(header::CONTENT_ENCODING);
+    let worthwhile = match &body {
+        Body::Whole(bytes) => bytes.len() >= WORTHWHILE,
+        Body::Stream(stream) => stream.kind == StreamKind::Parts,
     };
-    let compressed = match bytes.len() < LONG {
-        true => gzip(&bytes).ok(),
-        false => {
-            let bytes = bytes.clone();
-            tokio::task::spawn_blocking(move || gzip(&bytes).ok()).await.ok().flatten()
+    if !fit || !worthwhile || !accepts_gzip(accepted) {
+        return Response::from_parts(head, body);
+    }
+    let compressed = match body {
+        Body::Whole(bytes) => match gzip_whole(bytes.clone()).await {
+            Some(compressed) => Body::Whole(compressed),
+            None => return Response::from_parts(head, Body::Whole(bytes)),
+        },
+        Body::Stream(stream) => {
+            Body::Stream(StreamBody { chunks: gzip_parts(stream.chunks).boxed(), kind: stream.kind, record: None })
         }
     };
-    let Some(compressed) = compressed else { return Response::from_parts(head, Body::Whole(bytes)) };
     head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     head.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-    Response::from_parts(head, Body::Whole(compressed))
+    Response::from_parts(head, compressed)
+}
+
+async fn gzip_whole(bytes: Bytes) -> Option<Bytes> {
+    if bytes.len() < LONG {
+        return gzip(&bytes).ok();
+    }
+    tokio::task::spawn_blocking(move || gzip(&bytes).ok()).await.ok().flatten()
+}
+
+/// Compresses parts as they come. All of them are one document.
+fn gzip_parts(
+    parts: impl Stream<Item = Result<Bytes, Interrupted>> + Send + Unpin,
+) -> impl Stream<Item = Result<Bytes, Interrupted>> + Send {
+    futures::stream::unfold(Some((parts, encoder(0))), |state| async {
+        let (mut parts, mut encoder) = state?;
+        let part = match parts.next().await {
+            Some(Err(interrupted)) => return Some((Err(interrupted), None)),
+            Some(Ok(part)) => part,
+            None => return Some((encoder.finish().map(Bytes::from).map_err(|_| Interrupted), None)),
+        };
+        let work = tokio::task::spawn_blocking(move || {
+            encoder.write_all(&part)?;
+            let compressed = std::mem::take(encoder.get_mut());
+            io::Result::Ok((encoder, compressed))
+        });
+        match work.await {
+            Ok(Ok((encoder, compressed))) => Some((Ok(compressed.into()), Some((parts, encoder)))),
+            _ => Some((Err(Interrupted), None)),
+        }
+    })
+}
+
+/// The lowest level: most of the saving for a fraction of the work.
+fn encoder(room: usize) -> GzEncoder<Vec<u8>> {
+    GzEncoder::new(Vec::with_capacity(room), Compression::new(1))
 }
 
 fn gzip(bytes: &[u8]) -> io::Result<Bytes> {
-    // The lowest level: most of the saving for a fraction of the work.
-    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::new(1));
+    let mut encoder = encoder(bytes.len() / 8);
     encoder.write_all(bytes)?;
     Ok(encoder.finish()?.into())
 }

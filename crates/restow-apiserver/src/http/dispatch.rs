@@ -11,6 +11,7 @@ use crate::http::compress::compress;
 use crate::http::connections::Peer;
 use crate::http::deadline;
 use crate::http::documents::{self, Document};
+use crate::http::limits::Running;
 use crate::http::negotiate::{self, Media, Protobuf};
 use crate::http::options;
 use crate::http::query::Query;
@@ -99,6 +100,12 @@ struct About {
     accept: Option<String>,
 }
 
+/// Who asks, and the place that the request has among those in flight.
+struct Asker {
+    user: User,
+    place: Option<Running>,
+}
+
 /// A resource that is served, and the version that it is asked for in.
 struct Found {
     resource: Arc<Resource>,
@@ -151,7 +158,7 @@ where
     let identity = server.access().identify(peer.certificate.as_ref(), request.headers(), request.uri().path())?;
     record.asked_by(&identity.user, identity.impersonated.as_ref());
     let user = identity.impersonated.unwrap_or(identity.user);
-    let _place = server.in_flight().enter(&user, &asked.target).await?;
+    let place = server.in_flight().enter(&user, &asked.target).await?;
     server.access().authorize(&user, &attributes(&asked.target, request.method()))?;
     record.allowed();
     match asked.target {
@@ -161,14 +168,14 @@ where
         Target::Resource(target) => {
             let found = asked.found.ok_or_else(|| unknown(server, &target))?;
             let about = About { target, found, query: asked.query, accept: asked.accept };
-            resource_answer(server, user, about, request, record).await
+            resource_answer(server, Asker { user, place }, about, request, record).await
         }
     }
 }
 
 async fn resource_answer<B>(
     server: &ApiServer,
-    user: User,
+    asker: Asker,
     about: About,
     request: Request<B>,
     record: &mut Record,
@@ -204,7 +211,7 @@ where
     let patch_type = content_type.as_deref().and_then(|text| text.split(';').next()).unwrap_or_default();
     let call = Call {
         server,
-        user,
+        user: asker.user,
         resource: resource.clone(),
         version: version.clone(),
         target,
@@ -225,6 +232,7 @@ where
         Answer::Nothing => render::nothing(),
         Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
         Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
+        Answer::Stream(list) => render::parts(list.start(asker.place, server.limits().stall_timeout)),
         Answer::Watch(changes) => render::watch(*changes, server.stopping()),
     };
     for warning in call.warnings() {
@@ -406,6 +414,8 @@ fn text_header<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
+#[cfg(test)]
+mod long_lists;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(test)]

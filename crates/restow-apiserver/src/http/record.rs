@@ -3,7 +3,7 @@
 use crate::audit::{Asking, PendingEvent};
 use crate::auth::User;
 use crate::error::ApiError;
-use crate::http::body::Body;
+use crate::http::body::{Body, StreamKind};
 use crate::http::request_info::{ResourceTarget, Target};
 use crate::metrics::{Described, LongRunning, Metrics};
 use crate::resource::{Resource, Verb};
@@ -65,7 +65,9 @@ impl Record {
             answer.headers_mut().insert(HeaderName::from_static("audit-id"), id);
         }
         if let Body::Stream(stream) = answer.body_mut() {
-            self.long_running = Some(self.metrics.requests.long_running(&self.described()));
+            if stream.kind == StreamKind::Changes {
+                self.long_running = Some(self.metrics.requests.long_running(&self.described()));
+            }
             stream.record = Some(Box::new(self));
         }
         answer

@@ -1,7 +1,7 @@
 //! Turning answers into bytes in the form that the client accepts.
 
 use crate::error::ApiError;
-use crate::http::body::Body;
+use crate::http::body::{Body, Interrupted, StreamKind};
 use crate::http::negotiate::{Accepted, Media, Shape};
 use crate::object::Object;
 use crate::printing;
@@ -10,7 +10,7 @@ use crate::status::status_of;
 use crate::types;
 use crate::verbs::watch::Changes;
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use http::{HeaderValue, Response, header};
 use restow_api::GroupVersion;
 use serde_json::{Value, json};
@@ -34,7 +34,11 @@ pub(crate) fn value(code: u16, value: &Value, media: Media) -> Response<Body> {
 
 /// An answer with these bytes.
 pub(crate) fn bytes_answer(code: u16, bytes: impl Into<Bytes>, content_type: &'static str) -> Response<Body> {
-    let mut answer = Response::new(Body::Whole(bytes.into()));
+    body_answer(code, Body::Whole(bytes.into()), content_type)
+}
+
+fn body_answer(code: u16, body: Body, content_type: &'static str) -> Response<Body> {
+    let mut answer = Response::new(body);
     *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -115,14 +119,16 @@ pub(crate) fn watch(changes: Changes, stopping: impl Future<Output = ()> + Send 
     let media = changes.media();
     let lines = futures::stream::unfold(changes, |mut changes| async {
         let line = changes.next().await?;
-        Some((line, changes))
+        Some((Ok(line), changes))
     });
     let content_type = match media {
         Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         Media::Json | Media::Yaml => "application/json",
     };
-    let mut answer = Response::new(Body::stream(lines.take_until(stopping)));
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    answer
+    body_answer(200, Body::stream(StreamKind::Changes, lines.take_until(stopping)), content_type)
+}
+
+/// An answer whose JSON comes in parts.
+pub(crate) fn parts(parts: impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static) -> Response<Body> {
+    body_answer(200, Body::stream(StreamKind::Parts, parts), Media::Json.content_type())
 }

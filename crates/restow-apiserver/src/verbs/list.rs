@@ -1,16 +1,22 @@
 //! Reading all objects that match, whole or page by page.
 
-use crate::codec::Typed;
+mod items;
+mod stream;
+
 use crate::error::ApiError;
 use crate::http::negotiate::{Media, Shape};
 use crate::object::Object;
-use crate::resource::{Origin, Scope, Storage};
+use crate::resource::{Scope, Storage};
+use crate::selector::Selector;
+use crate::verbs::pages::{Pages, revision_of};
 use crate::verbs::{Answer, Call};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use items::ItemWriter;
 use restow_store::{At, Entry, Key, KeyRange, RangeRequest, RangeResponse, Revision, StoreError, StoreExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+pub(crate) use stream::ListStream;
 
 /// How many objects are read at once when most of them may not match.
 const CHUNK: usize = 1000;
@@ -26,6 +32,7 @@ struct ContinueToken {
 }
 
 /// One page of entries.
+#[derive(Default)]
 struct Page {
     revision: Revision,
     entries: Vec<Entry>,
@@ -35,24 +42,34 @@ struct Page {
 }
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let as_json = call.accepted.shape != Shape::Table && call.accepted.media == Media::Json;
     let selector = call.query.selector()?;
-    let raw = selector.is_everything()
-        && call.resource.reads_as_stored()
-        && call.accepted.shape != Shape::Table
-        && call.accepted.media == Media::Json;
-    let page = read(call).await?;
-    let metadata = list_metadata(call, &page)?;
-    if raw {
-        let opening = call.resource.opening(&call.version);
-        if page.entries.iter().all(|entry| opening.opens(&entry.value)) {
-            return Ok(Answer::Json { code: 200, body: splice(call, &page.entries, &metadata)? });
-        }
+    if !as_json || !selector.is_everything() {
+        let (objects, metadata) = matching(call).await?;
+        return Ok(Answer::List { objects, metadata });
     }
-    let objects = match selector.is_everything() {
-        true => call.resource.decode_all(&page.entries, &call.version).await?,
-        false => page.objects,
+    let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
+    let mut items = ItemWriter::new(call);
+    let page = match limit(call)? {
+        0 if !storage.is_troubled() && !call.resource.converter.asks_others() => {
+            let (at, after) = start(call, storage).await?;
+            let mut pages =
+                Pages::new(call.server.objects().store().clone(), rest(call, storage, &selector, after.as_ref()), at);
+            let first = pages.next().await.map_err(|error| failed(call, error, after.as_ref()))?;
+            let (revision, more) = (revision_of(at, &first), first.more);
+            let page = Page { revision, entries: first.entries, ..Page::default() };
+            if more {
+                return Ok(Answer::Stream(ListStream::new(items, &list_metadata(call, &page)?, page.entries, pages)));
+            }
+            page
+        }
+        _ => read(call).await?,
     };
-    Ok(Answer::List { objects, metadata })
+    let mut body = items.begin(&list_metadata(call, &page)?, &page.entries);
+    items.write(&page.entries, &mut body).await?;
+    items.end(&mut body);
+    storage.set_troubled(false);
+    Ok(Answer::Json { code: 200, body })
 }
 
 /// The objects that a call is about, decoded, with the metadata of their list.
@@ -66,54 +83,18 @@ pub(super) async fn matching(call: &Call<'_>) -> Result<(Vec<Object>, Value), Ap
     Ok((objects, metadata))
 }
 
-/// Joins stored objects into a list without parsing any of them.
-fn splice(call: &Call<'_>, entries: &[Entry], metadata: &Value) -> Result<Vec<u8>, ApiError> {
-    let opening = call.resource.opening(&call.version);
-    let size: usize = match call.accepted.shape {
-        Shape::Whole => entries.iter().map(|entry| entry.value.len() + 40).sum(),
-        _ => entries.len() * 512,
-    };
-    let mut json = Vec::with_capacity(size + 256);
-    let whole = call.accepted.shape == Shape::Whole;
-    let head = match whole {
-        true => json!({"kind": call.resource.names.list_kind, "apiVersion": call.version.to_string()}),
-        false => json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}),
-    };
-    let head = head.to_string();
-    json.extend_from_slice(head.trim_end_matches('}').as_bytes());
-    json.extend_from_slice(format!(",\"metadata\":{metadata},\"items\":[").as_bytes());
-    // Kubernetes says the type of each item for custom resources only.
-    let typed = if call.resource.origin == Origin::Custom { Typed::Yes } else { Typed::No };
-    for (number, entry) in entries.iter().enumerate() {
-        if number > 0 {
-            json.push(b',');
-        }
-        match whole {
-            true => opening.splice(&entry.value, entry.mod_revision, typed, &mut json),
-            false => opening.splice_metadata(&entry.value, entry.mod_revision, &mut json),
-        }
-    }
-    json.extend_from_slice(b"]}");
-    Ok(json)
-}
-
 async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
     let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
     let selector = call.query.selector()?;
     check_fields(call, &selector)?;
-    // A limit below zero is none.
-    let limit = call.query.number("limit")?.map_or(0, |limit| usize::try_from(limit).unwrap_or(0));
+    let limit = limit(call)?;
     let (at, after) = start(call, storage).await?;
-    let mut range = whole_range(call, storage, &selector);
-    if let Some(after) = &after {
-        range = range.after(after);
-    }
+    let mut range = rest(call, storage, &selector, after.as_ref());
     if selector.is_everything() {
         let response = fetch(call, range.clone(), at, limit, after.as_ref()).await?;
         return whole_page(call, response, at, &range).await;
     }
-    let mut page =
-        Page { revision: Revision::ZERO, entries: Vec::new(), objects: Vec::new(), next: None, remaining: None };
+    let mut page = Page::default();
     let mut at = at;
     loop {
         let response = fetch(call, range.clone(), at, CHUNK.max(limit), after.as_ref()).await?;
@@ -140,14 +121,23 @@ async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
     }
 }
 
-/// The keys of everything that can match. One object that is asked for by name needs no search.
-fn whole_range(call: &Call<'_>, storage: &Storage, selector: &crate::selector::Selector) -> KeyRange {
+/// How many objects are asked for at most; 0 for all. A limit below zero is none.
+fn limit(call: &Call<'_>) -> Result<usize, ApiError> {
+    Ok(call.query.number("limit")?.map_or(0, |limit| usize::try_from(limit).unwrap_or(0)))
+}
+
+/// The keys of everything that can match and comes after this key. One object that is asked for by name needs no search.
+fn rest(call: &Call<'_>, storage: &Storage, selector: &Selector, after: Option<&Key>) -> KeyRange {
     let namespace = &call.target.namespace;
     let placed = call.resource.scope == Scope::Cluster || !namespace.is_empty();
     let name = selector.fields.required("metadata.name").filter(|name| placed && !name.is_empty());
-    match name.and_then(|name| storage.key(namespace, name).ok()) {
+    let range = match name.and_then(|name| storage.key(namespace, name).ok()) {
         Some(key) => KeyRange::exactly(&key),
         None => storage.range(namespace),
+    };
+    match after {
+        Some(after) => range.after(after),
+        None => range,
     }
 }
 
@@ -165,14 +155,6 @@ async fn whole_page(call: &Call<'_>, response: RangeResponse, at: At, range: &Ke
     Ok(Page { revision, entries: response.entries, objects: Vec::new(), next, remaining })
 }
 
-/// The revision that a range was read at.
-fn revision_of(at: At, response: &RangeResponse) -> Revision {
-    match at {
-        At::Latest => response.revision,
-        At::Revision(revision) => revision,
-    }
-}
-
 async fn fetch(
     call: &Call<'_>,
     range: KeyRange,
@@ -181,25 +163,23 @@ async fn fetch(
     after: Option<&Key>,
 ) -> Result<RangeResponse, ApiError> {
     let request = RangeRequest { at, ..RangeRequest::new(range) }.limit(limit);
-    match call.server.objects().store().range(request).await {
-        Err(StoreError::Compacted { .. }) if after.is_some() => Err(expired(call, after)?),
-        other => Ok(other?),
-    }
+    call.server.objects().store().range(request).await.map_err(|error| failed(call, error, after))
 }
 
-/// A list that cannot go on as it began, with a token to go on at the latest revision.
-fn expired(call: &Call<'_>, after: Option<&Key>) -> Result<ApiError, ApiError> {
-    let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
-    let token = after.map(|after| token(storage, -1, after)).transpose()?;
-    Ok(ApiError::Expired {
+/// Why a list cannot be read. One that cannot go on as it began gets a token to go on at the latest revision.
+fn failed(call: &Call<'_>, error: StoreError, after: Option<&Key>) -> ApiError {
+    let (StoreError::Compacted { .. }, Some(after), Some(storage)) = (&error, after, &call.resource.storage) else {
+        return error.into();
+    };
+    ApiError::Expired {
         message: "The provided continue parameter is too old to display a consistent list result. You can start a new \
                   list without the continue parameter, or use the continue token in this response to retrieve the \
                   remainder of the results. Continuing with the provided token results in an inconsistent list - \
                   objects that were created, modified, or deleted between the time the first chunk was returned and \
                   now may show up in the list."
             .into(),
-        continue_token: token,
-    })
+        continue_token: token(storage, -1, after).ok(),
+    }
 }
 
 /// Where to read: at which revision, and after which key.
@@ -248,7 +228,7 @@ pub(super) fn revision(text: &str) -> Result<Option<u64>, String> {
 }
 
 /// Refuses a field selector that names a field which cannot be selected by.
-pub(super) fn check_fields(call: &Call<'_>, selector: &crate::selector::Selector) -> Result<(), ApiError> {
+pub(super) fn check_fields(call: &Call<'_>, selector: &Selector) -> Result<(), ApiError> {
     for field in selector.fields.names() {
         let known = matches!(field, "metadata.name" | "metadata.namespace")
             || call.resource.selectable_fields.iter().any(|selectable| selectable == field);

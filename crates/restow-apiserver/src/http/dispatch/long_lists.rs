@@ -1,0 +1,143 @@
+//! Lists that are too long to be read and sent in one piece.
+
+use super::tests::{admin, ask, bytes_of, server};
+use super::*;
+use crate::http::limits::LoadLimits;
+use restow_store::{Key, StoreExt};
+use std::io::Read;
+use std::net::IpAddr;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const MANY: usize = 1300;
+
+/// A server with many config maps, put where they belong without being asked for one by one.
+async fn filled(limits: LoadLimits) -> Arc<ApiServer> {
+    let server = server(limits, None).await;
+    for number in 0..MANY {
+        put(&server, number, &map(number)).await;
+    }
+    server
+}
+
+fn map(number: usize) -> String {
+    let padding = "x".repeat(1500);
+    format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"map-{number:05}"}},"data":{{"a":"{padding}"}}}}"#
+    )
+}
+
+fn key(number: usize) -> Key {
+    Key::try_from(format!("/core/configmaps/default/map-{number:05}")).unwrap()
+}
+
+async fn put(server: &ApiServer, number: usize, json: &str) {
+    server.objects().store().put(&key(number), json.to_string().into()).await.unwrap();
+}
+
+async fn list(server: &ApiServer, query: &str, headers: &[(&str, &str)]) -> Response<Body> {
+    let request = Request::get(format!("{MAPS}{query}"));
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+    ask(server, &admin(), request, "").await
+}
+
+fn is_stream(answer: &Response<Body>) -> bool {
+    matches!(answer.body(), Body::Stream(_))
+}
+
+async fn collect(answer: Response<Body>) -> Result<Bytes, crate::http::body::Interrupted> {
+    Ok(answer.into_body().collect().await?.to_bytes())
+}
+
+async fn json(answer: Response<Body>) -> Value {
+    serde_json::from_slice(&collect(answer).await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_long_list_is_the_same_as_its_pages() {
+    let server = filled(LoadLimits::default()).await;
+    for accept in ["application/json", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"] {
+        let accept = [("accept", accept)];
+        let answer = list(&server, "", &accept).await;
+        assert!(is_stream(&answer));
+        let whole = json(answer).await;
+        let mut pages = Vec::new();
+        let mut token = String::new();
+        loop {
+            let page = list(&server, &format!("?limit=400&continue={token}"), &accept).await;
+            assert!(!is_stream(&page));
+            let page = json(page).await;
+            pages.extend(page["items"].as_array().unwrap().clone());
+            match page["metadata"]["continue"].as_str() {
+                Some(next) => token = next.to_string(),
+                None => break,
+            }
+            assert_eq!((&page["kind"], &page["apiVersion"]), (&whole["kind"], &whole["apiVersion"]));
+            assert_eq!(page["metadata"]["resourceVersion"], whole["metadata"]["resourceVersion"]);
+        }
+        assert_eq!(whole["metadata"].as_object().unwrap().len(), 1);
+        assert_eq!(whole["items"].as_array().unwrap().len(), MANY);
+        assert_eq!(whole["items"].as_array().unwrap(), &pages);
+    }
+}
+
+#[tokio::test]
+async fn a_long_list_is_compressed_where_that_is_accepted() {
+    let server = filled(LoadLimits::default()).await;
+    let plain = collect(list(&server, "", &[]).await).await.unwrap();
+    let answer = list(&server, "", &[("accept-encoding", "gzip")]).await;
+    assert!(is_stream(&answer));
+    assert_eq!(answer.headers()[header::CONTENT_ENCODING], "gzip");
+    let compressed = collect(answer).await.unwrap();
+    assert!(compressed.len() < plain.len() / 5, "{} of {}", compressed.len(), plain.len());
+    let mut read = Vec::new();
+    flate2::read::GzDecoder::new(&*compressed).read_to_end(&mut read).unwrap();
+    assert_eq!(read, plain);
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_read_breaks_a_long_list_off_and_is_named_the_next_time() {
+    let server = filled(LoadLimits::default()).await;
+    put(&server, 1200, "{").await;
+    let interrupted = collect(list(&server, "", &[]).await).await;
+    assert_eq!(interrupted, Err(crate::http::body::Interrupted));
+    for _ in 0..2 {
+        let answer = list(&server, "", &[]).await;
+        assert_eq!(answer.status(), 500);
+        let status: Value = serde_json::from_slice(&bytes_of(answer)).unwrap();
+        assert!(status["message"].as_str().unwrap().contains("map-01200 is unreadable"), "{status}");
+    }
+    put(&server, 1200, &map(1200)).await;
+    // All of them can be read, which is found out by reading all of them; then they come in parts again.
+    assert!(!is_stream(&list(&server, "", &[]).await));
+    assert!(is_stream(&list(&server, "", &[]).await));
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_list_keeps_nobody_out() {
+    let limits = LoadLimits { requests_in_flight: 1, stall_timeout: Duration::from_secs(3), ..LoadLimits::default() };
+    let server = filled(limits).await;
+    let binding = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"x"},
+        "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
+        "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"reader"}]}"#;
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let request = Request::post(path).header("content-type", "application/json");
+    assert_eq!(ask(&server, &admin(), request, binding).await.status(), 201);
+    let reader = Peer { address: IpAddr::from([127, 0, 0, 1]), certificate: Some(User::named("reader")) };
+    let ask_for = async |path: &str| ask(&server, &reader, Request::get(path), "").await;
+
+    let mut unread = ask_for(MAPS).await;
+    while unread.status() == 403 {
+        // The binding is not known yet.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        unread = ask_for(MAPS).await;
+    }
+    assert!(is_stream(&unread));
+    // It has the only place, and loses it soon, well within the time that others wait for theirs.
+    assert_eq!(ask_for(&format!("{MAPS}/map-00000")).await.status(), 200);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(collect(unread).await, Err(crate::http::body::Interrupted));
+    // One that is read gives its place back at the end.
+    for _ in 0..3 {
+        assert_eq!(json(ask_for(MAPS).await).await["items"].as_array().unwrap().len(), MANY);
+    }
+}

@@ -1,0 +1,124 @@
+//! A long list that is written while it is read: while one page is on its way to the client, the next one comes from the
+//! store. It never lies in memory whole.
+//!
+//! What goes wrong after the beginning was sent cannot be told with a `Status` any more: the answer breaks off, which no
+//! client takes for the end. Where an object cannot be read, the next list of the same collection is not sent in parts, so
+//! that its error arrives.
+
+use crate::error::ApiError;
+use crate::http::body::Interrupted;
+use crate::http::limits::Running;
+use crate::verbs::list::items::ItemWriter;
+use crate::verbs::pages::Pages;
+use bytes::Bytes;
+use futures::Stream;
+use restow_store::Entry;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// After which time a client that does not take what is there loses its place among the requests in flight: it makes no
+/// work while it waits.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// A long list whose first page was read.
+pub(crate) struct ListStream {
+    items: ItemWriter,
+    /// The beginning of the list, without any items.
+    written: Vec<u8>,
+    entries: Vec<Entry>,
+    pages: Pages,
+}
+
+/// A part of a list.
+enum Part {
+    More(Bytes),
+    Last(Bytes),
+}
+
+/// Why a list broke off.
+enum Broken {
+    /// The client went away, or does not read.
+    Client,
+    /// Something went wrong here.
+    Server(ApiError),
+}
+
+impl ListStream {
+    pub(super) fn new(items: ItemWriter, metadata: &Value, entries: Vec<Entry>, pages: Pages) -> Self {
+        ListStream { written: items.begin(metadata, &entries), items, entries, pages }
+    }
+
+    /// Starts to read and write. The request keeps its `place` as long as there is work to do for it. A client that
+    /// takes nothing for as long as `patience` is given up.
+    pub(crate) fn start(
+        self,
+        place: Option<Running>,
+        patience: Duration,
+    ) -> impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static {
+        let (sender, receiver) = mpsc::channel(1);
+        tokio::spawn(self.run(Outlet { sender, place, patience }));
+        futures::stream::unfold(Some(receiver), |receiver| async {
+            let mut receiver = receiver?;
+            match receiver.recv().await {
+                Some(Part::More(bytes)) => Some((Ok(bytes), Some(receiver))),
+                Some(Part::Last(bytes)) => Some((Ok(bytes), None)),
+                None => Some((Err(Interrupted), None)),
+            }
+        })
+    }
+
+    async fn run(mut self, mut outlet: Outlet) {
+        match self.write(&mut outlet).await {
+            Ok(()) => {}
+            Err(Broken::Client) => tracing::debug!("a list was not read to its end"),
+            Err(Broken::Server(error)) => {
+                tracing::warn!(resource = %self.items.resource().group_resource, %error, "a list broke off");
+            }
+        }
+    }
+
+    async fn write(&mut self, outlet: &mut Outlet) -> Result<(), Broken> {
+        let mut more = true;
+        loop {
+            self.items.write(&self.entries, &mut self.written).await.map_err(|error| {
+                self.items.resource().storage.iter().for_each(|storage| storage.set_troubled(true));
+                Broken::Server(error)
+            })?;
+            // What is written holds copies; the page itself can go before the next one comes.
+            self.entries.clear();
+            let mut written = std::mem::take(&mut self.written);
+            if !more {
+                self.items.end(&mut written);
+                return outlet.send(Part::Last(written.into())).await;
+            }
+            outlet.send(Part::More(written.into())).await?;
+            let page = self.pages.next().await.map_err(|error| Broken::Server(error.into()))?;
+            more = page.more;
+            self.written = Vec::with_capacity(self.items.room(&page.entries) + 2);
+            self.entries = page.entries;
+        }
+    }
+}
+
+/// Where the parts of a list go.
+struct Outlet {
+    sender: mpsc::Sender<Part>,
+    place: Option<Running>,
+    patience: Duration,
+}
+
+impl Outlet {
+    async fn send(&mut self, part: Part) -> Result<(), Broken> {
+        let room = match tokio::time::timeout(SLOW, self.sender.reserve()).await {
+            Ok(room) => room,
+            Err(_) => {
+                self.place = None;
+                let room = tokio::time::timeout(self.patience.saturating_sub(SLOW), self.sender.reserve()).await;
+                room.map_err(|_| Broken::Client)?
+            }
+        };
+        room.map_err(|_| Broken::Client)?.send(part);
+        Ok(())
+    }
+}
