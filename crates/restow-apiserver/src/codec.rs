@@ -69,20 +69,27 @@ impl Opening {
 
 /// Where an object ends, given what follows its opening brace: the place of its closing brace.
 fn end_of_object(json: &[u8]) -> usize {
-    let (mut depth, mut in_text, mut escaped) = (1usize, false, false);
-    for (place, byte) in json.iter().enumerate() {
+    let (mut place, mut depth) = (0, 1usize);
+    while let Some(byte) = json.get(place) {
         match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            b'{' if !in_text => depth += 1,
-            b'}' if !in_text => {
-                depth -= 1;
-                if depth == 0 {
-                    return place;
-                }
-            }
+            b'"' => place = end_of_text(json, place + 1),
+            b'{' => depth += 1,
+            b'}' if depth == 1 => return place,
+            b'}' => depth -= 1,
             _ => {}
+        }
+        place += 1;
+    }
+    json.len()
+}
+
+/// The place of the quote that ends the text which begins at `place`.
+fn end_of_text(json: &[u8], mut place: usize) -> usize {
+    while let Some(byte) = json.get(place) {
+        match byte {
+            b'"' => return place,
+            b'\\' => place += 2,
+            _ => place += 1,
         }
     }
     json.len()

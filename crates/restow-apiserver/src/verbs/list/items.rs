@@ -37,7 +37,7 @@ impl ItemWriter {
     }
 
     /// What these objects are of.
-    pub(super) fn resource(&self) -> &Resource {
+    pub(super) fn resource(&self) -> &Arc<Resource> {
         &self.resource
     }
 

@@ -12,7 +12,7 @@ use crate::verbs::list::items::ItemWriter;
 use crate::verbs::pages::Pages;
 use bytes::Bytes;
 use futures::Stream;
-use restow_store::Entry;
+use restow_store::{Entry, StoreError};
 use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -40,8 +40,10 @@ enum Part {
 enum Broken {
     /// The client went away, or does not read.
     Client,
-    /// Something went wrong here.
-    Server(ApiError),
+    /// The store does not answer.
+    Store(StoreError),
+    /// An object cannot be read.
+    Object(ApiError),
 }
 
 impl ListStream {
@@ -68,36 +70,35 @@ impl ListStream {
         })
     }
 
-    async fn run(mut self, mut outlet: Outlet) {
+    async fn run(self, mut outlet: Outlet) {
+        let resource = self.items.resource().clone();
+        let name = &resource.group_resource;
         match self.write(&mut outlet).await {
             Ok(()) => {}
-            Err(Broken::Client) => tracing::debug!("a list was not read to its end"),
-            Err(Broken::Server(error)) => {
-                tracing::warn!(resource = %self.items.resource().group_resource, %error, "a list broke off");
+            Err(Broken::Client) => tracing::debug!(resource = %name, "a list was not read to its end"),
+            Err(Broken::Store(error)) => tracing::warn!(resource = %name, %error, "a list broke off"),
+            Err(Broken::Object(error)) => {
+                tracing::warn!(resource = %name, %error, "a list broke off; the next one will say why");
+                resource.storage.iter().for_each(|storage| storage.set_troubled(true));
             }
         }
     }
 
-    async fn write(&mut self, outlet: &mut Outlet) -> Result<(), Broken> {
+    async fn write(self, outlet: &mut Outlet) -> Result<(), Broken> {
+        let ListStream { mut items, mut written, mut entries, mut pages } = self;
         let mut more = true;
-        loop {
-            self.items.write(&self.entries, &mut self.written).await.map_err(|error| {
-                self.items.resource().storage.iter().for_each(|storage| storage.set_troubled(true));
-                Broken::Server(error)
-            })?;
-            // What is written holds copies; the page itself can go before the next one comes.
-            self.entries.clear();
-            let mut written = std::mem::take(&mut self.written);
-            if !more {
-                self.items.end(&mut written);
-                return outlet.send(Part::Last(written.into())).await;
-            }
+        while more {
+            // The store is asked for the next page before this one is written.
+            let (next, done) = tokio::join!(biased; pages.next(), items.write(&entries, &mut written));
+            done.map_err(Broken::Object)?;
             outlet.send(Part::More(written.into())).await?;
-            let page = self.pages.next().await.map_err(|error| Broken::Server(error.into()))?;
-            more = page.more;
-            self.written = Vec::with_capacity(self.items.room(&page.entries) + 2);
-            self.entries = page.entries;
+            let next = next.map_err(Broken::Store)?;
+            written = Vec::with_capacity(items.room(&next.entries) + 2);
+            (entries, more) = (next.entries, next.more);
         }
+        items.write(&entries, &mut written).await.map_err(Broken::Object)?;
+        items.end(&mut written);
+        outlet.send(Part::Last(written.into())).await
     }
 }
 
