@@ -10,10 +10,11 @@ use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::status::status_of;
 use crate::types;
+use crate::verbs::pages::Pages;
 use crate::verbs::{Answer, Call, list};
 use bytes::Bytes;
 use restow_api::GroupVersion;
-use restow_store::{KeyRange, RangeRequest, Revision, StoreError, Watch, WatchRequest};
+use restow_store::{At, Change, Event, KeyRange, RangeResponse, Revision, StoreError, Watch, WatchRequest};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) struct Changes {
     media: Media,
     /// How objects open that are stored in the version asked for, where changes can be passed on as they are stored.
     plain: Option<Opening>,
+    /// What is left of the objects that the watch begins with.
+    initial: Option<Initial>,
     source: Source,
     /// Lines that are ready.
     ready: VecDeque<Bytes>,
@@ -42,6 +45,13 @@ pub(crate) struct Changes {
     delivered: Revision,
     end: Instant,
     ended: bool,
+}
+
+/// Objects that a watch begins with, before any change.
+struct Initial {
+    pages: Pages,
+    /// Whether their end is told.
+    marked: bool,
 }
 
 /// Where the changes come from: the server's own recent memory, or the store's history.
@@ -73,6 +83,7 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
         shape: call.accepted.shape,
         columns_told: false,
         media: call.accepted.media,
+        initial: None,
         source,
         ready: VecDeque::new(),
         bookmarks: wants_bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL),
@@ -80,21 +91,19 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
         end: Instant::now() + Duration::from_secs(seconds),
         ended: false,
     };
-    if let Some(objects) = initial {
-        for object in objects {
-            if changes.selector.matches(&object) {
-                changes.push("ADDED", object);
-            }
-        }
-        if call.query.is_on("sendInitialEvents") && wants_bookmarks {
-            changes.push_bookmark(from, true);
-        }
+    if let Some((first, pages)) = initial {
+        let marked = call.query.is_on("sendInitialEvents") && wants_bookmarks;
+        changes.begin_with(first, Initial { pages, marked }).await?;
     }
     Ok(Answer::Watch(Box::new(changes)))
 }
 
-/// The objects to begin with, if any, and the revision after which changes follow.
-async fn starting_point(call: &Call<'_>, range: &KeyRange) -> Result<(Option<Vec<Object>>, Revision), ApiError> {
+/// The first of the objects to begin with and how to read the others, if there are to be any, and the revision after
+/// which changes follow.
+async fn starting_point(
+    call: &Call<'_>,
+    range: &KeyRange,
+) -> Result<(Option<(RangeResponse, Pages)>, Revision), ApiError> {
     let wanted = list::revision(call.query.text("resourceVersion"))
         .map_err(|problem| ApiError::Unexplained(format!("resourceVersion: {problem}")))?
         .unwrap_or(0);
@@ -107,13 +116,13 @@ async fn starting_point(call: &Call<'_>, range: &KeyRange) -> Result<(Option<Vec
         };
         return Ok((None, revision));
     }
-    let response = call.server.objects().store().range(RangeRequest::new(range.clone())).await?;
-    if wanted > response.revision.get() {
-        let current = response.revision.get();
-        return Err(ApiError::TooLargeResourceVersion { requested: wanted, current });
+    let mut pages = Pages::new(call.server.objects().store().clone(), range.clone(), At::Latest);
+    let first = pages.next().await?;
+    let revision = first.revision;
+    if wanted > revision.get() {
+        return Err(ApiError::TooLargeResourceVersion { requested: wanted, current: revision.get() });
     }
-    let objects = call.resource.decode_all(&response.entries, &call.version).await?;
-    Ok((Some(objects), response.revision))
+    Ok((Some((first, pages)), revision))
 }
 
 async fn source(call: &Call<'_>, folder: &str, range: KeyRange, after: Revision) -> Result<Source, ApiError> {
@@ -148,6 +157,17 @@ impl Changes {
             if self.ended {
                 return None;
             }
+            if let Some(mut initial) = self.initial.take() {
+                let page = initial.pages.next().await.map_err(ApiError::from);
+                let begun = match page {
+                    Ok(page) => self.begin_with(page, initial).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = begun {
+                    self.fail(&error);
+                }
+                continue;
+            }
             let wake = self.bookmarks.unwrap_or(self.end).min(self.end);
             let resource = self.resource.clone();
             let source = &mut self.source;
@@ -181,6 +201,30 @@ impl Changes {
         }
     }
 
+    /// Tells of a page of the objects that the watch begins with, as if they had just been created.
+    async fn begin_with(&mut self, page: RangeResponse, initial: Initial) -> Result<(), ApiError> {
+        let RangeResponse { entries, more, .. } = page;
+        let plain = self.plain.as_ref().filter(|_| self.resource.reads_as_stored());
+        if entries.iter().all(|entry| plain.is_some_and(|opening| opening.opens(&entry.value))) {
+            for entry in entries {
+                let created = Event { revision: entry.mod_revision, change: Change::Put(entry), previous: None };
+                self.deliver(&created.into()).await?;
+            }
+        } else {
+            for object in self.resource.decode_all(&entries, &self.version).await? {
+                if self.selector.matches(&object) {
+                    self.push("ADDED", object);
+                }
+            }
+        }
+        match more {
+            true => self.initial = Some(initial),
+            false if initial.marked => self.push_bookmark(self.delivered, true),
+            false => {}
+        }
+        Ok(())
+    }
+
     async fn bookmark(&mut self) {
         self.bookmarks = Some(Instant::now() + BOOKMARK_INTERVAL);
         // Nothing was waiting a moment ago; what has come since is delivered before the mark.
@@ -201,7 +245,9 @@ impl Changes {
     }
 
     async fn deliver(&mut self, event: &HubEvent) -> Result<(), ApiError> {
-        if let Some(line) = self.plain.as_ref().and_then(|opening| event.line(opening)) {
+        // What was just written is complete, whatever it is of; what is gone may be older than its schema.
+        let complete = event.current.is_some() || self.resource.reads_as_stored();
+        if let Some(line) = self.plain.as_ref().filter(|_| complete).and_then(|opening| event.line(opening)) {
             self.ready.push_back(line);
             return Ok(());
         }

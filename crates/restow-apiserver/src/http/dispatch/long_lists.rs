@@ -141,3 +141,22 @@ async fn a_client_that_does_not_read_its_list_keeps_nobody_out() {
         assert_eq!(json(ask_for(MAPS).await).await["items"].as_array().unwrap().len(), MANY);
     }
 }
+
+#[tokio::test]
+async fn a_watch_can_begin_with_more_objects_than_are_read_at_once() {
+    let server = filled(LoadLimits::default()).await;
+    let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    for accept in ["application/json", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"] {
+        let query = format!("?watch=1&timeoutSeconds=1&{initial}");
+        let lines = collect(list(&server, &query, &[("accept", accept)]).await).await.unwrap();
+        let lines: Vec<Value> =
+            serde_json::Deserializer::from_slice(&lines).into_iter().collect::<Result<_, _>>().unwrap();
+        let (mark, objects) = lines.split_last().unwrap();
+        assert_eq!(mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+        assert_eq!(objects.len(), MANY);
+        for (number, line) in objects.iter().enumerate() {
+            assert_eq!(line["type"], "ADDED");
+            assert_eq!(line["object"]["metadata"]["name"], format!("map-{number:05}"));
+        }
+    }
+}
