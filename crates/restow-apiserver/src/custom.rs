@@ -21,7 +21,7 @@ mod status;
 mod strategy;
 mod validation;
 
-pub(crate) use columns::table;
+pub(crate) use columns::{cells, definitions};
 pub(crate) use follower::CustomResources;
 pub(crate) use resources::CustomVersion;
 pub(crate) use strategy::DefinitionStrategy;

@@ -5,32 +5,51 @@ mod columns;
 use crate::object::Object;
 use crate::resource::Resource;
 use columns::{Column, What};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// Objects as a `Table`, each row with the object's metadata.
-pub(crate) fn table(resource: &Resource, objects: &[Object], metadata: Value) -> Value {
-    if let Some(custom) = &resource.custom {
-        return crate::custom::table(&custom.columns, objects, &metadata);
+pub(crate) fn table(resource: &Resource, objects: Vec<Object>, metadata: Value) -> Value {
+    let now = Timestamp::now();
+    let rows = objects.into_iter().map(|object| row(resource, object, now)).collect();
+    fields([
+        ("kind", "Table".into()),
+        ("apiVersion", "meta.k8s.io/v1".into()),
+        ("metadata", metadata),
+        ("columnDefinitions", definitions(resource).into()),
+        ("rows", Value::Array(rows)),
+    ])
+}
+
+/// What the columns of a table are.
+pub(crate) fn definitions(resource: &Resource) -> Vec<Value> {
+    match &resource.custom {
+        Some(custom) => crate::custom::definitions(&custom.columns),
+        None => columns_of(resource).iter().map(definition).collect(),
     }
-    let columns = columns_of(resource);
-    let definitions: Vec<Value> = columns.iter().map(definition).collect();
-    let now = jiff::Timestamp::now();
-    let rows: Vec<Value> = objects
-        .iter()
-        .map(|object| {
-            let cells: Vec<Value> = columns.iter().map(|column| columns::cell(object, &column.what, now)).collect();
-            json!({"cells": cells, "object": metadata_only(object)})
-        })
-        .collect();
-    json!({
-        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-        "columnDefinitions": definitions, "rows": rows,
-    })
+}
+
+/// The row of one object, as it is `now`.
+pub(crate) fn row(resource: &Resource, object: Object, now: Timestamp) -> Value {
+    let cells = match &resource.custom {
+        Some(custom) => crate::custom::cells(&custom.columns, &object, now),
+        None => columns_of(resource).iter().map(|column| columns::cell(&object, &column.what, now)).collect(),
+    };
+    fields([("cells", Value::Array(cells)), ("object", metadata_only(object))])
 }
 
 /// An object's metadata as an object of its own.
-pub(crate) fn metadata_only(object: &Object) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.get("metadata")})
+pub(crate) fn metadata_only(object: Object) -> Value {
+    let metadata = match object.into_value() {
+        Value::Object(mut fields) => fields.remove("metadata").unwrap_or_default(),
+        _ => Value::Null,
+    };
+    fields([("kind", "PartialObjectMetadata".into()), ("apiVersion", "meta.k8s.io/v1".into()), ("metadata", metadata)])
+}
+
+/// An object of these fields. Unlike the macro, it does not copy what it is given.
+pub(crate) fn fields<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    Value::Object(fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
 }
 
 fn columns_of(resource: &Resource) -> &'static [Column] {

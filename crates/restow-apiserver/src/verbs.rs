@@ -59,16 +59,23 @@ pub(crate) struct Call<'a> {
 pub(crate) enum Answer {
     /// An object, or a `Status`, in the call's version.
     Object { code: u16, object: Object },
-    /// JSON that is ready to be sent.
-    Json { code: u16, body: Vec<u8> },
+    /// What is ready to be sent.
+    Bytes { code: u16, body: Bytes, media: Media },
     /// Nothing to say.
     Nothing,
     /// A list of objects with the list's metadata.
     List { objects: Vec<Object>, metadata: serde_json::Value },
     /// A list that is written while it is read.
-    Stream(list::ListStream),
+    Stream(Box<list::ListStream>),
     /// A stream of changes.
     Watch(Box<watch::Changes>),
+}
+
+impl Answer {
+    /// JSON that is ready to be sent.
+    fn json(code: u16, body: Vec<u8>) -> Self {
+        Answer::Bytes { code, body: body.into(), media: Media::Json }
+    }
 }
 
 /// Does what the call asks for.
@@ -222,7 +229,7 @@ impl Call<'_> {
             Shape::MetadataOnly => opening.splice_metadata(stored, revision, &mut body),
             Shape::Table => return None,
         }
-        Some(Answer::Json { code, body })
+        Some(Answer::json(code, body))
     }
 
     /// The answer with an object that was written.

@@ -27,30 +27,23 @@ pub(crate) fn columns(asked: &[PrinterColumn]) -> Vec<Column> {
     asked.into_iter().map(|asked| Column { path: JsonPath::parse(&asked.json_path).ok(), asked }).collect()
 }
 
-/// Objects as a `Table`, each row with the object's metadata.
-pub(crate) fn table(columns: &[Column], objects: &[Object], metadata: &Value) -> Value {
-    let mut definitions =
-        vec![json!({"name": "Name", "type": "string", "format": "name", "description": "Name", "priority": 0})];
-    definitions.extend(columns.iter().map(|column| {
+/// What the columns of a table are: the name, and those of the definition.
+pub(crate) fn definitions(columns: &[Column]) -> Vec<Value> {
+    let name = json!({"name": "Name", "type": "string", "format": "name", "description": "Name", "priority": 0});
+    let others = columns.iter().map(|column| {
         let asked = &column.asked;
         json!({
             "name": asked.name, "type": asked.kind, "format": asked.format, "description": asked.description,
             "priority": asked.priority,
         })
-    }));
-    let now = jiff::Timestamp::now();
-    let rows: Vec<Value> = objects
-        .iter()
-        .map(|object| {
-            let mut cells = vec![Value::from(object.name())];
-            cells.extend(columns.iter().map(|column| column.cell(object.as_value(), now)));
-            json!({"cells": cells, "object": printing::metadata_only(object)})
-        })
-        .collect();
-    json!({
-        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-        "columnDefinitions": definitions, "rows": rows,
-    })
+    });
+    std::iter::once(name).chain(others).collect()
+}
+
+/// What stands in the columns for one object.
+pub(crate) fn cells(columns: &[Column], object: &Object, now: jiff::Timestamp) -> Vec<Value> {
+    let others = columns.iter().map(|column| column.cell(object.as_value(), now));
+    std::iter::once(object.name().into()).chain(others).collect()
 }
 
 impl Column {

@@ -228,7 +228,7 @@ where
     record.annotate(call.annotations());
     let answer = answer?;
     let mut answer = match answer {
-        Answer::Json { code, body } => render::bytes_answer(code, body, Media::Json.content_type()),
+        Answer::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
         Answer::Nothing => render::nothing(),
         Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
         Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),

@@ -72,10 +72,10 @@ pub(crate) fn object(code: u16, resource: &Resource, object: Object, accepted: &
     let body = match accepted.shape {
         _ if plain => object.into_value(),
         Shape::Whole => object.into_value(),
-        Shape::MetadataOnly => printing::metadata_only(&object),
+        Shape::MetadataOnly => printing::metadata_only(object),
         Shape::Table => {
             let metadata = json!({"resourceVersion": object.resource_version()});
-            printing::table(resource, &[object], metadata)
+            printing::table(resource, vec![object], metadata)
         }
     };
     value(code, &body, accepted.media)
@@ -89,12 +89,12 @@ pub(crate) fn list(
     metadata: Value,
     accepted: &Accepted,
 ) -> Response<Body> {
-    let body = match accepted.shape {
-        Shape::Table => printing::table(resource, &objects, metadata),
-        Shape::MetadataOnly => json!({
-            "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-            "items": objects.iter().map(printing::metadata_only).collect::<Vec<_>>(),
-        }),
+    let (kind, api_version, items): (_, _, Vec<Value>) = match accepted.shape {
+        Shape::Table => return value(200, &printing::table(resource, objects, metadata), accepted.media),
+        Shape::MetadataOnly => {
+            let items = objects.into_iter().map(printing::metadata_only).collect();
+            ("PartialObjectMetadataList", "meta.k8s.io/v1".to_string(), items)
+        }
         Shape::Whole => {
             // Protobuf needs to know what each item is; JSON says it for custom resources only.
             let typed = resource.origin == Origin::Custom || accepted.media == Media::Protobuf;
@@ -105,12 +105,15 @@ pub(crate) fn list(
                 }
                 object.into_value()
             });
-            json!({
-                "kind": resource.names.list_kind, "apiVersion": version.to_string(), "metadata": metadata,
-                "items": items.collect::<Vec<_>>(),
-            })
+            (resource.names.list_kind.as_str(), version.to_string(), items.collect())
         }
     };
+    let body = printing::fields([
+        ("kind", kind.into()),
+        ("apiVersion", api_version.into()),
+        ("metadata", metadata),
+        ("items", Value::Array(items)),
+    ]);
     value(200, &body, accepted.media)
 }
 

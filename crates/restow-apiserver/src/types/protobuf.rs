@@ -103,6 +103,51 @@ pub fn encode_protobuf(object: &Value) -> Result<Vec<u8>, ProtobufError> {
     Ok(writer.finish())
 }
 
+/// Writes the beginning of an encoded list whose items, written by [`encode_list_item`], take so many bytes. Nothing comes
+/// after them.
+///
+/// # Errors
+/// The kind is not a built-in one, or a value does not fit its field.
+pub fn encode_list_head(
+    api_version: &str,
+    kind: &str,
+    metadata: &Value,
+    item_bytes: usize,
+) -> Result<Vec<u8>, ProtobufError> {
+    let id = find(api_version, kind)?;
+    let list = json!({"metadata": metadata});
+    let mut fields = Writer::default();
+    encode::message(TypeTable::shared(), &mut fields, id, &list, 0)?;
+    let fields = fields.finish();
+    let mut writer = Writer::default();
+    writer.raw(MAGIC);
+    writer.message(1, |writer| {
+        writer.bytes(1, api_version.as_bytes());
+        writer.bytes(2, kind.as_bytes());
+        Ok(())
+    })?;
+    writer.bytes(3, b"");
+    writer.bytes(4, b"");
+    writer.opening(2, fields.len() + item_bytes);
+    writer.raw(&fields);
+    Ok(writer.finish())
+}
+
+/// Writes one item of a list. All lists have them in the same place.
+///
+/// # Errors
+/// The kind is not a built-in one, or a value does not fit its field.
+pub fn encode_list_item(api_version: &str, kind: &str, item: &Value, bytes: &mut Vec<u8>) -> Result<(), ProtobufError> {
+    if exceeds_depth(item, MAXIMUM_DEPTH) {
+        return Err(ProtobufError::TooDeep);
+    }
+    let id = find(api_version, kind)?;
+    let mut writer = Writer::from(std::mem::take(bytes));
+    let written = writer.message(2, |writer| encode::message(TypeTable::shared(), writer, id, item, 1));
+    *bytes = writer.finish();
+    written
+}
+
 /// Encodes one event of a watch as a frame: its length in four bytes, and the event.
 ///
 /// # Errors

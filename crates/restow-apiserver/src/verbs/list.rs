@@ -1,6 +1,7 @@
 //! Reading all objects that match, whole or page by page.
 
 mod items;
+mod protobuf;
 mod stream;
 
 use crate::error::ApiError;
@@ -13,6 +14,7 @@ use crate::verbs::{Answer, Call};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use items::ItemWriter;
+use protobuf::ProtobufList;
 use restow_store::{At, Entry, Key, KeyRange, RangeRequest, RangeResponse, Revision, StoreError, StoreExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -42,34 +44,76 @@ struct Page {
 }
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
-    let as_json = call.accepted.shape != Shape::Table && call.accepted.media == Media::Json;
-    let selector = call.query.selector()?;
-    if !as_json || !selector.is_everything() {
-        let (objects, metadata) = matching(call).await?;
-        return Ok(Answer::List { objects, metadata });
+    match (call.accepted.media, call.accepted.shape) {
+        (Media::Json, _) => json_list(call).await,
+        (Media::Protobuf, Shape::Whole | Shape::MetadataOnly) => protobuf_list(call).await,
+        (Media::Yaml | Media::Protobuf, _) => {
+            let (objects, metadata) = matching(call).await?;
+            Ok(Answer::List { objects, metadata })
+        }
     }
+}
+
+async fn json_list(call: &Call<'_>) -> Result<Answer, ApiError> {
     let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
     let mut items = ItemWriter::new(call);
-    let page = match limit(call)? {
-        0 if !storage.is_troubled() && !call.resource.converter.asks_others() => {
-            let (at, after) = start(call, storage).await?;
-            let mut pages =
-                Pages::new(call.server.objects().store().clone(), rest(call, storage, &selector, after.as_ref()), at);
-            let first = pages.next().await.map_err(|error| failed(call, error, after.as_ref()))?;
-            let (revision, more) = (revision_of(at, &first), first.more);
-            let page = Page { revision, entries: first.entries, ..Page::default() };
-            if more {
-                return Ok(Answer::Stream(ListStream::new(items, &list_metadata(call, &page)?, page.entries, pages)));
-            }
-            page
+    if !call.query.selector()?.is_everything() {
+        let (objects, metadata) = matching(call).await?;
+        let mut body = items.begin(&metadata, &[]);
+        for object in objects {
+            items.write_object(object, &mut body)?;
         }
-        _ => read(call).await?,
+        items.end(&mut body);
+        return Ok(Answer::json(200, body));
+    }
+    let whole = limit(call)? == 0;
+    let page = if whole && !storage.is_troubled() && !call.resource.converter.asks_others() {
+        let (page, pages) = first_page(call, storage).await?;
+        if let Some(pages) = pages {
+            let metadata = list_metadata(call, &page)?;
+            return Ok(Answer::Stream(Box::new(ListStream::new(items, &metadata, page.entries, pages))));
+        }
+        page
+    } else {
+        read(call).await?
     };
     let mut body = items.begin(&list_metadata(call, &page)?, &page.entries);
     items.write(&page.entries, &mut body).await?;
     items.end(&mut body);
-    storage.set_troubled(false);
-    Ok(Answer::Json { code: 200, body })
+    if whole && call.target.namespace.is_empty() {
+        storage.set_troubled(false);
+    }
+    Ok(Answer::json(200, body))
+}
+
+async fn protobuf_list(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
+    let mut list = ProtobufList::new(call);
+    if !call.query.selector()?.is_everything() || limit(call)? > 0 {
+        let (objects, metadata) = matching(call).await?;
+        list.write(objects)?;
+        return list.finish(&metadata);
+    }
+    let (first, mut pages) = first_page(call, storage).await?;
+    let metadata = list_metadata(call, &first)?;
+    let mut entries = first.entries;
+    loop {
+        list.write(call.resource.decode_all(&entries, &call.version).await?)?;
+        let Some(rest) = &mut pages else { return list.finish(&metadata) };
+        let page = rest.next().await?;
+        entries = page.entries;
+        pages = pages.filter(|_| page.more);
+    }
+}
+
+/// The first page of everything that a call is about, and how to read the others where there are any.
+async fn first_page(call: &Call<'_>, storage: &Storage) -> Result<(Page, Option<Pages>), ApiError> {
+    let (at, after) = start(call, storage).await?;
+    let range = rest(call, storage, &Selector::default(), after.as_ref());
+    let mut pages = Pages::new(call.server.objects().store().clone(), range, at);
+    let first = pages.next().await.map_err(|error| failed(call, error, after.as_ref()))?;
+    let page = Page { revision: revision_of(at, &first), entries: first.entries, ..Page::default() };
+    Ok((page, first.more.then_some(pages)))
 }
 
 /// The objects that a call is about, decoded, with the metadata of their list.

@@ -283,7 +283,7 @@ impl Changes {
     fn push(&mut self, change: &str, object: Object) {
         let object = match self.shape {
             Shape::Whole => object.into_value(),
-            Shape::MetadataOnly => printing::metadata_only(&object),
+            Shape::MetadataOnly => printing::metadata_only(object),
             Shape::Table => self.table(object),
         };
         self.push_event(change, object);
@@ -292,7 +292,7 @@ impl Changes {
     /// A table with one row. The columns are told once.
     fn table(&mut self, object: Object) -> Value {
         let metadata = json!({"resourceVersion": object.resource_version()});
-        let mut table = printing::table(&self.resource, &[object], metadata);
+        let mut table = printing::table(&self.resource, vec![object], metadata);
         if std::mem::replace(&mut self.columns_told, true) {
             table["columnDefinitions"] = Value::Null;
         }
@@ -326,7 +326,8 @@ impl Changes {
                 }
             },
             Media::Json | Media::Yaml => {
-                let mut line = serde_json::to_vec(&json!({"type": change, "object": object})).unwrap_or_default();
+                let line = serde_json::to_vec(&printing::fields([("type", change.into()), ("object", object)]));
+                let mut line = line.unwrap_or_default();
                 line.push(b'\n');
                 line
             }

@@ -81,6 +81,38 @@ async fn a_long_list_is_the_same_as_its_pages() {
 }
 
 #[tokio::test]
+async fn a_long_list_can_be_had_in_every_form() {
+    let server = filled(LoadLimits::default()).await;
+    let whole = json(list(&server, "", &[]).await).await;
+    let items = whole["items"].as_array().unwrap();
+
+    let table = list(&server, "", &[("accept", "application/json;as=Table;g=meta.k8s.io;v=v1")]).await;
+    assert!(is_stream(&table));
+    let table = json(table).await;
+    assert_eq!((&table["kind"], &table["metadata"]), (&"Table".into(), &whole["metadata"]));
+    assert_eq!(table["columnDefinitions"][1]["name"], "Data");
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), MANY);
+    assert_eq!(rows[MANY - 1]["cells"][0], items[MANY - 1]["metadata"]["name"]);
+    assert_eq!(rows[MANY - 1]["object"]["metadata"], items[MANY - 1]["metadata"]);
+
+    let protobuf = |list: Bytes| types::decode_protobuf(&list).unwrap();
+    let accept = [("accept", "application/vnd.kubernetes.protobuf")];
+    let found = protobuf(bytes_of(list(&server, "", &accept).await));
+    assert_eq!((&found["kind"], &found["apiVersion"]), (&whole["kind"], &whole["apiVersion"]));
+    assert_eq!(found["metadata"]["resourceVersion"], whole["metadata"]["resourceVersion"]);
+    assert_eq!(found["items"].as_array().unwrap().len(), MANY);
+    assert_eq!(found["items"][MANY - 1]["data"], items[MANY - 1]["data"]);
+    let page = protobuf(bytes_of(list(&server, "?limit=3", &accept).await));
+    assert_eq!(page["items"].as_array().unwrap()[..], found["items"].as_array().unwrap()[..3]);
+    assert_eq!(page["metadata"]["remainingItemCount"], MANY - 3);
+    let accept = [("accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")];
+    let metadata = protobuf(bytes_of(list(&server, "", &accept).await));
+    assert_eq!(metadata["kind"], "PartialObjectMetadataList");
+    assert_eq!(metadata["items"][7]["metadata"], found["items"][7]["metadata"]);
+}
+
+#[tokio::test]
 async fn a_long_list_is_compressed_where_that_is_accepted() {
     let server = filled(LoadLimits::default()).await;
     let plain = collect(list(&server, "", &[]).await).await.unwrap();
@@ -109,7 +141,10 @@ async fn an_object_that_cannot_be_read_breaks_a_long_list_off_and_is_named_the_n
     put(&server, 1200, &map(1200)).await;
     // All of them can be read, which is found out by reading all of them; then they come in parts again.
     assert!(!is_stream(&list(&server, "", &[]).await));
-    assert!(is_stream(&list(&server, "", &[]).await));
+    for expected in [false, true] {
+        let all = ask(&server, &admin(), Request::get("/api/v1/configmaps"), "").await;
+        assert_eq!((is_stream(&all), json(all).await["items"].as_array().unwrap().len()), (expected, MANY));
+    }
 }
 
 #[tokio::test]

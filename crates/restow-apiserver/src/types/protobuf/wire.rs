@@ -77,6 +77,12 @@ pub(super) struct Writer {
     bytes: Vec<u8>,
 }
 
+impl From<Vec<u8>> for Writer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Writer { bytes }
+    }
+}
+
 impl Writer {
     pub(super) fn finish(self) -> Vec<u8> {
         self.bytes
@@ -97,9 +103,14 @@ impl Writer {
     }
 
     pub(super) fn bytes(&mut self, number: u16, bytes: &[u8]) {
-        self.tag(number, 2);
-        self.number(bytes.len() as u64);
+        self.opening(number, bytes.len());
         self.raw(bytes);
+    }
+
+    /// Announces that so many bytes of a field follow.
+    pub(super) fn opening(&mut self, number: u16, length: usize) {
+        self.tag(number, 2);
+        self.number(length as u64);
     }
 
     /// Writes a nested message. Its length is only known afterwards: one byte is kept free for it, and the message is
@@ -113,10 +124,17 @@ impl Writer {
         let place = self.bytes.len();
         self.bytes.push(0);
         write(self)?;
-        let length = self.bytes.len() - place - 1;
-        let mut prefix = Writer::default();
-        prefix.number(length as u64);
-        self.bytes.splice(place..=place, prefix.bytes);
+        let end = self.bytes.len();
+        let length = end - place - 1;
+        let digits = (usize::BITS - length.leading_zeros()).div_ceil(7).max(1) as usize;
+        if digits > 1 {
+            self.bytes.resize(end + digits - 1, 0);
+            self.bytes.copy_within(place + 1..end, place + digits);
+        }
+        for (digit, byte) in self.bytes[place..place + digits].iter_mut().enumerate() {
+            let more = if digit + 1 < digits { 0x80 } else { 0 };
+            *byte = (length >> (7 * digit) & 0x7f) as u8 | more;
+        }
         Ok(())
     }
 

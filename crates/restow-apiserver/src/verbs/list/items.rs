@@ -3,9 +3,11 @@
 use crate::codec::{Opening, Typed};
 use crate::error::ApiError;
 use crate::http::negotiate::Shape;
+use crate::object::Object;
 use crate::printing;
 use crate::resource::{Origin, Resource};
 use crate::verbs::Call;
+use jiff::Timestamp;
 use restow_api::GroupVersion;
 use restow_store::Entry;
 use serde_json::Value;
@@ -20,6 +22,8 @@ pub(super) struct ItemWriter {
     opening: Option<Opening>,
     /// Kubernetes says the type of each item for custom resources only.
     typed: Typed,
+    /// When the list was asked for: tables tell how old objects are.
+    now: Timestamp,
     begun: bool,
 }
 
@@ -27,11 +31,13 @@ impl ItemWriter {
     pub(super) fn new(call: &Call<'_>) -> Self {
         let resource = call.resource.clone();
         ItemWriter {
-            opening: resource.reads_as_stored().then(|| resource.opening(&call.version)),
+            opening: (resource.reads_as_stored() && call.accepted.shape != Shape::Table)
+                .then(|| resource.opening(&call.version)),
             typed: if resource.origin == Origin::Custom { Typed::Yes } else { Typed::No },
             resource,
             version: call.version.clone(),
             shape: call.accepted.shape,
+            now: Timestamp::now(),
             begun: false,
         }
     }
@@ -43,55 +49,74 @@ impl ItemWriter {
 
     /// Begins the list, with room for these entries.
     pub(super) fn begin(&self, metadata: &Value, entries: &[Entry]) -> Vec<u8> {
-        let (kind, version) = match self.shape {
-            Shape::Whole => (self.resource.names.list_kind.as_str(), self.version.to_string()),
-            _ => ("PartialObjectMetadataList", "meta.k8s.io/v1".into()),
+        let (kind, version, items) = match self.shape {
+            Shape::Whole => (self.resource.names.list_kind.as_str(), self.version.to_string(), r#""items":["#.into()),
+            Shape::MetadataOnly => ("PartialObjectMetadataList", "meta.k8s.io/v1".into(), r#""items":["#.into()),
+            Shape::Table => {
+                let definitions = Value::Array(printing::definitions(&self.resource));
+                ("Table", "meta.k8s.io/v1".into(), format!(r#""columnDefinitions":{definitions},"rows":["#))
+            }
         };
-        let mut json = Vec::with_capacity(self.room(entries) + 256);
         let (kind, version) = (Value::from(kind), Value::from(version));
-        let head = format!(r#"{{"kind":{kind},"apiVersion":{version},"metadata":{metadata},"items":["#);
+        let head = format!(r#"{{"kind":{kind},"apiVersion":{version},"metadata":{metadata},{items}"#);
+        let mut json = Vec::with_capacity(head.len() + self.room(entries));
         json.extend_from_slice(head.as_bytes());
         json
     }
 
-    /// About how many bytes these entries take in the list.
+    /// About how many bytes these entries take in the list, and its end.
     pub(super) fn room(&self, entries: &[Entry]) -> usize {
         match self.shape {
-            Shape::Whole => entries.iter().map(|entry| entry.value.len() + 40).sum(),
-            _ => entries.len() * 512,
+            Shape::Whole => entries.iter().map(|entry| entry.value.len() + 40).sum::<usize>() + 2,
+            Shape::MetadataOnly | Shape::Table => entries.len() * 512 + 2,
         }
     }
 
     /// Writes the next items.
     pub(super) async fn write(&mut self, entries: &[Entry], json: &mut Vec<u8>) -> Result<(), ApiError> {
-        let opening = self.opening.as_ref();
-        let as_stored = |entry: &Entry| opening.filter(|opening| opening.opens(&entry.value));
+        let opening = self.opening.clone();
+        let as_stored = |entry: &Entry| opening.as_ref().filter(|opening| opening.opens(&entry.value));
         let others: Vec<Entry> = entries.iter().filter(|entry| as_stored(entry).is_none()).cloned().collect();
         let mut decoded = self.resource.decode_all(&others, &self.version).await?.into_iter();
         for entry in entries {
-            if std::mem::replace(&mut self.begun, true) {
-                json.push(b',');
-            }
-            match (as_stored(entry), self.shape) {
-                (Some(opening), Shape::Whole) => opening.splice(&entry.value, entry.mod_revision, self.typed, json),
-                (Some(opening), _) => opening.splice_metadata(&entry.value, entry.mod_revision, json),
-                (None, shape) => {
-                    let lost = || ApiError::Internal("the conversion lost an object".into());
-                    let mut object = decoded.next().ok_or_else(lost)?;
-                    if self.typed == Typed::No {
-                        object.set("apiVersion", None);
-                        object.set("kind", None);
+            match as_stored(entry) {
+                Some(opening) => {
+                    self.separate(json);
+                    match self.shape {
+                        Shape::Whole => opening.splice(&entry.value, entry.mod_revision, self.typed, json),
+                        _ => opening.splice_metadata(&entry.value, entry.mod_revision, json),
                     }
-                    let value = match shape {
-                        Shape::Whole => object.into_value(),
-                        _ => printing::metadata_only(&object),
-                    };
-                    let written = serde_json::to_writer(&mut *json, &value);
-                    written.map_err(|error| ApiError::Internal(error.to_string()))?;
+                }
+                None => {
+                    let lost = || ApiError::Internal("the conversion lost an object".into());
+                    self.write_object(decoded.next().ok_or_else(lost)?, json)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Writes the next item.
+    pub(super) fn write_object(&mut self, mut object: Object, json: &mut Vec<u8>) -> Result<(), ApiError> {
+        self.separate(json);
+        let value = match self.shape {
+            Shape::Whole => {
+                if self.typed == Typed::No {
+                    object.set("apiVersion", None);
+                    object.set("kind", None);
+                }
+                object.into_value()
+            }
+            Shape::MetadataOnly => printing::metadata_only(object),
+            Shape::Table => printing::row(&self.resource, object, self.now),
+        };
+        serde_json::to_writer(json, &value).map_err(|error| ApiError::Internal(error.to_string()))
+    }
+
+    fn separate(&mut self, json: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.begun, true) {
+            json.push(b',');
+        }
     }
 
     /// Ends the list.

@@ -93,7 +93,7 @@ impl ListStream {
             done.map_err(Broken::Object)?;
             outlet.send(Part::More(written.into())).await?;
             let next = next.map_err(Broken::Store)?;
-            written = Vec::with_capacity(items.room(&next.entries) + 2);
+            written = Vec::with_capacity(items.room(&next.entries));
             (entries, more) = (next.entries, next.more);
         }
         items.write(&entries, &mut written).await.map_err(Broken::Object)?;
