@@ -5,6 +5,8 @@
 //! ring has overtaken it, its watch ends with "expired", and it lists again.
 
 use crate::codec::{Opening, Typed};
+use crate::http::negotiate::Media;
+use crate::types;
 use bytes::Bytes;
 use restow_store::{Change, Entry, Event, Key, KeyRange, Revision, Store, StoreError, WatchRequest};
 use std::collections::{HashMap, VecDeque};
@@ -60,21 +62,24 @@ pub struct HubEvent {
     pub current: Option<Entry>,
     /// The object before the change; `None` when it was created.
     pub previous: Option<Entry>,
-    line: Line,
+    told: Told,
 }
 
-/// The line that tells watchers of a change, made by the first who needs it.
+/// What tells watchers of a change, made by the first who needs it.
 #[derive(Clone, Debug, Default)]
-struct Line(OnceLock<(Opening, Bytes)>);
+struct Told {
+    json: OnceLock<(Opening, Bytes)>,
+    protobuf: OnceLock<(Opening, Bytes)>,
+}
 
-/// A line says nothing that the change does not say.
-impl PartialEq for Line {
+/// It says nothing that the change does not say.
+impl PartialEq for Told {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Line {}
+impl Eq for Told {}
 
 /// A place in the stream of changes of a range of keys.
 pub struct Subscription {
@@ -209,16 +214,21 @@ impl From<Event> for HubEvent {
             Change::Put(entry) => (entry.key.clone(), Some(entry)),
             Change::Delete(key) => (key, None),
         };
-        HubEvent { revision: event.revision, key, current, previous: event.previous, line: Line::default() }
+        HubEvent { revision: event.revision, key, current, previous: event.previous, told: Told::default() }
     }
 }
 
 impl HubEvent {
-    /// The change as a line of JSON for whoever follows everything in the version that it is stored in; `None` when it
-    /// is stored in another. It is written once, however many watchers there are.
-    pub(crate) fn line(&self, opening: &Opening) -> Option<Bytes> {
-        if let Some((known, line)) = self.line.0.get() {
-            return (known == opening).then(|| line.clone());
+    /// The change as a line of JSON, or a frame of protobuf, for whoever follows everything in the version that it is
+    /// stored in; `None` when it is stored in another. It is written once, however many watchers there are.
+    pub(crate) fn told(&self, opening: &Opening, media: Media) -> Option<Bytes> {
+        let told = match media {
+            Media::Json => &self.told.json,
+            Media::Protobuf => &self.told.protobuf,
+            Media::Yaml => return None,
+        };
+        if let Some((known, bytes)) = told.get() {
+            return (known == opening).then(|| bytes.clone());
         }
         let (change, entry) = match (&self.current, &self.previous) {
             (Some(entry), None) => ("ADDED", entry),
@@ -229,12 +239,17 @@ impl HubEvent {
         if !opening.opens(&entry.value) {
             return None;
         }
-        let mut line = Vec::with_capacity(entry.value.len() + 96);
-        line.extend_from_slice(format!("{{\"type\":\"{change}\",\"object\":").as_bytes());
-        opening.splice(&entry.value, self.revision, Typed::Yes, &mut line);
-        line.extend_from_slice(b"}\n");
-        let (known, line) = self.line.0.get_or_init(|| (opening.clone(), line.into()));
-        (known == opening).then(|| line.clone())
+        let mut bytes = Vec::with_capacity(entry.value.len() + 96);
+        if media == Media::Json {
+            bytes.extend_from_slice(format!("{{\"type\":\"{change}\",\"object\":").as_bytes());
+            opening.splice(&entry.value, self.revision, Typed::Yes, &mut bytes);
+            bytes.extend_from_slice(b"}\n");
+        } else {
+            opening.splice(&entry.value, self.revision, Typed::Yes, &mut bytes);
+            bytes = types::transcode_watch_frame(change, &bytes).ok()?;
+        }
+        let (known, bytes) = told.get_or_init(|| (opening.clone(), bytes.into()));
+        (known == opening).then(|| bytes.clone())
     }
 
     fn bytes(&self) -> usize {

@@ -18,8 +18,8 @@ pub(crate) use json::exceeds_depth;
 pub use json::{Decoded, FieldProblem, JsonError, check_fields, decode_json, normalize, strict_decoding_error};
 pub use openapi::{group_version_roots, openapi_v2_definitions, openapi_v3, openapi_v3_schemas, schema_name};
 pub use protobuf::{
-    ProtobufError, decode_protobuf, decode_watch_frame, encode_list_head, encode_list_item, encode_openapi_v2,
-    encode_protobuf, encode_watch_frame, is_protobuf,
+    ProtobufError, ProtobufList, decode_protobuf, decode_watch_frame, encode_openapi_v2, encode_protobuf,
+    encode_watch_frame, is_protobuf, transcode_protobuf, transcode_watch_frame,
 };
 pub(crate) use quantity::compare_quantities;
 pub use quantity::{QuantityError, canonical_quantity};

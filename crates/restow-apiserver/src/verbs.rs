@@ -29,6 +29,7 @@ use crate::object::Object;
 use crate::object_store::{Place, Written};
 use crate::resource::{Resource, Scope, Verb};
 use crate::server::ApiServer;
+use crate::types;
 use bytes::Bytes;
 use restow_api::GroupVersion;
 use restow_store::{Compare, Revision};
@@ -220,7 +221,7 @@ impl Call<'_> {
     /// wants another version or form.
     fn spliced(&self, code: u16, stored: &[u8], revision: Revision) -> Option<Answer> {
         let opening = self.resource.opening(&self.version);
-        if self.accepted.media != Media::Json || !opening.opens(stored) {
+        if self.accepted.media == Media::Yaml || !opening.opens(stored) {
             return None;
         }
         let mut body = Vec::with_capacity(stored.len() + 64);
@@ -229,7 +230,10 @@ impl Call<'_> {
             Shape::MetadataOnly => opening.splice_metadata(stored, revision, &mut body),
             Shape::Table => return None,
         }
-        Some(Answer::json(code, body))
+        if self.accepted.media == Media::Protobuf {
+            body = types::transcode_protobuf(&body).ok()?;
+        }
+        Some(Answer::Bytes { code, body: body.into(), media: self.accepted.media })
     }
 
     /// The answer with an object that was written.

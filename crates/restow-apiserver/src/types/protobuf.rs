@@ -11,17 +11,21 @@
 
 mod decode;
 mod encode;
+mod list;
+mod node;
 mod openapi;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+pub use list::ProtobufList;
 pub use openapi::encode_openapi_v2;
 
 use serde_json::{Value, json};
 
 use super::json::exceeds_depth;
 use super::table::{TypeId, TypeTable};
+use node::Node;
 use wire::{Payload, Reader, Writer};
 
 /// The bytes that every encoded object begins with.
@@ -56,6 +60,9 @@ pub enum ProtobufError {
     /// The object's content is in an encoding other than protobuf.
     #[error("content type {0:?} inside a protobuf envelope is not supported")]
     ContentType(String),
+    /// What is to be encoded is no JSON.
+    #[error("malformed JSON: {0}")]
+    Json(#[from] serde_json::Error),
     /// A value does not fit its field.
     #[error("field {field:?}: {problem}")]
     Value {
@@ -84,68 +91,49 @@ pub fn decode_protobuf(bytes: &[u8]) -> Result<Value, ProtobufError> {
 /// # Errors
 /// The object's kind is not a built-in one, or a value does not fit its field.
 pub fn encode_protobuf(object: &Value) -> Result<Vec<u8>, ProtobufError> {
-    if exceeds_depth(object, MAXIMUM_DEPTH) {
-        return Err(ProtobufError::TooDeep);
+    envelope(&node(object)?)
+}
+
+/// Encodes an object with its envelope that is there as JSON text.
+///
+/// # Errors
+/// The text is no JSON, the object's kind is not a built-in one, or a value does not fit its field.
+pub fn transcode_protobuf(json: &[u8]) -> Result<Vec<u8>, ProtobufError> {
+    envelope(&Node::parse(json)?)
+}
+
+/// A value that is not nested too deeply.
+fn node(value: &Value) -> Result<Node<'_>, ProtobufError> {
+    match exceeds_depth(value, MAXIMUM_DEPTH) {
+        true => Err(ProtobufError::TooDeep),
+        false => Ok(value.into()),
     }
-    let api_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+}
+
+fn envelope(object: &Node<'_>) -> Result<Vec<u8>, ProtobufError> {
+    let (api_version, kind) = (object.get("apiVersion").text(), object.get("kind").text());
     let id = find(api_version, kind)?;
     let mut writer = Writer::default();
-    writer.raw(MAGIC);
-    writer.message(1, |writer| {
-        writer.bytes(1, api_version.as_bytes());
-        writer.bytes(2, kind.as_bytes());
-        Ok(())
-    })?;
+    begin(&mut writer, api_version, kind)?;
     writer.message(2, |writer| encode::message(TypeTable::shared(), writer, id, object, 0))?;
-    writer.bytes(3, b"");
-    writer.bytes(4, b"");
+    end(&mut writer);
     Ok(writer.finish())
 }
 
-/// Writes the beginning of an encoded list whose items, written by [`encode_list_item`], take so many bytes. Nothing comes
-/// after them.
-///
-/// # Errors
-/// The kind is not a built-in one, or a value does not fit its field.
-pub fn encode_list_head(
-    api_version: &str,
-    kind: &str,
-    metadata: &Value,
-    item_bytes: usize,
-) -> Result<Vec<u8>, ProtobufError> {
-    let id = find(api_version, kind)?;
-    let list = json!({"metadata": metadata});
-    let mut fields = Writer::default();
-    encode::message(TypeTable::shared(), &mut fields, id, &list, 0)?;
-    let fields = fields.finish();
-    let mut writer = Writer::default();
+/// Begins an envelope. What it holds is next.
+fn begin(writer: &mut Writer, api_version: &str, kind: &str) -> Result<(), ProtobufError> {
     writer.raw(MAGIC);
     writer.message(1, |writer| {
         writer.bytes(1, api_version.as_bytes());
         writer.bytes(2, kind.as_bytes());
         Ok(())
-    })?;
-    writer.bytes(3, b"");
-    writer.bytes(4, b"");
-    writer.opening(2, fields.len() + item_bytes);
-    writer.raw(&fields);
-    Ok(writer.finish())
+    })
 }
 
-/// Writes one item of a list. All lists have them in the same place.
-///
-/// # Errors
-/// The kind is not a built-in one, or a value does not fit its field.
-pub fn encode_list_item(api_version: &str, kind: &str, item: &Value, bytes: &mut Vec<u8>) -> Result<(), ProtobufError> {
-    if exceeds_depth(item, MAXIMUM_DEPTH) {
-        return Err(ProtobufError::TooDeep);
-    }
-    let id = find(api_version, kind)?;
-    let mut writer = Writer::from(std::mem::take(bytes));
-    let written = writer.message(2, |writer| encode::message(TypeTable::shared(), writer, id, item, 1));
-    *bytes = writer.finish();
-    written
+/// Ends an envelope.
+fn end(writer: &mut Writer) {
+    writer.bytes(3, b"");
+    writer.bytes(4, b"");
 }
 
 /// Encodes one event of a watch as a frame: its length in four bytes, and the event.
@@ -153,12 +141,23 @@ pub fn encode_list_item(api_version: &str, kind: &str, item: &Value, bytes: &mut
 /// # Errors
 /// The object's kind is not a built-in one, or a value does not fit its field.
 pub fn encode_watch_frame(event_type: &str, object: &Value) -> Result<Vec<u8>, ProtobufError> {
-    let object = encode_protobuf(object)?;
+    watch_frame(event_type, &encode_protobuf(object)?)
+}
+
+/// Encodes one event of a watch about an object that is there as JSON text.
+///
+/// # Errors
+/// The text is no JSON, the object's kind is not a built-in one, or a value does not fit its field.
+pub fn transcode_watch_frame(event_type: &str, json: &[u8]) -> Result<Vec<u8>, ProtobufError> {
+    watch_frame(event_type, &transcode_protobuf(json)?)
+}
+
+fn watch_frame(event_type: &str, object: &[u8]) -> Result<Vec<u8>, ProtobufError> {
     let mut writer = Writer::default();
     writer.raw(&[0; 4]);
     writer.bytes(1, event_type.as_bytes());
     writer.message(2, |writer| {
-        writer.bytes(1, &object);
+        writer.bytes(1, object);
         Ok(())
     })?;
     let mut frame = writer.finish();

@@ -14,7 +14,7 @@ use crate::verbs::{Answer, Call};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use items::ItemWriter;
-use protobuf::ProtobufList;
+use protobuf::ProtobufWriter;
 use restow_store::{At, Entry, Key, KeyRange, RangeRequest, RangeResponse, Revision, StoreError, StoreExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -88,17 +88,22 @@ async fn json_list(call: &Call<'_>) -> Result<Answer, ApiError> {
 
 async fn protobuf_list(call: &Call<'_>) -> Result<Answer, ApiError> {
     let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
-    let mut list = ProtobufList::new(call);
-    if !call.query.selector()?.is_everything() || limit(call)? > 0 {
+    let mut list = ProtobufWriter::new(call)?;
+    if !call.query.selector()?.is_everything() {
         let (objects, metadata) = matching(call).await?;
-        list.write(objects)?;
+        for object in objects {
+            list.write_object(object)?;
+        }
         return list.finish(&metadata);
     }
-    let (first, mut pages) = first_page(call, storage).await?;
+    let (first, mut pages) = match limit(call)? {
+        0 => first_page(call, storage).await?,
+        _ => (read(call).await?, None),
+    };
     let metadata = list_metadata(call, &first)?;
     let mut entries = first.entries;
     loop {
-        list.write(call.resource.decode_all(&entries, &call.version).await?)?;
+        list.write(&entries).await?;
         let Some(rest) = &mut pages else { return list.finish(&metadata) };
         let page = rest.next().await?;
         entries = page.entries;

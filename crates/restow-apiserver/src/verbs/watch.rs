@@ -74,7 +74,7 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
     let wants_bookmarks = call.query.is_on("allowWatchBookmarks");
     let (initial, from) = starting_point(call, &range).await?;
     let source = source(call, &storage.folder(), range, from).await?;
-    let plain = selector.is_everything() && call.accepted.shape == Shape::Whole && call.accepted.media == Media::Json;
+    let plain = selector.is_everything() && call.accepted.shape == Shape::Whole && call.accepted.media != Media::Yaml;
     let mut changes = Changes {
         resource: call.resource.clone(),
         version: call.version.clone(),
@@ -247,7 +247,8 @@ impl Changes {
     async fn deliver(&mut self, event: &HubEvent) -> Result<(), ApiError> {
         // What was just written is complete, whatever it is of; what is gone may be older than its schema.
         let complete = event.current.is_some() || self.resource.reads_as_stored();
-        if let Some(line) = self.plain.as_ref().filter(|_| complete).and_then(|opening| event.line(opening)) {
+        let media = self.media;
+        if let Some(line) = self.plain.as_ref().filter(|_| complete).and_then(|opening| event.told(opening, media)) {
             self.ready.push_back(line);
             return Ok(());
         }

@@ -177,21 +177,42 @@ async fn a_client_that_does_not_read_its_list_keeps_nobody_out() {
     }
 }
 
+/// The events of a watch that is over, in whichever form they came.
+fn events(body: &[u8]) -> Vec<Value> {
+    if body.starts_with(b"{") {
+        return serde_json::Deserializer::from_slice(body).into_iter().collect::<Result<_, _>>().unwrap();
+    }
+    let (mut rest, mut found) = (body, Vec::new());
+    while let Some((length, frames)) = rest.split_first_chunk::<4>() {
+        let (frame, others) = frames.split_at(u32::from_be_bytes(*length) as usize);
+        found.push(types::decode_watch_frame(frame).unwrap());
+        rest = others;
+    }
+    found
+}
+
 #[tokio::test]
 async fn a_watch_can_begin_with_more_objects_than_are_read_at_once() {
     let server = filled(LoadLimits::default()).await;
     let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    for accept in ["application/json", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"] {
+    for accept in [
+        "application/json",
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        "application/vnd.kubernetes.protobuf",
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    ] {
         let query = format!("?watch=1&timeoutSeconds=1&{initial}");
-        let lines = collect(list(&server, &query, &[("accept", accept)]).await).await.unwrap();
-        let lines: Vec<Value> =
-            serde_json::Deserializer::from_slice(&lines).into_iter().collect::<Result<_, _>>().unwrap();
-        let (mark, objects) = lines.split_last().unwrap();
-        assert_eq!(mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
-        assert_eq!(objects.len(), MANY);
+        let answer = list(&server, &query, &[("accept", accept)]).await;
+        put(&server, 7, &map(7)).await;
+        let lines = events(&collect(answer).await.unwrap());
+        let objects = &lines[..MANY];
         for (number, line) in objects.iter().enumerate() {
             assert_eq!(line["type"], "ADDED");
             assert_eq!(line["object"]["metadata"]["name"], format!("map-{number:05}"));
         }
+        assert_eq!(lines[MANY]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+        let change = &lines[MANY + 1..][0];
+        assert_eq!((&change["type"], &change["object"]["metadata"]["name"]), (&"MODIFIED".into(), &"map-00007".into()));
+        assert_eq!(lines.len(), MANY + 2);
     }
 }

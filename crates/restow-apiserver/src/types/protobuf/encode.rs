@@ -1,8 +1,9 @@
 //! From JSON to protobuf messages, along the type table.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::{Map, Value};
+use std::borrow::Cow;
 
+use super::node::Node;
 use super::wire::Writer;
 use super::{MAXIMUM_DEPTH, ProtobufError};
 use crate::types::quantity::canonical_quantity;
@@ -16,7 +17,7 @@ pub(super) fn message(
     table: &TypeTable,
     writer: &mut Writer,
     id: TypeId,
-    object: &Value,
+    object: &Node<'_>,
     depth: usize,
 ) -> Result<(), ProtobufError> {
     if depth >= MAXIMUM_DEPTH {
@@ -28,8 +29,7 @@ pub(super) fn message(
             writer.message(field.number, |writer| message(table, writer, inlined, object, depth + 1))?;
             continue;
         }
-        let value = object.get(field.name).unwrap_or(&Value::Null);
-        encoder.field(writer, field, value)?;
+        encoder.field(writer, field, object.get(field.name))?;
     }
     Ok(())
 }
@@ -47,23 +47,27 @@ struct Place {
 }
 
 impl Encoder<'_> {
-    fn field(&self, writer: &mut Writer, field: &Field, value: &Value) -> Result<(), ProtobufError> {
+    fn field(&self, writer: &mut Writer, field: &Field, value: &Node<'_>) -> Result<(), ProtobufError> {
         let place = Place { number: field.number, name: field.name };
         match (self.table.form(field.shape), value) {
             // Only these can be unset in Go; everything else has at least its zero value.
-            (Form::Pointer(_) | Form::List(_) | Form::WrappedList(_) | Form::Map(_) | Form::Bytes, Value::Null) => {
+            (Form::Pointer(_) | Form::List(_) | Form::WrappedList(_) | Form::Map(_) | Form::Bytes, Node::Null) => {
                 Ok(())
             }
             _ => self.value(writer, place, field.shape, value),
         }
     }
 
-    fn value(&self, writer: &mut Writer, place: Place, shape: ShapeId, value: &Value) -> Result<(), ProtobufError> {
-        match self.table.target_form(shape) {
+    fn value(&self, writer: &mut Writer, place: Place, shape: ShapeId, value: &Node<'_>) -> Result<(), ProtobufError> {
+        let form = self.table.target_form(shape);
+        if let (Node::Verbatim(_), false) = (value, matches!(form, Form::Special(Special::Raw | Special::Json, _))) {
+            return self.value(writer, place, shape, &value.opened());
+        }
+        match form {
             Form::Scalar(scalar) => self.scalar(writer, place, scalar, value),
             Form::Bytes => match value {
-                Value::Null => Ok(()),
-                Value::String(text) => {
+                Node::Null => Ok(()),
+                Node::Text(text) => {
                     writer.bytes(place.number, &decode_base64(place, text)?);
                     Ok(())
                 }
@@ -84,7 +88,7 @@ impl Encoder<'_> {
             }),
             Form::Map(element) => self.entries(writer, place, element, value),
             Form::Struct(id) => {
-                if !value.is_object() && !value.is_null() {
+                if !matches!(value, Node::Fields(_) | Node::Null) {
                     return Err(place.misfit("an object", value));
                 }
                 writer.message(place.number, |writer| message(self.table, writer, id, value, self.depth))
@@ -96,14 +100,19 @@ impl Encoder<'_> {
     }
 
     /// Go sorts the keys of a map before it writes them.
-    fn entries(&self, writer: &mut Writer, place: Place, element: ShapeId, value: &Value) -> Result<(), ProtobufError> {
-        let nothing = Map::new();
-        let entries = match value {
-            Value::Object(entries) => entries,
-            Value::Null => &nothing,
+    fn entries(
+        &self,
+        writer: &mut Writer,
+        place: Place,
+        element: ShapeId,
+        value: &Node<'_>,
+    ) -> Result<(), ProtobufError> {
+        let entries: &[(Cow<'_, str>, Node<'_>)] = match value {
+            Node::Fields(entries) => entries,
+            Node::Null => &[],
             _ => return Err(place.misfit("an object", value)),
         };
-        let mut sorted: Vec<_> = entries.iter().collect();
+        let mut sorted: Vec<_> = entries.iter().map(|(key, value)| (&**key, value)).collect();
         sorted.sort_unstable_by_key(|(key, _)| *key);
         for (key, value) in sorted {
             writer.message(place.number, |writer| {
@@ -114,22 +123,22 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn scalar(&self, writer: &mut Writer, place: Place, scalar: Scalar, value: &Value) -> Result<(), ProtobufError> {
+    fn scalar(&self, writer: &mut Writer, place: Place, scalar: Scalar, value: &Node<'_>) -> Result<(), ProtobufError> {
         match (scalar, value) {
-            (Scalar::String, Value::String(text)) => writer.bytes(place.number, text.as_bytes()),
-            (Scalar::String, Value::Null) => writer.bytes(place.number, b""),
-            (Scalar::Bool, Value::Bool(set)) => writer.varint(place.number, u64::from(*set)),
-            (Scalar::Int32 | Scalar::Int64, Value::Number(number)) => {
+            (Scalar::String, Node::Text(text)) => writer.bytes(place.number, text.as_bytes()),
+            (Scalar::String, Node::Null) => writer.bytes(place.number, b""),
+            (Scalar::Bool, Node::Bool(set)) => writer.varint(place.number, u64::from(*set)),
+            (Scalar::Int32 | Scalar::Int64, Node::Number(number)) => {
                 let in_range = |number: &i64| scalar == Scalar::Int64 || i32::try_from(*number).is_ok();
                 let number = number.as_i64().filter(in_range).ok_or_else(|| place.misfit("an integer", value))?;
                 writer.varint(place.number, number as u64);
             }
-            (Scalar::Float64, Value::Number(number)) => {
+            (Scalar::Float64, Node::Number(number)) => {
                 let number = number.as_f64().ok_or_else(|| place.misfit("a number", value))?;
                 writer.fixed64(place.number, number.to_bits());
             }
-            (Scalar::Float64, Value::Null) => writer.fixed64(place.number, 0),
-            (Scalar::Bool | Scalar::Int32 | Scalar::Int64, Value::Null) => writer.varint(place.number, 0),
+            (Scalar::Float64, Node::Null) => writer.fixed64(place.number, 0),
+            (Scalar::Bool | Scalar::Int32 | Scalar::Int64, Node::Null) => writer.varint(place.number, 0),
             (Scalar::String, _) => return Err(place.misfit("a string", value)),
             (Scalar::Bool, _) => return Err(place.misfit("a boolean", value)),
             (Scalar::Int32 | Scalar::Int64 | Scalar::Float64, _) => return Err(place.misfit("a number", value)),
@@ -143,7 +152,7 @@ impl Encoder<'_> {
         place: Place,
         special: Special,
         id: TypeId,
-        value: &Value,
+        value: &Node<'_>,
     ) -> Result<(), ProtobufError> {
         match special {
             Special::Time => timestamp(writer, place, value, Precision::Seconds),
@@ -151,8 +160,13 @@ impl Encoder<'_> {
             Special::Quantity => quantity(writer, place, value),
             Special::IntOrString => int_or_string(writer, place, value),
             Special::Raw | Special::Json => {
-                if !value.is_null() {
-                    writer.bytes(1, value.to_string().as_bytes());
+                match value {
+                    Node::Null => {}
+                    Node::Verbatim(raw) => writer.bytes(1, raw.get().as_bytes()),
+                    value => {
+                        let json = serde_json::to_vec(value).map_err(|error| place.wrong(error.to_string()))?;
+                        writer.bytes(1, &json);
+                    }
                 }
                 Ok(())
             }
@@ -168,61 +182,61 @@ impl Encoder<'_> {
         place: Place,
         special: Special,
         id: TypeId,
-        value: &Value,
+        value: &Node<'_>,
     ) -> Result<(), ProtobufError> {
         let schema = self.table.sibling(id, "JSONSchemaProps").ok_or_else(|| place.misfit("a schema", value))?;
         let is_flag = special == Special::SchemaOrBool;
         match value {
-            Value::Object(_) => {
+            Node::Fields(_) => {
                 if is_flag {
                     writer.varint(1, 1);
                 }
                 let number = if is_flag { 2 } else { 1 };
                 writer.message(number, |writer| message(self.table, writer, schema, value, self.depth))
             }
-            Value::Bool(set) if is_flag => {
+            Node::Bool(set) if is_flag => {
                 writer.varint(1, u64::from(*set));
                 Ok(())
             }
-            Value::Array(items) if !is_flag => {
+            Node::List(items) if !is_flag => {
                 for item in items {
                     match (special, item) {
                         (Special::SchemaOrArray, item) => {
                             writer.message(2, |writer| message(self.table, writer, schema, item, self.depth))?;
                         }
-                        (_, Value::String(text)) => writer.bytes(2, text.as_bytes()),
+                        (_, Node::Text(text)) => writer.bytes(2, text.as_bytes()),
                         _ => return Err(place.misfit("a string", item)),
                     }
                 }
                 Ok(())
             }
-            Value::Null if is_flag => {
+            Node::Null if is_flag => {
                 writer.varint(1, 0);
                 Ok(())
             }
-            Value::Null => Ok(()),
+            Node::Null => Ok(()),
             _ => Err(place.misfit("a schema", value)),
         }
     }
 }
 
 impl Place {
-    fn items(self, value: &Value) -> Result<&[Value], ProtobufError> {
+    fn items<'n, 'a>(self, value: &'n Node<'a>) -> Result<&'n [Node<'a>], ProtobufError> {
         match value {
-            Value::Array(items) => Ok(items),
-            Value::Null => Ok(&[]),
+            Node::List(items) => Ok(items),
+            Node::Null => Ok(&[]),
             _ => Err(self.misfit("a list", value)),
         }
     }
 
-    fn misfit(self, expected: &str, value: &Value) -> ProtobufError {
+    fn misfit(self, expected: &str, value: &Node<'_>) -> ProtobufError {
         let found = match value {
-            Value::Null => "null",
-            Value::Bool(_) => "a boolean",
-            Value::Number(_) => "a number",
-            Value::String(_) => "a string",
-            Value::Array(_) => "a list",
-            Value::Object(_) => "an object",
+            Node::Null => "null",
+            Node::Bool(_) => "a boolean",
+            Node::Number(_) => "a number",
+            Node::Text(_) => "a string",
+            Node::List(_) => "a list",
+            Node::Fields(_) | Node::Verbatim(_) => "an object",
         };
         self.wrong(format!("expected {expected}, found {found}"))
     }
@@ -241,10 +255,10 @@ fn decode_base64(place: Place, text: &str) -> Result<Vec<u8>, ProtobufError> {
 }
 
 /// Go's zero time is an empty message.
-fn timestamp(writer: &mut Writer, place: Place, value: &Value, precision: Precision) -> Result<(), ProtobufError> {
+fn timestamp(writer: &mut Writer, place: Place, value: &Node<'_>, precision: Precision) -> Result<(), ProtobufError> {
     let text = match value {
-        Value::Null => return Ok(()),
-        Value::String(text) => text,
+        Node::Null => return Ok(()),
+        Node::Text(text) => text,
         _ => return Err(place.misfit("a time", value)),
     };
     let Some(parsed) = time::parse(text, precision).map_err(|problem| place.wrong(problem))? else { return Ok(()) };
@@ -261,11 +275,11 @@ fn timestamp(writer: &mut Writer, place: Place, value: &Value, precision: Precis
     Ok(())
 }
 
-fn quantity(writer: &mut Writer, place: Place, value: &Value) -> Result<(), ProtobufError> {
+fn quantity(writer: &mut Writer, place: Place, value: &Node<'_>) -> Result<(), ProtobufError> {
     let text = match value {
-        Value::Null => "0".to_owned(),
-        Value::String(text) => canonical_quantity(text.trim()).map_err(|error| place.wrong(error.to_string()))?,
-        Value::Number(number) => {
+        Node::Null => "0".to_owned(),
+        Node::Text(text) => canonical_quantity(text.trim()).map_err(|error| place.wrong(error.to_string()))?,
+        Node::Number(number) => {
             canonical_quantity(&number.to_string()).map_err(|error| place.wrong(error.to_string()))?
         }
         _ => return Err(place.misfit("a quantity", value)),
@@ -274,11 +288,11 @@ fn quantity(writer: &mut Writer, place: Place, value: &Value) -> Result<(), Prot
     Ok(())
 }
 
-fn int_or_string(writer: &mut Writer, place: Place, value: &Value) -> Result<(), ProtobufError> {
+fn int_or_string(writer: &mut Writer, place: Place, value: &Node<'_>) -> Result<(), ProtobufError> {
     let (kind, number, text) = match value {
-        Value::Null => (0, 0, ""),
-        Value::String(text) => (1, 0, text.as_str()),
-        Value::Number(number) => match number.as_i64().and_then(|number| i32::try_from(number).ok()) {
+        Node::Null => (0, 0, ""),
+        Node::Text(text) => (1, 0, &**text),
+        Node::Number(number) => match number.as_i64().and_then(|number| i32::try_from(number).ok()) {
             Some(number) => (0, i64::from(number), ""),
             None => return Err(place.misfit("an integer of 32 bits", value)),
         },

@@ -110,6 +110,54 @@ fn frames_watch_events() {
 }
 
 #[test]
+fn text_gives_the_same_bytes_as_what_was_read_from_it() {
+    let managed = json!([{"manager": "m", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:a": {}, ".": {}}}}]);
+    for object in [
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n", "managedFields": managed},
+            "data": {"z": "1", "a": "\"quoted\\ \u{1}ü\"", "fieldsV1": "{}"}, "binaryData": {"fieldsV1": "AAE="}}),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"fieldsV1": ""}}, "spec": {
+            "containers": [{"name": "c", "resources": {"limits": {"cpu": 1.5, "fieldsV1": "1000Mi"}},
+                "ports": [{"containerPort": 80}], "livenessProbe": {"httpGet": {"port": "web"}}}], "hostNetwork": true}}),
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {},
+            "spec": {"group": "g", "names": {"plural": "p", "kind": "K"}, "scope": "Cluster", "versions": [
+            {"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "default": {"fieldsV1": [1, null, -2.5]},
+                "properties": {"fieldsV1": {"type": "integer", "maximum": 1e3}, "s": {"items": {"type": "string"}}}}}}]}}),
+        json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [{"kind": "Y", "fieldsV1": {"f": [1.5, null]}}]}),
+    ] {
+        let text = serde_json::to_vec(&object).unwrap();
+        let expected = encode_protobuf(&object).unwrap();
+        assert_eq!(transcode_protobuf(&text).unwrap(), expected, "{object}");
+        assert_eq!(transcode_watch_frame("ADDED", &text).unwrap(), encode_watch_frame("ADDED", &object).unwrap());
+        let spaced = serde_json::to_vec_pretty(&object).unwrap();
+        let read = decode_protobuf(&transcode_protobuf(&spaced).unwrap()).unwrap();
+        assert_eq!(read, decode_protobuf(&expected).unwrap());
+    }
+    for wrong in [&b"{"[..], b"[]", b"7", br#"{"apiVersion":"v1","kind":"ConfigMap","data":{"fieldsV1":{}}}"#] {
+        assert!(transcode_protobuf(wrong).is_err(), "{}", String::from_utf8_lossy(wrong));
+    }
+}
+
+#[test]
+fn a_list_gives_the_same_bytes_item_by_item() {
+    for count in [0, 1, 3, 200] {
+        let item =
+            |number: usize| json!({"metadata": {"name": format!("n{number}")}, "data": {"a": "x".repeat(number)}});
+        let metadata = json!({"resourceVersion": "7", "continue": "c".repeat(count * 10), "remainingItemCount": 3});
+        let whole = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": metadata,
+            "items": (0..count).map(item).collect::<Vec<_>>()});
+        let mut list = ProtobufList::new("v1", "ConfigMap").unwrap();
+        for number in 0..count {
+            match number % 2 {
+                0 => list.push(&item(number)).unwrap(),
+                _ => list.push_json(item(number).to_string().as_bytes()).unwrap(),
+            }
+        }
+        assert_eq!(list.finish("v1", "ConfigMapList", &metadata).unwrap(), encode_protobuf(&whole).unwrap());
+    }
+    assert!(ProtobufList::new("example.com/v1", "Widget").is_err());
+}
+
+#[test]
 fn refuses_what_it_cannot_do() {
     let check = |bytes: &[u8], expected: &str| {
         let error = decode_protobuf(bytes).unwrap_err().to_string();
@@ -204,7 +252,9 @@ proptest! {
         }
         let bytes = envelope(kind.0, kind.1, &raw.finish());
         if let Ok(object) = decode_protobuf(&bytes) {
-            let again = decode_protobuf(&encode_protobuf(&object).unwrap()).unwrap();
+            let encoded = encode_protobuf(&object).unwrap();
+            prop_assert_eq!(&transcode_protobuf(object.to_string().as_bytes()).unwrap(), &encoded);
+            let again = decode_protobuf(&encoded).unwrap();
             prop_assert_eq!(&again, &object);
             let id = TypeTable::shared().kind(kind.0, kind.1).unwrap();
             let decoded = decode_json(id, object.to_string().as_bytes()).unwrap();

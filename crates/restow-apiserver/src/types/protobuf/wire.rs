@@ -77,15 +77,13 @@ pub(super) struct Writer {
     bytes: Vec<u8>,
 }
 
-impl From<Vec<u8>> for Writer {
-    fn from(bytes: Vec<u8>) -> Self {
-        Writer { bytes }
-    }
-}
-
 impl Writer {
     pub(super) fn finish(self) -> Vec<u8> {
         self.bytes
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
     }
 
     pub(super) fn raw(&mut self, bytes: &[u8]) {

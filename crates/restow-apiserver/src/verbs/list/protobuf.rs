@@ -1,65 +1,73 @@
 //! Writing a list as protobuf. It cannot be sent in parts, since it begins with its length, but it is read page by page:
 //! what lies in memory whole is what is sent, and not the objects that it is made of.
 
+use crate::codec::{Opening, Typed};
 use crate::error::ApiError;
 use crate::http::negotiate::{Media, Shape};
 use crate::object::Object;
 use crate::printing;
-use crate::types::{self, ProtobufError};
+use crate::types::{ProtobufError, ProtobufList};
 use crate::verbs::{Answer, Call};
-use bytes::Bytes;
+use restow_store::Entry;
 use serde_json::Value;
 
-/// How many bytes are kept free for the beginning, which is known last.
-const HEAD: usize = 512;
-
-/// Writes a list.
-pub(super) struct ProtobufList<'a> {
+/// Writes the items of one list.
+pub(super) struct ProtobufWriter<'a> {
     call: &'a Call<'a>,
-    version: String,
-    bytes: Vec<u8>,
+    list: ProtobufList,
+    /// How objects open that need not be decoded.
+    opening: Option<Opening>,
+    /// The JSON of one object.
+    json: Vec<u8>,
 }
 
-impl<'a> ProtobufList<'a> {
-    pub(super) fn new(call: &'a Call<'a>) -> Self {
-        let version = match call.accepted.shape {
-            Shape::Whole => call.version.to_string(),
-            _ => "meta.k8s.io/v1".to_string(),
+impl<'a> ProtobufWriter<'a> {
+    pub(super) fn new(call: &'a Call<'a>) -> Result<Self, ApiError> {
+        let list = match call.accepted.shape {
+            Shape::Whole => ProtobufList::new(&call.version.to_string(), &call.resource.names.kind),
+            _ => ProtobufList::new("meta.k8s.io/v1", "PartialObjectMetadata"),
         };
-        ProtobufList { call, version, bytes: vec![0; HEAD] }
+        let opening = call.resource.reads_as_stored().then(|| call.resource.opening(&call.version));
+        Ok(ProtobufWriter { call, list: list.map_err(internal)?, opening, json: Vec::new() })
     }
 
     /// Writes the next items.
-    pub(super) fn write(&mut self, objects: Vec<Object>) -> Result<(), ApiError> {
-        for object in objects {
-            let (kind, item) = match self.call.accepted.shape {
-                Shape::Whole => (self.call.resource.names.kind.as_str(), object.into_value()),
-                _ => ("PartialObjectMetadata", printing::metadata_only(object)),
+    pub(super) async fn write(&mut self, entries: &[Entry]) -> Result<(), ApiError> {
+        for entry in entries {
+            let Some(opening) = self.opening.as_ref().filter(|opening| opening.opens(&entry.value)) else {
+                let object = self.call.resource.decode(entry, &self.call.version).await?;
+                self.write_object(object)?;
+                continue;
             };
-            types::encode_list_item(&self.version, kind, &item, &mut self.bytes).map_err(internal)?;
+            self.json.clear();
+            match self.call.accepted.shape {
+                Shape::Whole => opening.splice(&entry.value, entry.mod_revision, Typed::No, &mut self.json),
+                _ => opening.splice_metadata(&entry.value, entry.mod_revision, &mut self.json),
+            }
+            let unreadable = |error| ApiError::Internal(format!("the object at {} is unreadable: {error}", entry.key));
+            self.list.push_json(&self.json).map_err(unreadable)?;
         }
         Ok(())
     }
 
+    /// Writes the next item.
+    pub(super) fn write_object(&mut self, object: Object) -> Result<(), ApiError> {
+        let item = match self.call.accepted.shape {
+            Shape::Whole => object.into_value(),
+            _ => printing::metadata_only(object),
+        };
+        self.list.push(&item).map_err(internal)
+    }
+
     /// The whole list.
-    pub(super) fn finish(mut self, metadata: &Value) -> Result<Answer, ApiError> {
-        let kind = match self.call.accepted.shape {
-            Shape::Whole => self.call.resource.names.list_kind.as_str(),
-            _ => "PartialObjectMetadataList",
-        };
-        let items = self.bytes.len() - HEAD;
-        let head = types::encode_list_head(&self.version, kind, metadata, items).map_err(internal)?;
-        let body = match HEAD.checked_sub(head.len()) {
-            Some(start) => {
-                self.bytes[start..HEAD].copy_from_slice(&head);
-                Bytes::from(self.bytes).slice(start..)
+    pub(super) fn finish(self, metadata: &Value) -> Result<Answer, ApiError> {
+        let body = match self.call.accepted.shape {
+            Shape::Whole => {
+                self.list.finish(&self.call.version.to_string(), &self.call.resource.names.list_kind, metadata)
             }
-            None => {
-                self.bytes.splice(..HEAD, head);
-                self.bytes.into()
-            }
+            _ => self.list.finish("meta.k8s.io/v1", "PartialObjectMetadataList", metadata),
         };
-        Ok(Answer::Bytes { code: 200, body, media: Media::Protobuf })
+        Ok(Answer::Bytes { code: 200, body: body.map_err(internal)?, media: Media::Protobuf })
     }
 }
 

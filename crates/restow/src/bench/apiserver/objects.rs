@@ -9,8 +9,6 @@ use kube::client::Body;
 /// About how large an object is.
 pub(super) const BYTES: usize = 2048;
 
-const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-
 /// The config maps of one namespace on a server.
 pub(in crate::bench) struct Collection {
     client: kube::Client,
@@ -22,6 +20,21 @@ pub(in crate::bench) struct Collection {
 pub(super) enum Form {
     Whole,
     MetadataOnly,
+    /// What `kubectl get` shows.
+    Table,
+    /// What Go's typed clients ask for.
+    Protobuf,
+}
+
+impl Form {
+    fn accept(self) -> &'static str {
+        match self {
+            Form::Whole => "application/json",
+            Form::MetadataOnly => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+            Form::Table => "application/json;as=Table;g=meta.k8s.io;v=v1",
+            Form::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
 }
 
 impl Collection {
@@ -61,11 +74,7 @@ impl Collection {
             let limit = limit.map(|limit| format!("limit={limit}")).unwrap_or_default();
             let from = if token.is_empty() { String::new() } else { format!("&continue={token}") };
             let path = format!("{}?{limit}{from}", self.path(""));
-            let accept = match form {
-                Form::Whole => "application/json",
-                Form::MetadataOnly => METADATA_ONLY,
-            };
-            let request = Request::get(path).header(http::header::ACCEPT, accept).body(Body::empty())?;
+            let request = Request::get(path).header(http::header::ACCEPT, form.accept()).body(Body::empty())?;
             let page = self.answer(request).await?;
             size += page.len();
             match field(&page, "continue") {

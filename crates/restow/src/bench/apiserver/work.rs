@@ -124,6 +124,8 @@ async fn lists(subject: &Subject, collection: &Collection, amounts: Amounts) -> 
         ("whole", None, Form::Whole),
         ("in pages of 500", Some(PAGE), Form::Whole),
         ("metadata only", None, Form::MetadataOnly),
+        ("as a table", None, Form::Table),
+        ("in protobuf", None, Form::Protobuf),
     ];
     for (name, limit, form) in ways {
         let meter = Meter::start(subject);
