@@ -21,7 +21,7 @@ pub use protobuf::{
     ProtobufError, ProtobufList, decode_protobuf, decode_watch_frame, encode_openapi_v2, encode_protobuf,
     encode_watch_frame, is_protobuf, transcode_protobuf, transcode_watch_frame,
 };
-pub(crate) use quantity::compare_quantities;
+pub(crate) use quantity::{Amount, compare_quantities};
 pub use quantity::{QuantityError, canonical_quantity};
 pub use strategic::{PatchError, strategic_merge_patch};
 pub use table::{TypeId, TypeTable};

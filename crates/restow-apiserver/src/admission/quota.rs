@@ -1,8 +1,11 @@
-//! Quotas of objects: how many of a resource a namespace may hold.
+//! Quotas: how many objects a namespace may hold, and how much they may ask for.
 //!
-//! Whoever makes an object in a namespace with a quota counts what is there, and writes the count into the quota in the
-//! same transaction, so that two who count at the same time cannot both be the last one. What was removed since is counted
-//! off from time to time.
+//! Whoever makes an object in a namespace with a quota writes what is used then into the quota in the same transaction, so
+//! that two who do it at the same time cannot both be the last one. What was removed or changed since is reckoned up from
+//! time to time. What an object takes is decided in `usage`, and which quotas are about it in `scope`.
+
+mod scope;
+mod usage;
 
 use crate::admission::builtin::forbidden;
 use crate::codec;
@@ -13,15 +16,17 @@ use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
 use crate::resource::{Resource, Scope};
 use crate::server::ApiServer;
+use crate::types::Amount;
 use crate::verbs::Call;
 use async_trait::async_trait;
-use restow_api::GroupVersion;
+use restow_api::{GroupResource, GroupVersion};
 use restow_store::{At, Compare, Entry, Mutation, RangeRequest, StoreExt, Txn};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
+use usage::Usage;
 
 /// How often what was removed is counted off.
 const RECOUNT: Duration = Duration::from_secs(2);
@@ -60,14 +65,12 @@ pub(crate) struct Charge {
     turn: Option<OwnedMutexGuard<()>>,
 }
 
-/// Counts one object more, or refuses it. What was charged before for the same object is handed back to be charged anew.
-pub(crate) async fn charge(call: &Call<'_>, before: Charge) -> Result<Charge, ApiError> {
+/// Takes from the quotas what an object takes, or refuses it. What was charged before for the same object is handed back to
+/// be charged anew.
+pub(crate) async fn charge(call: &Call<'_>, object: &Object, before: Charge) -> Result<Charge, ApiError> {
     let quotas = &call.server.admission().quotas;
-    let (Some(storage), Scope::Namespaced) = (&call.resource.storage, call.resource.scope) else {
-        return Ok(before);
-    };
     let namespace = &call.target.namespace;
-    if !quotas.bound(namespace) {
+    if call.resource.storage.is_none() || call.resource.scope != Scope::Namespaced || !quotas.bound(namespace) {
         return Ok(Charge::default());
     }
     let turn = match before.turn {
@@ -77,31 +80,102 @@ pub(crate) async fn charge(call: &Call<'_>, before: Charge) -> Result<Charge, Ap
     let mut charge = Charge { turn: Some(turn), ..Charge::default() };
     let (resource, version) = resource_of(call.server)?;
     let Some(stored) = resource.storage.as_ref() else { return Ok(charge) };
-    let store = call.server.objects().store();
-    let entries = store.range(RangeRequest::new(stored.range(namespace))).await?.entries;
-    let names = counted_as(call.resource.group_resource.group(), call.resource.group_resource.resource());
-    let mut counted = None;
+    let entries = call.server.objects().store().range(RangeRequest::new(stored.range(namespace))).await?.entries;
+    let taken = usage::usage(&call.resource.group_resource, object);
     for entry in entries {
         let mut quota = resource.decode(&entry, &version).await?;
-        let limits: Vec<(&String, u64)> = names.iter().filter_map(|name| Some((name, limit(&quota, name)?))).collect();
-        if limits.is_empty() {
+        let limits = limits(&quota, &call.resource.group_resource);
+        if limits.is_empty() || !scope::covers(&quota, &call.resource.group_resource, object) {
             continue;
         }
-        let count = match counted {
-            Some(count) => count,
-            None => *counted.insert(store.count(storage.range(namespace), At::Latest).await?),
-        };
-        if let Some((name, limit)) = limits.iter().find(|(_, limit)| count >= *limit) {
-            return Err(forbidden(call, &call.target.name, exceeded(&quota, name, count, *limit)));
+        let refused = |why: String| forbidden(call, &call.target.name, why);
+        if call.resource.names.kind == "Pod" {
+            let unsaid = usage::unsaid(object, limits.keys());
+            if !unsaid.is_empty() {
+                return Err(refused(format!("failed quota: {}: must specify {}", quota.name(), unsaid.join("; "))));
+            }
         }
-        let used = limits.iter().map(|(name, _)| (name.to_string(), json!((count + 1).to_string())));
-        let used: Map<String, Value> = used.collect();
-        set_used(&mut quota, used);
+        let mut used = remembered(&quota, &call.resource.group_resource, &limits);
+        if used.is_none() {
+            used = Some(reckon(call.server, &call.resource, namespace, &quota, &limits).await?);
+        }
+        let used = used.unwrap_or_default();
+        let after: Usage = used.iter().map(|(name, used)| (name.clone(), *used + amount(&taken, name))).collect();
+        let over = |name: &&String| amount(&taken, name) > Amount::default() && after[*name] > limits[*name];
+        let exceeded: Vec<&String> = after.keys().filter(over).collect();
+        if !exceeded.is_empty() {
+            let told = |amounts: &Usage| {
+                let told = exceeded.iter().map(|name| format!("{name}={}", written(name, amount(amounts, name))));
+                told.collect::<Vec<_>>().join(",")
+            };
+            let (quota, requested) = (quota.name(), told(&taken));
+            let (used, limited) = (told(&used), told(&limits));
+            let why = format!("exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}");
+            return Err(refused(why));
+        }
+        set_used(&mut quota, after);
         let value = codec::encode(&resource.convert(quota, &stored.encoding().version).await?);
         charge.conditions.push(Compare::mod_revision(&entry.key, entry.mod_revision));
         charge.mutations.extend(Txn::new().put(&entry.key, value).then);
     }
     Ok(charge)
+}
+
+fn amount(amounts: &Usage, name: &str) -> Amount {
+    amounts.get(name).copied().unwrap_or_default()
+}
+
+/// An amount as people write it: what is stored in powers of 1024, all else in powers of ten.
+fn written(name: &str, amount: Amount) -> String {
+    amount.write(["memory", "storage"].iter().any(|what| name.ends_with(what)) || name.contains("hugepages-"))
+}
+
+/// What a quota bounds of what objects of a resource take. One with scopes bounds nothing but pods.
+fn limits(quota: &Object, resource: &GroupResource) -> Usage {
+    let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
+    let pods = resource.group().is_empty() && resource.resource() == "pods";
+    hard.into_iter()
+        .flatten()
+        .filter(|(name, _)| usage::is_taken_by(resource, name) && (pods || !scope::is_scoped(quota)))
+        .filter_map(|(name, limit)| Some((name.clone(), Amount::read(limit)?)))
+        .collect()
+}
+
+/// What is used by what a quota says itself; nothing where it does not say it of everything that is asked for, or where
+/// counting is as easy as believing.
+fn remembered(quota: &Object, resource: &GroupResource, limits: &Usage) -> Option<Usage> {
+    let status = quota.get("status")?;
+    let believed = limits.keys().any(|name| !usage::is_count(resource, name)) || scope::is_scoped(quota);
+    if !believed || Some(&status["hard"]) != quota.at(&["spec", "hard"]) {
+        return None;
+    }
+    limits.keys().map(|name| Some((name.clone(), Amount::read(&status["used"][name])?))).collect()
+}
+
+/// What is used of each of these by what is there now.
+async fn reckon(
+    server: &ApiServer,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    quota: &Object,
+    limits: &Usage,
+) -> Result<Usage, ApiError> {
+    let mut used: Usage = limits.keys().map(|name| (name.clone(), Amount::default())).collect();
+    let (Some(storage), Some(version)) = (&resource.storage, resource.served.first()) else { return Ok(used) };
+    let store = server.objects().store();
+    if !scope::is_scoped(quota) && limits.keys().all(|name| usage::is_count(&resource.group_resource, name)) {
+        let count = Amount::whole(store.count(storage.range(namespace), At::Latest).await?);
+        used.values_mut().for_each(|used| *used = count);
+        return Ok(used);
+    }
+    let entries = store.range(RangeRequest::new(storage.range(namespace))).await?.entries;
+    for object in resource.decode_all(&entries, version).await? {
+        if scope::covers(quota, &resource.group_resource, &object) {
+            let taken = usage::usage(&resource.group_resource, &object);
+            used.iter_mut().for_each(|(name, used)| *used = *used + amount(&taken, name));
+        }
+    }
+    Ok(used)
 }
 
 fn resource_of(server: &ApiServer) -> Result<(Arc<Resource>, GroupVersion), ApiError> {
@@ -110,18 +184,13 @@ fn resource_of(server: &ApiServer) -> Result<(Arc<Resource>, GroupVersion), ApiE
     Ok((resource.ok_or(ApiError::NoSuchResource)?, version))
 }
 
-fn exceeded(quota: &Object, name: &str, count: u64, limit: u64) -> String {
-    let quota = quota.name();
-    format!("exceeded quota: {quota}, requested: {name}=1, used: {name}={count}, limited: {name}={limit}")
-}
-
 /// Says in a quota what is used of it. What nothing here counts is left alone.
-fn set_used(quota: &mut Object, used: Map<String, Value>) {
+fn set_used(quota: &mut Object, used: Usage) {
     let mut status = quota.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
     status["hard"] = quota.at(&["spec", "hard"]).cloned().unwrap_or_else(|| json!({}));
     let mut all = status["used"].as_object().cloned().unwrap_or_default();
     all.retain(|name, _| status["hard"].get(name).is_some());
-    all.extend(used);
+    all.extend(used.into_iter().map(|(name, amount)| (name.clone(), written(&name, amount).into())));
     status["used"] = Value::Object(all);
     quota.set("status", Some(status));
 }
@@ -182,91 +251,19 @@ struct Recount<'a> {
 impl Decision for Recount<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let Some(quota) = before else { return Ok(Change::Keep) };
-        let mut used = Map::new();
+        let mut used = Usage::new();
         for resource in self.server.registry().resources() {
-            let (Some(storage), Scope::Namespaced) = (&resource.storage, resource.scope) else { continue };
-            let names = counted_as(resource.group_resource.group(), resource.group_resource.resource());
-            let names: Vec<String> = names.into_iter().filter(|name| limit(quota, name).is_some()).collect();
-            if !names.is_empty() && !names.iter().any(|name| used.contains_key(name)) {
-                let count = self.server.objects().store().count(storage.range(self.namespace), At::Latest).await?;
-                used.extend(names.into_iter().map(|name| (name, json!(count.to_string()))));
+            if resource.storage.is_none() || resource.scope != Scope::Namespaced {
+                continue;
+            }
+            let mut limits = limits(quota, &resource.group_resource);
+            limits.retain(|name, _| !used.contains_key(name));
+            if !limits.is_empty() {
+                used.extend(reckon(self.server, resource, self.namespace, quota, &limits).await?);
             }
         }
         let mut counted = quota.clone();
         set_used(&mut counted, used);
         Ok(if counted == *quota { Change::Keep } else { Change::Write(counted) })
-    }
-}
-
-/// The names under which quotas count objects of a resource.
-fn counted_as(group: &str, resource: &str) -> Vec<String> {
-    /// Resources that had a name of their own before any could be counted.
-    const OWN: [&str; 7] = [
-        "configmaps",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "services",
-    ];
-    match group {
-        "" if OWN.contains(&resource) => vec![format!("count/{resource}"), resource.to_string()],
-        "" => vec![format!("count/{resource}")],
-        group => vec![format!("count/{resource}.{group}")],
-    }
-}
-
-/// How many a quota allows; `None` when it says nothing about it. Quotas with scopes are about pods in certain states,
-/// which nothing here counts.
-fn limit(quota: &Object, name: &str) -> Option<u64> {
-    let spec = quota.get("spec")?;
-    if spec["scopes"].as_array().is_some_and(|scopes| !scopes.is_empty()) || !spec["scopeSelector"].is_null() {
-        return None;
-    }
-    match &spec["hard"][name] {
-        Value::String(text) => whole_number(text),
-        value => value.as_u64(),
-    }
-}
-
-/// A quantity of objects, such as `10` or `1k`.
-fn whole_number(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match &text[digits.len()..] {
-        "" => 1,
-        "k" => 1_000,
-        "M" => 1_000_000,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotas_count_under_kubernetes_names() {
-        assert_eq!(counted_as("", "configmaps"), ["count/configmaps", "configmaps"]);
-        assert_eq!(counted_as("", "bindings"), ["count/bindings"]);
-        assert_eq!(counted_as("apps", "deployments"), ["count/deployments.apps"]);
-        let object = |value: Value| Object::from_value(value).unwrap();
-        let quota = object(
-            json!({"spec": {"hard": {"pods": "10", "count/secrets": "1k", "count/jobs.batch": 3, "cpu": "500m"}}}),
-        );
-        for (name, expected) in [
-            ("pods", Some(10)),
-            ("count/secrets", Some(1000)),
-            ("count/jobs.batch", Some(3)),
-            ("cpu", None),
-            ("services", None),
-        ] {
-            assert_eq!(limit(&quota, name), expected, "{name}");
-        }
-        let scoped = object(json!({"spec": {"hard": {"pods": "10"}, "scopes": ["BestEffort"]}}));
-        assert_eq!(limit(&scoped, "pods"), None);
     }
 }

@@ -259,6 +259,71 @@ async fn pods_get_a_service_account_and_quotas_bound_what_is_created() {
 }
 
 #[tokio::test]
+async fn quotas_bound_what_pods_and_services_ask_for() {
+    let server = server(LoadLimits::default(), None).await;
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    for (name, spec) in [
+        ("compute", json!({"hard": {"requests.cpu": "1", "limits.memory": "1Gi", "services.nodeports": "1"}})),
+        ("short", json!({"hard": {"pods": "1"}, "scopes": ["Terminating"]})),
+    ] {
+        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec});
+        assert_eq!(post(&server, quotas, &quota).await.0, 201);
+    }
+    let used = async |name: &str| {
+        let request = Request::builder().uri(format!("{quotas}/{name}"));
+        let quota: Value = serde_json::from_slice(&bytes_of(ask(&server, &admin(), request, "").await)).unwrap();
+        quota["status"]["used"].clone()
+    };
+    // Both are reckoned up soon, and the account of the pods is made soon after the namespace.
+    while used("short").await.is_null() || used("compute").await.is_null() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let pod = |name: &str, cpu: &str, deadline: Value| {
+        let resources = json!({"requests": {"cpu": cpu}, "limits": {"memory": "512Mi"}});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"activeDeadlineSeconds": deadline,
+            "containers": [{"name": "main", "image": "a", "resources": resources}]}})
+    };
+    let pods = "/api/v1/namespaces/default/pods";
+    let refused = async |path: &str, object: &Value, why: &str| {
+        let (code, answer, _) = post(&server, path, object).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(code == 403 && message.ends_with(why), "{code} {message}");
+    };
+    assert_eq!(post(&server, pods, &pod("a", "600m", json!(9))).await.0, 201);
+    assert_eq!(used("compute").await["requests.cpu"], "600m");
+    assert_eq!(used("short").await, json!({"pods": "1"}));
+    let why = "exceeded quota: compute, requested: requests.cpu=500m, used: requests.cpu=600m, limited: requests.cpu=1";
+    refused(pods, &pod("b", "500m", Value::Null), why).await;
+    let why = "exceeded quota: short, requested: pods=1, used: pods=1, limited: pods=1";
+    refused(pods, &pod("b", "100m", json!(9)), why).await;
+    assert_eq!(post(&server, pods, &pod("b", "100m", Value::Null)).await.0, 201);
+    assert_eq!(
+        used("compute").await,
+        json!({"requests.cpu": "700m", "limits.memory": "1Gi", "services.nodeports": "0"})
+    );
+    let mut silent = pod("c", "1m", Value::Null);
+    silent["spec"]["containers"][0]["resources"] = json!({});
+    let why = "failed quota: compute: must specify limits.memory for: main; requests.cpu for: main";
+    refused(pods, &silent, why).await;
+
+    let service = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"type": "NodePort", "ports": [{"port": 80}]}})
+    };
+    let services = "/api/v1/namespaces/default/services";
+    assert_eq!(post(&server, services, &service("a")).await.0, 201);
+    let why = "requested: services.nodeports=1, used: services.nodeports=1, limited: services.nodeports=1";
+    refused(services, &service("b"), why).await;
+    // What is removed is given back.
+    let removed = ask(&server, &admin(), Request::builder().method("DELETE").uri(format!("{services}/a")), "").await;
+    assert_eq!(removed.status(), 200);
+    while used("compute").await["services.nodeports"] != "0" {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(post(&server, services, &service("b")).await.0, 201);
+}
+
+#[tokio::test]
 async fn policies_guard_what_bindings_tell_them_to() {
     let server = server(LoadLimits::default(), None).await;
     let group = "/apis/admissionregistration.k8s.io/v1";

@@ -4,7 +4,9 @@
 //! as `1.234` or `12E6`, it keeps as it was written. Quantities of more than 38 digits, and decimal ones for which there
 //! is no suffix, are passed through unchanged.
 
+use serde_json::Value;
 use std::cmp::Ordering;
+use std::ops::Add;
 
 /// Why a text is not a quantity; the wording is Kubernetes'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +42,7 @@ pub fn canonical_quantity(text: &str) -> Result<String, QuantityError> {
     if is_kept(&parts, format, exponent) {
         return Ok(text.to_owned());
     }
-    let written = amount(&parts, format, exponent).and_then(|amount| amount.write(format));
+    let written = decimal(&parts, format, exponent).and_then(|decimal| decimal.write(format));
     let sign = if parts.negative { "-" } else { "" };
     Ok(match written.as_deref() {
         None => text.to_owned(),
@@ -51,16 +53,53 @@ pub fn canonical_quantity(text: &str) -> Result<String, QuantityError> {
 
 /// Which of two quantities is larger; nothing where one is none, or too long to be reckoned with.
 pub(crate) fn compare_quantities(one: &str, other: &str) -> Option<Ordering> {
-    Some(billionths(one)?.cmp(&billionths(other)?))
+    Some(Amount::parse(one)?.cmp(&Amount::parse(other)?))
 }
 
-fn billionths(text: &str) -> Option<i128> {
-    let parts = split(text).ok()?;
-    let (format, exponent) = interpret(parts.suffix).ok()?;
-    let amount = amount(&parts, format, exponent)?;
-    let places = u32::try_from(amount.exponent - SMALLEST_EXPONENT).ok()?;
-    let size = amount.mantissa.checked_mul(10_i128.checked_pow(places)?)?;
-    Some(if parts.negative { -size } else { size })
+/// A quantity to reckon with, in billionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Amount(i128);
+
+impl Amount {
+    /// A number of things.
+    pub(crate) fn whole(number: u64) -> Self {
+        Amount(i128::from(number) * 10_i128.pow(SMALLEST_EXPONENT.unsigned_abs() as u32))
+    }
+
+    /// The amount of a quantity; nothing where it is none, or too long.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let parts = split(text).ok()?;
+        let (format, exponent) = interpret(parts.suffix).ok()?;
+        let found = decimal(&parts, format, exponent)?;
+        let places = u32::try_from(found.exponent - SMALLEST_EXPONENT).ok()?;
+        let size = found.mantissa.checked_mul(10_i128.checked_pow(places)?)?;
+        Some(Amount(if parts.negative { -size } else { size }))
+    }
+
+    /// The same of a quantity as it stands in an object, where it may also be a number.
+    pub(crate) fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Self::parse(text.trim()),
+            Value::Number(number) => Self::parse(&number.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The amount as a quantity, of powers of 1024 or of ten.
+    pub(crate) fn write(self, binary: bool) -> String {
+        let format = if binary { Format::Binary } else { Format::Decimal };
+        let decimal = Decimal { mantissa: self.0.saturating_abs(), exponent: SMALLEST_EXPONENT };
+        let sign = if self.0 < 0 { "-" } else { "" };
+        decimal.write(format).map_or_else(|| format!("{}n", self.0), |written| format!("{sign}{written}"))
+    }
+}
+
+impl Add for Amount {
+    type Output = Amount;
+
+    fn add(self, other: Amount) -> Amount {
+        Amount(self.0.saturating_add(other.0))
+    }
 }
 
 struct Parts<'t> {
@@ -126,13 +165,13 @@ fn is_kept(parts: &Parts<'_>, format: Format, exponent: i32) -> bool {
 }
 
 /// A positive number: a mantissa and a power of ten.
-struct Amount {
+struct Decimal {
     mantissa: i128,
     exponent: i64,
 }
 
 /// The amount, rounded up to a whole number of billionths; nothing if it has too many digits.
-fn amount(parts: &Parts<'_>, format: Format, exponent: i32) -> Option<Amount> {
+fn decimal(parts: &Parts<'_>, format: Format, exponent: i32) -> Option<Decimal> {
     let digits = format!("{}{}", parts.whole, parts.fraction);
     let mut mantissa: i128 = digits.parse().ok()?;
     let mut power = -i64::try_from(parts.fraction.len()).ok()?;
@@ -148,10 +187,10 @@ fn amount(parts: &Parts<'_>, format: Format, exponent: i32) -> Option<Amount> {
         power += i64::from(places);
     }
     let power = if mantissa == 0 { 0 } else { power.max(SMALLEST_EXPONENT) };
-    Some(Amount { mantissa, exponent: power })
+    Some(Decimal { mantissa, exponent: power })
 }
 
-impl Amount {
+impl Decimal {
     fn write(self, format: Format) -> Option<String> {
         if self.mantissa == 0 {
             return Some("0".to_owned());
@@ -181,7 +220,7 @@ impl Amount {
             self.mantissa = self.mantissa.checked_mul(10)?;
             self.exponent -= 1;
         }
-        let Amount { mantissa, exponent } = self;
+        let Decimal { mantissa, exponent } = self;
         if format == Format::Exponent {
             return Some(if exponent == 0 { mantissa.to_string() } else { format!("{mantissa}e{exponent}") });
         }
@@ -266,6 +305,23 @@ mod tests {
         ] {
             assert_eq!(compare_quantities(one, other), expected, "{one} {other}");
         }
+    }
+
+    #[test]
+    fn amounts_add_up_and_are_written_as_quantities() {
+        for (one, other, binary, expected) in [
+            ("250m", "0.5", false, "750m"),
+            ("1", "1", false, "2"),
+            ("512Mi", "512Mi", true, "1Gi"),
+            ("1Gi", "1n", true, "1073741824000000001n"),
+            ("100", "900", true, "1k"),
+            ("1", "-2", false, "-1"),
+            ("0", "0", false, "0"),
+        ] {
+            let sum = Amount::parse(one).unwrap() + Amount::parse(other).unwrap();
+            assert_eq!(sum.write(binary), expected, "{one} {other}");
+        }
+        assert_eq!(Amount::whole(3).write(false), "3");
     }
 
     #[test]

@@ -1,0 +1,275 @@
+//! What objects take of a quota: each counts, and pods, claims and services take what they ask for.
+
+use crate::object::Object;
+use crate::types::Amount;
+use restow_api::GroupResource;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Amounts by the names that quotas have for them.
+pub(super) type Usage = BTreeMap<String, Amount>;
+
+/// What containers compute with, which quotas also know by its bare name.
+const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+/// What stands between the name of a storage class and what its claims take.
+const CLASS: &str = ".storageclass.storage.k8s.io/";
+
+/// The names under which quotas count objects of a resource.
+pub(super) fn counted_as(resource: &GroupResource) -> Vec<String> {
+    /// Resources that had a name of their own before any could be counted.
+    const OWN: [&str; 7] = [
+        "configmaps",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "services",
+    ];
+    let name = resource.resource();
+    match resource.group() {
+        "" if OWN.contains(&name) => vec![format!("count/{name}"), name.to_string()],
+        "" => vec![format!("count/{name}")],
+        group => vec![format!("count/{name}.{group}")],
+    }
+}
+
+/// Whether objects of a resource take what quotas know by this name.
+pub(super) fn is_taken_by(resource: &GroupResource, name: &str) -> bool {
+    counted_as(resource).iter().any(|known| known == name)
+        || match core(resource) {
+            "pods" => {
+                let asked = name.strip_prefix("requests.").or_else(|| name.strip_prefix("limits.")).unwrap_or(name);
+                COMPUTE.contains(&asked) || asked.starts_with("hugepages-") || asked != name && asked != "storage"
+            }
+            "persistentvolumeclaims" => name == "requests.storage" || name.contains(CLASS),
+            "services" => matches!(name, "services.nodeports" | "services.loadbalancers"),
+            _ => false,
+        }
+}
+
+/// Whether this is a number of objects, whatever they are like. Pods that have ended no longer count as pods.
+pub(super) fn is_count(resource: &GroupResource, name: &str) -> bool {
+    counted_as(resource).iter().any(|known| known == name) && name != "pods"
+}
+
+/// What one object takes.
+pub(super) fn usage(resource: &GroupResource, object: &Object) -> Usage {
+    let mut usage: Usage = counted_as(resource).into_iter().map(|name| (name, Amount::whole(1))).collect();
+    match core(resource) {
+        "pods" if has_ended(object) => drop(usage.remove("pods")),
+        "pods" => compute(object, &mut usage),
+        "persistentvolumeclaims" => storage(object, &mut usage),
+        "services" => ports(object, &mut usage),
+        _ => {}
+    }
+    usage
+}
+
+/// What a pod would have to say for a quota to know what it takes, and which containers do not say it.
+pub(super) fn unsaid<'a>(pod: &Object, bounded: impl Iterator<Item = &'a String>) -> Vec<String> {
+    const NEEDED: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
+    if pod.at(&["spec", "resources"]).is_some() {
+        return Vec::new();
+    }
+    let names = bounded.filter(|name| NEEDED.contains(&name.as_str()));
+    let sentences = names.filter_map(|name| {
+        let (kind, asked) = name.split_once('.').unwrap_or(("requests", name));
+        let silent = containers(pod).filter(|container| amount(container, kind, asked).is_none());
+        let mut silent: Vec<&str> = silent.filter_map(|container| container["name"].as_str()).collect();
+        silent.sort_unstable();
+        (!silent.is_empty()).then(|| format!("{name} for: {}", silent.join(",")))
+    });
+    sentences.collect()
+}
+
+/// The name of a resource of the core group; empty for others.
+fn core(resource: &GroupResource) -> &str {
+    if resource.group().is_empty() { resource.resource() } else { "" }
+}
+
+fn has_ended(pod: &Object) -> bool {
+    matches!(pod.text(&["status", "phase"]), "Failed" | "Succeeded")
+}
+
+/// All containers of a pod, those that come first included.
+pub(super) fn containers(pod: &Object) -> impl Iterator<Item = &Value> {
+    ["initContainers", "containers"].into_iter().filter_map(|field| pod.at(&["spec", field])?.as_array()).flatten()
+}
+
+/// What a container asks for, or is held to. Who is held to something and asks for nothing asks for all of that.
+fn amount(container: &Value, kind: &str, name: &str) -> Option<Amount> {
+    let said = |kind: &str| Amount::read(&container["resources"][kind][name]);
+    said(kind).or_else(|| if kind == "requests" { said("limits") } else { None })
+}
+
+/// What a pod asks for and is held to, in all: its containers run side by side, the first ones one after the other, and
+/// of those some go on beside all that come later.
+fn compute(pod: &Object, usage: &mut Usage) {
+    for kind in ["requests", "limits"] {
+        let kinds = if kind == "requests" { &["requests", "limits"][..] } else { &["limits"] };
+        let speakers = containers(pod).chain(pod.get("spec"));
+        let named = speakers.flat_map(|speaker| kinds.iter().filter_map(|kind| speaker["resources"][kind].as_object()));
+        let names: BTreeSet<&String> = named.flat_map(Map::keys).collect();
+        for name in names {
+            let total = in_all(pod, kind, name);
+            usage.insert(format!("{kind}.{name}"), total);
+            if kind == "requests" && (COMPUTE.contains(&name.as_str()) || name.starts_with("hugepages-")) {
+                usage.insert(name.to_string(), total);
+            }
+        }
+    }
+}
+
+fn in_all(pod: &Object, kind: &str, name: &str) -> Amount {
+    let list = |field| pod.at(&["spec", field]).and_then(Value::as_array).into_iter().flatten();
+    let of = |container| amount(container, kind, name).unwrap_or_default();
+    let (mut beside, mut largest) = (Amount::default(), Amount::default());
+    for container in list("initContainers") {
+        let peak = beside + of(container);
+        largest = largest.max(peak);
+        if container["restartPolicy"] == "Always" {
+            beside = peak;
+        }
+    }
+    let running = list("containers").map(of).fold(beside, |sum, amount| sum + amount);
+    // What a pod says of itself counts more than what its containers do.
+    let own = pod.get("spec").and_then(|spec| amount(spec, kind, name));
+    let overhead = pod.at(&["spec", "overhead", name]).and_then(Amount::read).unwrap_or_default();
+    own.unwrap_or(largest.max(running)) + overhead
+}
+
+fn storage(claim: &Object, usage: &mut Usage) {
+    let asked = claim.at(&["spec", "resources", "requests", "storage"]).and_then(Amount::read).unwrap_or_default();
+    usage.insert("requests.storage".into(), asked);
+    let class = match claim.annotation("volume.beta.kubernetes.io/storage-class") {
+        Some(class) => class,
+        None => claim.text(&["spec", "storageClassName"]),
+    };
+    if !class.is_empty() {
+        usage.insert(format!("{class}{CLASS}requests.storage"), asked);
+        usage.insert(format!("{class}{CLASS}persistentvolumeclaims"), Amount::whole(1));
+    }
+}
+
+fn ports(service: &Object, usage: &mut Usage) {
+    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let open = ports.iter().filter(|port| port["nodePort"].as_u64().is_some_and(|port| port != 0)).count();
+    let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).is_none_or(|set| set != false);
+    let (balancers, nodes) = match service.text(&["spec", "type"]) {
+        "NodePort" => (0, ports.len()),
+        "LoadBalancer" if allocates => (1, ports.len()),
+        "LoadBalancer" => (1, open),
+        _ => (0, 0),
+    };
+    usage.insert("services.nodeports".into(), Amount::whole(nodes as u64));
+    usage.insert("services.loadbalancers".into(), Amount::whole(balancers));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn resource(name: &str) -> GroupResource {
+        let (name, group) = name.split_once('.').unwrap_or((name, ""));
+        GroupResource::new(group, name).unwrap()
+    }
+
+    fn check(name: &str, object: Value, expected: &[(&str, &str)]) {
+        let found = usage(&resource(name), &Object::from_value(object.clone()).unwrap());
+        let found: Vec<(&str, String)> = found
+            .iter()
+            .filter(|(name, _)| !name.starts_with("count/"))
+            .map(|(name, amount)| (&**name, amount.write(name.ends_with("memory") || name.ends_with("storage"))))
+            .collect();
+        let expected: Vec<(&str, String)> = expected.iter().map(|(name, amount)| (*name, amount.to_string())).collect();
+        assert_eq!(found, expected, "{object}");
+        for (name_of, _) in expected {
+            assert!(is_taken_by(&resource(name), name_of), "{name_of}");
+        }
+    }
+
+    #[test]
+    fn quotas_count_under_kubernetes_names() {
+        assert_eq!(counted_as(&resource("configmaps")), ["count/configmaps", "configmaps"]);
+        assert_eq!(counted_as(&resource("bindings")), ["count/bindings"]);
+        assert_eq!(counted_as(&resource("deployments.apps")), ["count/deployments.apps"]);
+        assert!(!is_taken_by(&resource("configmaps"), "requests.cpu"));
+        assert!(!is_taken_by(&resource("pods"), "requests.storage"));
+        assert!(is_taken_by(&resource("pods"), "requests.example.com/gpu"));
+        assert!(is_count(&resource("pods"), "count/pods") && !is_count(&resource("pods"), "pods"));
+    }
+
+    #[test]
+    fn pods_take_what_their_containers_do_at_most() {
+        let with = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
+        let mut side = with("1");
+        side["restartPolicy"] = "Always".into();
+        check("pods", json!({"spec": {"containers": [{}]}}), &[("pods", "1")]);
+        check(
+            "pods",
+            json!({"spec": {"containers": [with("250m"), with("0.5")], "initContainers": [with("700m")]}}),
+            &[("cpu", "750m"), ("pods", "1"), ("requests.cpu", "750m")],
+        );
+        check(
+            "pods",
+            json!({"spec": {"containers": [with("1")], "initContainers": [with("3"), side, with("1")], "overhead": {"cpu": "1"}}}),
+            &[("cpu", "4"), ("pods", "1"), ("requests.cpu", "4")],
+        );
+        let limits = json!({"limits": {"memory": "1Gi"}, "requests": {"example.com/gpu": 2}});
+        check(
+            "pods",
+            json!({"spec": {"containers": [{"resources": limits}]}}),
+            &[
+                ("limits.memory", "1Gi"),
+                ("memory", "1Gi"),
+                ("pods", "1"),
+                ("requests.example.com/gpu", "2"),
+                ("requests.memory", "1Gi"),
+            ],
+        );
+        check("pods", json!({"spec": {"containers": [with("1")]}, "status": {"phase": "Succeeded"}}), &[]);
+    }
+
+    #[test]
+    fn pods_must_say_what_quotas_bound() {
+        let bounded = ["cpu", "limits.memory", "pods", "requests.cpu", "requests.example.com/gpu"].map(String::from);
+        let found = |pod: Value| unsaid(&Object::from_value(pod).unwrap(), bounded.iter()).join("; ");
+        let containers = json!([{"name": "b", "resources": {"requests": {"cpu": "1"}}},
+            {"name": "a", "resources": {"limits": {"cpu": "1"}}}]);
+        assert_eq!(found(json!({"spec": {"containers": containers}})), "limits.memory for: a,b");
+        let silent = json!([{"name": "a"}]);
+        let all = "cpu for: a; limits.memory for: a; requests.cpu for: a";
+        assert_eq!(found(json!({"spec": {"containers": silent}})), all);
+        assert_eq!(found(json!({"spec": {"containers": silent, "resources": {"limits": {"cpu": "1"}}}})), "");
+    }
+
+    #[test]
+    fn claims_take_storage_and_services_take_ports() {
+        let spec = json!({"resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "gold"});
+        check(
+            "persistentvolumeclaims",
+            json!({"spec": spec}),
+            &[
+                ("gold.storageclass.storage.k8s.io/persistentvolumeclaims", "1"),
+                ("gold.storageclass.storage.k8s.io/requests.storage", "1Gi"),
+                ("persistentvolumeclaims", "1"),
+                ("requests.storage", "1Gi"),
+            ],
+        );
+        for (kind, allocates, nodes, balancers) in [
+            ("ClusterIP", true, "0", "0"),
+            ("NodePort", true, "2", "0"),
+            ("LoadBalancer", true, "2", "1"),
+            ("LoadBalancer", false, "1", "1"),
+        ] {
+            let ports = json!([{"port": 80, "nodePort": 30080}, {"port": 81}]);
+            check(
+                "services",
+                json!({"spec": {"type": kind, "ports": ports, "allocateLoadBalancerNodePorts": allocates}}),
+                &[("services", "1"), ("services.loadbalancers", balancers), ("services.nodeports", nodes)],
+            );
+        }
+    }
+}
