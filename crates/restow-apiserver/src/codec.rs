@@ -148,6 +148,11 @@ pub(crate) fn decode(stored: &[u8], revision: Revision) -> Result<Object, serde_
     Ok(object)
 }
 
+/// Decodes a stored object without its managed fields and its resource version.
+pub(crate) fn decode_briefly(stored: &[u8]) -> Result<Object, serde_json::Error> {
+    Object::from_value(untyped::read_briefly(stored)?).map_err(|_| serde::de::Error::custom("expected an object"))
+}
+
 /// Reads the metadata of a stored object, and nothing of what follows it.
 pub(crate) fn read_metadata<T: DeserializeOwned>(stored: &[u8]) -> Result<T, serde_json::Error> {
     const FIELD: &[u8] = b"\"metadata\":";
@@ -186,6 +191,11 @@ mod tests {
         let read = decode(&stored, Revision::new(12)).unwrap();
         assert_eq!(read.resource_version(), "12");
         assert_eq!(read.get("data"), original.get("data"));
+        let mut managed = original.clone();
+        managed.metadata_mut().insert("managedFields".into(), json!([{"fieldsV1": {"f:data": {}}}]));
+        let mut brief = decode_briefly(&encode(&managed)).unwrap();
+        brief.set_meta("resourceVersion", "12");
+        assert_eq!(brief, read);
     }
 
     #[test]

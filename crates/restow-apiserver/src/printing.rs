@@ -31,11 +31,16 @@ pub(crate) fn definitions(resource: &Resource) -> Vec<Value> {
 
 /// The row of one object, as it is `now`.
 pub(crate) fn row(resource: &Resource, object: Object, now: Timestamp) -> Value {
-    let cells = match &resource.custom {
-        Some(custom) => crate::custom::cells(&custom.columns, &object, now),
-        None => columns_of(resource).iter().map(|column| columns::cell(&object, &column.what, now)).collect(),
-    };
+    let cells = cells(resource, &object, now);
     fields([("cells", Value::Array(cells)), ("object", metadata_only(object))])
+}
+
+/// What stands in the columns for one object.
+pub(crate) fn cells(resource: &Resource, object: &Object, now: Timestamp) -> Vec<Value> {
+    match &resource.custom {
+        Some(custom) => crate::custom::cells(&custom.columns, object, now),
+        None => columns_of(resource).iter().map(|column| columns::cell(object, &column.what, now)).collect(),
+    }
 }
 
 /// An object's metadata as an object of its own.

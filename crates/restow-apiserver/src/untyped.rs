@@ -4,7 +4,7 @@
 //! lined up, and made a map at the end.
 
 use crate::types::FieldProblem;
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
@@ -14,10 +14,20 @@ const MOST: usize = 100;
 /// The value that a text is, and every field that occurs more than once in its object; the last one counts.
 pub(crate) fn read(text: &[u8]) -> Result<(Value, Vec<FieldProblem>), serde_json::Error> {
     let mut found = Vec::new();
-    let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Reader { place: Place::Root, found: &mut found }.deserialize(&mut deserializer)?;
-    deserializer.end()?;
+    let reader = Reader { place: Place::Root, found: &mut found, brief: false };
+    let value = match std::str::from_utf8(text) {
+        // Checked once, and not for each of its texts again.
+        Ok(text) => reader.read(serde_json::Deserializer::from_str(text))?,
+        Err(_) => reader.read(serde_json::Deserializer::from_slice(text))?,
+    };
     Ok((value, found))
+}
+
+/// The value that the text of a stored object is, without its managed fields. They are often half of it, and nobody looks
+/// at them.
+pub(crate) fn read_briefly(text: &[u8]) -> Result<Value, serde_json::Error> {
+    let reader = Reader { place: Place::Root, found: &mut Vec::new(), brief: true };
+    reader.read(serde_json::Deserializer::from_slice(text))
 }
 
 /// The fields of an object while they are read.
@@ -78,6 +88,19 @@ impl fmt::Display for Place<'_> {
 struct Reader<'a> {
     place: Place<'a>,
     found: &'a mut Vec<FieldProblem>,
+    /// Whether managed fields are passed over.
+    brief: bool,
+}
+
+impl Reader<'_> {
+    fn read<'de, R: serde_json::de::Read<'de>>(
+        self,
+        mut deserializer: serde_json::Deserializer<R>,
+    ) -> Result<Value, serde_json::Error> {
+        let value = self.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(value)
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Reader<'_> {
@@ -102,7 +125,11 @@ impl<'de> Visitor<'de> for Reader<'_> {
             if fields.contains(&name) && self.found.len() < MOST {
                 self.found.push(FieldProblem::Duplicate(place.to_string()));
             }
-            let value = entries.next_value_seed(Reader { place, found: &mut *self.found })?;
+            if self.brief && name == "managedFields" && matches!(self.place, Place::Field(Place::Root, "metadata")) {
+                entries.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value = entries.next_value_seed(Reader { place, found: &mut *self.found, brief: self.brief })?;
             fields.insert(name, value);
         }
         Ok(Value::Object(fields.into_map()))
@@ -112,7 +139,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut list = Vec::new();
         loop {
             let place = Place::Item(&self.place, list.len());
-            match items.next_element_seed(Reader { place, found: &mut *self.found })? {
+            match items.next_element_seed(Reader { place, found: &mut *self.found, brief: self.brief })? {
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
             }

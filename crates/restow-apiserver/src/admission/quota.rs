@@ -20,9 +20,9 @@ use crate::types::Amount;
 use crate::verbs::Call;
 use async_trait::async_trait;
 use restow_api::{GroupResource, GroupVersion};
-use restow_store::{At, Compare, Entry, Mutation, RangeRequest, StoreExt, Txn};
+use restow_store::{At, Compare, Entry, Mutation, RangeRequest, Revision, StoreExt, Txn};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
@@ -198,7 +198,14 @@ fn set_used(quota: &mut Object, used: Usage) {
 /// Follows the quotas, and keeps what they say is used in step with what is there.
 #[derive(Default)]
 pub(super) struct QuotaFollower {
-    recounted: Mutex<Option<Instant>>,
+    reckoning: tokio::sync::Mutex<Reckoning>,
+}
+
+#[derive(Default)]
+struct Reckoning {
+    last: Option<Instant>,
+    /// Up to which revision each quota tells what is used.
+    up_to: HashMap<(String, String), Revision>,
 }
 
 #[async_trait]
@@ -218,20 +225,37 @@ impl Follower for QuotaFollower {
 
     async fn settle(&self, server: &ApiServer) {
         let quotas = server.admission().quotas.known();
-        let due = {
-            let mut recounted = self.recounted.lock().unwrap_or_else(PoisonError::into_inner);
-            let due = recounted.is_none_or(|time| time.elapsed() >= RECOUNT);
-            if due && !quotas.is_empty() {
-                *recounted = Some(Instant::now());
+        let mut reckoning = self.reckoning.lock().await;
+        if quotas.is_empty() || reckoning.last.is_some_and(|time| time.elapsed() < RECOUNT) {
+            return;
+        }
+        reckoning.last = Some(Instant::now());
+        reckoning.up_to.retain(|quota, _| quotas.contains(quota));
+        for quota in quotas {
+            let (namespace, name) = &quota;
+            if reckoning.up_to.get(&quota).is_some_and(|since| !is_touched(server, namespace, *since)) {
+                continue;
             }
-            due
-        };
-        for (namespace, name) in quotas.iter().filter(|_| due) {
-            if let Err(error) = recount(server, namespace, name).await {
-                tracing::debug!(%error, namespace, name, "a quota could not be counted");
+            let reached = server.hub().reached();
+            match recount(server, namespace, name).await {
+                Ok(()) => drop(reckoning.up_to.insert(quota, reached)),
+                Err(error) => tracing::debug!(%error, namespace, name, "a quota could not be counted"),
             }
         }
     }
+}
+
+/// Whether anything in a namespace has changed since a revision, or may have.
+fn is_touched(server: &ApiServer, namespace: &str, since: Revision) -> bool {
+    let registry = server.registry();
+    let mut storages = registry.resources().iter().filter_map(|resource| match resource.scope {
+        Scope::Namespaced => resource.storage.as_ref(),
+        Scope::Cluster => None,
+    });
+    storages.any(|storage| {
+        let changes = server.hub().subscribe(&storage.folder(), storage.range(namespace), since);
+        changes.and_then(|mut changes| changes.take()).map_or(true, |(changes, _)| !changes.is_empty())
+    })
 }
 
 /// Counts what a quota is about, and writes it down where it has changed.

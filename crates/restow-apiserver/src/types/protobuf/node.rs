@@ -27,7 +27,11 @@ pub(super) enum Node<'a> {
 impl<'a> Node<'a> {
     /// The value that a text is.
     pub(super) fn parse(text: &'a [u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(text)
+        match std::str::from_utf8(text) {
+            // Checked once, and not for each of its texts again.
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(text),
+        }
     }
 
     /// The value of a field; nothing where there is none, or where this has no fields.

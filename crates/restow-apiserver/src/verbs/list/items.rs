@@ -1,6 +1,6 @@
-//! Writing a list as JSON. What is stored in the version asked for is copied without being parsed.
+//! Writing a list as JSON. What is stored in the version asked for is copied without being parsed, as far as it is shown.
 
-use crate::codec::{Opening, Typed};
+use crate::codec::{self, Opening, Typed};
 use crate::error::ApiError;
 use crate::http::negotiate::Shape;
 use crate::object::Object;
@@ -31,8 +31,7 @@ impl ItemWriter {
     pub(super) fn new(call: &Call<'_>) -> Self {
         let resource = call.resource.clone();
         ItemWriter {
-            opening: (resource.reads_as_stored() && call.accepted.shape != Shape::Table)
-                .then(|| resource.opening(&call.version)),
+            opening: resource.reads_as_stored().then(|| resource.opening(&call.version)),
             typed: if resource.origin == Origin::Custom { Typed::Yes } else { Typed::No },
             resource,
             version: call.version.clone(),
@@ -84,7 +83,13 @@ impl ItemWriter {
                     self.separate(json);
                     match self.shape {
                         Shape::Whole => opening.splice(&entry.value, entry.mod_revision, self.typed, json),
-                        _ => opening.splice_metadata(&entry.value, entry.mod_revision, json),
+                        Shape::MetadataOnly => opening.splice_metadata(&entry.value, entry.mod_revision, json),
+                        Shape::Table => {
+                            let cells = Value::Array(self.cells(entry)?);
+                            json.extend_from_slice(format!(r#"{{"cells":{cells},"object":"#).as_bytes());
+                            opening.splice_metadata(&entry.value, entry.mod_revision, json);
+                            json.push(b'}');
+                        }
                     }
                 }
                 None => {
@@ -111,6 +116,14 @@ impl ItemWriter {
             Shape::Table => printing::row(&self.resource, object, self.now),
         };
         serde_json::to_writer(json, &value).map_err(|error| ApiError::Internal(error.to_string()))
+    }
+
+    /// What stands in the columns of a table for an object that need not be converted.
+    fn cells(&self, entry: &Entry) -> Result<Vec<Value>, ApiError> {
+        let object = codec::decode_briefly(&entry.value);
+        let object = object
+            .map_err(|error| ApiError::Internal(format!("the object at {} is unreadable: {error}", entry.key)))?;
+        Ok(printing::cells(&self.resource, &object, self.now))
     }
 
     fn separate(&mut self, json: &mut Vec<u8>) {
