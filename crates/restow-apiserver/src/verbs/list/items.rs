@@ -30,8 +30,10 @@ pub(super) struct ItemWriter {
 impl ItemWriter {
     pub(super) fn new(call: &Call<'_>) -> Self {
         let resource = call.resource.clone();
+        // A schema completes everything but the metadata.
+        let copied = resource.reads_as_stored() || call.accepted.shape == Shape::MetadataOnly;
         ItemWriter {
-            opening: resource.reads_as_stored().then(|| resource.opening(&call.version)),
+            opening: copied.then(|| resource.opening(&call.version)),
             typed: if resource.origin == Origin::Custom { Typed::Yes } else { Typed::No },
             resource,
             version: call.version.clone(),
