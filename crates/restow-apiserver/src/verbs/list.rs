@@ -102,13 +102,16 @@ async fn protobuf_list(call: &Call<'_>) -> Result<Answer, ApiError> {
     };
     let metadata = list_metadata(call, &first)?;
     let mut entries = first.entries;
-    loop {
-        list.write(&entries).await?;
-        let Some(rest) = &mut pages else { return list.finish(&metadata) };
-        let page = rest.next().await?;
+    while let Some(rest) = &mut pages {
+        // The store is asked for the next page before this one is written.
+        let (page, written) = tokio::join!(biased; rest.next(), list.write(&entries));
+        written?;
+        let page = page?;
         entries = page.entries;
         pages = pages.filter(|_| page.more);
     }
+    list.write(&entries).await?;
+    list.finish(&metadata)
 }
 
 /// The first page of everything that a call is about, and how to read the others where there are any.
