@@ -4,7 +4,7 @@ use restow_store::{At, KeyRange, RangeRequest, RangeResponse, Revision, Store, S
 use std::sync::Arc;
 
 /// How many objects are read before it is known how large they are, and how many there are.
-const FIRST: usize = 500;
+const FIRST: usize = 250;
 /// In how many pages a collection is read: enough that reading one and sending another overlap.
 const PAGES: u64 = 16;
 /// How many bytes a page has, about. Small ones cost more, since etcd counts what is left for each of them; large ones
