@@ -209,7 +209,7 @@ async fn a_watch_can_begin_with_more_objects_than_are_read_at_once() {
         "application/vnd.kubernetes.protobuf",
         "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
     ] {
-        let query = format!("?watch=1&timeoutSeconds=1&{initial}");
+        let query = format!("?watch=1&timeoutSeconds=2&{initial}");
         let answer = list(&server, &query, &[("accept", accept)]).await;
         put(&server, 7, &map(7)).await;
         let lines = events(&collect(answer).await.unwrap());
