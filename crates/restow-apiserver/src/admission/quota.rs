@@ -14,7 +14,7 @@ use crate::following::{Follower, name_of, namespace_of};
 use crate::hub::HubEvent;
 use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
-use crate::resource::{Resource, Scope};
+use crate::resource::{Resource, Scope, Storage};
 use crate::server::ApiServer;
 use crate::types::Amount;
 use crate::verbs::Call;
@@ -70,9 +70,8 @@ pub(crate) struct Charge {
 pub(crate) async fn charge(call: &Call<'_>, object: &Object, before: Charge) -> Result<Charge, ApiError> {
     let quotas = &call.server.admission().quotas;
     let namespace = &call.target.namespace;
-    if call.resource.storage.is_none() || call.resource.scope != Scope::Namespaced || !quotas.bound(namespace) {
-        return Ok(Charge::default());
-    }
+    let storage = call.resource.storage.as_ref().filter(|_| call.resource.scope == Scope::Namespaced);
+    let Some(storage) = storage.filter(|_| quotas.bound(namespace)) else { return Ok(Charge::default()) };
     let turn = match before.turn {
         Some(turn) => turn,
         None => quotas.turn.clone().lock_owned().await,
@@ -95,11 +94,11 @@ pub(crate) async fn charge(call: &Call<'_>, object: &Object, before: Charge) -> 
                 return Err(refused(format!("failed quota: {}: must specify {}", quota.name(), unsaid.join("; "))));
             }
         }
-        let mut used = remembered(&quota, &call.resource.group_resource, &limits);
-        if used.is_none() {
-            used = Some(reckon(call.server, &call.resource, namespace, &quota, &limits).await?);
-        }
-        let used = used.unwrap_or_default();
+        let remembered = remembered(&quota, &call.resource.group_resource, &limits);
+        let used = match remembered.filter(|_| !is_touched(call.server, [storage], namespace, entry.mod_revision)) {
+            Some(used) => used,
+            None => reckon(call.server, &call.resource, namespace, &quota, &limits).await?,
+        };
         let after: Usage = used.iter().map(|(name, used)| (name.clone(), *used + amount(&taken, name))).collect();
         let over = |name: &&String| amount(&taken, name) > Amount::default() && after[*name] > limits[*name];
         let exceeded: Vec<&String> = after.keys().filter(over).collect();
@@ -141,8 +140,8 @@ fn limits(quota: &Object, resource: &GroupResource) -> Usage {
         .collect()
 }
 
-/// What is used by what a quota says itself; nothing where it does not say it of everything that is asked for, or where
-/// counting is as easy as believing.
+/// What is used by what a quota says itself, which holds as long as nothing has changed since it was written; nothing where
+/// it does not say it of everything that is asked for, or where counting is as easy as believing.
 fn remembered(quota: &Object, resource: &GroupResource, limits: &Usage) -> Option<Usage> {
     let status = quota.get("status")?;
     let believed = limits.keys().any(|name| !usage::is_count(resource, name)) || scope::is_scoped(quota);
@@ -231,9 +230,16 @@ impl Follower for QuotaFollower {
         }
         reckoning.last = Some(Instant::now());
         reckoning.up_to.retain(|quota, _| quotas.contains(quota));
+        let registry = server.registry();
+        let bounded = registry.resources().iter().filter(|resource| resource.scope == Scope::Namespaced);
+        let storages: Vec<_> = bounded.filter_map(|resource| resource.storage.as_ref()).collect();
         for quota in quotas {
             let (namespace, name) = &quota;
-            if reckoning.up_to.get(&quota).is_some_and(|since| !is_touched(server, namespace, *since)) {
+            if reckoning
+                .up_to
+                .get(&quota)
+                .is_some_and(|since| !is_touched(server, storages.iter().copied(), namespace, *since))
+            {
                 continue;
             }
             let reached = server.hub().reached();
@@ -245,13 +251,14 @@ impl Follower for QuotaFollower {
     }
 }
 
-/// Whether anything in a namespace has changed since a revision, or may have.
-fn is_touched(server: &ApiServer, namespace: &str, since: Revision) -> bool {
-    let registry = server.registry();
-    let mut storages = registry.resources().iter().filter_map(|resource| match resource.scope {
-        Scope::Namespaced => resource.storage.as_ref(),
-        Scope::Cluster => None,
-    });
+/// Whether anything of these that is in a namespace has changed since a revision, or may have.
+fn is_touched<'a>(
+    server: &ApiServer,
+    storages: impl IntoIterator<Item = &'a Arc<Storage>>,
+    namespace: &str,
+    since: Revision,
+) -> bool {
+    let mut storages = storages.into_iter();
     storages.any(|storage| {
         let changes = server.hub().subscribe(&storage.folder(), storage.range(namespace), since);
         changes.and_then(|mut changes| changes.take()).map_or(true, |(changes, _)| !changes.is_empty())

@@ -9,6 +9,7 @@ use crate::verbs::{Answer, Call, body, eviction, review, scale};
 use async_trait::async_trait;
 use restow_api::GroupResource;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// What each subresource that is written like its object takes from what was sent; everything else stays as stored.
@@ -62,6 +63,31 @@ pub(super) fn keep_part(call: &Call<'_>, object: &mut Object, old: &Object) {
         None if call.resource.subresource("status").is_some() => object.set("status", old.get("status").cloned()),
         None => {}
     }
+}
+
+/// The object before a change, as if what this subresource alone may change had been so before.
+pub(super) fn granted<'a>(call: &Call<'_>, object: &Object, old: &'a Object) -> Cow<'a, Object> {
+    let mut granted = old.clone();
+    match call.target.subresource.as_str() {
+        "ephemeralcontainers" => {
+            let path = ["spec", "ephemeralContainers"];
+            set_at(&mut granted, &path, object.at(&path).cloned());
+        }
+        "resize" => {
+            set_at(&mut granted, &["spec", "resources"], object.at(&["spec", "resources"]).cloned());
+            for field in ["containers", "initContainers"] {
+                let sent = object.at(&["spec", field]).and_then(Value::as_array);
+                let mut containers = old.at(&["spec", field]).cloned().unwrap_or_default();
+                for (container, sent) in containers.as_array_mut().into_iter().flatten().zip(sent.into_iter().flatten())
+                {
+                    container["resources"] = sent["resources"].clone();
+                }
+                set_at(&mut granted, &["spec", field], Some(containers).filter(|containers| !containers.is_null()));
+            }
+        }
+        _ => return Cow::Borrowed(old),
+    }
+    Cow::Owned(granted)
 }
 
 /// Whether who writes the status has no say in the metadata: so it is with custom resources and their definitions.

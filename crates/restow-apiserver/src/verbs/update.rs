@@ -145,7 +145,8 @@ async fn replacement(call: &Call<'_>, mut object: Object, old: &Object, entries:
     metadata::count_change(call, &mut object, old);
     let mut problems = metadata::problems(call, &object);
     problems.extend(metadata::change_problems(&object, old));
-    problems.extend(call.resource.strategy.validate_update(&object, old));
+    let before = subresource::granted(call, &object, old);
+    problems.extend(call.resource.strategy.validate_update(&object, &before));
     if !problems.is_empty() {
         return Err(call.invalid(&call.target.name, problems));
     }

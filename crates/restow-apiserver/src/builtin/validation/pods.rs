@@ -129,21 +129,13 @@ pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> 
     let fixed = |object: &Object, old: &Object| {
         let mut spec = object.get("spec").cloned().unwrap_or_default();
         let before = old.get("spec").cloned().unwrap_or_default();
-        for name in [
-            "activeDeadlineSeconds",
-            "tolerations",
-            "terminationGracePeriodSeconds",
-            "schedulingGates",
-            "ephemeralContainers",
-        ] {
+        for name in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"] {
             spec[name] = before[name].clone();
         }
         for field in ["containers", "initContainers"] {
             let olds = list(&before[field]).to_vec();
             for (container, old) in spec[field].as_array_mut().into_iter().flatten().zip(&olds) {
                 container["image"] = old["image"].clone();
-                // Their size has a subresource of its own.
-                container["resources"] = old["resources"].clone();
             }
         }
         // A pod is assigned to a node once.

@@ -125,4 +125,9 @@ fn pods_stay_what_they_are() {
     check_change(pod("a", json!(["x"])), pod("b", json!(["x"])), &[]);
     let found = change_problems(&object(pod("a", json!(["y"]))), &object(pod("a", json!(["x"]))));
     assert!(found[0].to_string().starts_with("spec: Forbidden: pod updates may not change fields other than"));
+    let sized = |cpu: &str| {
+        let container = json!({"name": "c", "image": "a", "resources": {"requests": {"cpu": cpu}}});
+        object(json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container]}}))
+    };
+    assert_eq!(change_problems(&sized("1"), &sized("2")).len(), 1);
 }
