@@ -61,7 +61,7 @@ impl Encoder<'_> {
     fn value(&self, writer: &mut Writer, place: Place, shape: ShapeId, value: &Node<'_>) -> Result<(), ProtobufError> {
         let form = self.table.target_form(shape);
         if let (Node::Verbatim(_), false) = (value, matches!(form, Form::Special(Special::Raw | Special::Json, _))) {
-            return self.value(writer, place, shape, &value.opened());
+            return self.value(writer, place, shape, &*value.opened()?);
         }
         match form {
             Form::Scalar(scalar) => self.scalar(writer, place, scalar, value),

@@ -46,11 +46,11 @@ impl<'a> Node<'a> {
     }
 
     /// The same, looked into.
-    pub(super) fn opened(&self) -> Cow<'_, Node<'a>> {
-        match self {
-            Node::Verbatim(raw) => Cow::Owned(Node::parse(raw.get().as_bytes()).unwrap_or(Node::Null)),
+    pub(super) fn opened(&self) -> Result<Cow<'_, Node<'a>>, serde_json::Error> {
+        Ok(match self {
+            Node::Verbatim(raw) => Cow::Owned(Node::parse(raw.get().as_bytes())?),
             node => Cow::Borrowed(node),
-        }
+        })
     }
 }
 
