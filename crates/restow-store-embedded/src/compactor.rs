@@ -12,7 +12,8 @@ use crate::store::Shared;
 use restow_store::{Key, Revision, StoreError};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
 
 /// How many changes one batch looks at.
 const BATCH: usize = 256;
@@ -23,11 +24,15 @@ pub(crate) enum Order {
     Stop,
 }
 
+/// How often it is looked whether what was removed should be given back to the disk. Room may become scarce long after
+/// the removal, and then nobody should wait for the next one.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Works until it is told to stop, or the store is gone.
 pub(crate) fn run(shared: &Arc<Shared>, mut space: Space, orders: &Receiver<Order>) {
     let mut next = Revision::ZERO;
-    let mut order = orders.recv();
-    while let Ok(Order::UpTo(target)) = order {
+    let mut order = orders.recv().ok();
+    while let Some(Order::UpTo(target)) = order {
         space.refresh(&shared.engine);
         match space.may_write().and_then(|()| compact_some(shared, next, target)) {
             Ok(Some(done)) => {
@@ -35,19 +40,31 @@ pub(crate) fn run(shared: &Arc<Shared>, mut space: Space, orders: &Receiver<Orde
                 match orders.try_recv() {
                     // A later target includes the earlier one.
                     Err(TryRecvError::Empty) => {}
-                    other => order = other.map_err(|_| std::sync::mpsc::RecvError),
+                    other => order = other.ok(),
                 }
             }
-            Ok(None) => {
-                reclaim(shared, &space);
-                order = orders.recv();
-            }
+            Ok(None) => order = reclaim_until_next(shared, &space, orders),
             Err(error) => {
                 tracing::warn!(%error, "compaction was interrupted; the next one takes it up again");
-                order = orders.recv();
+                order = orders.recv().ok();
             }
         }
     }
+}
+
+/// Gives what was removed back to the disk as soon as room is scarce. Returns the next order.
+fn reclaim_until_next(shared: &Shared, space: &Space, orders: &Receiver<Order>) -> Option<Order> {
+    while !space.asks_for_reclaiming(&shared.engine) {
+        match orders.recv_timeout(LOOK) {
+            Err(RecvTimeoutError::Timeout) => {}
+            other => return other.ok(),
+        }
+    }
+    match shared.engine.reclaim() {
+        Ok(()) => tracing::info!(bytes = shared.engine.data_bytes(), "rewrote the store, because room was scarce"),
+        Err(reason) => tracing::warn!(reason, "could not give room back"),
+    }
+    orders.recv().ok()
 }
 
 /// Removes what one batch of changes made unreadable. Returns how far it came, or `None` when nothing is left.
@@ -82,17 +99,6 @@ fn removals(engine: &Engine, changes: Vec<ChangedKey>, target: Revision) -> Resu
         }
     }
     Ok(batch)
-}
-
-/// Gives back to the disk what was removed, where it is needed.
-fn reclaim(shared: &Shared, space: &Space) {
-    if !space.asks_for_reclaiming(&shared.engine) {
-        return;
-    }
-    match shared.engine.reclaim() {
-        Ok(()) => tracing::info!(bytes = shared.engine.data_bytes(), "rewrote the store, because room was scarce"),
-        Err(reason) => tracing::warn!(reason, "could not give room back"),
-    }
 }
 
 #[cfg(test)]
