@@ -6,8 +6,10 @@
 
 mod builtin;
 mod calling;
+mod compute;
 mod expression;
 mod judging;
+mod limits;
 mod mutating;
 mod pods;
 mod policy;
@@ -86,6 +88,7 @@ pub(crate) async fn mutate(
     old: Option<&Object>,
 ) -> Result<Object, ApiError> {
     builtin::complete(call, operation, &mut object).await?;
+    limits::complete(call, operation, &mut object).await?;
     let admission = call.server.admission();
     let webhooks = admission.mutating.all.load_full();
     let policies = Policies {
@@ -122,6 +125,7 @@ pub(crate) async fn validate(
     old: Option<&Object>,
 ) -> Result<(), ApiError> {
     builtin::check(call, operation, object, old)?;
+    limits::check(call, operation, object, old).await?;
     ask_validating(&Request::new(call, operation, old)?, object).await
 }
 

@@ -9,6 +9,7 @@ use crate::resource::{Origin, Scope};
 use crate::verbs::Call;
 use futures::FutureExt;
 use restow_api::GroupVersion;
+use restow_store::RangeRequest;
 use serde_json::{Value, json};
 
 /// Sets what clients may leave out, and what they may not say of themselves.
@@ -89,6 +90,20 @@ fn finalizers_of(call: &Call<'_>, owner: &Value) -> Option<Attributes> {
         },
         name: owner["name"].as_str().unwrap_or_default().into(),
     }))
+}
+
+/// All objects of a resource that are stored in a namespace, or in all of them; none where there is no such resource.
+pub(super) async fn stored(
+    call: &Call<'_>,
+    version: &GroupVersion,
+    plural: &str,
+    namespace: &str,
+) -> Result<Vec<Object>, ApiError> {
+    let registry = call.server.registry();
+    let Some(resource) = registry.find(version, plural) else { return Ok(Vec::new()) };
+    let Some(storage) = &resource.storage else { return Ok(Vec::new()) };
+    let entries = call.server.objects().store().range(RangeRequest::new(storage.range(namespace))).await?.entries;
+    resource.decode_all(&entries, version).await
 }
 
 pub(super) fn forbidden(call: &Call<'_>, name: &str, message: String) -> ApiError {

@@ -1,12 +1,12 @@
 //! What a new pod is given by every cluster: its service account, its priority, and patience with nodes that are gone.
 
+use crate::admission::builtin::{forbidden, stored};
 use crate::auth::service_account::ServiceAccounts;
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::object_store::Place;
 use crate::verbs::Call;
 use restow_api::GroupVersion;
-use restow_store::RangeRequest;
 use serde_json::{Value, json};
 
 /// The service account of pods that name none.
@@ -42,7 +42,7 @@ pub(super) async fn complete(call: &Call<'_>, object: &mut Object) -> Result<(),
     {
         return Ok(());
     }
-    Err(super::builtin::forbidden(
+    Err(forbidden(
         call,
         object.name(),
         format!("error looking up service account {namespace}/{account}: serviceaccount {account:?} not found"),
@@ -63,7 +63,7 @@ async fn prioritize(call: &Call<'_>, pod: &str, spec: &mut Value) -> Result<(), 
             "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller \
              computed {priority} from the given PriorityClass name"
         );
-        return Err(super::builtin::forbidden(call, pod, message));
+        return Err(forbidden(call, pod, message));
     }
     if let Some(class) = class.filter(|_| named.is_empty()) {
         spec["priorityClassName"] = class.name.into();
@@ -97,17 +97,13 @@ async fn class_named(call: &Call<'_>, pod: &str, name: &str) -> Result<Class, Ap
     }
     match SYSTEM_CLASSES.iter().find(|(known, _)| *known == name) {
         Some((name, priority)) => Ok(Class { name: name.to_string(), priority: *priority, preemption: String::new() }),
-        None => Err(super::builtin::forbidden(call, pod, format!("no PriorityClass with name {name} was found"))),
+        None => Err(forbidden(call, pod, format!("no PriorityClass with name {name} was found"))),
     }
 }
 
 /// The class of pods that name none: of several, the lowest.
 async fn default_class(call: &Call<'_>) -> Result<Option<Class>, ApiError> {
-    let (registry, version) = (call.server.registry(), classes()?);
-    let Some(resource) = registry.find(&version, "priorityclasses") else { return Ok(None) };
-    let Some(storage) = &resource.storage else { return Ok(None) };
-    let entries = call.server.objects().store().range(RangeRequest::new(storage.range(""))).await?.entries;
-    let classes = resource.decode_all(&entries, &version).await?;
+    let classes = stored(call, &classes()?, "priorityclasses", "").await?;
     let defaults = classes.iter().filter(|class| class.get("globalDefault") == Some(&Value::Bool(true)));
     Ok(defaults.map(class_of).min_by_key(|class| class.priority))
 }

@@ -1,20 +1,21 @@
 //! Quotas: how many objects a namespace may hold, and how much they may ask for.
 //!
-//! Whoever makes an object in a namespace with a quota writes what is used then into the quota in the same transaction, so
-//! that two who do it at the same time cannot both be the last one. What was removed or changed since is reckoned up from
-//! time to time. What an object takes is decided in `usage`, and which quotas are about it in `scope`.
+//! Whoever makes an object in a namespace with a quota, or changes one so that it takes more, writes what is used then into
+//! the quota in the same transaction, so that two who do it at the same time cannot both be the last one. What was removed
+//! since is reckoned up from time to time. What an object takes is decided in `usage`, and which quotas are about it in `scope`.
 
 mod scope;
 mod usage;
 
 use crate::admission::builtin::forbidden;
+use crate::admission::compute::written;
 use crate::codec;
 use crate::error::ApiError;
 use crate::following::{Follower, name_of, namespace_of};
 use crate::hub::HubEvent;
 use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
-use crate::resource::{Resource, Scope, Storage};
+use crate::resource::{Origin, Resource, Scope, Storage};
 use crate::server::ApiServer;
 use crate::types::Amount;
 use crate::verbs::Call;
@@ -65,13 +66,19 @@ pub(crate) struct Charge {
     turn: Option<OwnedMutexGuard<()>>,
 }
 
-/// Takes from the quotas what an object takes, or refuses it. What was charged before for the same object is handed back to
-/// be charged anew.
-pub(crate) async fn charge(call: &Call<'_>, object: &Object, before: Charge) -> Result<Charge, ApiError> {
+/// Takes from the quotas what an object takes, or what it takes more than `old` whose place it takes, or refuses it. What
+/// was charged before for the same object is handed back to be charged anew.
+pub(crate) async fn charge(
+    call: &Call<'_>,
+    object: &Object,
+    old: Option<&Object>,
+    before: Charge,
+) -> Result<Charge, ApiError> {
     let quotas = &call.server.admission().quotas;
     let namespace = &call.target.namespace;
     let storage = call.resource.storage.as_ref().filter(|_| call.resource.scope == Scope::Namespaced);
-    let Some(storage) = storage.filter(|_| quotas.bound(namespace)) else { return Ok(Charge::default()) };
+    let concerned = quotas.bound(namespace) && old.is_none_or(|old| may_take_more(call, object, old));
+    let Some(storage) = storage.filter(|_| concerned) else { return Ok(Charge::default()) };
     let turn = match before.turn {
         Some(turn) => turn,
         None => quotas.turn.clone().lock_owned().await,
@@ -80,19 +87,23 @@ pub(crate) async fn charge(call: &Call<'_>, object: &Object, before: Charge) -> 
     let (resource, version) = resource_of(call.server)?;
     let Some(stored) = resource.storage.as_ref() else { return Ok(charge) };
     let entries = call.server.objects().store().range(RangeRequest::new(stored.range(namespace))).await?.entries;
-    let taken = usage::usage(&call.resource.group_resource, object);
     for entry in entries {
         let mut quota = resource.decode(&entry, &version).await?;
         let limits = limits(&quota, &call.resource.group_resource);
         if limits.is_empty() || !scope::covers(&quota, &call.resource.group_resource, object) {
             continue;
         }
-        let refused = |why: String| forbidden(call, &call.target.name, why);
+        let refused = |why: String| forbidden(call, object.name(), why);
         if call.resource.names.kind == "Pod" {
             let unsaid = usage::unsaid(object, limits.keys());
             if !unsaid.is_empty() {
                 return Err(refused(format!("failed quota: {}: must specify {}", quota.name(), unsaid.join("; "))));
             }
+        }
+        let taken = taken(&quota, &call.resource.group_resource, object, old);
+        let grows = |name: &String| amount(&taken, name) > Amount::default();
+        if old.is_some() && !limits.keys().any(grows) {
+            continue;
         }
         let remembered = remembered(&quota, &call.resource.group_resource, &limits);
         let used = match remembered.filter(|_| !is_touched(call.server, [storage], namespace, entry.mod_revision)) {
@@ -100,8 +111,7 @@ pub(crate) async fn charge(call: &Call<'_>, object: &Object, before: Charge) -> 
             None => reckon(call.server, &call.resource, namespace, &quota, &limits).await?,
         };
         let after: Usage = used.iter().map(|(name, used)| (name.clone(), *used + amount(&taken, name))).collect();
-        let over = |name: &&String| amount(&taken, name) > Amount::default() && after[*name] > limits[*name];
-        let exceeded: Vec<&String> = after.keys().filter(over).collect();
+        let exceeded: Vec<&String> = after.keys().filter(|name| grows(name) && after[*name] > limits[*name]).collect();
         if !exceeded.is_empty() {
             let told = |amounts: &Usage| {
                 let told = exceeded.iter().map(|name| format!("{name}={}", written(name, amount(amounts, name))));
@@ -120,13 +130,40 @@ pub(crate) async fn charge(call: &Call<'_>, object: &Object, before: Charge) -> 
     Ok(charge)
 }
 
-fn amount(amounts: &Usage, name: &str) -> Amount {
-    amounts.get(name).copied().unwrap_or_default()
+/// Whether a changed object may take more than before: pods by another size, or in another scope; claims and services by
+/// what they ask for.
+fn may_take_more(call: &Call<'_>, object: &Object, old: &Object) -> bool {
+    if call.resource.origin != Origin::Builtin {
+        return false;
+    }
+    match (call.resource.names.kind.as_str(), call.target.subresource.as_str()) {
+        ("Pod", "resize") => true,
+        ("Pod", "") => {
+            let deadline = ["spec", "activeDeadlineSeconds"];
+            object.at(&deadline) != old.at(&deadline)
+        }
+        ("PersistentVolumeClaim" | "Service", "") => {
+            let resource = &call.resource.group_resource;
+            let before = usage::usage(resource, old);
+            usage::usage(resource, object).iter().any(|(name, taken)| *taken > amount(&before, name))
+        }
+        _ => false,
+    }
 }
 
-/// An amount as people write it: what is stored in powers of 1024, all else in powers of ten.
-fn written(name: &str, amount: Amount) -> String {
-    amount.write(["memory", "storage"].iter().any(|what| name.ends_with(what)) || name.contains("hugepages-"))
+/// What an object takes of a quota, or takes more than `old` did, if that one was in its scope.
+fn taken(quota: &Object, resource: &GroupResource, object: &Object, old: Option<&Object>) -> Usage {
+    let before = old.filter(|old| scope::covers(quota, resource, old));
+    let before = before.map(|old| usage::usage(resource, old)).unwrap_or_default();
+    let more = |(name, taken): (String, Amount)| {
+        let grown = (taken - amount(&before, &name)).max(Amount::default());
+        (name, grown)
+    };
+    usage::usage(resource, object).into_iter().map(more).collect()
+}
+
+fn amount(amounts: &Usage, name: &str) -> Amount {
+    amounts.get(name).copied().unwrap_or_default()
 }
 
 /// What a quota bounds of what objects of a resource take. One with scopes bounds nothing but pods.

@@ -324,6 +324,68 @@ async fn quotas_bound_what_pods_and_services_ask_for() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     assert_eq!(post(&server, services, &service("b")).await.0, 201);
+
+    // Who takes more than before is bounded too.
+    let change = async |path: &str, patch: Value| {
+        let request = Request::builder().method("PATCH").uri(path);
+        let request = request.header("content-type", "application/strategic-merge-patch+json");
+        let answer = ask(&server, &admin(), request, &patch.to_string()).await;
+        let code = answer.status().as_u16();
+        let answer: Value = serde_json::from_slice(&bytes_of(answer)).unwrap();
+        (code, answer["message"].as_str().unwrap_or_default().to_string())
+    };
+    let mut internal = service("c");
+    internal["spec"]["type"] = "ClusterIP".into();
+    assert_eq!(post(&server, services, &internal).await.0, 201);
+    let (code, message) = change(&format!("{services}/c"), json!({"spec": {"type": "NodePort"}})).await;
+    assert!(code == 403 && message.ends_with(why), "{code} {message}");
+    assert_eq!(change(&format!("{services}/c"), json!({"metadata": {"labels": {"a": "b"}}})).await.0, 200);
+    let (code, message) = change(&format!("{pods}/b"), json!({"spec": {"activeDeadlineSeconds": 5}})).await;
+    assert!(code == 403 && message.contains("exceeded quota: short, requested: pods=1"), "{code} {message}");
+    let sized =
+        |cpu: &str| json!({"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}});
+    let resize = async |cpu: &str| change(&format!("{pods}/b/resize"), sized(cpu)).await;
+    let why = "exceeded quota: compute, requested: requests.cpu=400m, used: requests.cpu=700m, limited: requests.cpu=1";
+    let (code, message) = resize("500m").await;
+    assert!(code == 403 && message.ends_with(why), "{code} {message}");
+    assert_eq!(resize("400m").await, (200, String::new()));
+    assert_eq!(used("compute").await["requests.cpu"], "1");
+}
+
+#[tokio::test]
+async fn limit_ranges_complete_and_bound_what_pods_and_claims_ask_for() {
+    let server = server(LoadLimits::default(), None).await;
+    let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": {"limits": [
+        {"type": "Container", "max": {"cpu": "2"}, "default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m"}},
+        {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}]}});
+    let (code, answer, _) = post(&server, "/api/v1/namespaces/default/limitranges", &range).await;
+    assert_eq!(code, 201, "{answer}");
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = |name: &str, resources: Value| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"containers": [{"name": "main", "image": "a", "resources": resources}]}})
+    };
+    // The account of the pods is made soon after the namespace.
+    let mut made = post(&server, pods, &pod("a", json!({}))).await;
+    while made.0 == 403 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        made = post(&server, pods, &pod("a", json!({}))).await;
+    }
+    let given = json!({"limits": {"cpu": "1"}, "requests": {"cpu": "100m"}});
+    assert_eq!((made.0, &made.1["spec"]["containers"][0]["resources"]), (201, &given), "{}", made.1);
+    assert_eq!(
+        made.1["metadata"]["annotations"]["kubernetes.io/limit-ranger"],
+        "LimitRanger plugin set: cpu request for container main; cpu limit for container main"
+    );
+    let (code, answer, _) = post(&server, pods, &pod("b", json!({"limits": {"cpu": "3"}}))).await;
+    let message = "pods \"b\" is forbidden: maximum cpu usage per Container is 2, but limit is 3";
+    assert_eq!((code, answer["message"].as_str()), (403, Some(message)));
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}});
+    let (code, answer, _) = post(&server, "/api/v1/namespaces/default/persistentvolumeclaims", &claim).await;
+    let message = "persistentvolumeclaims \"c\" is forbidden: maximum storage usage per PersistentVolumeClaim is 1Gi, \
+                   but request is 2Gi";
+    assert_eq!((code, answer["message"].as_str()), (403, Some(message)));
 }
 
 #[tokio::test]

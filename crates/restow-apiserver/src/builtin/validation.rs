@@ -3,6 +3,7 @@
 //! It is not all that Kubernetes checks: what is here is what people run into, and what clients rely on not being able
 //! to change.
 
+mod limits;
 mod others;
 mod pods;
 mod services;
@@ -22,6 +23,7 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
         ("v1", "Pod") => pods::spec_problems(object.get("spec"), "spec"),
         ("v1", "PodTemplate") => pods::template_problems(object.get("template"), "template"),
         ("v1", "Service") => services::problems(object),
+        ("v1", "LimitRange") => limits::problems(object),
         ("v1", "ConfigMap") => map_keys(object, &["data", "binaryData"]),
         ("v1", "Secret") => {
             let mut problems = map_keys(object, &["data"]);

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 use std::cmp::Ordering;
-use std::ops::Add;
+use std::ops::{Add, Sub};
 
 /// Why a text is not a quantity; the wording is Kubernetes'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,6 +85,11 @@ impl Amount {
         }
     }
 
+    /// How many times another amount it is.
+    pub(crate) fn over(self, other: Amount) -> f64 {
+        self.0 as f64 / other.0 as f64
+    }
+
     /// The amount as a quantity, of powers of 1024 or of ten.
     pub(crate) fn write(self, binary: bool) -> String {
         let format = if binary { Format::Binary } else { Format::Decimal };
@@ -99,6 +104,14 @@ impl Add for Amount {
 
     fn add(self, other: Amount) -> Amount {
         Amount(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Amount {
+    type Output = Amount;
+
+    fn sub(self, other: Amount) -> Amount {
+        Amount(self.0.saturating_sub(other.0))
     }
 }
 

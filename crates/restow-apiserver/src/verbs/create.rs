@@ -49,7 +49,7 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
     call.server.access().check_grant(&call.user, &object, None, "")?;
     admission::validate(call, Operation::Create, Some(&object), None).await?;
     if call.dry_run()? {
-        quota::charge(call, &object, Charge::default()).await?;
+        quota::charge(call, &object, None, Charge::default()).await?;
         return match call.server.objects().get(call.place(&name)).await? {
             Some(_) => Err(taken(call, &name)),
             None => Ok(Answer::Object { code: 201, object }),
@@ -87,7 +87,7 @@ impl Decision for Creation<'_> {
         }
         self.namespace = self.call.check_namespace(self.object.name(), self.sight).await?;
         self.sight = Sight::Stored;
-        self.charge = quota::charge(self.call, &self.object, std::mem::take(&mut self.charge)).await?;
+        self.charge = quota::charge(self.call, &self.object, None, std::mem::take(&mut self.charge)).await?;
         Ok(Change::Write(self.object.clone()))
     }
 

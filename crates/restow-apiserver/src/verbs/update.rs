@@ -1,5 +1,6 @@
 //! Replacing an object, or its status.
 
+use crate::admission::quota::{self, Charge};
 use crate::admission::{self, Operation};
 use crate::builtin::addresses;
 use crate::deletion;
@@ -11,7 +12,7 @@ use crate::object_store::{Change, Changed, Decision};
 use crate::resource::{Origin, Verb};
 use crate::verbs::{Answer, Call, body, create, metadata, subresource};
 use async_trait::async_trait;
-use restow_store::Compare;
+use restow_store::{Compare, Mutation};
 
 pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
     let given = body::object(call)?;
@@ -55,7 +56,8 @@ impl Wish for Whole {
 pub(super) async fn replace(call: &Call<'_>, wish: &dyn Wish) -> Result<Answer, ApiError> {
     let name = &call.target.name;
     let dry_run = call.dry_run()?;
-    let mut decision = Replacement { call, wish, dry_run, rehearsed: None, last_state: None, namespace: None };
+    let charge = Charge::default();
+    let mut decision = Replacement { call, wish, dry_run, rehearsed: None, last_state: None, namespace: None, charge };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
     if let Some(answer) = decision.rehearsed {
         return Ok(answer);
@@ -79,6 +81,8 @@ struct Replacement<'a> {
     last_state: Option<Object>,
     /// What must hold of the namespace for a new object.
     namespace: Option<Compare>,
+    /// What it takes from quotas.
+    charge: Charge,
 }
 
 #[async_trait]
@@ -101,6 +105,7 @@ impl Decision for Replacement<'_> {
         }
         self.call.server.access().check_grant(&self.call.user, &object, before, &self.call.target.name)?;
         admission::validate(self.call, operation, Some(&object), before).await?;
+        self.charge = quota::charge(self.call, &object, before, std::mem::take(&mut self.charge)).await?;
         let change = match before {
             Some(old) if ends(self.call, &object, old) => {
                 object.set_meta("resourceVersion", old.resource_version());
@@ -121,7 +126,11 @@ impl Decision for Replacement<'_> {
     }
 
     fn conditions(&self) -> Vec<Compare> {
-        self.namespace.iter().cloned().collect()
+        self.namespace.iter().chain(&self.charge.conditions).cloned().collect()
+    }
+
+    fn alongside(&self) -> Vec<Mutation> {
+        self.charge.mutations.clone()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which objects a quota is about: all, or those in its scopes.
 
-use crate::admission::quota::usage::containers;
+use crate::admission::compute::containers;
 use crate::object::Object;
 use restow_api::GroupResource;
 use serde_json::Value;

@@ -1,10 +1,11 @@
 //! What objects take of a quota: each counts, and pods, claims and services take what they ask for.
 
+use crate::admission::compute::{self, LIMITS, REQUESTS, amount, containers};
 use crate::object::Object;
 use crate::types::Amount;
 use restow_api::GroupResource;
-use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Amounts by the names that quotas have for them.
 pub(super) type Usage = BTreeMap<String, Amount>;
@@ -74,7 +75,7 @@ pub(super) fn unsaid<'a>(pod: &Object, bounded: impl Iterator<Item = &'a String>
     }
     let names = bounded.filter(|name| NEEDED.contains(&name.as_str()));
     let sentences = names.filter_map(|name| {
-        let (kind, asked) = name.split_once('.').unwrap_or(("requests", name));
+        let (kind, asked) = name.split_once('.').unwrap_or((REQUESTS, name));
         let silent = containers(pod).filter(|container| amount(container, kind, asked).is_none());
         let mut silent: Vec<&str> = silent.filter_map(|container| container["name"].as_str()).collect();
         silent.sort_unstable();
@@ -92,51 +93,18 @@ fn has_ended(pod: &Object) -> bool {
     matches!(pod.text(&["status", "phase"]), "Failed" | "Succeeded")
 }
 
-/// All containers of a pod, those that come first included.
-pub(super) fn containers(pod: &Object) -> impl Iterator<Item = &Value> {
-    ["initContainers", "containers"].into_iter().filter_map(|field| pod.at(&["spec", field])?.as_array()).flatten()
-}
-
-/// What a container asks for, or is held to. Who is held to something and asks for nothing asks for all of that.
-fn amount(container: &Value, kind: &str, name: &str) -> Option<Amount> {
-    let said = |kind: &str| Amount::read(&container["resources"][kind][name]);
-    said(kind).or_else(|| if kind == "requests" { said("limits") } else { None })
-}
-
-/// What a pod asks for and is held to, in all: its containers run side by side, the first ones one after the other, and
-/// of those some go on beside all that come later.
+/// What a pod asks for and is held to, with what running it takes.
 fn compute(pod: &Object, usage: &mut Usage) {
-    for kind in ["requests", "limits"] {
-        let kinds = if kind == "requests" { &["requests", "limits"][..] } else { &["limits"] };
-        let speakers = containers(pod).chain(pod.get("spec"));
-        let named = speakers.flat_map(|speaker| kinds.iter().filter_map(|kind| speaker["resources"][kind].as_object()));
-        let names: BTreeSet<&String> = named.flat_map(Map::keys).collect();
-        for name in names {
-            let total = in_all(pod, kind, name);
+    for kind in [REQUESTS, LIMITS] {
+        for name in compute::named(pod, kind) {
+            let overhead = pod.at(&["spec", "overhead", name]).and_then(Amount::read).unwrap_or_default();
+            let total = compute::in_all(pod, kind, name) + overhead;
             usage.insert(format!("{kind}.{name}"), total);
-            if kind == "requests" && (COMPUTE.contains(&name.as_str()) || name.starts_with("hugepages-")) {
+            if kind == REQUESTS && (COMPUTE.contains(&name.as_str()) || name.starts_with("hugepages-")) {
                 usage.insert(name.to_string(), total);
             }
         }
     }
-}
-
-fn in_all(pod: &Object, kind: &str, name: &str) -> Amount {
-    let list = |field| pod.at(&["spec", field]).and_then(Value::as_array).into_iter().flatten();
-    let of = |container| amount(container, kind, name).unwrap_or_default();
-    let (mut beside, mut largest) = (Amount::default(), Amount::default());
-    for container in list("initContainers") {
-        let peak = beside + of(container);
-        largest = largest.max(peak);
-        if container["restartPolicy"] == "Always" {
-            beside = peak;
-        }
-    }
-    let running = list("containers").map(of).fold(beside, |sum, amount| sum + amount);
-    // What a pod says of itself counts more than what its containers do.
-    let own = pod.get("spec").and_then(|spec| amount(spec, kind, name));
-    let overhead = pod.at(&["spec", "overhead", name]).and_then(Amount::read).unwrap_or_default();
-    own.unwrap_or(largest.max(running)) + overhead
 }
 
 fn storage(claim: &Object, usage: &mut Usage) {

@@ -8,10 +8,8 @@ type Fields = Map<String, Value>;
 /// Completes a value of this type.
 pub(super) fn complete(package: &str, name: &str, fields: &mut Fields) {
     match (package, name) {
-        ("core/v1", "Container") | ("core/v1", "EphemeralContainer") => {
-            pull_policy(fields);
-            requests_from_limits(fields);
-        }
+        ("core/v1", "Container") | ("core/v1", "EphemeralContainer") => pull_policy(fields),
+        ("core/v1", "Pod") => requests_from_limits(fields),
         ("core/v1", "Secret") => secret(fields),
         ("core/v1", "Volume") => volume(fields),
         ("core/v1", "ServicePort") => target_port(fields),
@@ -43,13 +41,19 @@ fn pull_policy(fields: &mut Fields) {
     fields.insert("imagePullPolicy".into(), policy.into());
 }
 
-fn requests_from_limits(fields: &mut Fields) {
-    let Some(resources) = fields.get_mut("resources").and_then(Value::as_object_mut) else { return };
-    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
-    let requests = resources.entry("requests").or_insert_with(|| json!({}));
-    if let Some(requests) = requests.as_object_mut() {
-        for (name, limit) in limits {
-            requests.entry(name).or_insert(limit);
+/// A container that is held to something and asks for nothing asks for all of that. Templates are left as they are.
+fn requests_from_limits(pod: &mut Fields) {
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    for field in ["initContainers", "containers"] {
+        for container in spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
+            let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { continue };
+            let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { continue };
+            let requests = resources.entry("requests").or_insert_with(|| json!({}));
+            if let Some(requests) = requests.as_object_mut() {
+                for (name, limit) in limits {
+                    requests.entry(name).or_insert(limit);
+                }
+            }
         }
     }
 }

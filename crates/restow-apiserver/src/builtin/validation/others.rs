@@ -56,9 +56,10 @@ pub(super) fn claim_changes(object: &Object, old: &Object) -> Vec<FieldError> {
         if old.text(&["spec", "volumeName"]).is_empty() {
             spec.remove("volumeName");
         }
-        for open in ["resources", "volumeAttributesClassName"] {
-            spec.remove(open);
+        if old.text(&["status", "phase"]) == "Bound" {
+            spec.remove("resources");
         }
+        spec.remove("volumeAttributesClassName");
         spec
     };
     if fixed(object) == fixed(old) {
