@@ -3,6 +3,7 @@
 //! Adding a kind is adding a row there and, if it has rules of its own, a strategy. Nothing else knows single kinds.
 
 pub(crate) mod addresses;
+mod checks;
 mod convert;
 mod defaults;
 mod storage_version;

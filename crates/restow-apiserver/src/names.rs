@@ -135,6 +135,24 @@ pub fn label_value_problems(value: &str) -> Vec<String> {
     problems
 }
 
+/// Everything that is wrong with a key of a config map or a secret.
+pub fn config_key_problems(key: &str) -> Vec<String> {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let mut problems = too_long(key, 253);
+    if key.is_empty() || !key.chars().all(allowed) {
+        problems.push(
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
+             'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+                .into(),
+        );
+    } else if key == "." || key == ".." {
+        problems.push(format!("must not be '{key}'"));
+    } else if key.starts_with("..") {
+        problems.push("must not start with '..'".into());
+    }
+    problems
+}
+
 fn too_long(name: &str, limit: usize) -> Vec<String> {
     match name.len() > limit {
         true => vec![format!("must be no more than {limit} characters")],

@@ -164,16 +164,19 @@ impl ApiServer {
         Some((resource, version))
     }
 
-    /// Whether there is such a service account, which may be so new that this server has not heard of it. The one that every
-    /// namespace has is made where it is missing.
-    pub(crate) async fn has_account(&self, namespace: &str, name: &str) -> Result<bool, ApiError> {
+    /// A service account as it is stored, if there is such a one. The one that every namespace has is made where it is
+    /// missing.
+    pub(crate) async fn service_account(&self, namespace: &str, name: &str) -> Result<Option<Object>, ApiError> {
         if name == DEFAULT_ACCOUNT {
-            return self.ensure_account(namespace).await.map(|()| true);
+            self.ensure_account(namespace).await?;
         }
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        let Some(resource) = self.registry().find(&version, "serviceaccounts").cloned() else { return Ok(false) };
+        let Some(resource) = self.registry().find(&version, "serviceaccounts").cloned() else { return Ok(None) };
         let place = Place { resource: &resource, version: &version, namespace, name };
-        Ok(self.objects().get(place).await?.is_some())
+        match self.objects().get(place).await? {
+            Some(entry) => resource.decode(&entry, &version).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Makes the service account that every namespace has, for pods that name none.

@@ -1,11 +1,10 @@
 //! What a new pod is given by every cluster: its service account, its priority, and patience with nodes that are gone.
 
 use crate::admission::builtin::{forbidden, stored};
-use crate::auth::service_account::ServiceAccounts;
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::object_store::Place;
-use crate::verbs::Call;
+use crate::verbs::{Call, metadata};
 use restow_api::GroupVersion;
 use serde_json::{Value, json};
 
@@ -18,6 +17,12 @@ const SYSTEM_CLASSES: [(&str, i64); 2] =
 const PASSING: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 /// For how many seconds it does.
 const PATIENCE: i64 = 300;
+
+/// How the volume with the token of a service account is called, where it is mounted, and how long a token holds: a little
+/// more than an hour, which tells those who give out tokens that it is renewed.
+const TOKEN_VOLUME: &str = "kube-api-access-";
+const TOKEN_PLACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const TOKEN_SECONDS: u64 = 3607;
 
 /// What a pod's class gives it.
 struct Class {
@@ -34,19 +39,70 @@ pub(super) async fn complete(call: &Call<'_>, object: &mut Object) -> Result<(),
     spec["serviceAccount"] = spec["serviceAccountName"].clone();
     prioritize(call, object.name(), &mut spec).await?;
     tolerate(&mut spec);
-    let account = spec["serviceAccountName"].as_str().unwrap_or_default().to_string();
-    object.set("spec", Some(spec));
+    let name = spec["serviceAccountName"].as_str().unwrap_or_default().to_string();
     let namespace = &call.target.namespace;
-    if call.server.access().uid_of(namespace, &account).is_some()
-        || call.server.has_account(namespace, &account).await?
+    let Some(account) = call.server.service_account(namespace, &name).await? else {
+        let why = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
+        return Err(forbidden(call, object.name(), why));
+    };
+    inherit(&account, &mut spec);
+    object.set("spec", Some(spec));
+    Ok(())
+}
+
+/// Gives a pod what its service account has for it: the secrets to pull images with, and a token.
+fn inherit(account: &Object, spec: &mut Value) {
+    let list = |value: &Value| value.as_array().is_some_and(|list| !list.is_empty());
+    if let Some(secrets) = account.get("imagePullSecrets").filter(|secrets| list(secrets))
+        && !list(&spec["imagePullSecrets"])
     {
-        return Ok(());
+        spec["imagePullSecrets"] = secrets.clone();
     }
-    Err(forbidden(
-        call,
-        object.name(),
-        format!("error looking up service account {namespace}/{account}: serviceaccount {account:?} not found"),
-    ))
+    let wish = spec["automountServiceAccountToken"].as_bool();
+    let usual = account.get("automountServiceAccountToken").and_then(Value::as_bool);
+    if wish.or(usual).unwrap_or(true) {
+        mount_token(spec);
+    }
+}
+
+/// Mounts the token of the service account in all containers that have nothing in its place.
+fn mount_token(spec: &mut Value) {
+    let volumes = spec["volumes"].as_array().map_or(&[][..], Vec::as_slice);
+    let own = |volume: &&Value| {
+        volume["name"].as_str().is_some_and(|name| name.starts_with(TOKEN_VOLUME)) && !volume["projected"].is_null()
+    };
+    let found = volumes.iter().find(own).and_then(|volume| volume["name"].as_str()).map(str::to_string);
+    let name = found.clone().unwrap_or_else(|| format!("{TOKEN_VOLUME}{}", metadata::random_suffix()));
+    let mut mounted = false;
+    for field in ["initContainers", "containers"] {
+        let containers = spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
+        for container in containers.filter_map(Value::as_object_mut) {
+            let mounts = container.entry("volumeMounts").or_insert(Value::Null);
+            if mounts.is_null() {
+                *mounts = json!([]);
+            }
+            let Some(mounts) = mounts.as_array_mut() else { continue };
+            if !mounts.iter().any(|mount| mount["mountPath"] == TOKEN_PLACE) {
+                mounts.push(json!({"name": name, "mountPath": TOKEN_PLACE, "readOnly": true}));
+                mounted = true;
+            }
+        }
+    }
+    if !mounted || found.is_some() {
+        return;
+    }
+    let sources = json!([
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [
+            {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+        ]}},
+    ]);
+    let volume = json!({"name": name, "projected": {"defaultMode": 0o644, "sources": sources}});
+    match spec["volumes"].as_array_mut() {
+        Some(volumes) => volumes.push(volume),
+        None => spec["volumes"] = json!([volume]),
+    }
 }
 
 /// Sets the priority that the pod's class has, or the class of pods that name none.
@@ -127,6 +183,41 @@ fn tolerate(spec: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pods_get_the_token_of_their_account_unless_somebody_objects() {
+        let account = |fields: Value| Object::from_value(fields).unwrap();
+        let mounts = |account: Object, mut spec: Value| {
+            inherit(&account, &mut spec);
+            let all = spec["containers"].as_array().into_iter().flatten();
+            let paths = all.flat_map(|container| container["volumeMounts"].as_array().cloned().unwrap_or_default());
+            let paths: Vec<String> =
+                paths.map(|mount| mount["mountPath"].as_str().unwrap_or_default().into()).collect();
+            (paths, spec["volumes"].as_array().map_or(0, Vec::len))
+        };
+        let place = || vec![TOKEN_PLACE.to_string()];
+        let plain = json!({"containers": [{"name": "a"}]});
+        assert_eq!(mounts(account(json!({})), plain.clone()), (place(), 1));
+        let silent = json!({"automountServiceAccountToken": false});
+        assert_eq!(mounts(account(silent.clone()), plain.clone()), (vec![], 0));
+        let wishes = json!({"containers": [{"name": "a"}], "automountServiceAccountToken": true});
+        assert_eq!(mounts(account(silent), wishes), (place(), 1));
+        let refuses = json!({"containers": [{"name": "a"}], "automountServiceAccountToken": false});
+        assert_eq!(mounts(account(json!({})), refuses), (vec![], 0));
+        let own = json!({"containers": [{"name": "a", "volumeMounts": [{"name": "x", "mountPath": TOKEN_PLACE}]}]});
+        assert_eq!(mounts(account(json!({})), own), (place(), 0));
+    }
+
+    #[test]
+    fn a_second_look_changes_nothing() {
+        let account = Object::from_value(json!({"imagePullSecrets": [{"name": "s"}]})).unwrap();
+        let mut spec = json!({"containers": [{"name": "a"}], "initContainers": [{"name": "b"}]});
+        inherit(&account, &mut spec);
+        assert_eq!(spec["imagePullSecrets"], json!([{"name": "s"}]));
+        let before = spec.clone();
+        inherit(&account, &mut spec);
+        assert_eq!(spec, before);
+    }
 
     #[test]
     fn a_pod_that_tolerates_everything_is_given_nothing() {

@@ -17,6 +17,8 @@ static RULES: LazyLock<HashMap<TypeId, Vec<Rule>>> = LazyLock::new(|| parse(incl
 #[derive(Debug)]
 struct Rule {
     path: Vec<&'static str>,
+    /// Whether an empty text is a value, and not none.
+    empty_counts: bool,
     value: Value,
     /// The text that must stand at a path.
     when: Option<(Vec<&'static str>, &'static str)>,
@@ -33,7 +35,7 @@ fn complete(table: &TypeTable, id: TypeId, fields: &mut Map<String, Value>) {
     for rule in RULES.get(&id).into_iter().flatten() {
         let holds = rule.when.as_ref().is_none_or(|(path, text)| text_at(fields, path) == Some(text));
         if holds {
-            set_open(fields, &rule.path, &rule.value);
+            set_open(fields, &rule.path, rule);
         }
     }
     special::complete(table.package(id).name, table.name(id), fields);
@@ -56,19 +58,21 @@ fn text_at<'a>(fields: &'a Map<String, Value>, path: &[&str]) -> Option<&'a str>
 }
 
 /// Sets the field at the path, unless it is set.
-fn set_open(fields: &mut Map<String, Value>, path: &[&str], value: &Value) {
+fn set_open(fields: &mut Map<String, Value>, path: &[&str], rule: &Rule) {
     let Some((first, rest)) = path.split_first() else { return };
     let slot = fields.entry(*first).or_insert(Value::Null);
     if rest.is_empty() {
         let open = match &*slot {
             Value::Null => true,
             // An empty text stands for none, save where the default is one itself.
-            Value::String(text) => text.is_empty() && value.is_string(),
+            Value::String(text) => text.is_empty() && rule.value.is_string() && !rule.empty_counts,
             Value::Array(items) => items.is_empty(),
+            // So does a structure in which nothing is said.
+            Value::Object(fields) => fields.is_empty() && rule.value.is_object(),
             _ => false,
         };
         if open {
-            *slot = value.clone();
+            *slot = rule.value.clone();
         }
         return;
     }
@@ -76,7 +80,7 @@ fn set_open(fields: &mut Map<String, Value>, path: &[&str], value: &Value) {
         *slot = Value::Object(Map::new());
     }
     if let Some(inner) = slot.as_object_mut() {
-        set_open(inner, rest, value);
+        set_open(inner, rest, rule);
     }
 }
 
@@ -95,7 +99,9 @@ fn parse_line(line: &'static str) -> Option<(TypeId, Rule)> {
     let (head, when) = line.split_once(" when ").map_or((line, None), |(head, when)| (head, Some(when)));
     let mut words = head.splitn(3, ' ');
     let id = TypeTable::shared().type_by_name(words.next()?)?;
-    let path = words.next()?.split('.').collect();
+    let path = words.next()?;
+    let (path, empty_counts) = path.strip_suffix('?').map_or((path, false), |path| (path, true));
+    let path = path.split('.').collect();
     let value = serde_json::from_str(words.next()?).ok()?;
     let when = match when {
         None => None,
@@ -104,5 +110,5 @@ fn parse_line(line: &'static str) -> Option<(TypeId, Rule)> {
             Some((path.split('.').collect(), text))
         }
     };
-    Some((id, Rule { path, value, when }))
+    Some((id, Rule { path, empty_counts, value, when }))
 }

@@ -1,7 +1,7 @@
 //! The rules of built-in kinds, chosen by the words in their row of the table.
 
 use crate::builtin::table::Row;
-use crate::builtin::{addresses, defaults, validation};
+use crate::builtin::{addresses, checks, defaults, validation};
 use crate::custom::DefinitionStrategy;
 use crate::field::FieldError;
 use crate::names::NameRule;
@@ -92,11 +92,17 @@ impl Strategy for BuiltinStrategy {
     }
 
     fn validate_create(&self, object: &Object) -> Vec<FieldError> {
-        validation::problems(object)
+        let mut problems = validation::problems(object);
+        problems.extend(checks::problems(object));
+        problems
     }
 
     fn validate_update(&self, object: &Object, old: &Object) -> Vec<FieldError> {
         let mut problems = validation::problems(object);
+        // What was so before, be it by the leave of another version, does not stand in the way of other changes.
+        let new = checks::problems(object);
+        let before = if new.is_empty() { Vec::new() } else { checks::problems(old) };
+        problems.extend(new.into_iter().filter(|problem| !before.contains(problem)));
         problems.extend(validation::change_problems(object, old));
         problems
     }
@@ -193,7 +199,16 @@ fn initial_status(object: &Object) -> Option<Value> {
     match object.kind() {
         "Namespace" => Some(json!({"phase": "Active"})),
         "PersistentVolume" | "PersistentVolumeClaim" => Some(json!({"phase": "Pending"})),
-        "Pod" => Some(json!({"phase": "Pending", "qosClass": quality_of_service(object)})),
+        "Pod" => {
+            let mut status = json!({"phase": "Pending", "qosClass": quality_of_service(object)});
+            if object.at(&["spec", "schedulingGates"]).and_then(Value::as_array).is_some_and(|gates| !gates.is_empty())
+            {
+                status["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                    "lastProbeTime": null, "lastTransitionTime": metadata::now()}]);
+            }
+            Some(status)
+        }
         kind => {
             let kind = TypeTable::shared().kind(object.api_version(), kind)?;
             TypeTable::shared().blank(kind).get("status").cloned()
@@ -205,7 +220,11 @@ fn initial_status(object: &Object) -> Option<Value> {
 fn quality_of_service(pod: &Object) -> &'static str {
     let containers = ["containers", "initContainers"].into_iter();
     let containers = containers.filter_map(|field| pod.at(&["spec", field])?.as_array()).flatten();
-    let resources: Vec<&Value> = containers.map(|container| &container["resources"]).collect();
+    // What a pod says of itself counts more than what its containers do.
+    let resources: Vec<&Value> = match pod.at(&["spec", "resources"]) {
+        Some(own) => vec![own],
+        None => containers.map(|container| &container["resources"]).collect(),
+    };
     let asks = |resources: &Value, part: &str, name: &str| !resources[part][name].is_null();
     let names = ["cpu", "memory"];
     let nothing = |resources: &&Value| {

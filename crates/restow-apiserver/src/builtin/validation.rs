@@ -14,14 +14,15 @@ mod workloads;
 use crate::admission;
 use crate::builtin::storage_version;
 use crate::field::{FieldError, FieldRule};
+use crate::names::config_key_problems;
 use crate::object::Object;
 use serde_json::Value;
 
 /// Everything that is wrong with an object.
 pub(super) fn problems(object: &Object) -> Vec<FieldError> {
     match (object.api_version(), object.kind()) {
-        ("v1", "Pod") => pods::spec_problems(object.get("spec"), "spec"),
-        ("v1", "PodTemplate") => pods::template_problems(object.get("template"), "template"),
+        ("v1", "Pod") => pods::spec_problems(object.get("spec"), "spec", &[]),
+        ("v1", "PodTemplate") => pods::template_problems(object.get("template"), "template", &[]),
         ("v1", "Service") => services::problems(object),
         ("v1", "LimitRange") => limits::problems(object),
         ("v1", "ConfigMap") => map_keys(object, &["data", "binaryData"]),
@@ -86,26 +87,12 @@ fn frozen(object: &Object, old: &Object, fields: &[&str]) -> Vec<FieldError> {
 
 /// The keys of a configuration are names of files.
 fn map_keys(object: &Object, fields: &[&str]) -> Vec<FieldError> {
-    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let mut problems = Vec::new();
     for field in fields {
-        let keys = object.get(field).and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key);
-        for key in keys {
-            let path = format!("{field}[{key}]");
-            let value = key.as_str().into();
-            if key.len() > 253 {
-                problems.push(FieldError::invalid(&path, &value, "must be no more than 253 characters"));
-            }
-            if key.is_empty() || !key.chars().all(allowed) {
-                let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. \
-                              'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is \
-                              '[-._a-zA-Z0-9]+')";
-                problems.push(FieldError::invalid(&path, &value, detail));
-            } else if key == "." || key == ".." {
-                problems.push(FieldError::invalid(&path, &value, format!("must not be '{key}'")));
-            } else if key.starts_with("..") {
-                problems.push(FieldError::invalid(&path, &value, "must not start with '..'"));
-            }
+        for (key, _) in object.get(field).and_then(Value::as_object).into_iter().flatten() {
+            let (path, value) = (format!("{field}[{key}]"), key.as_str().into());
+            let found = config_key_problems(key).into_iter();
+            problems.extend(found.map(|detail| FieldError::invalid(&path, &value, detail)));
         }
     }
     problems
@@ -158,7 +145,7 @@ fn storage_class(object: &Object, old: &Object) -> Vec<FieldError> {
 }
 
 /// The value is not one of those that there are.
-fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> FieldError {
+pub(super) fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> FieldError {
     let supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
     FieldError {
         field: field.into(),

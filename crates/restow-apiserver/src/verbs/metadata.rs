@@ -24,7 +24,7 @@ pub(super) fn prepare_new(call: &Call<'_>, object: &mut Object) -> Result<(), Ap
     if object.name().is_empty() && !object.meta("generateName").is_empty() {
         let base: String =
             object.meta("generateName").chars().take(call.resource.strategy.name_rule().longest_base()).collect();
-        object.set_meta("name", &format!("{base}{}", suffix()));
+        object.set_meta("name", &format!("{base}{}", random_suffix()));
     }
     let metadata = object.metadata_mut();
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "selfLink"] {
@@ -204,7 +204,8 @@ pub(crate) fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn suffix() -> String {
+/// The random end of a generated name.
+pub(crate) fn random_suffix() -> String {
     let mut random = rand::rng();
     (0..GENERATED_SUFFIX).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect()
 }

@@ -94,7 +94,7 @@ async fn a_pod_on_a_node_is_given_time_to_end() {
 async fn an_autoscaler_is_the_same_in_both_versions() {
     let cluster = Cluster::one(On::Embedded).await;
     let text = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: a}\nspec:\n  \
-                scaleTargetRef: {kind: Deployment, name: web}\n  maxReplicas: 3\n  metrics:\n  - type: Pods\n    \
+                scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}\n  maxReplicas: 3\n  metrics:\n  - type: Pods\n    \
                 pods: {metric: {name: m}, target: {type: AverageValue, averageValue: '2'}}\n";
     let file = cluster.file("hpa.yaml", text);
     cluster.kubectl(&["create", "-f", &file]);

@@ -10,6 +10,10 @@ pub(super) fn complete(package: &str, name: &str, fields: &mut Fields) {
     match (package, name) {
         ("core/v1", "Container") | ("core/v1", "EphemeralContainer") => pull_policy(fields),
         ("core/v1", "Pod") => requests_from_limits(fields),
+        ("core/v1", "PodSpec") => account(fields),
+        ("core/v1", "NodeSpec") => node_ranges(fields),
+        ("core/v1", "NodeStatus") => allocatable(fields),
+        ("core/v1", "ServiceSpec") => affinity(fields),
         ("core/v1", "Secret") => secret(fields),
         ("core/v1", "Volume") => volume(fields),
         ("core/v1", "ServicePort") => target_port(fields),
@@ -20,7 +24,12 @@ pub(super) fn complete(package: &str, name: &str, fields: &mut Fields) {
         ("apps/v1", "StatefulSetSpec") => claims(fields),
         ("autoscaling/v1", "HorizontalPodAutoscaler") => processor_target(fields),
         ("autoscaling/v2", "HorizontalPodAutoscalerBehavior") => behavior(fields),
-        ("flowcontrol/v1", "FlowSchemaSpec") => precedence(fields),
+        ("flowcontrol/v1", "FlowSchemaSpec") => number(fields, "matchingPrecedence", 1000),
+        ("flowcontrol/v1", "QueuingConfiguration") => {
+            for (name, usual) in [("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)] {
+                number(fields, name, usual);
+            }
+        }
         _ => {}
     }
 }
@@ -105,9 +114,17 @@ fn job(fields: &mut Fields) {
     let labels = fields.get("spec").and_then(|spec| spec.pointer("/template/metadata/labels")).cloned();
     if let Some(spec) = fields.get_mut("spec").and_then(Value::as_object_mut) {
         // Both unset means one; a work queue says how many work at once and not how many must end.
-        let said = |name: &str| spec.get(name).is_some_and(|value| !value.is_null() && *value != json!(1));
-        if !said("parallelism") && spec.get("completions").is_none_or(Value::is_null) {
+        let is_open = |spec: &Fields, name: &str| spec.get(name).is_none_or(Value::is_null);
+        if is_open(spec, "parallelism") && is_open(spec, "completions") {
             spec.insert("completions".into(), 1.into());
+        }
+        if is_open(spec, "parallelism") {
+            spec.insert("parallelism".into(), 1.into());
+        }
+        if spec.get("podReplacementPolicy").is_none_or(Value::is_null) {
+            let fails = spec.get("podFailurePolicy").is_some_and(|policy| !policy.is_null());
+            let policy = if fails { "Failed" } else { "TerminatingOrFailed" };
+            spec.insert("podReplacementPolicy".into(), policy.into());
         }
     }
     if let Some(labels) = labels.filter(|labels| labels.as_object().is_some_and(|map| !map.is_empty())) {
@@ -181,9 +198,57 @@ fn behavior(fields: &mut Fields) {
     }
 }
 
-fn precedence(fields: &mut Fields) {
-    if fields.get("matchingPrecedence").is_none_or(|number| number.as_i64() == Some(0)) {
-        fields.insert("matchingPrecedence".into(), 1000.into());
+/// Sets a number of which zero says nothing.
+fn number(fields: &mut Fields, name: &str, usual: i64) {
+    if fields.get(name).is_none_or(|number| number.as_i64() == Some(0)) {
+        fields.insert(name.into(), usual.into());
+    }
+}
+
+/// The service account of pods has two names, of which one is old.
+fn account(fields: &mut Fields) {
+    let (new, old) = ("serviceAccountName", "serviceAccount");
+    let known = if text(fields, new).is_empty() { text(fields, old) } else { text(fields, new) };
+    if !known.is_empty() {
+        let known = Value::from(known);
+        fields.insert(old.into(), known.clone());
+        fields.insert(new.into(), known);
+    }
+}
+
+/// What a node has can be given away, unless it says otherwise.
+fn allocatable(fields: &mut Fields) {
+    if let Some(all) = fields.get("capacity").filter(|all| !all.is_null()).cloned()
+        && fields.get("allocatable").is_none_or(Value::is_null)
+    {
+        fields.insert("allocatable".into(), all);
+    }
+}
+
+/// The first range of addresses of a node has a field of its own, which counts.
+fn node_ranges(fields: &mut Fields) {
+    let ranges = fields.get("podCIDRs").and_then(Value::as_array).cloned().unwrap_or_default();
+    match (text(fields, "podCIDR").to_string(), ranges) {
+        (own, ranges) if own.is_empty() => {
+            if let Some(first) = ranges.into_iter().next() {
+                fields.insert("podCIDR".into(), first);
+            }
+        }
+        (own, mut ranges) if ranges.first().is_none_or(|first| *first != own.as_str()) => {
+            if ranges.is_empty() {
+                ranges.push(Value::Null);
+            }
+            ranges[0] = own.into();
+            fields.insert("podCIDRs".into(), ranges.into());
+        }
+        _ => {}
+    }
+}
+
+/// A service that does not bind clients needs no words about how.
+fn affinity(fields: &mut Fields) {
+    if text(fields, "sessionAffinity") == "None" {
+        fields.remove("sessionAffinityConfig");
     }
 }
 

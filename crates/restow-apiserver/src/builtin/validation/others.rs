@@ -13,7 +13,6 @@ const FAMILIES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
 
 pub(super) fn problems(object: &Object) -> Vec<FieldError> {
     match (object.api_version(), object.kind()) {
-        ("v1", "PersistentVolumeClaim") => claim_problems(object),
         ("v1", "Event") => event_problems(object),
         ("coordination.k8s.io/v1", "Lease") => {
             let transitions = not_negative(object, &["spec", "leaseTransitions"]);
@@ -35,17 +34,6 @@ fn items<'a>(object: &'a Object, path: &[&str]) -> &'a [Value] {
 
 fn is_empty(value: &Value) -> bool {
     value.as_array().is_none_or(Vec::is_empty)
-}
-
-fn claim_problems(object: &Object) -> Vec<FieldError> {
-    let mut problems = Vec::new();
-    if items(object, &["spec", "accessModes"]).is_empty() {
-        problems.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
-    }
-    if object.at(&["spec", "resources", "requests", "storage"]).is_none() {
-        problems.push(FieldError::required("spec.resources[storage]", ""));
-    }
-    problems
 }
 
 /// What a claim asks for stays; a claim that is bound may ask for more room.
@@ -72,8 +60,8 @@ pub(super) fn claim_changes(object: &Object, old: &Object) -> Vec<FieldError> {
 
 fn event_problems(object: &Object) -> Vec<FieldError> {
     let (involved, own) = (object.text(&["involvedObject", "namespace"]), object.namespace());
-    // Events about what has no namespace lie in the default one.
-    let allowed = involved == own || involved.is_empty() && own == "default";
+    // Events about what has no namespace lie in one that every cluster has.
+    let allowed = involved == own || involved.is_empty() && ["default", "kube-system"].contains(&own);
     match allowed {
         true => Vec::new(),
         false => {

@@ -14,15 +14,16 @@ const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "N
 const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
-/// What is wrong with a template of pods at this path.
-pub(super) fn template_problems(template: Option<&Value>, path: &str) -> Vec<FieldError> {
-    spec_problems(template.and_then(|template| template.get("spec")), &format!("{path}.spec"))
+/// What is wrong with a template of pods at this path. `claims` are the names of volumes that its pods are given.
+pub(super) fn template_problems(template: Option<&Value>, path: &str, claims: &[&str]) -> Vec<FieldError> {
+    spec_problems(template.and_then(|template| template.get("spec")), &format!("{path}.spec"), claims)
 }
 
 /// What is wrong with a pod's specification at this path.
-pub(super) fn spec_problems(spec: Option<&Value>, path: &str) -> Vec<FieldError> {
+pub(super) fn spec_problems(spec: Option<&Value>, path: &str, claims: &[&str]) -> Vec<FieldError> {
     let spec = spec.unwrap_or(&Value::Null);
-    let (mut problems, volumes) = volume_problems(spec, path);
+    let (mut problems, mut volumes) = volume_problems(spec, path);
+    volumes.extend(claims);
     let mut names = BTreeSet::new();
     let containers = list(&spec["containers"]);
     if containers.is_empty() {

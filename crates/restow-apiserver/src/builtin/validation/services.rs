@@ -58,9 +58,6 @@ fn port_problems(port: &Value, at: &str, several: bool) -> Vec<FieldError> {
     }
     problems.extend(port_problem(port["port"].as_i64().unwrap_or_default(), &format!("{at}.port")));
     problems.extend(choice(&port["protocol"], &format!("{at}.protocol"), &PROTOCOLS));
-    if let Some(number) = port["targetPort"].as_i64() {
-        problems.extend(port_problem(number, &format!("{at}.targetPort")));
-    }
     problems
 }
 

@@ -55,6 +55,18 @@ fn templates_must_match_their_selector_and_have_containers() {
 }
 
 #[test]
+fn pods_of_a_stateful_set_mount_what_it_claims_for_them() {
+    let container = json!({"name": "c", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/data"}]});
+    let set = |claim: &str| {
+        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {
+            "selector": {"matchLabels": {"app": "a"}}, "volumeClaimTemplates": [{"metadata": {"name": claim}}],
+            "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [container]}}}})
+    };
+    check(set("data"), &[]);
+    check(set("other"), &["spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"data\""]);
+}
+
+#[test]
 fn nothing_is_asked_for_beyond_its_limit() {
     let pod = |requests: Value| {
         json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "i",

@@ -28,10 +28,11 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
         return problems;
     }
     let mut problems = Vec::new();
+    let history = if object.kind() == "StatefulSet" { "" } else { "revisionHistoryLimit" };
     let numbers: [&[&str]; 5] = [
         &["spec", "replicas"],
         &["spec", "minReadySeconds"],
-        &["spec", "revisionHistoryLimit"],
+        &["spec", history],
         &["spec", "parallelism"],
         &["spec", "completions"],
     ];
@@ -39,13 +40,17 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
     if object.kind() == "CronJob" {
         let template = object.at(&["spec", "jobTemplate", "spec", "template"]);
         problems.extend(schedule_problem(object.text(&["spec", "schedule"])));
-        problems.extend(pods::template_problems(template, "spec.jobTemplate.spec.template"));
+        problems.extend(pods::template_problems(template, "spec.jobTemplate.spec.template", &[]));
+        problems.extend(restart_problem(object, &["spec", "jobTemplate", "spec", "template", "spec", "restartPolicy"]));
+        problems.extend(zone_problem(object));
         return problems;
     }
     problems.extend(selector_problems(object));
     let template = object.at(&["spec", "template"]);
-    problems.extend(pods::template_problems(template, "spec.template"));
-    problems.extend(restart_problem(object));
+    let claims = object.at(&["spec", "volumeClaimTemplates"]).and_then(Value::as_array).into_iter().flatten();
+    let claims: Vec<&str> = claims.filter_map(|claim| claim["metadata"]["name"].as_str()).collect();
+    problems.extend(pods::template_problems(template, "spec.template", &claims));
+    problems.extend(restart_problem(object, &["spec", "template", "spec", "restartPolicy"]));
     problems
 }
 
@@ -73,7 +78,9 @@ fn selector_problems(object: &Object) -> Vec<FieldError> {
     match () {
         () if empty => {
             let value = selector.unwrap_or(&Value::Null);
-            let detail = format!("empty selector is invalid for {}", object.kind().to_lowercase());
+            // Kubernetes calls a replica set so as well.
+            let kind = object.kind().to_lowercase().replace("replicaset", "deployment");
+            let detail = format!("empty selector is invalid for {kind}");
             vec![FieldError::invalid("spec.selector", value, detail)]
         }
         () if matches => Vec::new(),
@@ -112,14 +119,25 @@ fn schedule_problem(schedule: &str) -> Option<FieldError> {
 }
 
 /// What is kept running is always restarted; what ends never is.
-fn restart_problem(object: &Object) -> Option<FieldError> {
-    let supported: &[&str] = if object.kind() == "Job" { &["OnFailure", "Never"] } else { &["Always"] };
-    let policy = object.at(&["spec", "template", "spec", "restartPolicy"])?;
-    let field = "spec.template.spec.restartPolicy";
-    if object.kind() == "Job" && policy == "Always" {
+fn restart_problem(object: &Object, path: &[&str]) -> Option<FieldError> {
+    let ends = matches!(object.kind(), "Job" | "CronJob");
+    let supported: &[&str] = if ends { &["OnFailure", "Never"] } else { &["Always"] };
+    let (policy, field) = (object.at(path)?, path.join("."));
+    if ends && policy == "Always" {
         return Some(FieldError::required(field, "valid values: \"OnFailure\", \"Never\""));
     }
-    pods::choice(policy, field, supported)
+    pods::choice(policy, &field, supported)
+}
+
+/// A time zone has a name of letters, digits and a few signs.
+fn zone_problem(object: &Object) -> Option<FieldError> {
+    let (field, zone) = ("spec.timeZone", object.at(&["spec", "timeZone"])?);
+    let known = |letter: char| letter.is_ascii_alphanumeric() || "_+-/".contains(letter);
+    match zone.as_str()? {
+        "" => Some(FieldError::invalid(field, zone, "timeZone must be nil or non-empty string")),
+        name if name.starts_with(|first: char| first.is_ascii_alphabetic()) && name.chars().all(known) => None,
+        name => Some(FieldError::invalid(field, zone, format!("unknown time zone {name}"))),
+    }
 }
 
 pub(super) fn stateful_set_changes(object: &Object, old: &Object) -> Vec<FieldError> {
