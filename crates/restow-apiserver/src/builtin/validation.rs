@@ -40,27 +40,69 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
     }
 }
 
+/// Fields of kinds that cannot change, without further ado.
+const FIXED: [(&str, &str, &[&[&str]]); 15] = [
+    ("v1", "ResourceQuota", &[&["spec", "scopes"]]),
+    ("v1", "Secret", &[&["type"]]),
+    ("apps/v1", "ControllerRevision", &[&["data"]]),
+    ("apps/v1", "DaemonSet", &[&["spec", "selector"]]),
+    ("apps/v1", "Deployment", &[&["spec", "selector"]]),
+    ("apps/v1", "ReplicaSet", &[&["spec", "selector"]]),
+    ("networking.k8s.io/v1", "IPAddress", &[&["spec", "parentRef"]]),
+    ("networking.k8s.io/v1", "IngressClass", &[&["spec", "controller"]]),
+    ("resource.k8s.io/v1", "ResourceClaim", &[&["spec"]]),
+    ("resource.k8s.io/v1", "ResourceClaimTemplate", &[&["spec"]]),
+    (
+        "resource.k8s.io/v1",
+        "ResourceSlice",
+        &[&["spec", "driver"], &["spec", "pool", "name"], &["spec", "nodeName"], &["spec", "allNodes"]],
+    ),
+    ("scheduling.k8s.io/v1", "PriorityClass", &[&["preemptionPolicy"]]),
+    ("storage.k8s.io/v1", "CSIStorageCapacity", &[&["nodeTopology"], &["storageClassName"]]),
+    ("storage.k8s.io/v1", "VolumeAttachment", &[&["spec"]]),
+    (
+        "batch/v1",
+        "Job",
+        &[&["spec", "selector"], &["spec", "completionMode"], &["spec", "podFailurePolicy"], &["spec", "template"]],
+    ),
+];
+
 /// Everything that is wrong with putting an object in the place of `old`.
 pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
-    match (object.api_version(), object.kind()) {
+    let kind = (object.api_version(), object.kind());
+    let fixed = FIXED.iter().find(|(version, name, _)| (*version, *name) == kind);
+    let mut problems = fixed.map(|(_, _, paths)| immutable(object, old, paths)).unwrap_or_default();
+    problems.extend(match kind {
         ("v1", "Pod") => pods::change_problems(object, old),
         ("v1", "Service") => services::change_problems(object, old),
         ("v1", "ConfigMap") => frozen(object, old, &["data", "binaryData"]),
-        ("v1", "Secret") => {
-            let mut problems = immutable(object, old, &[&["type"]]);
-            problems.extend(frozen(object, old, &["data"]));
-            problems
-        }
-        ("apps/v1", "Deployment" | "ReplicaSet" | "DaemonSet") => immutable(object, old, &[&["spec", "selector"]]),
+        ("v1", "Secret") => frozen(object, old, &["data"]),
         ("apps/v1", "StatefulSet") => workloads::stateful_set_changes(object, old),
-        ("batch/v1", "Job") => {
-            immutable(object, old, &[&["spec", "selector"], &["spec", "completionMode"], &["spec", "template"]])
-        }
+        ("batch/v1", "Job") => workloads::completion_changes(object, old),
         ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => role_reference(object, old),
+        ("scheduling.k8s.io/v1", "PriorityClass") => {
+            forbidden_changes(object, old, &[("value", "may not be changed in an update.")])
+        }
         ("storage.k8s.io/v1", "StorageClass") => storage_class(object, old),
+        ("storage.k8s.io/v1", "VolumeAttributesClass") => forbidden_changes(
+            object,
+            old,
+            &[
+                ("driverName", "updates to driverName are forbidden."),
+                ("parameters", "updates to parameters are forbidden."),
+            ],
+        ),
         ("v1", "PersistentVolumeClaim") => others::claim_changes(object, old),
+        ("v1", "PersistentVolume") => others::volume_changes(object, old),
         _ => Vec::new(),
-    }
+    });
+    problems
+}
+
+/// Fields at the top that cannot change, and what is said then.
+fn forbidden_changes(object: &Object, old: &Object, fields: &[(&str, &str)]) -> Vec<FieldError> {
+    let changed = fields.iter().filter(|(field, _)| object.get(field) != old.get(field));
+    changed.map(|(field, why)| FieldError::forbidden(*field, *why)).collect()
 }
 
 /// Fields that cannot change.
@@ -125,15 +167,14 @@ fn role_reference(object: &Object, old: &Object) -> Vec<FieldError> {
 }
 
 fn storage_class(object: &Object, old: &Object) -> Vec<FieldError> {
-    let mut problems = Vec::new();
-    for (field, what) in [
-        ("parameters", "updates to parameters are forbidden."),
-        ("reclaimPolicy", "updates to reclaimPolicy are forbidden."),
-    ] {
-        if object.get(field) != old.get(field) {
-            problems.push(FieldError::forbidden(field, what));
-        }
-    }
+    let mut problems = forbidden_changes(
+        object,
+        old,
+        &[
+            ("parameters", "updates to parameters are forbidden."),
+            ("reclaimPolicy", "updates to reclaimPolicy are forbidden."),
+        ],
+    );
     if object.get("provisioner") != old.get("provisioner") {
         problems.push(FieldError::immutable("provisioner", &Value::Null));
     }

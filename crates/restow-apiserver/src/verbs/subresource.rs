@@ -60,8 +60,16 @@ pub(super) fn keep_part(call: &Call<'_>, object: &mut Object, old: &Object) {
                 set_at(object, path, sent.at(path).cloned());
             }
         }
-        None if call.resource.subresource("status").is_some() => object.set("status", old.get("status").cloned()),
-        None => {}
+        None => {
+            if call.resource.subresource("status").is_some() {
+                object.set("status", old.get("status").cloned());
+            }
+            // What holds a namespace until it is empty is let go by its subresource only.
+            if call.resource.origin == Origin::Builtin && call.resource.names.kind == "Namespace" {
+                let path = ["spec", "finalizers"];
+                set_at(object, &path, old.at(&path).cloned());
+            }
+        }
     }
 }
 

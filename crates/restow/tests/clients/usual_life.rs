@@ -91,6 +91,20 @@ async fn a_pod_on_a_node_is_given_time_to_end() {
 }
 
 #[tokio::test]
+async fn what_holds_a_namespace_is_let_go_by_its_subresource_only() {
+    let cluster = Cluster::one(On::Embedded).await;
+    cluster.kubectl(&["create", "namespace", "held"]);
+    let without = r#"{"spec":{"finalizers":null}}"#;
+    cluster.kubectl(&["patch", "namespace", "held", "--type=merge", "-p", without]);
+    let finalizers = ["get", "namespace", "held", "-o", "jsonpath={.spec.finalizers}"];
+    assert_eq!(cluster.kubectl(&finalizers), r#"["kubernetes"]"#);
+    let text = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"held"},"spec":{"finalizers":[]}}"#;
+    let file = cluster.file("held.json", text);
+    cluster.kubectl(&["replace", "--raw", "/api/v1/namespaces/held/finalize", "-f", &file]);
+    assert_eq!(cluster.kubectl(&finalizers), "");
+}
+
+#[tokio::test]
 async fn an_autoscaler_is_the_same_in_both_versions() {
     let cluster = Cluster::one(On::Embedded).await;
     let text = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: a}\nspec:\n  \

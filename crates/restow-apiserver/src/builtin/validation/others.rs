@@ -58,6 +58,42 @@ pub(super) fn claim_changes(object: &Object, old: &Object) -> Vec<FieldError> {
     vec![FieldError::forbidden("spec", detail)]
 }
 
+/// What a volume is stays, and where it is.
+pub(super) fn volume_changes(object: &Object, old: &Object) -> Vec<FieldError> {
+    /// All that is said of a volume beside what it is.
+    const OPEN: [&str; 9] = [
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "mountOptions",
+        "nodeAffinity",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeMode",
+    ];
+    let source = |object: &Object| {
+        let mut spec = object.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+        spec.retain(|name, _| !OPEN.contains(&name.as_str()));
+        spec
+    };
+    let mut problems = Vec::new();
+    if source(object) != source(old) {
+        let field = "spec.persistentvolumesource";
+        problems.push(FieldError::forbidden(field, format!("{field} is immutable after creation")));
+    }
+    let place = |object: &'_ Object| object.at(&["spec", "nodeAffinity"]).cloned().unwrap_or_default();
+    if !place(old).is_null() && place(object) != place(old) {
+        let detail = "field is immutable, except for updating from beta label to GA";
+        problems.push(FieldError::invalid("nodeAffinity", &place(object), detail));
+    }
+    if object.at(&["spec", "volumeMode"]) != old.at(&["spec", "volumeMode"]) {
+        let mode = object.at(&["spec", "volumeMode"]).unwrap_or(&Value::Null);
+        problems.push(FieldError::immutable("volumeMode", mode));
+    }
+    problems
+}
+
 fn event_problems(object: &Object) -> Vec<FieldError> {
     let (involved, own) = (object.text(&["involvedObject", "namespace"]), object.namespace());
     // Events about what has no namespace lie in one that every cluster has.

@@ -130,8 +130,12 @@ pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> 
     let fixed = |object: &Object, old: &Object| {
         let mut spec = object.get("spec").cloned().unwrap_or_default();
         let before = old.get("spec").cloned().unwrap_or_default();
-        for name in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"] {
+        for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
             spec[name] = before[name].clone();
+        }
+        let grace = "terminationGracePeriodSeconds";
+        if before[grace].as_i64().is_some_and(|seconds| seconds < 0) && spec[grace].as_i64() == Some(1) {
+            spec[grace] = before[grace].clone();
         }
         for field in ["containers", "initContainers"] {
             let olds = list(&before[field]).to_vec();
@@ -145,16 +149,47 @@ pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> 
         }
         (without_nulls(spec), without_nulls(before))
     };
+    let mut problems: Vec<FieldError> = deadline_changes(object, old).into_iter().collect();
+    problems.extend(toleration_changes(object, old));
     let (now, before) = fixed(object, old);
     if now == before {
-        return Vec::new();
+        return problems;
     }
-    vec![FieldError::forbidden(
+    problems.push(FieldError::forbidden(
         "spec",
         "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
          `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
          `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
-    )]
+    ));
+    problems
+}
+
+/// The time that a pod has may be set, and become shorter.
+fn deadline_changes(object: &Object, old: &Object) -> Option<FieldError> {
+    let path = ["spec", "activeDeadlineSeconds"];
+    let before = old.at(&path).and_then(Value::as_i64)?;
+    let value = object.at(&path).unwrap_or(&Value::Null);
+    match value.as_i64() {
+        None => Some("must not update from a positive integer to nil value"),
+        Some(now) if now > before => Some("must be less than or equal to previous value"),
+        Some(_) => None,
+    }
+    .map(|detail| FieldError::invalid(path.join("."), value, detail))
+}
+
+/// What a pod puts up with may become more; of what it did before only the time may change.
+fn toleration_changes(object: &Object, old: &Object) -> Option<FieldError> {
+    let all = |object: &Object| {
+        let mut all = list(object.at(&["spec", "tolerations"]).unwrap_or(&Value::Null)).to_vec();
+        for toleration in all.iter_mut().filter_map(Value::as_object_mut) {
+            toleration.remove("tolerationSeconds");
+        }
+        all
+    };
+    let now = all(object);
+    let kept = all(old).iter().all(|toleration| now.contains(toleration));
+    let detail = "existing toleration can not be modified except its tolerationSeconds";
+    (!kept).then(|| FieldError::forbidden("spec.tolerations", detail))
 }
 
 fn without_nulls(value: Value) -> Value {

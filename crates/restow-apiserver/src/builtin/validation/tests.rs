@@ -143,3 +143,51 @@ fn pods_stay_what_they_are() {
     };
     assert_eq!(change_problems(&sized("1"), &sized("2")).len(), 1);
 }
+
+#[test]
+fn what_a_pod_puts_up_with_may_only_become_more() {
+    let pod = |tolerations: Value, deadline: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": {"tolerations": tolerations, "activeDeadlineSeconds": deadline}});
+    let (one, two) = (json!({"key": "a", "operator": "Exists"}), json!({"key": "b", "operator": "Exists"}));
+    let mut patient = one.clone();
+    patient["tolerationSeconds"] = 5.into();
+    let old = || pod(json!([one]), json!(10));
+    check_change(old(), pod(json!([patient, two]), json!(9)), &[]);
+    check_change(
+        old(),
+        pod(json!([two]), json!(10)),
+        &["spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"],
+    );
+    check_change(
+        old(),
+        pod(json!([one]), json!(11)),
+        &["spec.activeDeadlineSeconds: Invalid value: 11: must be less than or equal to previous value"],
+    );
+    check_change(
+        old(),
+        pod(json!([one]), Value::Null),
+        &["spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value"],
+    );
+}
+
+#[test]
+fn what_a_volume_is_and_how_many_pods_must_end_cannot_change() {
+    let volume = |path: &str, size: &str| {
+        json!({"apiVersion": "v1", "kind": "PersistentVolume",
+            "spec": {"hostPath": {"path": path}, "capacity": {"storage": size}}})
+    };
+    check_change(volume("/a", "1Gi"), volume("/a", "2Gi"), &[]);
+    check_change(
+        volume("/a", "1Gi"),
+        volume("/b", "1Gi"),
+        &["spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after creation"],
+    );
+    let job = |mode: &str, completions: u32, parallelism: u32| {
+        json!({"apiVersion": "batch/v1", "kind": "Job",
+            "spec": {"completionMode": mode, "completions": completions, "parallelism": parallelism}})
+    };
+    check_change(job("Indexed", 2, 2), job("Indexed", 3, 3), &[]);
+    let tandem = "spec.completions: Invalid value: 3: can only be modified in tandem with spec.parallelism";
+    check_change(job("Indexed", 2, 2), job("Indexed", 3, 2), &[tandem]);
+    let fixed = "spec.completions: Invalid value: 3: field is immutable";
+    check_change(job("NonIndexed", 2, 2), job("NonIndexed", 3, 3), &[fixed]);
+}

@@ -140,6 +140,24 @@ fn zone_problem(object: &Object) -> Option<FieldError> {
     }
 }
 
+/// How many pods of a job must end stays, unless each has a number of its own and all work at once.
+pub(super) fn completion_changes(object: &Object, old: &Object) -> Vec<FieldError> {
+    let path = ["spec", "completions"];
+    let value = object.at(&path).unwrap_or(&Value::Null);
+    if object.at(&path) == old.at(&path) {
+        return Vec::new();
+    }
+    let indexed = object.text(&["spec", "completionMode"]) == "Indexed";
+    match indexed && !value.is_null() && object.at(&path) == object.at(&["spec", "parallelism"]) {
+        true => Vec::new(),
+        false if indexed => {
+            let detail = "can only be modified in tandem with spec.parallelism";
+            vec![FieldError::invalid("spec.completions", value, detail)]
+        }
+        false => vec![FieldError::immutable("spec.completions", value)],
+    }
+}
+
 pub(super) fn stateful_set_changes(object: &Object, old: &Object) -> Vec<FieldError> {
     let fixed = |object: &Object| {
         let mut spec = object.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
