@@ -1,17 +1,19 @@
 //! Tables for people: which columns a kind has, and what stands in them.
 
 mod columns;
+mod special;
 
+use crate::http::negotiate::Beside;
 use crate::object::Object;
 use crate::resource::Resource;
 use columns::{Column, What};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Objects as a `Table`, each row with the object's metadata.
-pub(crate) fn table(resource: &Resource, objects: Vec<Object>, metadata: Value) -> Value {
+/// Objects as a `Table`, each row with what is wanted beside its cells.
+pub(crate) fn table(resource: &Resource, objects: Vec<Object>, metadata: Value, beside: Beside) -> Value {
     let now = Timestamp::now();
-    let rows = objects.into_iter().map(|object| row(resource, object, now)).collect();
+    let rows = objects.into_iter().map(|object| row(resource, object, now, beside)).collect();
     fields([
         ("kind", "Table".into()),
         ("apiVersion", "meta.k8s.io/v1".into()),
@@ -30,9 +32,14 @@ pub(crate) fn definitions(resource: &Resource) -> Vec<Value> {
 }
 
 /// The row of one object, as it is `now`.
-pub(crate) fn row(resource: &Resource, object: Object, now: Timestamp) -> Value {
+pub(crate) fn row(resource: &Resource, object: Object, now: Timestamp, beside: Beside) -> Value {
     let cells = cells(resource, &object, now);
-    fields([("cells", Value::Array(cells)), ("object", metadata_only(object))])
+    let object = match beside {
+        Beside::Nothing => Value::Null,
+        Beside::Metadata => metadata_only(object),
+        Beside::Object => object.into_value(),
+    };
+    fields([("cells", Value::Array(cells)), ("object", object)])
 }
 
 /// What stands in the columns for one object.

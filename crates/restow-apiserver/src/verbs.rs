@@ -228,7 +228,7 @@ impl Call<'_> {
         match self.accepted.shape {
             Shape::Whole => opening.splice(stored, revision, Typed::Yes, &mut body),
             Shape::MetadataOnly => opening.splice_metadata(stored, revision, &mut body),
-            Shape::Table => return None,
+            Shape::Table(_) => return None,
         }
         if self.accepted.media == Media::Protobuf {
             body = types::transcode_protobuf(&body).ok()?;

@@ -12,7 +12,7 @@ use crate::http::connections::Peer;
 use crate::http::deadline;
 use crate::http::documents::{self, Document};
 use crate::http::limits::Running;
-use crate::http::negotiate::{self, Media, Protobuf};
+use crate::http::negotiate::{self, Beside, Media, Protobuf, Shape};
 use crate::http::options;
 use crate::http::query::Query;
 use crate::http::record::{Record, Subject};
@@ -189,8 +189,11 @@ where
         return Err(ApiError::MethodNotAllowed);
     }
     options::check(target.verb, &query)?;
-    let accepted = negotiate::accept(accept.as_deref(), resource.protobuf(&version))?;
-    if accepted.shape != negotiate::Shape::Whole && resource.storage.is_none() {
+    let mut accepted = negotiate::accept(accept.as_deref(), resource.protobuf(&version))?;
+    if let Shape::Table(beside) = &mut accepted.shape {
+        *beside = Beside::read(query.text("includeObject"))?;
+    }
+    if accepted.shape != Shape::Whole && resource.storage.is_none() {
         // What is answered at once and kept nowhere has no metadata to show.
         return Err(negotiate::not_acceptable());
     }

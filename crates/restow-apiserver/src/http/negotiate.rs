@@ -30,7 +30,30 @@ pub(crate) enum Shape {
     /// Only their metadata.
     MetadataOnly,
     /// A table for people.
-    Table,
+    Table(Beside),
+}
+
+/// What each row of a table has beside its cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Beside {
+    Nothing,
+    /// The metadata of the object.
+    #[default]
+    Metadata,
+    /// The object itself.
+    Object,
+}
+
+impl Beside {
+    /// What a client asks for.
+    pub(crate) fn read(text: &str) -> Result<Self, ApiError> {
+        match text {
+            "" | "Metadata" => Ok(Beside::Metadata),
+            "Object" => Ok(Beside::Object),
+            "None" => Ok(Beside::Nothing),
+            other => Err(ApiError::BadRequest(format!("unrecognized includeObject value: {other:?}"))),
+        }
+    }
 }
 
 impl Media {
@@ -137,7 +160,7 @@ impl<'a> Clause<'a> {
         };
         let shape = match (self.shape, self.group, self.version) {
             (None, ..) => Shape::Whole,
-            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Shape::Table,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Shape::Table(Beside::default()),
             (
                 Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
                 Some("meta.k8s.io"),
@@ -162,7 +185,10 @@ mod tests {
     fn the_first_possible_form_is_chosen_in_the_clients_order() {
         check("*/*", Some((Media::Json, Shape::Whole)));
         check("application/yaml", Some((Media::Yaml, Shape::Whole)));
-        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Media::Json, Shape::Table)));
+        check(
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+            Some((Media::Json, Shape::Table(Beside::default()))),
+        );
         check(
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
             Some((Media::Json, Shape::MetadataOnly)),
@@ -174,7 +200,7 @@ mod tests {
         check("application/vnd.kubernetes.protobuf,application/json", Some((Media::Protobuf, Shape::Whole)));
         check(
             "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json;as=Table;g=meta.k8s.io;v=v1",
-            Some((Media::Json, Shape::Table)),
+            Some((Media::Json, Shape::Table(Beside::default()))),
         );
         check(
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",

@@ -73,9 +73,9 @@ pub(crate) fn object(code: u16, resource: &Resource, object: Object, accepted: &
         _ if plain => object.into_value(),
         Shape::Whole => object.into_value(),
         Shape::MetadataOnly => printing::metadata_only(object),
-        Shape::Table => {
+        Shape::Table(beside) => {
             let metadata = json!({"resourceVersion": object.resource_version()});
-            printing::table(resource, vec![object], metadata)
+            printing::table(resource, vec![object], metadata, beside)
         }
     };
     value(code, &body, accepted.media)
@@ -90,7 +90,9 @@ pub(crate) fn list(
     accepted: &Accepted,
 ) -> Response<Body> {
     let (kind, api_version, items): (_, _, Vec<Value>) = match accepted.shape {
-        Shape::Table => return value(200, &printing::table(resource, objects, metadata), accepted.media),
+        Shape::Table(beside) => {
+            return value(200, &printing::table(resource, objects, metadata, beside), accepted.media);
+        }
         Shape::MetadataOnly => {
             let items = objects.into_iter().map(printing::metadata_only).collect();
             ("PartialObjectMetadataList", "meta.k8s.io/v1".to_string(), items)

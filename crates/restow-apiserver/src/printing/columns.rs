@@ -1,5 +1,6 @@
 //! The columns of built-in kinds: reading `builtin/columns.txt`, and what stands in a cell.
 
+use super::special;
 use crate::object::Object;
 use crate::printing::duration;
 use crate::selector::selector_text;
@@ -32,6 +33,8 @@ pub(super) enum What {
     Inside(Box<What>, Box<What>),
     First(Box<What>, Box<What>),
     Ending(Box<What>),
+    /// Something that follows from the whole object, by its name.
+    Special(String),
 }
 
 /// What is made of the values at a path.
@@ -45,12 +48,16 @@ pub(super) enum Function {
     Labels,
     Selector,
     Amounts,
+    Requested,
+    Limited,
+    Lower,
+    Title,
     Ports,
     Modes,
     Age,
 }
 
-const FUNCTIONS: [(&str, Function); 11] = [
+const FUNCTIONS: [(&str, Function); 15] = [
     ("count", Function::Count),
     ("true", Function::True),
     ("sum", Function::Sum),
@@ -59,6 +66,10 @@ const FUNCTIONS: [(&str, Function); 11] = [
     ("labels", Function::Labels),
     ("selector", Function::Selector),
     ("amounts", Function::Amounts),
+    ("requested", Function::Requested),
+    ("limited", Function::Limited),
+    ("lower", Function::Lower),
+    ("title", Function::Title),
     ("ports", Function::Ports),
     ("modes", Function::Modes),
     ("age", Function::Age),
@@ -112,6 +123,7 @@ fn text(object: &Object, what: &What, now: jiff::Timestamp) -> Option<String> {
         What::First(first, second) => of(first).or_else(|| of(second)),
         What::Ending(_) if object.is_being_deleted() => Some("Terminating".into()),
         What::Ending(what) => of(what),
+        What::Special(name) => special::find(name).and_then(|cell| cell(object)),
     }
 }
 
@@ -139,6 +151,13 @@ impl Function {
                 let pairs = fields().map(|(name, value)| format!("{name}: {}", plain(value).unwrap_or_default()));
                 joined(pairs.collect(), ", ")
             }
+            Function::Requested => found.first().and_then(|status| joined(quota_shares(status, false), ", ")),
+            Function::Limited => found.first().and_then(|status| joined(quota_shares(status, true), ", ")),
+            Function::Lower => found.first().and_then(|value| plain(value)).map(|text| text.to_lowercase()),
+            Function::Title => found.first().and_then(|value| plain(value)).map(|text| {
+                let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+                format!("{}{rest}", first.to_uppercase())
+            }),
             Function::Ports => joined(items().map(port).collect(), ","),
             Function::Modes => {
                 let short = |mode: &str| MODES.iter().find(|(long, _)| *long == mode).map(|(_, short)| *short);
@@ -147,6 +166,17 @@ impl Function {
             Function::Age => found.first().and_then(|value| age(value, now)),
         }
     }
+}
+
+/// What is used of each bound of a quota: of what pods are held to, or of everything else.
+fn quota_shares(status: &Value, held: bool) -> Vec<String> {
+    let bounds = status["hard"].as_object().into_iter().flatten();
+    let bounds = bounds.filter(|(name, _)| name.starts_with("limits.") == held);
+    let share = |(name, bound): (&String, &Value)| {
+        let used = plain(&status["used"][name]).unwrap_or_else(|| "0".into());
+        format!("{name}: {used}/{}", plain(bound).unwrap_or_default())
+    };
+    bounds.map(share).collect()
 }
 
 fn port(port: &Value) -> String {
@@ -235,6 +265,7 @@ fn expression(text: &str) -> What {
         ("ending", (what, _)) => What::Ending(what),
         ("or", (what, _)) => What::First(what, Box::new(What::Text(second.to_string()))),
         ("is", _) => What::Text(inside.to_string()),
+        ("special", _) => What::Special(inside.to_string()),
         ("state", _) => What::State(path(first), second.to_string()),
         ("ended", _) => What::Ended(path(first), second.to_string()),
         _ => What::Path(path(text)),
@@ -288,6 +319,11 @@ mod tests {
             "80:30080/TCP,1/UDP",
         );
         check("modes(a)", json!({"a": ["ReadWriteOnce", "ReadOnlyMany"]}), "RWO,ROX");
+        let quota = json!({"s": {"hard": {"pods": "2", "limits.cpu": "1"}, "used": {"pods": "1"}}});
+        check("requested(s)", quota.clone(), "pods: 1/2");
+        check("limited(s)", quota, "limits.cpu: 0/1");
+        check("title(a)", json!({"a": false}), "False");
+        check("lower(a)", json!({"a": "Pod"}), "pod");
         check("in(a.b,a.c)", json!({"a": {"b": "x", "c": "y"}}), "x/y");
         check("age(a)", json!({"a": "2026-01-01T00:00:00Z"}), "2m5s");
         let conditions = json!({"c": [{"type": "A", "status": "True"}, {"type": "B", "status": "False"}]});
@@ -315,6 +351,15 @@ mod tests {
                 group => format!("{group}/{}", resource.group_resource.resource()),
             })
             .collect();
+        for column in COLUMNS.values().flatten() {
+            let mut what = &column.what;
+            while let What::First(first, _) = what {
+                what = first;
+            }
+            if let What::Special(name) = what {
+                assert!(special::find(name).is_some(), "{name}");
+            }
+        }
         for name in COLUMNS.keys() {
             assert!(known.iter().any(|known| known == name), "{name}");
         }

@@ -2,7 +2,7 @@
 
 use crate::codec::Opening;
 use crate::error::ApiError;
-use crate::http::negotiate::{Media, Shape};
+use crate::http::negotiate::{Beside, Media, Shape};
 use crate::hub::{HubEvent, Subscription};
 use crate::object::Object;
 use crate::printing;
@@ -285,15 +285,15 @@ impl Changes {
         let object = match self.shape {
             Shape::Whole => object.into_value(),
             Shape::MetadataOnly => printing::metadata_only(object),
-            Shape::Table => self.table(object),
+            Shape::Table(beside) => self.table(object, beside),
         };
         self.push_event(change, object);
     }
 
     /// A table with one row. The columns are told once.
-    fn table(&mut self, object: Object) -> Value {
+    fn table(&mut self, object: Object, beside: Beside) -> Value {
         let metadata = json!({"resourceVersion": object.resource_version()});
-        let mut table = printing::table(&self.resource, vec![object], metadata);
+        let mut table = printing::table(&self.resource, vec![object], metadata, beside);
         if std::mem::replace(&mut self.columns_told, true) {
             table["columnDefinitions"] = Value::Null;
         }

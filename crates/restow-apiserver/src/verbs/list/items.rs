@@ -2,7 +2,7 @@
 
 use crate::codec::{self, Opening, Typed};
 use crate::error::ApiError;
-use crate::http::negotiate::Shape;
+use crate::http::negotiate::{Beside, Shape};
 use crate::object::Object;
 use crate::printing;
 use crate::resource::{Origin, Resource};
@@ -53,7 +53,7 @@ impl ItemWriter {
         let (kind, version, items) = match self.shape {
             Shape::Whole => (self.resource.names.list_kind.as_str(), self.version.to_string(), r#""items":["#.into()),
             Shape::MetadataOnly => ("PartialObjectMetadataList", "meta.k8s.io/v1".into(), r#""items":["#.into()),
-            Shape::Table => {
+            Shape::Table(_) => {
                 let definitions = Value::Array(printing::definitions(&self.resource));
                 ("Table", "meta.k8s.io/v1".into(), format!(r#""columnDefinitions":{definitions},"rows":["#))
             }
@@ -68,8 +68,10 @@ impl ItemWriter {
     /// About how many bytes these entries take in the list, and its end.
     pub(super) fn room(&self, entries: &[Entry]) -> usize {
         match self.shape {
-            Shape::Whole => entries.iter().map(|entry| entry.value.len() + 40).sum::<usize>() + 2,
-            Shape::MetadataOnly | Shape::Table => entries.len() * 512 + 2,
+            Shape::Whole | Shape::Table(Beside::Object) => {
+                entries.iter().map(|entry| entry.value.len() + 40).sum::<usize>() + 2
+            }
+            Shape::MetadataOnly | Shape::Table(_) => entries.len() * 512 + 2,
         }
     }
 
@@ -86,10 +88,14 @@ impl ItemWriter {
                     match self.shape {
                         Shape::Whole => opening.splice(&entry.value, entry.mod_revision, self.typed, json),
                         Shape::MetadataOnly => opening.splice_metadata(&entry.value, entry.mod_revision, json),
-                        Shape::Table => {
+                        Shape::Table(beside) => {
                             let cells = Value::Array(self.cells(entry)?);
                             json.extend_from_slice(format!(r#"{{"cells":{cells},"object":"#).as_bytes());
-                            opening.splice_metadata(&entry.value, entry.mod_revision, json);
+                            match beside {
+                                Beside::Nothing => json.extend_from_slice(b"null"),
+                                Beside::Metadata => opening.splice_metadata(&entry.value, entry.mod_revision, json),
+                                Beside::Object => opening.splice(&entry.value, entry.mod_revision, Typed::Yes, json),
+                            }
                             json.push(b'}');
                         }
                     }
@@ -115,7 +121,7 @@ impl ItemWriter {
                 object.into_value()
             }
             Shape::MetadataOnly => printing::metadata_only(object),
-            Shape::Table => printing::row(&self.resource, object, self.now),
+            Shape::Table(beside) => printing::row(&self.resource, object, self.now, beside),
         };
         serde_json::to_writer(json, &value).map_err(|error| ApiError::Internal(error.to_string()))
     }

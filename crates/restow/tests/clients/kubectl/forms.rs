@@ -44,6 +44,9 @@ fn forms_of_get(cluster: &Cluster) {
     // The one that every namespace has is made at any time.
     let own: Vec<&str> = sorted.lines().filter(|line| !line.ends_with("kube-root-ca.crt")).collect();
     assert_eq!(own, ["configmap/one", "configmap/two"]);
+    // The field to sort by is in the object, which comes with the table.
+    let sorted = cluster.kubectl(&["get", "cm", "--sort-by=.data.x", "--no-headers"]);
+    assert!(sorted.contains("one ") && sorted.contains("two "), "{sorted}");
     let list: serde_json::Value = serde_json::from_str(&cluster.kubectl(&["get", "cm,secrets", "-o", "json"])).unwrap();
     assert_eq!(list["kind"], "List");
     let labelled = cluster.kubectl(&["get", "deploy", "--show-labels", "--no-headers"]);
