@@ -7,10 +7,11 @@ use serde_json::Value;
 type Cell = fn(&Object) -> Option<String>;
 
 /// What these cells are called in the table of columns.
-const KNOWN: [(&str, Cell); 13] = [
+const KNOWN: [(&str, Cell); 14] = [
     ("autoscaler-targets", autoscaler_targets),
     ("config-entries", config_entries),
     ("endpoints", endpoints),
+    ("event-source", event_source),
     ("ingress-ports", ingress_ports),
     ("node-external", |node| node_address(node, "ExternalIP")),
     ("node-internal", |node| node_address(node, "InternalIP")),
@@ -104,6 +105,23 @@ fn endpoints(endpoints: &Object) -> Option<String> {
     places.truncate(SHOWN);
     let shown = joined(places)?;
     Some(if more > 0 { format!("{shown} + {more} more...") } else { shown })
+}
+
+/// Who tells of an event, and where that one runs; the names of the fields depend on the version.
+fn event_source(event: &Object) -> Option<String> {
+    let first = |paths: [&[&str]; 4]| paths.into_iter().map(|path| event.text(path)).find(|text| !text.is_empty());
+    let who: [&[&str]; 4] = [
+        &["source", "component"],
+        &["deprecatedSource", "component"],
+        &["reportingComponent"],
+        &["reportingController"],
+    ];
+    let place: [&[&str]; 4] =
+        [&["source", "host"], &["deprecatedSource", "host"], &["reportingInstance"], &["reportingInstance"]];
+    match (first(who)?, first(place)) {
+        (who, Some(place)) => Some(format!("{who}, {place}")),
+        (who, None) => Some(who.to_string()),
+    }
 }
 
 fn config_entries(map: &Object) -> Option<String> {
@@ -238,6 +256,9 @@ mod tests {
         let subset = json!({"addresses": [{"ip": "1.1.1.1"}, {"ip": "::2"}], "ports": [{"port": 1}, {"port": 2}]});
         check("endpoints", json!({"subsets": [subset]}), Some("1.1.1.1:1,[::2]:1,1.1.1.1:2 + 1 more..."));
         check("endpoints", json!({}), None);
+        check("event-source", json!({"source": {"component": "c"}}), Some("c"));
+        let event = json!({"reportingController": "a.b/c", "reportingInstance": "i"});
+        check("event-source", event, Some("a.b/c, i"));
         check("config-entries", json!({"data": {"a": "b"}, "binaryData": {"c": ""}}), Some("2"));
         check("ingress-ports", json!({"spec": {"tls": [{}]}}), Some("80, 443"));
         let subjects =
