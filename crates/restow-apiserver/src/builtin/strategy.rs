@@ -92,19 +92,18 @@ impl Strategy for BuiltinStrategy {
     }
 
     fn validate_create(&self, object: &Object) -> Vec<FieldError> {
-        let mut problems = validation::problems(object);
-        problems.extend(checks::problems(object));
-        problems
+        problems(object)
     }
 
     fn validate_update(&self, object: &Object, old: &Object) -> Vec<FieldError> {
-        let mut problems = validation::problems(object);
-        // What was so before, be it by the leave of another version, does not stand in the way of other changes.
-        let new = checks::problems(object);
-        let before = if new.is_empty() { Vec::new() } else { checks::problems(old) };
-        problems.extend(new.into_iter().filter(|problem| !before.contains(problem)));
-        problems.extend(validation::change_problems(object, old));
-        problems
+        let mut found = problems(object);
+        // What was so before, be it by the leave of an earlier version, does not stand in the way of other changes.
+        if !found.is_empty() {
+            let before = problems(old);
+            found.retain(|problem| !before.contains(problem));
+        }
+        found.extend(validation::change_problems(object, old));
+        found
     }
 
     fn prepare_create(&self, object: &mut Object) {
@@ -192,6 +191,13 @@ impl Strategy for BuiltinStrategy {
     fn has_generation(&self) -> bool {
         self.generation
     }
+}
+
+/// Everything that is wrong with an object.
+fn problems(object: &Object) -> Vec<FieldError> {
+    let mut problems = validation::problems(object);
+    problems.extend(checks::problems(object));
+    problems
 }
 
 /// The status of a new object: what its type has when nothing is known, and how its life begins.

@@ -334,3 +334,24 @@ async fn writes_wait_until_the_storage_versions_are_reported() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_an_earlier_version_let_pass_does_not_stand_in_the_way_of_other_changes() {
+    let server = server(LoadLimits::default(), None).await;
+    let version = restow_api::GroupVersion::new("", "v1").unwrap();
+    let registry = server.registry();
+    let storage = registry.find(&version, "limitranges").unwrap().storage.as_ref().unwrap();
+    let limit = |most: &str| serde_json::json!([{"type": "Pod", "min": {"cpu": "2"}, "max": {"cpu": most}}]);
+    let range = serde_json::json!({"apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": limit("1")},
+        "metadata": {"name": "odd", "namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}});
+    let key = storage.key("default", "odd").unwrap();
+    restow_store::StoreExt::put(&**server.objects().store(), &key, range.to_string().into()).await.unwrap();
+    let change = async |patch: serde_json::Value| {
+        let request = Request::builder().method("PATCH").uri("/api/v1/namespaces/default/limitranges/odd");
+        let answer = ask(&server, &admin(), request.header("content-type", MERGE), &patch.to_string()).await;
+        answer.status().as_u16()
+    };
+    assert_eq!(change(serde_json::json!({"metadata": {"labels": {"a": "b"}}})).await, 200);
+    assert_eq!(change(serde_json::json!({"spec": {"limits": limit("500m")}})).await, 422);
+    assert_eq!(change(serde_json::json!({"spec": {"limits": limit("3")}})).await, 200);
+}
