@@ -102,7 +102,14 @@ impl Strategy for BuiltinStrategy {
             let before = problems(old);
             found.retain(|problem| !before.contains(problem));
         }
-        found.extend(validation::change_problems(object, old));
+        let mut changes = validation::change_problems(object, old);
+        if !changes.is_empty() {
+            // What is set by default only since the object was stored is no change that somebody makes.
+            let mut completed = old.clone();
+            defaults::apply(&mut completed);
+            changes = validation::change_problems(object, &completed);
+        }
+        found.extend(changes);
         found
     }
 

@@ -355,3 +355,29 @@ async fn what_an_earlier_version_let_pass_does_not_stand_in_the_way_of_other_cha
     assert_eq!(change(serde_json::json!({"spec": {"limits": limit("500m")}})).await, 422);
     assert_eq!(change(serde_json::json!({"spec": {"limits": limit("3")}})).await, 200);
 }
+
+#[tokio::test]
+async fn what_is_set_by_default_only_since_an_object_was_stored_is_no_change() {
+    let server = server(LoadLimits::default(), None).await;
+    let version = restow_api::GroupVersion::new("batch", "v1").unwrap();
+    let registry = server.registry();
+    let storage = registry.find(&version, "jobs").unwrap().storage.as_ref().unwrap();
+    let spec = serde_json::json!({"restartPolicy": "Never", "serviceAccountName": "a",
+        "containers": [{"name": "c", "image": "i", "resources": {}}]});
+    let job = serde_json::json!({"apiVersion": "batch/v1", "kind": "Job",
+        "spec": {"manualSelector": true, "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec}},
+        "metadata": {"name": "old", "namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}});
+    let key = storage.key("default", "old").unwrap();
+    restow_store::StoreExt::put(&**server.objects().store(), &key, job.to_string().into()).await.unwrap();
+    let change = async |patch: &str| {
+        let request = Request::builder().method("PATCH").uri("/apis/batch/v1/namespaces/default/jobs/old");
+        let answer = ask(&server, &admin(), request.header("content-type", MERGE), patch).await;
+        let code = answer.status().as_u16();
+        (code, String::from_utf8_lossy(&bytes_of(answer)).into_owned())
+    };
+    let (code, answer) = change("{}").await;
+    assert_eq!(code, 200, "{answer}");
+    let (code, answer) = change(r#"{"spec": {"template": {"spec": {"serviceAccountName": "b"}}}}"#).await;
+    assert_eq!(code, 422, "{answer}");
+}
