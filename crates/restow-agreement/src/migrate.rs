@@ -3,15 +3,21 @@
 //!
 //! | module | the question it answers |
 //! |---|---|
+//! | [`api_servers`] | Which API servers are there, and which storage version do all of them encode? |
 //! | [`verdict`] | The server answered the rewriting of one object: what does that mean for it? |
 //! | [`pacer`] | How many objects may be in flight? |
 //! | [`passes`] | All objects were gone through once: is it done, and is that proven? |
 //! | [`stored_versions`] | May `status.storedVersions` be trimmed, and does the mark on a definition stay? |
+//! | [`difference`] | A write that should change nothing changed the object: which field? |
+//! | [`key_rotation`] | The encryption key was changed: what is known about the old one? |
 //! | [`managed_fields`] | Which owners of fields name a version that is about to go? |
 //! | [`guard`] | May a definition be changed like this while its objects are migrated? |
 //! | [`window`] | Is this a time at which objects may be rewritten? |
 
+pub mod api_servers;
+pub mod difference;
 pub mod guard;
+pub mod key_rotation;
 pub mod managed_fields;
 pub mod pacer;
 pub mod passes;

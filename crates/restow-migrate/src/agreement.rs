@@ -1,23 +1,29 @@
 //! Whether all API servers store a resource in the same version.
 //!
-//! Where the servers report their storage versions (the StorageVersion API), that is what counts. Else every server is
-//! asked for its own discovery document. A server that cannot be asked is one that may store anything.
+//! Reads everything that tells: which servers there are, what each says in its own discovery document, what they report in
+//! StorageVersions, and what the CRD names. What it comes to is decided in `restow_agreement::migrate::api_servers`.
 
-use crate::cluster::{Cluster, Instance};
+use crate::cluster::{Cluster, Instance, Reach};
+use crate::definition::{self, Definition};
 use crate::discovery::{Discovery, StoredResource, discover, discover_group};
 use crate::exchange::{Failure, exchange_json};
+use crate::settling::Agreed;
 use http::Request;
+use restow_agreement::migrate::api_servers::{ApiServers, Discovered, Evidence, Finding};
 use restow_agreement::trigger::Agreement;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionList};
 use restow_api::{GroupResource, GroupVersion, GroupVersionKind, ResourceVersion, StorageVersionHash};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// What the servers of a cluster store, at one point in time.
 #[derive(Clone)]
 pub struct Observation {
     /// Every server that could be asked.
     pub instances: Vec<Instance>,
+    /// Every server that there is, as far as the cluster says.
+    pub servers: ApiServers,
     discoveries: Vec<(String, Result<Discovery, Failure>)>,
     reported: BTreeMap<String, StorageVersion>,
 }
@@ -44,22 +50,21 @@ pub enum Scope<'a> {
     Group(&'a str),
 }
 
-/// How the words about a server begin that did not answer.
-pub(crate) const CANNOT_BE_ASKED: &str = "cannot be asked";
+pub(crate) use restow_agreement::migrate::api_servers::CANNOT_BE_ASKED;
 
 /// How long a server has to say what it stores. One that takes longer may be paused, and may still write.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Asks all servers.
 pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation, Failure> {
-    let (reported, instances) = tokio::join!(reported(cluster), cluster.instances());
+    let (reported, servers) = tokio::join!(reported(cluster), cluster.api_servers());
     let reported = reported.map_err(|failure| about(cluster, failure))?;
-    let (found, hidden) = match instances.map_err(|failure| about(cluster, failure)) {
-        Ok(found) => (found, None),
-        // Where servers report what they store, they need not be asked one by one; what they do not report stays unknown.
-        Err(failure) if !reported.is_empty() => (vec![cluster.common()], Some(failure)),
-        Err(failure) => return Err(failure),
+    let servers = match cluster.reach() {
+        Reach::EachServer => servers.map_err(|failure| about(cluster, failure))?,
+        // Whoever asks one address knows of no others.
+        Reach::OneEndpoint => ApiServers::default(),
     };
+    let found = cluster.instances(&servers)?;
     let ask = |instance: Instance| async move {
         let discovery = async {
             match scope {
@@ -74,7 +79,6 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
     };
     let mut instances = Vec::new();
     let mut discoveries = Vec::new();
-    discoveries.extend(hidden.map(|failure| ("the other API servers".to_owned(), Err(failure))));
     for (instance, discovery) in futures::future::join_all(found.into_iter().map(ask)).await {
         discoveries.push((instance.name.clone(), discovery.clone()));
         if discovery.is_ok() {
@@ -89,7 +93,7 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
             ..failure
         });
     }
-    Ok(Observation { instances, discoveries, reported })
+    Ok(Observation { instances, servers, discoveries, reported })
 }
 
 /// Says which server does not answer, where none does.
@@ -100,14 +104,15 @@ fn about(cluster: &Cluster, failure: Failure) -> Failure {
     }
 }
 
-/// The StorageVersions by name; none where the API is not served.
+/// The StorageVersions by name; none where the API is not served, or where we may not read them: then each server has to
+/// be asked.
 async fn reported(cluster: &Cluster) -> Result<BTreeMap<String, StorageVersion>, Failure> {
     let path = format!("/apis/{}/{}", StorageVersion::API_VERSION, StorageVersion::RESOURCE);
     let request = Request::get(path).body(Vec::new());
     let request = request.map_err(|error| Failure { message: error.to_string(), ..Failure::default() })?;
     match exchange_json::<StorageVersionList>(cluster.client(), request).await {
         Ok(list) => Ok(list.items.into_iter().map(|item| (item.metadata.name.clone(), item)).collect()),
-        Err(failure) if failure.code == 404 => Ok(BTreeMap::new()),
+        Err(failure) if matches!(failure.code, 403 | 404) => Ok(BTreeMap::new()),
         Err(failure) => Err(failure),
     }
 }
@@ -122,15 +127,46 @@ impl Observation {
         names
     }
 
-    /// What is known about a resource; nothing where no server serves it.
-    pub fn resource(&self, name: &GroupResource) -> Option<ResourceObservation> {
+    /// What is known about a resource; nothing where no server serves it. The servers have to store the version that its
+    /// CRD names, if it has one.
+    pub fn resource(&self, name: &GroupResource, definition: Option<&Definition>) -> Option<ResourceObservation> {
         let resource = self.answered().find_map(|(_, discovery)| discovery.get(name))?.clone();
-        match self.reported.get(&StorageVersion::name_for(name)) {
-            Some(storage_version) if !storage_version.status.storage_versions.is_empty() => {
-                Some(from_report(resource, storage_version))
-            }
-            _ => Some(self.by_discovery(name, resource)),
-        }
+        let report = self.reported.get(&StorageVersion::name_for(name));
+        let report = report.filter(|report| !report.status.storage_versions.is_empty());
+        let reported = report.map(|report| reported_encodings(report, &resource.kind));
+        let evidence = Evidence {
+            servers: self.servers.clone(),
+            discovered: self
+                .discoveries
+                .iter()
+                .map(|(server, said)| (server.clone(), discovered(said, name)))
+                .collect(),
+            reported,
+            defined: definition.map(definition::view).map(|view| {
+                let hash = hash_of(&format!("{}/{}", name.group(), view.storage_version), &resource.kind);
+                (view.storage_version, hash)
+            }),
+        };
+        let Finding { agreement, by_server } = evidence.finding();
+        let revision = report.and_then(|report| report.metadata.resource_version.clone());
+        Some(ResourceObservation { resource, agreement, revision, by_server })
+    }
+
+    /// Takes down since when the servers agree on a resource. Returns that; nothing where they do not.
+    pub fn agreed_since(
+        &self,
+        cluster: &Cluster,
+        seen: &ResourceObservation,
+        definition: Option<&Definition>,
+    ) -> Option<Instant> {
+        let name = seen.resource.resource.group_resource();
+        let Some(hash) = seen.agreed() else {
+            cluster.agreements().saw_none(&name);
+            return None;
+        };
+        let definition = definition.map(definition::view).map(|view| (view.uid, view.generation));
+        let agreed = Agreed { hash: hash.clone(), definition, servers: self.servers.clone() };
+        Some(cluster.agreements().saw(&name, agreed))
     }
 
     /// The servers that report what they store; none where they do not.
@@ -152,50 +188,33 @@ impl Observation {
     fn answered(&self) -> impl Iterator<Item = (&str, &Discovery)> {
         self.discoveries.iter().filter_map(|(name, discovery)| Some((name.as_str(), discovery.as_ref().ok()?)))
     }
-
-    fn by_discovery(&self, name: &GroupResource, resource: StoredResource) -> ResourceObservation {
-        let mut hashes: Vec<StorageVersionHash> = Vec::new();
-        let mut by_server = Vec::new();
-        for (server, discovery) in &self.discoveries {
-            let (hash, words) = match discovery {
-                Err(failure) => (StorageVersionHash::unknown(), format!("{CANNOT_BE_ASKED}: {failure}")),
-                Ok(discovery) => match discovery.get(name).map(|resource| &resource.hash) {
-                    None => (StorageVersionHash::unknown(), "does not serve it".to_owned()),
-                    Some(None) => (StorageVersionHash::unknown(), "does not say".to_owned()),
-                    Some(Some(hash)) => (hash.clone(), hash.to_string()),
-                },
-            };
-            by_server.push((server.clone(), words));
-            if !hashes.contains(&hash) {
-                hashes.push(hash);
-            }
-        }
-        let agreement = match hashes.as_slice() {
-            [hash] if !hash.is_unknown() => Agreement::Agreed(hash.clone()),
-            _ => Agreement::Disagreed(hashes),
-        };
-        ResourceObservation { resource, agreement, revision: None, by_server }
-    }
 }
 
-fn from_report(resource: StoredResource, storage_version: &StorageVersion) -> ResourceObservation {
-    let status = &storage_version.status;
-    let hash = |encoding: &str| hash_of(encoding, &resource.kind);
-    let mut hashes: Vec<StorageVersionHash> = Vec::new();
-    for entry in &status.storage_versions {
-        let hash = hash(&entry.encoding_version);
-        if !hashes.contains(&hash) {
-            hashes.push(hash);
-        }
+/// What each server reports: its id, its encoding version, and the hash of that. What they have in common has to be said,
+/// too: where it is not, whoever looks after the StorageVersion does not think that they agree.
+fn reported_encodings(report: &StorageVersion, kind: &str) -> Vec<(String, String, StorageVersionHash)> {
+    let entries = report.status.storage_versions.iter();
+    let mut said: Vec<(String, String, StorageVersionHash)> = entries
+        .map(|entry| {
+            let encoding = &entry.encoding_version;
+            (entry.api_server_id.clone(), encoding.clone(), hash_of(encoding, kind))
+        })
+        .collect();
+    if report.status.common_encoding_version.is_none() {
+        let words = "has no commonEncodingVersion".to_owned();
+        said.push(("the StorageVersion".to_owned(), words, StorageVersionHash::unknown()));
     }
-    let agreement = match &status.common_encoding_version {
-        Some(version) if !hash(version).is_unknown() => Agreement::Agreed(hash(version)),
-        _ => Agreement::Disagreed(hashes),
-    };
-    let by_server = status.storage_versions.iter();
-    let by_server = by_server.map(|entry| (entry.api_server_id.clone(), entry.encoding_version.clone())).collect();
-    let revision = storage_version.metadata.resource_version.clone();
-    ResourceObservation { resource, agreement, revision, by_server }
+    said
+}
+
+/// What a server's discovery says about a resource.
+fn discovered(discovery: &Result<Discovery, Failure>, name: &GroupResource) -> Discovered {
+    match discovery.as_ref().map(|discovery| discovery.get(name).map(|resource| &resource.hash)) {
+        Err(failure) => Discovered::CannotBeAsked(failure.to_string()),
+        Ok(None) => Discovered::NotServed,
+        Ok(Some(None)) => Discovered::NoHash,
+        Ok(Some(Some(hash))) => Discovered::Hash(hash.clone()),
+    }
 }
 
 /// The hash of a kind in an encoding version such as "apps/v1".

@@ -1,12 +1,13 @@
 //! How the API servers of a cluster are reached: all of them behind one address, and each by its own.
 
 use crate::Failure;
+use crate::settling::Agreements;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use std::collections::BTreeSet;
+use restow_agreement::migrate::api_servers::ApiServers;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use std::time::Duration;
 pub struct Cluster {
     config: Config,
     client: Client,
+    reach: Reach,
+    agreements: Agreements,
 }
 
 /// One API server of several.
@@ -26,16 +29,18 @@ pub struct Instance {
     pub client: Client,
 }
 
-/// Which API servers there are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Addresses {
-    /// These.
-    Known(BTreeSet<String>),
-    /// One, or nothing says that there are more.
-    Single,
-    /// So many are there by their identity leases, but nothing says where.
-    Hidden(usize),
+/// How the API servers of a cluster are reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Each by its own address, so that each can be asked.
+    #[default]
+    EachServer,
+    /// All of them behind one address. Nobody can say which of them answers, so that nothing can be proven.
+    OneEndpoint,
 }
+
+/// How many connections of their own are made where all servers are behind one address. A load balancer spreads them.
+const FRESH_CONNECTIONS: usize = 4;
 
 /// Why a cluster cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +90,22 @@ impl Cluster {
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(10));
         let client = Client::try_from(config.clone()).map_err(|error| ConnectError::Client(Box::new(error)))?;
-        Ok(Cluster { config, client })
+        Ok(Cluster { config, client, reach: Reach::default(), agreements: Agreements::default() })
+    }
+
+    /// The same cluster, reached in this way.
+    pub fn reached_by(self, reach: Reach) -> Self {
+        Cluster { reach, ..self }
+    }
+
+    /// How its API servers are reached.
+    pub fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// Since when its API servers were seen to agree.
+    pub fn agreements(&self) -> &Agreements {
+        &self.agreements
     }
 
     /// All of them behind one address.
@@ -93,19 +113,37 @@ impl Cluster {
         &self.client
     }
 
-    /// Each of them. Where there is only one, or no way to tell, it is the one behind the common address.
-    pub async fn instances(&self) -> Result<Vec<Instance>, Failure> {
-        match self.addresses().await? {
-            Addresses::Single => Ok(vec![self.common()]),
-            Addresses::Known(addresses) => addresses.into_iter().map(|address| self.instance(address)).collect(),
-            Addresses::Hidden(count) => Err(Failure {
-                message: format!(
-                    "{count} API servers hold identity leases, but the EndpointSlices of the service \"kubernetes\" in \
-                     the namespace \"default\" do not say where they are"
-                ),
-                ..Failure::default()
-            }),
+    /// Which API servers there are. What we may not read is said so; only a server that cannot be reached at all is a
+    /// failure.
+    pub(crate) async fn api_servers(&self) -> Result<ApiServers, Failure> {
+        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
+        let of_service = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
+        let of_servers = ListParams::default().labels("apiserver.kubernetes.io/identity=kube-apiserver");
+        let (slices, leases) = tokio::join!(slices.list(&of_service), leases.list(&of_servers));
+        let addresses = readable(slices.map(|list| list.items.iter().flat_map(addresses_of).collect()))?;
+        let identities = readable(leases.map(|list| list.items.into_iter().filter_map(identity_of).collect()))?;
+        Ok(ApiServers { addresses, identities })
+    }
+
+    /// How each of these servers is reached. Where there is only one, or no way to tell, it is the one behind the common
+    /// address.
+    pub(crate) fn instances(&self, servers: &ApiServers) -> Result<Vec<Instance>, Failure> {
+        match (self.reach, &servers.addresses) {
+            (Reach::OneEndpoint, _) => (1..=FRESH_CONNECTIONS).map(|number| self.fresh(number)).collect(),
+            (Reach::EachServer, Ok(addresses)) if addresses.len() > 1 => {
+                addresses.iter().map(|address| self.instance(address.clone())).collect()
+            }
+            (Reach::EachServer, _) => Ok(vec![self.common()]),
         }
+    }
+
+    /// The common address, by a connection of its own.
+    fn fresh(&self, number: usize) -> Result<Instance, Failure> {
+        let common = self.common().name;
+        let client = Client::try_from(self.config.clone())
+            .map_err(|error| Failure { message: format!("{common}: {error}"), ..Failure::default() })?;
+        Ok(Instance { name: format!("{common} (connection {number})"), client })
     }
 
     pub(crate) fn common(&self) -> Instance {
@@ -122,22 +160,21 @@ impl Cluster {
         let client = Client::try_from(config).map_err(|error| unusable(error.to_string()))?;
         Ok(Instance { name: address, client })
     }
+}
 
-    async fn addresses(&self) -> Result<Addresses, Failure> {
-        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
-        let of_service = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
-        let addresses: BTreeSet<String> = slices.list(&of_service).await?.items.iter().flat_map(addresses_of).collect();
-        match addresses.len() {
-            0 => {
-                let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
-                let identities = ListParams::default().labels("apiserver.kubernetes.io/identity=kube-apiserver");
-                let count = leases.list(&identities).await?.items.len();
-                Ok(if count > 1 { Addresses::Hidden(count) } else { Addresses::Single })
-            }
-            1 => Ok(Addresses::Single),
-            _ => Ok(Addresses::Known(addresses)),
-        }
+/// What was read, or why it may not be read. No answer at all is a failure.
+fn readable<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, Failure> {
+    match read.map_err(Failure::from) {
+        Ok(found) => Ok(Ok(found)),
+        Err(failure) if failure.code == 0 => Err(failure),
+        Err(failure) => Ok(Err(failure.to_string())),
     }
+}
+
+/// The name of an identity lease, and who holds it.
+fn identity_of(lease: Lease) -> Option<(String, String)> {
+    let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+    Some((lease.metadata.name?, holder))
 }
 
 /// The addresses of a slice, as they stand in a URL. One that is not ready counts too: it may still write.

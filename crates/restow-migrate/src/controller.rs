@@ -210,7 +210,10 @@ async fn pass(
     );
     let mut done = Done::default();
     for resource in view.resources(context.config.resources) {
-        let Some(seen) = view.observation.resource(&resource) else { continue };
+        let definition = view.definition(&resource);
+        let Some(seen) = view.observation.resource(&resource, definition) else { continue };
+        // The settling time of a migration counts from here.
+        view.observation.agreed_since(&context.cluster, &seen, definition);
         tell_of_disagreement(context, &view, &resource, &seen).await;
         let since = wakes.take_sightings(&resource, &seen.resource.kind);
         let encodings = since.encodings.clone();

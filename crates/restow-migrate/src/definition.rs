@@ -8,7 +8,7 @@ use http::Request;
 use kube::Client;
 use restow_agreement::migrate::managed_fields::{VersionView, staying};
 use restow_agreement::migrate::stored_versions::{DefinitionView, MIGRATING_ANNOTATION};
-use restow_agreement::migrate::verdict::{MOST_TRIES, Verdict, judge, wait_after};
+use restow_agreement::migrate::verdict::{Absence, MOST_TRIES, Verdict, absence, judge, wait_after};
 use restow_api::GroupResource;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -71,8 +71,11 @@ pub async fn read(client: &Client, resource: &GroupResource) -> Result<Option<De
     let request = request("GET", &format!("{PATH}/{resource}"), None)?;
     match patiently(client, request).await {
         Ok(definition) => Ok(Some(definition)),
-        Err(failure) if failure.code == 404 => Ok(None),
-        Err(failure) => Err(failure),
+        // A server that does not serve definitions (yet) has not said that there is none.
+        Err(failure) => match absence(&failure.refusal(), &resource.to_string()) {
+            Some(Absence::Gone) => Ok(None),
+            _ => Err(failure),
+        },
     }
 }
 
@@ -174,6 +177,14 @@ pub fn owners_plan(definition: &Definition) -> Option<OwnersPlan> {
         })
         .collect();
     Some(OwnersPlan { staying: staying(group, &versions, target), target: format!("{group}/{target}") })
+}
+
+/// The versions in which clients can use the resource, the storage version first if it is one of them.
+pub(crate) fn served_versions(definition: &Definition) -> Vec<String> {
+    let mut served: Vec<&DefinitionVersion> =
+        definition.spec.versions.iter().filter(|version| version.served).collect();
+    served.sort_by_key(|version| !version.storage);
+    served.into_iter().map(|version| version.name.clone()).collect()
 }
 
 fn storage_version(definition: &Definition) -> Option<&str> {

@@ -42,6 +42,13 @@ impl StoredResource {
         }
     }
 
+    /// The same resource in another version, if that is a version at all.
+    pub(crate) fn in_version(&self, version: &str) -> Self {
+        let group_version = GroupVersion::new(self.resource.group(), version);
+        let resource = group_version.and_then(|version| GroupVersionResource::new(version, self.resource.resource()));
+        StoredResource { resource: resource.unwrap_or_else(|_| self.resource.clone()), ..self.clone() }
+    }
+
     /// The path of an object.
     pub(crate) fn object_path(&self, namespace: &str, name: &str) -> String {
         format!("{}/{}", self.collection_path(namespace), path_part(name))

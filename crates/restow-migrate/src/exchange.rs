@@ -19,6 +19,8 @@ pub struct Failure {
     pub reason: String,
     /// The message of the Kubernetes status, or what went wrong on the way.
     pub message: String,
+    /// The name of the object that the Kubernetes status is about; empty when it names none.
+    pub about: String,
     /// How long the server asks to wait.
     pub retry_after: Option<Duration>,
     /// Where a listing whose token has expired can go on, with gaps.
@@ -95,7 +97,8 @@ fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
 impl Failure {
     /// What decides about it.
     pub fn refusal(&self) -> Refusal<'_> {
-        Refusal { code: self.code, reason: &self.reason, message: &self.message, retry_after: self.retry_after }
+        let Failure { code, reason, message, about, retry_after, .. } = self;
+        Refusal { code: *code, reason, message, about, retry_after: *retry_after }
     }
 
     fn on_the_way(error: impl std::error::Error) -> Self {
@@ -122,6 +125,7 @@ impl Failure {
             code,
             reason: status.reason,
             message: status.message,
+            about: status.details.map(|details| details.name).unwrap_or_default(),
             retry_after: retry_after.or(asked.map(Duration::from_secs)),
             continue_token: status.metadata.and_then(|metadata| metadata.continue_).filter(|token| !token.is_empty()),
             is_silent: false,
@@ -136,6 +140,7 @@ impl From<kube::Error> for Failure {
                 code: status.code,
                 reason: status.reason.clone(),
                 message: status.message.clone(),
+                about: status.details.as_ref().map(|details| details.name.clone()).unwrap_or_default(),
                 ..Failure::default()
             },
             other => Failure::on_the_way(other),

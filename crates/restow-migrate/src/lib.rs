@@ -8,6 +8,7 @@
 //! | [`cluster`] | how the API servers are reached, together and one by one |
 //! | [`discovery`] | which resources are stored, and in which version each server stores them |
 //! | [`agreement`] | whether all servers store a resource in the same version |
+//! | [`settling`] | since when they do, and how long a write that was encoded before may still be under way |
 //! | [`runner`] | rewrites the objects of one resource until nothing old is left |
 //! | [`definition`] | the mark and the stored versions of custom resource definitions |
 //! | [`migration`] | one migration from agreement to stored versions: what `restow migrate` and the controller share |
@@ -24,6 +25,7 @@ pub mod install;
 pub mod migration;
 pub mod overview;
 pub mod runner;
+pub mod settling;
 pub mod step;
 
 mod exchange;

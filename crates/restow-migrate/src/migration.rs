@@ -4,20 +4,24 @@
 //! leaves behind, and whoever comes next takes it away.
 
 use crate::agreement::{Observation, ResourceObservation, Scope, observe};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Reach};
 use crate::definition::{self, Definition, Mark};
+use crate::discovery::StoredResource;
 use crate::exchange::{Failure, exchange_json};
 use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, RunReport};
+use crate::settling::SETTLING_TIME;
 use crate::step::Step;
 use restow_agreement::migrate::stored_versions::{Trim, trim};
 use restow_api::migration::{MigrationCondition, SettledObjects, StorageVersionMigration};
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// How a resource is migrated.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MigrationOptions {
     /// How its objects are rewritten.
     pub run: RunOptions,
@@ -27,8 +31,27 @@ pub struct MigrationOptions {
     pub expected: Option<Target>,
     /// What an earlier, failed migration to the same target has made sure of. It is used only if nothing has changed since.
     pub settled: Option<Settled>,
+    /// How long after the last API server has shown the target version one of them may still write what it encoded
+    /// before. Nothing is proven earlier. Servers that report their storage version before they write need no such time.
+    pub settling_time: Duration,
+    /// How long to wait for the API servers to agree, or to serve the resource at all.
+    pub patience: Duration,
     /// For tests: where to give up as if the process had died there.
     pub dies_at: Option<Step>,
+}
+
+impl Default for MigrationOptions {
+    fn default() -> Self {
+        MigrationOptions {
+            run: RunOptions::default(),
+            owners: Owners::default(),
+            expected: None,
+            settled: None,
+            settling_time: SETTLING_TIME,
+            patience: Duration::ZERO,
+            dies_at: None,
+        }
+    }
 }
 
 /// What is done about owners of fields that name a version which is about to go.
@@ -100,6 +123,8 @@ impl Settled {
 pub enum Outcome {
     /// Every object is stored in the target version, and that is proven.
     Succeeded,
+    /// Every object was left unchanged at the end, but not every API server could be asked: what was seen.
+    Unproven(String),
     /// Some objects cannot be rewritten.
     SomeFailed,
     /// The servers do not agree, so nothing was done.
@@ -119,7 +144,14 @@ pub enum Outcome {
         /// Where to go on.
         continue_token: Option<String>,
     },
-    /// The resource is not served any more.
+    /// An API server does not serve the resource, which is there; once it does, it can go on from here.
+    NotReady {
+        /// Which server, and what is known of that.
+        words: String,
+        /// Where to go on.
+        continue_token: Option<String>,
+    },
+    /// The resource is gone: no API server serves it, and it has no CRD.
     ResourceGone,
     /// Nothing was written: it was only asked what the server would say.
     Asked,
@@ -165,36 +197,44 @@ pub struct Reins<'a> {
     pub progress: &'a watch::Sender<Progress>,
 }
 
+/// What a migration begins with: all API servers store the version that the CRD names.
+struct Start {
+    observation: Observation,
+    seen: ResourceObservation,
+    definition: Option<Definition>,
+    target: Target,
+    /// Since when they were seen to agree.
+    agreed_since: Instant,
+}
+
 /// Migrates the objects of a resource.
 pub async fn migrate(
     cluster: &Cluster,
     resource: &GroupResource,
     options: MigrationOptions,
-    reins: Reins<'_>,
+    mut reins: Reins<'_>,
 ) -> Result<MigrationReport, MigrationError> {
-    let observation = observe(cluster, Scope::Group(resource.group())).await.map_err(MigrationError::Observe)?;
-    let Some(seen) = observation.resource(resource) else {
-        return Ok(ended(None, Outcome::ResourceGone));
-    };
-    let target = match target(&seen, options.expected.as_ref()) {
-        Ok(target) => target,
+    let mut start = match begin(cluster, resource, &options, &mut reins).await? {
+        Ok(start) => start,
         Err(outcome) => return Ok(ended(None, outcome)),
     };
     die(&options, Step::Agreed)?;
-    let start = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
     if options.run.mode == Mode::DryRun {
-        let (observed, target) = ((&observation, &seen), target);
-        return rewrite(observed, start.as_ref(), &options, reins, target).await;
+        return rewrite(cluster, &start, &options, &reins).await;
     }
-    let marked = match &start {
-        Some(start) => Some(mark(cluster, start).await?),
-        None => None,
-    };
+    if let Some(found) = &start.definition {
+        let marked = mark(cluster, found).await?;
+        // What was agreed on was about the definition as it was before.
+        if let Trim::Changed(words) = trim(&definition::view(found), &definition::view(&marked)) {
+            unmark(cluster, resource).await?;
+            return Ok(ended(None, Outcome::DefinitionChanged(words)));
+        }
+        start.definition = Some(marked);
+    }
     die(&options, Step::Marked)?;
-    let done = rewrite((&observation, &seen), marked.as_ref(), &options, reins, target).await;
-    let done = match done {
+    let done = match rewrite(cluster, &start, &options, &reins).await {
         Ok(report) if report.outcome == Outcome::Succeeded => {
-            confirm(cluster, resource, marked.as_ref(), &options, report).await
+            confirm(cluster, resource, &start, &options, report).await
         }
         other => other,
     };
@@ -202,11 +242,75 @@ pub async fn migrate(
         return done;
     }
     // Whatever came of it, the mark goes.
-    if marked.is_some() {
+    if start.definition.is_some() {
         unmark(cluster, resource).await?;
     }
     die(&options, Step::Unmarked)?;
     done
+}
+
+/// Waits until there is agreement, as long as patience lasts, and for as long as nobody says stop.
+async fn begin(
+    cluster: &Cluster,
+    resource: &GroupResource,
+    options: &MigrationOptions,
+    reins: &mut Reins<'_>,
+) -> Result<Result<Start, Outcome>, MigrationError> {
+    let began = Instant::now();
+    loop {
+        let outcome = match look(cluster, resource, options.expected.as_ref()).await? {
+            Ok(start) => return Ok(Ok(start)),
+            Err(outcome) => outcome,
+        };
+        let (Outcome::NoAgreement(words) | Outcome::NotReady { words, .. }) = &outcome else {
+            return Ok(Err(outcome));
+        };
+        if began.elapsed() >= options.patience || *reins.orders.borrow() == Order::Stop {
+            return Ok(Err(outcome));
+        }
+        reins.progress.send_modify(|progress| progress.waiting = Some(words.clone()));
+        let stopped = async {
+            // When nobody can give orders any more, the last one stays in force.
+            if reins.orders.wait_for(|order| *order == Order::Stop).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(AGREEMENT_WAIT) => {}
+            () = stopped => {}
+        }
+    }
+}
+
+/// How long to wait before servers are asked again that do not agree.
+const AGREEMENT_WAIT: Duration = Duration::from_millis(500);
+
+/// Looks whether a migration can begin. The definition is read first: what the servers show is compared with it.
+async fn look(
+    cluster: &Cluster,
+    resource: &GroupResource,
+    expected: Option<&Target>,
+) -> Result<Result<Start, Outcome>, MigrationError> {
+    let definition = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
+    let observation = observe(cluster, Scope::Group(resource.group())).await.map_err(MigrationError::Observe)?;
+    let Some(seen) = observation.resource(resource, definition.as_ref()) else {
+        return Ok(Err(match definition {
+            Some(_) => not_ready("no API server serves the resource, though it has a CRD".to_owned(), None),
+            None if observation.is_complete() => Outcome::ResourceGone,
+            None => not_ready("no API server that answers serves the resource".to_owned(), None),
+        }));
+    };
+    let agreed_since = observation.agreed_since(cluster, &seen, definition.as_ref());
+    let (target, agreed_since) = match (target(&seen, expected), agreed_since) {
+        (Ok(target), Some(since)) => (target, since),
+        (Ok(_), None) => return Ok(Err(Outcome::NoAgreement(seen.disagreement().unwrap_or_default()))),
+        (Err(outcome), _) => return Ok(Err(outcome)),
+    };
+    Ok(Ok(Start { observation, seen, definition, target, agreed_since }))
+}
+
+fn not_ready(words: String, continue_token: Option<String>) -> Outcome {
+    Outcome::NotReady { words, continue_token }
 }
 
 fn ended(target: Option<Target>, outcome: Outcome) -> MigrationReport {
@@ -240,30 +344,85 @@ fn changed(from: &Target, to: &Target) -> String {
 }
 
 async fn rewrite(
-    (observation, seen): (&Observation, &ResourceObservation),
-    definition: Option<&Definition>,
+    cluster: &Cluster,
+    start: &Start,
     options: &MigrationOptions,
-    reins: Reins<'_>,
-    target: Target,
+    reins: &Reins<'_>,
 ) -> Result<MigrationReport, MigrationError> {
+    let Start { observation, definition, target, .. } = start;
+    let generation = definition.as_ref().map_or(0, |definition| definition::view(definition).generation);
+    let (resource, run) = how(start, options, generation);
+    let halfway = halfway(reins.progress.subscribe(), options.dies_at);
+    let all_rounds = async {
+        let mut report =
+            runner::run(&observation.instances, &resource, run.clone(), reins.orders.clone(), reins.progress).await?;
+        for _ in 1..rounds(cluster.reach()) {
+            if report.ending != Ending::Proven {
+                break;
+            }
+            // Other connections may lead to other servers.
+            let instances = cluster.instances(&observation.servers).map_err(MigrationError::Observe)?;
+            let again = RunOptions { continue_token: None, ..run.clone() };
+            report = runner::run(&instances, &resource, again, reins.orders.clone(), reins.progress).await?;
+        }
+        Ok::<_, MigrationError>(report)
+    };
+    let report = tokio::select! {
+        report = all_rounds => report?,
+        () = halfway => return Err(MigrationError::Died(Step::HalfRewritten)),
+    };
+    let outcome = outcome(cluster, start, &report).await?;
+    die(options, Step::Rewritten)?;
+    let (target, run) = (Some(target.clone()), Some(report));
+    Ok(MigrationReport { target, outcome, run, trimmed_to: None, definition_generation: generation })
+}
+
+/// How often everything is gone through until nothing changes. Where nobody knows which server answers, once is too little.
+fn rounds(reach: Reach) -> u32 {
+    match reach {
+        Reach::EachServer => 1,
+        Reach::OneEndpoint => 3,
+    }
+}
+
+/// In which version objects are rewritten, and how.
+fn how(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredResource, RunOptions) {
+    let definition = start.definition.as_ref();
     let owners = match options.owners {
         Owners::Move => definition.and_then(definition::owners_plan),
         Owners::Leave => None,
     };
-    let generation = definition.map_or(0, |definition| definition::view(definition).generation);
     // An unchanged StorageVersion, or else an unchanged definition, says that nobody wrote another version since.
+    let target = &start.target;
     let is_unchanged = |settled: &&Settled| {
-        settled.target == target
+        settled.target == *target
             && (target.revision.is_some() || (generation > 0 && settled.objects.definition_generation == generation))
     };
     let settled = options.settled.as_ref().filter(is_unchanged).cloned();
-    let run = RunOptions { owners, settled, ..options.run.clone() };
-    let halfway = halfway(reins.progress.subscribe(), options.dies_at);
-    let report = tokio::select! {
-        report = runner::run(&observation.instances, &seen.resource, run, reins.orders, reins.progress) => report?,
-        () = halfway => return Err(MigrationError::Died(Step::HalfRewritten)),
+    let mut other_versions = definition.map(definition::served_versions).unwrap_or_default();
+    let resource = match other_versions.first() {
+        Some(version) => start.seen.resource.in_version(version),
+        None => start.seen.resource.clone(),
     };
-    let outcome = match &report.ending {
+    other_versions.retain(|version| version != resource.resource.version());
+    // Who reports before it writes has nothing under way that was encoded before.
+    let settles_at = target.revision.is_none().then(|| start.agreed_since + options.settling_time);
+    (resource, RunOptions { owners, settled, other_versions, settles_at, ..options.run.clone() })
+}
+
+/// What came of the rewriting.
+async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result<Outcome, MigrationError> {
+    Ok(match &report.ending {
+        Ending::Proven if cluster.reach() == Reach::OneEndpoint => Outcome::Unproven(format!(
+            "{} of {} objects were rewritten, and then {} passes through {} connections to {} left each of them \
+             unchanged. Which API servers answered cannot be told, so that nothing is proven and status.storedVersions \
+             stays as it is",
+            report.progress.counts.rewritten,
+            report.progress.counts.seen,
+            rounds(Reach::OneEndpoint),
+            start.observation.instances.len(),
+            cluster.common().name,
+        )),
         Ending::Proven => Outcome::Succeeded,
         Ending::SomeFailed => Outcome::SomeFailed,
         Ending::NeverSettles => Outcome::NeverSettles,
@@ -271,12 +430,15 @@ async fn rewrite(
         Ending::Silent { words, continue_token } => {
             Outcome::ServerSilent { words: words.clone(), continue_token: continue_token.clone() }
         }
-        Ending::ResourceGone => Outcome::ResourceGone,
+        Ending::NotServed { words, continue_token } => {
+            let resource = start.seen.resource.resource.group_resource();
+            match look(cluster, &resource, None).await? {
+                Err(Outcome::ResourceGone) => Outcome::ResourceGone,
+                _ => not_ready(words.clone(), continue_token.clone()),
+            }
+        }
         Ending::Asked => Outcome::Asked,
-    };
-    die(options, Step::Rewritten)?;
-    let run = Some(report);
-    Ok(MigrationReport { target: Some(target), outcome, run, trimmed_to: None, definition_generation: generation })
+    })
 }
 
 /// Completes when half of the objects are rewritten, if that is where to die, else never.
@@ -292,30 +454,31 @@ async fn halfway(mut progress: watch::Receiver<Progress>, dies_at: Option<Step>)
 async fn confirm(
     cluster: &Cluster,
     resource: &GroupResource,
-    start: Option<&Definition>,
+    start: &Start,
     options: &MigrationOptions,
     mut report: MigrationReport,
 ) -> Result<MigrationReport, MigrationError> {
-    let observation = observe(cluster, Scope::Group(resource.group())).await.map_err(MigrationError::Observe)?;
-    let still = observation.resource(resource).map(|seen| target(&seen, report.target.as_ref()));
-    match still {
-        Some(Ok(_)) => {}
-        Some(Err(Outcome::NoAgreement(words))) => {
+    let end = match look(cluster, resource, Some(&start.target)).await? {
+        Ok(end) => end,
+        Err(Outcome::NoAgreement(words)) => {
             report.outcome = Outcome::AgreementChanged(words);
             return Ok(report);
         }
-        Some(Err(outcome)) => {
+        Err(outcome) => {
             report.outcome = outcome;
             return Ok(report);
         }
-        None => {
-            report.outcome = Outcome::ResourceGone;
-            return Ok(report);
-        }
+    };
+    // A server that came or was started anew since was not asked about any object. One that reports before it writes need
+    // not be: then the revision of the agreement would have changed.
+    let change = end.observation.servers.change_since(&start.observation.servers);
+    if let (Some(words), None) = (change, &start.target.revision) {
+        report.outcome = Outcome::AgreementChanged(format!("{words} while objects were rewritten; run it again"));
+        return Ok(report);
     }
     die(options, Step::Confirmed)?;
-    let Some(start) = start else { return Ok(report) };
-    trim_stored_versions(cluster, resource, start, &mut report).await?;
+    let Some(definition) = &start.definition else { return Ok(report) };
+    trim_stored_versions(cluster, resource, definition, &mut report).await?;
     die(options, Step::Trimmed)?;
     Ok(report)
 }

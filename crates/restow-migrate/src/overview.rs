@@ -114,9 +114,9 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
     let same = equivalents();
     let mut resources = Vec::new();
     for name in observation.resources().into_iter().filter(|name| !same.contains(name)) {
-        let Some(seen) = observation.resource(&name) else { continue };
         let full_name = name.to_string();
         let definition = definitions.iter().find(|one| one.metadata.name.as_deref() == Some(full_name.as_str()));
+        let Some(seen) = observation.resource(&name, definition) else { continue };
         let candidates = candidates(versions.get(name.group()), definition);
         let version_of = |hash: &StorageVersionHash| version_of(hash, &name, &seen.resource.kind, &candidates);
         let hash = seen.agreed().cloned();

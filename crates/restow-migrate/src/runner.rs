@@ -13,7 +13,7 @@ mod under_way;
 mod unreadable;
 
 pub use progress::{Order, Progress};
-pub use rewrite::{Method, Mode, OwnersPlan};
+pub use rewrite::{CHANGED_BY_ADMISSION, Method, Mode, OwnersPlan};
 
 pub(crate) use listing::path_part;
 
@@ -25,9 +25,9 @@ use pass::{Asked, Pass};
 use restow_agreement::migrate::pacer::{Pacer, PacerLimits};
 use restow_agreement::migrate::passes::{AfterPass, PassReport, after_passes};
 use restow_api::migration::MigrationFailure;
-use rewrite::Rewriting;
-use std::time::Instant;
+use rewrite::{Care, Rewriting};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use under_way::PassEnd;
 
 /// What to rewrite, and how.
@@ -45,6 +45,12 @@ pub struct RunOptions {
     pub owners: Option<OwnersPlan>,
     /// What need not be looked at again.
     pub settled: Option<Settled>,
+    /// The other versions in which the resource is served. An object that cannot be converted is listed in the one that
+    /// it is stored in.
+    pub other_versions: Vec<String>,
+    /// Until when a server may still write what it encoded before all servers showed the target version; nothing where
+    /// that is over. A pass that begins before proves nothing.
+    pub settles_at: Option<Instant>,
     /// Where an earlier run stopped.
     pub continue_token: Option<String>,
 }
@@ -86,8 +92,13 @@ pub enum Ending {
         /// Where to go on; only the first pass is worth going on with.
         continue_token: Option<String>,
     },
-    /// The resource is not served any more.
-    ResourceGone,
+    /// A server does not serve the resource. Whether it is gone, or only not there yet, is for the caller to find out.
+    NotServed {
+        /// Which server, and what it said.
+        words: String,
+        /// Where to go on; only the first pass is worth going on with.
+        continue_token: Option<String>,
+    },
     /// Nothing was written: it was only asked what the server would say.
     Asked,
 }
@@ -115,6 +126,8 @@ impl Default for RunOptions {
             method: Method::Patch,
             owners: None,
             settled: None,
+            other_versions: Vec::new(),
+            settles_at: None,
             continue_token: None,
         }
     }
@@ -133,6 +146,7 @@ pub async fn run(
         mode: options.mode,
         method: options.method,
         owners: options.owners.clone(),
+        other_versions: options.other_versions.clone(),
     };
     let mut pass = Pass {
         servers: servers.to_vec(),
@@ -146,23 +160,34 @@ pub async fn run(
         settled: options.settled.clone(),
         list_revision: String::new(),
         probe: None,
+        care: Care::None,
+        is_after_settling: false,
     };
     let mut token = options.continue_token;
     let mut passes: Vec<PassReport> = Vec::new();
     let ending = loop {
+        if !passes.is_empty() && !settled(options.settles_at, &mut pass.orders, progress).await {
+            break Ending::Stopped { continue_token: None };
+        }
+        pass.is_after_settling = options.settles_at.is_none_or(|at| at <= Instant::now());
         progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1));
         // A failure counts if it is still one in the last pass.
         pass.failures.clear();
         let asked = if passes.is_empty() { Asked::OneServer } else { Asked::EveryServer };
         let (report, end) = pass.run(token.take(), asked).await?;
         passes.push(report);
+        // From now on objects should be left alone.
+        pass.care = pass.care.max(Care::Afterwards);
         match end {
             PassEnd::Stopped { continue_token } => break Ending::Stopped { continue_token },
             PassEnd::Silent { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
                 break Ending::Silent { words, continue_token };
             }
-            PassEnd::ResourceGone => break Ending::ResourceGone,
+            PassEnd::NotServed { words, continue_token } => {
+                let continue_token = continue_token.filter(|_| passes.len() == 1);
+                break Ending::NotServed { words, continue_token };
+            }
             PassEnd::Complete if options.mode == Mode::DryRun => break Ending::Asked,
             PassEnd::Complete => match after_passes(&passes) {
                 AfterPass::GoOn => {}
@@ -175,4 +200,25 @@ pub async fn run(
     let failures = std::mem::take(&mut pass.failures);
     let settled_at = pass.list_revision.clone();
     Ok(RunReport { ending, passes, progress: progress.borrow().clone(), failures, settled_at })
+}
+
+/// Waits for the end of the settling time. Returns whether the run goes on: it may be told to stop meanwhile.
+async fn settled(at: Option<Instant>, orders: &mut watch::Receiver<Order>, progress: &watch::Sender<Progress>) -> bool {
+    let Some(at) = at.filter(|at| *at > Instant::now()) else { return true };
+    let left = at.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
+    progress.send_modify(|progress| {
+        progress.waiting = Some(format!(
+            "letting writes end that an API server may have begun before it stored the new version ({left:.0} s)"
+        ));
+    });
+    let stopped = async {
+        // When nobody can give orders any more, the last one stays in force.
+        if orders.wait_for(|order| *order == Order::Stop).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = tokio::time::sleep_until(at) => true,
+        () = stopped => false,
+    }
 }

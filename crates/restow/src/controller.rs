@@ -90,6 +90,7 @@ impl ControllerArgs {
             migration: MigrationOptions {
                 run: RunOptions { pacer: self.pace.limits(), ..RunOptions::default() },
                 owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
+                settling_time: self.pace.settling_time(),
                 dies_at: self.crash_at,
                 ..MigrationOptions::default()
             },

@@ -9,28 +9,33 @@ use crate::serving;
 use anyhow::{Context, bail};
 use clap::Args;
 use display::{Bar, Summary};
+use restow_agreement::migrate::key_rotation::RotationScope;
 use restow_api::GroupResource;
 use restow_migrate::agreement::{Observation, Scope, observe};
-use restow_migrate::cluster::Cluster;
+use restow_migrate::cluster::{Cluster, Reach};
 use restow_migrate::definition;
 use restow_migrate::discovery::equivalents;
 use restow_migrate::migration::{MigrationOptions, Outcome, Owners, Reins, Settled, migrate};
 use restow_migrate::runner::{Mode, Order, Progress, RunOptions};
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Rewrite stored objects in the version that the API servers store now.
 ///
 /// Works on any cluster, and installs nothing. Nothing is done to a resource on whose version the API servers do not
-/// agree. Ctrl-C ends it between two objects; run it again to go on.
+/// agree: each of them is asked, by the addresses in the EndpointSlices of the service "kubernetes", and has to show the
+/// storage version that the CRD names. Ctrl-C ends it between two objects; run it again to go on.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0  everything is stored in the storage version, and that is proven
   1  it could not run
   3  some objects could not be rewritten; they are listed with the reasons
-  4  the API servers do not agree, or ceased to, or one of them does not answer
-  5  it was stopped; what is done is done")]
+  4  it cannot be told: the API servers do not agree, or ceased to, or one of them cannot be asked or does not serve the
+     resource, the resource is gone, a webhook cannot be reached, or after a key rotation nothing had to be rewritten
+  5  it was stopped; what is done is done
+  6  with --one-endpoint: every object was left unchanged at the end, but nothing is proven")]
 pub(crate) struct MigrateArgs {
     /// The resources, such as widgets.example.com or secrets.
     #[arg(value_name = "RESOURCE", required_unless_present_any = ["all", "crds"])]
@@ -54,6 +59,15 @@ pub(crate) struct MigrateArgs {
     /// Leave owners of fields as they are, also those that name a version which is about to go.
     #[arg(long)]
     keep_managed_fields: bool,
+    /// How long to wait for the API servers to agree, in seconds: one of them may not have noticed yet that a CRD was
+    /// changed.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    wait: u64,
+    /// Rewrite objects through the one address of the kubeconfig, where API servers cannot be asked one by one, as behind
+    /// a load balancer. Several passes over fresh connections are made. Nothing is proven by that, and
+    /// status.storedVersions stays as it is.
+    #[arg(long)]
+    one_endpoint: bool,
     /// Where an earlier run of the same resource stopped.
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["all", "crds"])]
     continue_from: Option<String>,
@@ -72,7 +86,7 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     if args.continue_from.is_some() && args.resources.len() != 1 {
         bail!("--continue-from goes with exactly one resource");
     }
-    let cluster = args.cluster.connect().await?;
+    let cluster = args.cluster.connect().await?.reached_by(args.reach());
     let observation = observe(&cluster, Scope::All).await.context("cannot ask the API servers")?;
     let resources = args.resources(&cluster, &observation).await?;
     let (order, orders) = watch::channel(Order::Run);
@@ -102,12 +116,12 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
         bar.finish();
         summary.add(resource, report, started.elapsed());
     }
+    if args.reason == Some(Reason::KeyRotation) && !args.dry_run {
+        summary.judge_the_old_key(if args.all { RotationScope::Everything } else { RotationScope::Named });
+    }
     match args.output.is_for_people() {
         true => summary.print_table(),
         false => args.output.print(&summary, String::new)?,
-    }
-    if args.reason == Some(Reason::KeyRotation) && args.output.is_for_people() && !args.dry_run {
-        println!("{}", summary.about_the_old_key(args.all));
     }
     Ok(summary.exit_code())
 }
@@ -128,32 +142,41 @@ impl MigrateArgs {
                 ..RunOptions::default()
             },
             owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
+            settling_time: self.pace.settling_time(),
+            patience: Duration::from_secs(self.wait),
             ..MigrationOptions::default()
         }
+    }
+
+    fn reach(&self) -> Reach {
+        if self.one_endpoint { Reach::OneEndpoint } else { Reach::EachServer }
     }
 
     async fn resources(&self, cluster: &Cluster, observation: &Observation) -> anyhow::Result<Vec<GroupResource>> {
         let served = observation.resources();
         let same = equivalents();
-        if self.all {
-            return Ok(served.into_iter().filter(|resource| !same.contains(resource)).collect());
-        }
-        if self.crds {
-            let mut custom = Vec::new();
-            for resource in served {
-                let found = definition::read(cluster.client(), &resource).await;
-                if found.with_context(|| format!("cannot look up the definition of {resource}"))?.is_some() {
-                    custom.push(resource);
+        let named = match self.all || self.crds {
+            true => served.into_iter().filter(|resource| !same.contains(resource)).collect(),
+            false => {
+                if let Some(unknown) = self.resources.iter().find(|resource| !served.contains(resource)) {
+                    bail!("the cluster does not serve {unknown}; name it as in `kubectl api-resources -o name`");
                 }
+                self.resources.clone()
             }
-            return Ok(custom);
-        }
-        for resource in &self.resources {
-            if !served.contains(resource) {
-                bail!("the cluster does not serve {resource}; name it as in `kubectl api-resources -o name`");
+        };
+        let mut resources = Vec::new();
+        for resource in named {
+            let found = definition::read(cluster.client(), &resource).await;
+            let found = found.with_context(|| format!("cannot look up the CRD of {resource}"))?;
+            // The settling time of all of them counts from here, so that it has gone by when it is their turn.
+            if let Some(seen) = observation.resource(&resource, found.as_ref()) {
+                observation.agreed_since(cluster, &seen, found.as_ref());
+            }
+            if !self.crds || found.is_some() {
+                resources.push(resource);
             }
         }
-        Ok(self.resources.clone())
+        Ok(resources)
     }
 }
 
@@ -161,6 +184,8 @@ impl MigrateArgs {
 fn word(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Succeeded => "Succeeded",
+        Outcome::Unproven(_) => "Unproven",
+        Outcome::NotReady { .. } => "NotReady",
         Outcome::SomeFailed => "SomeFailed",
         Outcome::NoAgreement(_) => "NoAgreement",
         Outcome::AgreementChanged(_) => "AgreementChanged",

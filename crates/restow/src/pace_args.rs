@@ -2,6 +2,8 @@
 
 use clap::Args;
 use restow_agreement::migrate::pacer::PacerLimits;
+use restow_migrate::settling::SETTLING_TIME;
+use std::time::Duration;
 
 /// How fast objects are rewritten.
 #[derive(Clone, Copy, Debug, Args)]
@@ -13,11 +15,20 @@ pub(crate) struct PaceArgs {
     /// long as without a migration.
     #[arg(long)]
     hurry: bool,
+    /// How long an API server may still write an old version after all of them show the new one: requests that it began
+    /// before. Nothing is proven earlier. Does not apply where API servers report their storage versions (StorageVersion
+    /// API), which they do before they write.
+    #[arg(long, value_name = "SECONDS", default_value_t = SETTLING_TIME.as_secs())]
+    settling_time: u64,
 }
 
 impl PaceArgs {
     pub(crate) fn limits(self) -> PacerLimits {
         let limits = if self.hurry { PacerLimits::in_a_hurry() } else { PacerLimits::default() };
         PacerLimits { ceiling: self.max_in_flight, ..limits }
+    }
+
+    pub(crate) fn settling_time(self) -> Duration {
+        Duration::from_secs(self.settling_time)
     }
 }

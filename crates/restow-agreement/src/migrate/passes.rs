@@ -20,8 +20,13 @@ pub struct PassReport {
     pub failed: u64,
     /// Whether the listing could not be continued where it was, or began in the middle: it may have missed objects.
     pub has_gaps: bool,
+    /// Objects that were not reached, because one in front of them cannot be read.
+    pub unreached: u64,
     /// Whether every server that can be reached was asked about every object. One server's judgement is none of another's.
     pub on_each: bool,
+    /// Whether it began after the settling time: all servers had shown the target version for so long that none of them
+    /// can still have a write under way that was encoded before.
+    pub is_after_settling: bool,
 }
 
 /// What is to be done after a pass.
@@ -37,15 +42,58 @@ pub enum AfterPass {
     NeverSettles,
 }
 
-/// How many passes may change objects before it is clear that someone changes them back. The first one is the work, a
-/// second one catches what was written beside it, more need a reason.
+/// How many passes may find objects that others keep writing before it is clear that they will go on.
 pub const MOST_PASSES: usize = 12;
+/// How many passes may change objects before it is clear that someone changes them back. The first one is the work, a
+/// second one catches what was written beside it. No object is to be written more than a few times for nothing.
+pub const MOST_CHANGING_PASSES: usize = 4;
 
 impl PassReport {
     /// Whether the pass found nothing to do.
     pub fn is_clean(&self) -> bool {
-        self.rewritten == 0 && self.unsettled == 0 && self.failed == 0
+        self.rewritten == 0 && self.unsettled == 0 && self.failed == 0 && self.unreached == 0
     }
+
+    /// Whether the pass can prove anything: every server was asked about every object, late enough.
+    pub fn counts(&self) -> bool {
+        self.on_each && self.is_after_settling
+    }
+
+    /// Takes down what became of one object. Whatever the end is, an object that was changed on the way makes the pass
+    /// one that changed something.
+    pub fn record(&mut self, end: ObjectEnd, changed: Changed) {
+        self.rewritten += u64::from(changed == Changed::Yes);
+        match (end, changed) {
+            (ObjectEnd::Current, Changed::No) => self.current += 1,
+            (ObjectEnd::Current, Changed::Yes) => {}
+            (ObjectEnd::Gone, _) => self.gone += 1,
+            (ObjectEnd::Unsettled, _) => self.unsettled += 1,
+            (ObjectEnd::Failed, _) => self.failed += 1,
+        }
+    }
+}
+
+/// What became of one object in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectEnd {
+    /// Every server that was asked leaves it alone now.
+    Current,
+    /// A read that names it says that it is gone.
+    Gone,
+    /// Others kept writing it.
+    Unsettled,
+    /// It cannot be rewritten.
+    Failed,
+}
+
+/// Whether an object was changed by our asking, at any server, in any try.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Changed {
+    /// It was not.
+    #[default]
+    No,
+    /// It was.
+    Yes,
 }
 
 /// What is to be done after these passes, oldest first.
@@ -57,15 +105,17 @@ impl PassReport {
 /// later run need not look at the others ([`is_settled`]).
 pub fn after_passes(passes: &[PassReport]) -> AfterPass {
     let Some(last) = passes.last() else { return AfterPass::GoOn };
-    if last.failed > 0 && last.rewritten == 0 && last.unsettled == 0 && last.on_each {
+    let has_failed = last.failed > 0 || last.unreached > 0;
+    if has_failed && last.rewritten == 0 && last.unsettled == 0 && last.counts() {
         return AfterPass::SomeFailed;
     }
     let before_was_clean = passes.len() > 1 && passes[passes.len() - 2].is_clean();
-    if last.is_clean() && last.on_each && (!last.has_gaps || before_was_clean) {
+    if last.is_clean() && last.counts() && (!last.has_gaps || before_was_clean) {
         return AfterPass::Proven;
     }
-    match passes.len() >= MOST_PASSES {
-        true if last.failed > 0 => AfterPass::SomeFailed,
+    let changing = passes.iter().filter(|pass| pass.rewritten > 0).count();
+    match passes.len() >= MOST_PASSES || changing >= MOST_CHANGING_PASSES {
+        true if has_failed => AfterPass::SomeFailed,
         true => AfterPass::NeverSettles,
         false => AfterPass::GoOn,
     }
@@ -87,9 +137,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WORK: PassReport =
-        PassReport { rewritten: 5, current: 1, unsettled: 0, gone: 1, failed: 0, has_gaps: false, on_each: false };
+    const WORK: PassReport = PassReport {
+        rewritten: 5,
+        current: 1,
+        unsettled: 0,
+        gone: 1,
+        failed: 0,
+        has_gaps: false,
+        unreached: 0,
+        on_each: false,
+        is_after_settling: true,
+    };
     const CLEAN: PassReport = PassReport { rewritten: 0, current: 5, gone: 0, on_each: true, ..WORK };
+    const CLEAN_TOO_EARLY: PassReport = PassReport { is_after_settling: false, ..CLEAN };
     const CLEAN_ON_ONE: PassReport = PassReport { on_each: false, ..CLEAN };
     const CLEAN_WITH_GAPS: PassReport = PassReport { has_gaps: true, ..CLEAN };
     const UNSETTLED: PassReport = PassReport { unsettled: 1, ..CLEAN };
@@ -104,12 +164,18 @@ mod tests {
             (&[CLEAN_ON_ONE], AfterPass::GoOn),
             (&[CLEAN_ON_ONE, CLEAN], AfterPass::Proven),
             (&[WORK, UNSETTLED], AfterPass::GoOn),
+            (&[CLEAN_TOO_EARLY], AfterPass::GoOn),
+            (&[CLEAN_TOO_EARLY, CLEAN], AfterPass::Proven),
+            (&[WORK, PassReport { failed: 1, ..CLEAN_TOO_EARLY }], AfterPass::GoOn),
+            (&[WORK, PassReport { unreached: 3, ..CLEAN }], AfterPass::SomeFailed),
             (&[CLEAN_WITH_GAPS], AfterPass::GoOn),
             (&[WORK, CLEAN_WITH_GAPS, CLEAN_WITH_GAPS], AfterPass::Proven),
             (&[PassReport { failed: 1, ..WORK }], AfterPass::GoOn),
             (&[PassReport { failed: 1, ..WORK }, PassReport { failed: 1, ..CLEAN }], AfterPass::SomeFailed),
-            (&[PassReport { failed: 1, ..WORK }; MOST_PASSES], AfterPass::SomeFailed),
-            (&[WORK; MOST_PASSES], AfterPass::NeverSettles),
+            (&[PassReport { failed: 1, ..WORK }; MOST_CHANGING_PASSES], AfterPass::SomeFailed),
+            (&[WORK; MOST_CHANGING_PASSES], AfterPass::NeverSettles),
+            (&[UNSETTLED; MOST_PASSES - 1], AfterPass::GoOn),
+            (&[UNSETTLED; MOST_PASSES], AfterPass::NeverSettles),
         ] {
             assert_eq!(after_passes(passes), expected, "{passes:?}");
         }
@@ -124,20 +190,39 @@ mod tests {
         }
     }
 
+    fn ends() -> impl Strategy<Value = Vec<(ObjectEnd, Changed)>> {
+        let end = prop_oneof![
+            4 => Just(ObjectEnd::Current),
+            1 => Just(ObjectEnd::Gone),
+            1 => Just(ObjectEnd::Unsettled),
+            1 => Just(ObjectEnd::Failed),
+        ];
+        let changed = prop_oneof![4 => Just(Changed::No), 1 => Just(Changed::Yes)];
+        prop::collection::vec((end, changed), 0..6)
+    }
+
     proptest! {
+        /// Whatever became of the objects, and in whatever order: what is proven had a last pass, through every server and
+        /// after the settling time, in which each object was left alone or is gone.
         #[test]
         fn what_is_proven_had_a_last_pass_without_change(
-            passes in prop::collection::vec(
-                (0u64..2, 0u64..2, 0u64..2, any::<bool>(), any::<bool>()).prop_map(
-                    |(rewritten, unsettled, failed, has_gaps, on_each)| PassReport {
-                        rewritten, current: 3, unsettled, gone: 0, failed, has_gaps, on_each,
-                    }
-                ),
-                0..15,
-            )
+            passes in prop::collection::vec((ends(), any::<bool>(), any::<bool>(), any::<bool>(), 0u64..2), 0..15)
         ) {
-            if after_passes(&passes) == AfterPass::Proven {
-                prop_assert!(passes.last().is_some_and(|last| last.is_clean() && last.on_each));
+            let report = |(ends, has_gaps, on_each, is_after_settling, unreached): &(Vec<_>, bool, bool, bool, u64)| {
+                let mut report = PassReport {
+                    has_gaps: *has_gaps, on_each: *on_each, is_after_settling: *is_after_settling,
+                    unreached: *unreached, ..PassReport::default()
+                };
+                ends.iter().for_each(|(end, changed)| report.record(*end, *changed));
+                report
+            };
+            let reports: Vec<PassReport> = passes.iter().map(report).collect();
+            if after_passes(&reports) == AfterPass::Proven {
+                let (ends, _, on_each, is_after_settling, unreached) = passes.last().unwrap();
+                prop_assert!(*on_each && *is_after_settling && *unreached == 0);
+                for (end, changed) in ends {
+                    prop_assert!(matches!(end, ObjectEnd::Current | ObjectEnd::Gone) && *changed == Changed::No);
+                }
             }
         }
     }

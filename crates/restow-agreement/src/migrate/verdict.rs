@@ -16,15 +16,19 @@ pub struct Refusal<'a> {
     pub message: &'a str,
     /// How long the server asks to wait.
     pub retry_after: Option<Duration>,
+    /// The name of the object that the status is about; empty when it names none.
+    pub about: &'a str,
 }
 
 /// What a refusal means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Someone wrote the object in between. It may be in any version: look again.
+    /// Someone wrote the object in between, or one of the same name has taken its place. It may be in any version: look
+    /// again.
     Moved,
-    /// The object is gone, or one of the same name has taken its place.
-    Gone,
+    /// The server says that there is no such thing: the object, or the whole resource. Only a read that names the object
+    /// tells which ([`absence`]).
+    Absent,
     /// The server has too much to do. Fewer requests, and none before this time has passed.
     Overloaded(Duration),
     /// A webhook that converts or admits objects of this resource cannot be reached. No object can be rewritten.
@@ -46,11 +50,8 @@ pub fn judge(refusal: &Refusal<'_>) -> Verdict {
         return Verdict::WebhookDown;
     }
     match refusal.code {
-        409 if refusal.message.contains("UID in precondition") => Verdict::Gone,
         409 => Verdict::Moved,
-        // A changed uid reads as an attempt to change an immutable field where the server does not compare it first.
-        422 if refusal.message.contains("metadata.uid") => Verdict::Gone,
-        404 | 410 => Verdict::Gone,
+        404 => Verdict::Absent,
         429 => Verdict::Overloaded(refusal.retry_after.unwrap_or(DEFAULT_WAIT)),
         401 => Verdict::NotAllowed,
         403 if is_about_permission(refusal) => Verdict::NotAllowed,
@@ -58,6 +59,21 @@ pub fn judge(refusal: &Refusal<'_>) -> Verdict {
         500 if refusal.retry_after.is_some() || is_passing(refusal.message) => Verdict::TryAgain,
         _ => Verdict::Refused,
     }
+}
+
+/// What it means that an object could not be read because there is no such thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// The object is gone: the server looked for it and says so by its name.
+    Gone,
+    /// The server does not serve the resource, or not in this version. That says nothing about any object.
+    NotServed,
+}
+
+/// What an answer means to a read of the object with this name; nothing when it does not say that something is missing.
+pub fn absence(refusal: &Refusal<'_>, name: &str) -> Option<Absence> {
+    let names_it = refusal.reason == "NotFound" && !name.is_empty() && refusal.about == name;
+    (refusal.code == 404).then_some(if names_it { Absence::Gone } else { Absence::NotServed })
 }
 
 /// What a failed listing means. No single object is to blame, so that only waiting, giving up, or having nothing to do are
@@ -77,14 +93,24 @@ pub fn wait_after(failed_tries: u32) -> Duration {
 /// How often a passing fault is taken for passing.
 pub const MOST_TRIES: u32 = 8;
 
-/// A webhook that answered and said no is not down: that is about the object.
+/// A webhook that answered is not down, whatever it answered: its words can quote anything. So the sign must stand where
+/// the API server itself puts it, right behind the name of the webhook.
 fn is_webhook_down(refusal: &Refusal<'_>) -> bool {
-    let message = refusal.message;
-    let names_webhook = message.contains("conversion webhook for") || message.contains("failed calling webhook");
-    let was_not_reached = ["Post \"", "Post http", "no endpoints available", "not found", "could not get REST client"]
-        .iter()
-        .any(|sign| message.contains(sign));
-    matches!(refusal.code, 500 | 503) && names_webhook && was_not_reached
+    let after = |start: &str| refusal.message.split_once(start).map(|(_, rest)| rest);
+    let conversion = after("conversion webhook for ").and_then(|rest| rest.split_once(" failed: "));
+    let admission = after("failed calling webhook \"").and_then(|rest| rest.split_once("\": failed to call webhook: "));
+    let cause = conversion.or(admission).map(|(_, cause)| cause);
+    matches!(refusal.code, 500 | 503) && cause.is_some_and(was_not_reached)
+}
+
+/// Whether the API server could not even send its request: the service is not there, or the connection failed.
+fn was_not_reached(cause: &str) -> bool {
+    let is_about_service = |rest: &str| rest.starts_with('"') && rest.trim_end().ends_with("not found");
+    cause.starts_with("Post \"http")
+        || cause.starts_with("Post http")
+        || cause.starts_with("no endpoints available for service ")
+        || cause.starts_with("could not get REST client: ")
+        || cause.strip_prefix("service ").is_some_and(is_about_service)
 }
 
 /// The authorizer refuses in these words; an admission plugin or policy, which looks at the object, in others.
@@ -95,10 +121,12 @@ fn is_about_permission(refusal: &Refusal<'_>) -> bool {
         || refusal.message.contains(" cannot get resource ")
 }
 
+/// Whether the server speaks of a fault of its own that will pass. What a webhook answered is no such fault.
 fn is_passing(message: &str) -> bool {
-    ["etcdserver: ", "context deadline exceeded", "connection refused", "leader changed", "request timed out"]
-        .iter()
-        .any(|sign| message.contains(sign))
+    !message.contains("webhook")
+        && ["etcdserver: ", "context deadline exceeded", "connection refused", "leader changed", "request timed out"]
+            .iter()
+            .any(|sign| message.contains(sign))
 }
 
 #[cfg(test)]
@@ -106,7 +134,7 @@ mod tests {
     use super::*;
 
     fn check(code: u16, reason: &str, message: &str, expected: Verdict) {
-        let refusal = Refusal { code, reason, message, retry_after: None };
+        let refusal = Refusal { code, reason, message, retry_after: None, about: "" };
         assert_eq!(judge(&refusal), expected, "{code} {reason}: {message}");
     }
 
@@ -124,15 +152,35 @@ mod tests {
             "Conflict",
             "Operation cannot be fulfilled on widgets.example.com \"a\": Precondition failed: UID in precondition: x, \
              UID in object meta: y",
-            Verdict::Gone,
+            Verdict::Moved,
         );
-        check(422, "Invalid", "w \"a\" is invalid: metadata.uid: Invalid value: field is immutable", Verdict::Gone);
-        check(404, "NotFound", "widgets.example.com \"a\" not found", Verdict::Gone);
+        check(404, "NotFound", "widgets.example.com \"a\" not found", Verdict::Absent);
+    }
+
+    #[test]
+    fn an_object_is_gone_only_if_a_read_names_it() {
+        let read = |code, reason, about| {
+            absence(&Refusal { code, reason, message: "not found", retry_after: None, about }, "a")
+        };
+        assert_eq!(read(404, "NotFound", "a"), Some(Absence::Gone));
+        // "the server could not find the requested resource" names nothing.
+        assert_eq!(read(404, "NotFound", ""), Some(Absence::NotServed));
+        assert_eq!(read(404, "NotFound", "b"), Some(Absence::NotServed));
+        assert_eq!(read(404, "", "a"), Some(Absence::NotServed), "a proxy, not an API server");
+        assert_eq!(read(410, "Gone", "a"), None);
+        assert_eq!(read(500, "NotFound", "a"), None);
+        let nameless = Refusal { code: 404, reason: "NotFound", message: "", retry_after: None, about: "" };
+        assert_eq!(absence(&nameless, ""), Some(Absence::NotServed));
     }
 
     #[test]
     fn an_object_that_is_not_accepted_is_refused_and_the_rest_go_on() {
         check(422, "Invalid", "Widget.example.com \"a\" is invalid: spec.size: Required value", Verdict::Refused);
+        // A webhook may speak of a field of that name anywhere in the object.
+        let template = "w \"a\" is invalid: spec.template.metadata.uid: Invalid value: field is immutable";
+        check(422, "Invalid", template, Verdict::Refused);
+        check(422, "Invalid", "w \"a\" is invalid: metadata.uid: Invalid value: field is immutable", Verdict::Refused);
+        check(410, "Gone", "gone", Verdict::Refused);
         check(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728", Verdict::Refused);
         check(403, "Forbidden", "widgets \"a\" is forbidden: ValidatingAdmissionPolicy denied", Verdict::Refused);
         check(400, "BadRequest", "admission webhook \"v.example.com\" denied the request: no", Verdict::Refused);
@@ -163,9 +211,33 @@ mod tests {
     }
 
     #[test]
+    fn a_webhook_that_answers_is_not_down_whatever_it_says() {
+        let conversion = "conversion webhook for example.com/v1, Kind=Widget failed: ";
+        for answer in [
+            "configmaps \"defaults\" not found",
+            "cannot ask the registry: Post \"https://registry/v2\": connection refused",
+            "no defaults: no endpoints available for service \"x\"",
+            "the service \"defaults\" is not found",
+            "the server is currently unable to handle the request",
+        ] {
+            check(500, "InternalError", &format!("{conversion}{answer}"), Verdict::Refused);
+        }
+        let denied = "admission webhook \"v\" denied the request: failed to call webhook: Post \"https://x\": refused";
+        check(500, "InternalError", denied, Verdict::Refused);
+        for cause in ["service \"w\" not found", "no endpoints available for service \"w\"", "Post \"https://w\": EOF"]
+        {
+            check(500, "InternalError", &format!("{conversion}{cause}"), Verdict::WebhookDown);
+            let admission = format!(
+                "Internal error occurred: failed calling webhook \"v.example.com\": failed to call webhook: {cause}"
+            );
+            check(500, "InternalError", &admission, Verdict::WebhookDown);
+        }
+    }
+
+    #[test]
     fn the_server_can_ask_for_patience_or_lack_permission() {
         check(429, "TooManyRequests", "too many requests", Verdict::Overloaded(DEFAULT_WAIT));
-        let asks = Refusal { code: 429, reason: "", message: "", retry_after: Some(Duration::from_secs(7)) };
+        let asks = Refusal { code: 429, reason: "", message: "", retry_after: Some(Duration::from_secs(7)), about: "" };
         assert_eq!(judge(&asks), Verdict::Overloaded(Duration::from_secs(7)));
         check(0, "", "connection reset", Verdict::TryAgain);
         check(503, "ServiceUnavailable", "", Verdict::TryAgain);

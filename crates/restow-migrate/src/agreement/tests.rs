@@ -23,12 +23,12 @@ fn observation(answers: Vec<Result<Option<&str>, &str>>) -> Observation {
     };
     let named = |(index, answer): (usize, _)| (format!("server-{index}"), discovery(answer));
     let discoveries = answers.into_iter().enumerate().map(named).collect();
-    Observation { instances: Vec::new(), discoveries, reported: BTreeMap::new() }
+    Observation { instances: Vec::new(), servers: ApiServers::default(), discoveries, reported: BTreeMap::new() }
 }
 
 #[test]
 fn servers_agree_when_all_of_them_say_the_same() {
-    let seen = observation(vec![Ok(Some("a")), Ok(Some("a"))]).resource(&name()).unwrap();
+    let seen = observation(vec![Ok(Some("a")), Ok(Some("a"))]).resource(&name(), None).unwrap();
     assert_eq!(seen.agreed(), Some(&StorageVersionHash::new("a")));
     assert_eq!(seen.disagreement(), None);
 }
@@ -40,7 +40,7 @@ fn a_server_that_differs_or_cannot_be_asked_is_named() {
         (vec![Ok(Some("a")), Err("connection refused")], "server-1 cannot be asked: connection refused"),
         (vec![Ok(Some("a")), Ok(None)], "server-1 does not say"),
     ] {
-        let seen = observation(answers).resource(&name()).unwrap();
+        let seen = observation(answers).resource(&name(), None).unwrap();
         assert_eq!(seen.agreed(), None);
         assert!(seen.disagreement().unwrap().contains(words), "{:?}", seen.disagreement());
     }
@@ -48,7 +48,9 @@ fn a_server_that_differs_or_cannot_be_asked_is_named() {
 
 #[test]
 fn what_servers_report_counts_more_than_discovery() {
-    let mut seen = observation(vec![Ok(Some("a")), Ok(Some("a"))]);
+    let kind: GroupVersionKind = "Widget.v1.example.com".parse().unwrap();
+    let hash = StorageVersionHash::of(&kind).to_string();
+    let mut seen = observation(vec![Ok(Some(&hash)), Ok(None)]);
     let report = |common: Option<&str>| {
         let entry = |id: &str, version: &str| json!({"apiServerID": id, "encodingVersion": version});
         serde_json::from_value::<StorageVersion>(json!({
@@ -61,11 +63,26 @@ fn what_servers_report_counts_more_than_discovery() {
         .unwrap()
     };
     seen.reported.insert("example.com.widgets".into(), report(None));
-    let disagreed = seen.resource(&name()).unwrap();
+    let disagreed = seen.resource(&name(), None).unwrap();
     assert_eq!(disagreed.revision, Some(ResourceVersion::new("7")));
     assert!(disagreed.disagreement().unwrap().contains("two example.com/v2"));
 
     seen.reported.insert("example.com.widgets".into(), report(Some("example.com/v1")));
-    let kind: GroupVersionKind = "Widget.v1.example.com".parse().unwrap();
-    assert_eq!(seen.resource(&name()).unwrap().agreed(), Some(&StorageVersionHash::of(&kind)));
+    assert_eq!(seen.resource(&name(), None).unwrap().agreed(), Some(&StorageVersionHash::of(&kind)));
+}
+
+#[test]
+fn servers_have_to_store_the_version_that_the_crd_names() {
+    let definition: Definition = serde_json::from_value(json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "names": {"plural": "widgets", "kind": "Widget"},
+                 "versions": [{"name": "v1", "served": true}, {"name": "v2", "served": true, "storage": true}]},
+    }))
+    .unwrap();
+    let hash = |version: &str| hash_of(&format!("example.com/{version}"), "Widget");
+    let lagging = observation(vec![Ok(Some(&hash("v1").to_string()))]).resource(&name(), Some(&definition)).unwrap();
+    assert!(lagging.disagreement().unwrap().contains("the CRD names v2"), "{lagging:?}");
+    let current = observation(vec![Ok(Some(&hash("v2").to_string()))]).resource(&name(), Some(&definition)).unwrap();
+    assert_eq!(current.agreed(), Some(&hash("v2")));
 }

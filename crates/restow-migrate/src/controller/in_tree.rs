@@ -158,7 +158,7 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
     write(&context, &migration, begun).await;
     let ending = loop {
         match attempt(&context, &resource).await {
-            Ok(report) if matches!(report.outcome, Outcome::NoAgreement(_) | Outcome::ServerSilent { .. }) => {}
+            Ok(report) if is_to_wait(&report.outcome) => {}
             Ok(report) => break describe(&report),
             Err(words) => break Some((MigrationCondition::FAILED, words)),
         }
@@ -169,6 +169,10 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
         write(&context, &migration, ended(&migration, result, &words)).await;
     }
     wakes.wake(Wake::resource(resource));
+}
+
+fn is_to_wait(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::NoAgreement(_) | Outcome::ServerSilent { .. } | Outcome::NotReady { .. })
 }
 
 async fn attempt(context: &Context, resource: &GroupResource) -> Result<MigrationReport, String> {

@@ -91,7 +91,11 @@ impl Work {
                 Ok(MigrationReport { outcome: Outcome::NoAgreement(words), .. }) => {
                     self.wait_for_agreement(&words.clone()).await;
                 }
-                Ok(MigrationReport { outcome: Outcome::ServerSilent { words, continue_token }, .. }) => {
+                Ok(MigrationReport {
+                    outcome:
+                        Outcome::ServerSilent { words, continue_token } | Outcome::NotReady { words, continue_token },
+                    ..
+                }) => {
                     self.continue_token.clone_from(continue_token);
                     self.wait_for_agreement(&words.clone()).await;
                 }
@@ -242,7 +246,7 @@ fn settled(report: &MigrationReport) -> Option<SettledObjects> {
     let is_complete =
         run.failures.len() as u64 == run.progress.counts.failed && run.failures.len() <= failures::IN_STATUS;
     let last = run.passes.last()?;
-    let is_quiet = last.rewritten == 0 && last.unsettled == 0 && !last.has_gaps;
+    let is_quiet = last.counts() && last.rewritten == 0 && last.unsettled == 0 && last.unreached == 0 && !last.has_gaps;
     let is_usable = report.outcome == Outcome::SomeFailed && is_complete && is_quiet && !run.settled_at.is_empty();
     is_usable.then(|| SettledObjects {
         resource_version: run.settled_at.clone(),
@@ -266,7 +270,9 @@ pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String
         Outcome::NoAgreement(words) | Outcome::AgreementChanged(words) | Outcome::DefinitionChanged(words) => {
             failed(words.clone())
         }
-        Outcome::ServerSilent { words, .. } => failed(words.clone()),
+        // The controller asks each API server, so that it does not come to this.
+        Outcome::Unproven(words) => failed(words.clone()),
+        Outcome::ServerSilent { words, .. } | Outcome::NotReady { words, .. } => failed(words.clone()),
         Outcome::NeverSettles => failed("objects keep changing their stored version".to_owned()),
         Outcome::ResourceGone => failed("the resource is not served any more".to_owned()),
         Outcome::Stopped(_) | Outcome::Asked => None,

@@ -6,6 +6,7 @@ use http::Request;
 use kube::Client;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -54,11 +55,29 @@ pub(crate) async fn page(
         path = format!("{path}&continue={}", utf8_percent_encode(token, NON_ALPHANUMERIC));
     }
     match detail {
-        Detail::Identity => Ok(exchange_json::<List<Identity>>(client, get(&path, METADATA_LIST)?).await?.into()),
-        Detail::ManagedFields => {
-            Ok(exchange_json::<List<WithOwners>>(client, get(&path, METADATA_LIST)?).await?.into())
-        }
+        Detail::Identity => list::<Identity>(client, &path).await,
+        Detail::ManagedFields => list::<WithOwners>(client, &path).await,
     }
+}
+
+/// Reads a list. An answer that is none, whoever gave it, must not be taken for one without objects.
+async fn list<M>(client: &Client, path: &str) -> Result<Page, Failure>
+where
+    M: DeserializeOwned + Into<ListedObject>,
+{
+    let list: List<M> = exchange_json(client, get(path, METADATA_LIST)?).await?;
+    let page = Page {
+        objects: list.items.unwrap_or_default().into_iter().map(|item| item.metadata.into()).collect(),
+        continue_token: list.metadata.continue_token.filter(|token| !token.is_empty()),
+        remaining: list.metadata.remaining_item_count,
+        resource_version: list.metadata.resource_version,
+    };
+    let lacks_identity = |object: &ListedObject| object.uid.is_empty() || object.resource_version.is_empty();
+    if !list.kind.ends_with("List") || page.resource_version.is_empty() || page.objects.iter().any(lacks_identity) {
+        let message = format!("the answer to {path} is not a list of Kubernetes objects");
+        return Err(Failure { message, ..Failure::default() });
+    }
+    Ok(page)
 }
 
 /// Which page.
@@ -72,7 +91,7 @@ pub(crate) struct PageQuery<'a> {
 
 /// The names of all namespaces.
 pub(crate) async fn namespaces(client: &Client) -> Result<Vec<String>, Failure> {
-    let page: Page = exchange_json::<List<Identity>>(client, get("/api/v1/namespaces", METADATA_LIST)?).await?.into();
+    let page = list::<Identity>(client, "/api/v1/namespaces").await?;
     Ok(page.objects.into_iter().map(|namespace| namespace.name).collect())
 }
 
@@ -101,6 +120,8 @@ fn get(path: &str, accept: &str) -> Result<Request<Vec<u8>>, Failure> {
 
 #[derive(Deserialize)]
 struct List<M> {
+    #[serde(default)]
+    kind: String,
     #[serde(default)]
     metadata: ListMetadata,
     items: Option<Vec<Item<M>>>,
@@ -139,17 +160,6 @@ struct WithOwners {
     identity: Identity,
     #[serde(default)]
     managed_fields: Vec<Value>,
-}
-
-impl<M: Into<ListedObject>> From<List<M>> for Page {
-    fn from(list: List<M>) -> Self {
-        Page {
-            objects: list.items.unwrap_or_default().into_iter().map(|item| item.metadata.into()).collect(),
-            continue_token: list.metadata.continue_token.filter(|token| !token.is_empty()),
-            remaining: list.metadata.remaining_item_count,
-            resource_version: list.metadata.resource_version,
-        }
-    }
 }
 
 impl From<Identity> for ListedObject {

@@ -2,7 +2,9 @@
 
 use super::listing::{ListedObject, Page, PageQuery, namespaces, page};
 use super::probe::{PAUSE, Probe, SHORT_PAUSE};
-use super::rewrite::{Mode, Rewriting, Settled as SettledObject, record, silent};
+use super::rewrite::{
+    CHANGED_BY_ADMISSION, Care, End, Mode, Rewriting, Settled as SettledObject, Task, not_served, record, silent,
+};
 use super::under_way::{Found, Listing, PassEnd, Place, Work};
 use super::unreadable;
 use super::{MOST_FAILURES, Order, Progress, RunError};
@@ -12,12 +14,13 @@ use crate::migration::Settled;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use restow_agreement::migrate::pacer::Pacer;
-use restow_agreement::migrate::passes::{PassReport, is_settled};
+use restow_agreement::migrate::passes::{Changed, PassReport, is_settled};
 use restow_agreement::migrate::verdict::{MOST_TRIES, Verdict, judge_listing, wait_after};
 use restow_api::migration::MigrationFailure;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// What stays the same over all passes, and what is learned in them.
 pub(super) struct Pass<'a> {
@@ -34,6 +37,10 @@ pub(super) struct Pass<'a> {
     pub(super) list_revision: String,
     /// Reads that tell how long others wait; none where there is too little to do for that to matter.
     pub(super) probe: Option<Probe>,
+    /// How closely objects are looked at that were stored as they should be, and changed nevertheless.
+    pub(super) care: Care,
+    /// Whether all servers have stored the target version for long enough when the present pass begins.
+    pub(super) is_after_settling: bool,
 }
 
 /// Who is asked to rewrite an object.
@@ -54,8 +61,9 @@ impl Pass<'_> {
     /// Goes through all objects, from `token` on, and asks one server about each, or every server about each.
     pub(super) async fn run(&mut self, token: Option<String>, asked: Asked) -> Result<(PassReport, PassEnd), RunError> {
         let on_each = asked == Asked::EveryServer || self.servers.len() < 2;
+        let is_after_settling = self.is_after_settling;
         let mut work = Work {
-            report: PassReport { has_gaps: token.is_some(), on_each, ..PassReport::default() },
+            report: PassReport { has_gaps: token.is_some(), on_each, is_after_settling, ..PassReport::default() },
             queue: VecDeque::new(),
             in_flight: FuturesUnordered::new(),
             listing: Listing::Next { token, tries: 0 },
@@ -63,6 +71,8 @@ impl Pass<'_> {
             tokens: [None, None],
             listed: 0,
             sent: 0,
+            expected: None,
+            stepped_over: 0,
         };
         loop {
             let order = *self.orders.borrow_and_update();
@@ -99,11 +109,12 @@ impl Pass<'_> {
         let limit = self.pacer.limit();
         if self.pacer.blocked_until(self.began.elapsed()).is_none() {
             while work.in_flight.len() < limit {
-                let Some(object) = work.queue.pop_front() else { break };
+                let Some(task) = work.queue.pop_front() else { break };
                 let servers = self.servers_for(work);
                 work.sent += 1;
                 let rewriting = self.rewriting.clone();
-                work.in_flight.push(async move { rewriting.settle_on_each(servers, object).await }.boxed());
+                let task = Task { care: task.care.max(self.care), ..task };
+                work.in_flight.push(async move { rewriting.settle_on_each(servers, task).await }.boxed());
             }
         }
         // While nothing may be sent because it is measured what others wait, the next page can wait, too.
@@ -167,12 +178,11 @@ impl Pass<'_> {
                 }
                 Ok(())
             }
-            Some(settled) = work.in_flight.next() => {
-                if let SettledObject::Silent(words) = settled {
-                    return Ok(Some(work.silent(words)));
-                }
-                self.settled(work, settled)
-            }
+            Some(settled) = work.in_flight.next() => match settled {
+                SettledObject::Silent(words) => return Ok(Some(work.silent(words))),
+                SettledObject::NotServed(words) => return Ok(Some(work.not_served(words))),
+                settled => self.settled(work, settled),
+            },
             found = listed => return self.listed(work, found),
             _ = tokio::time::sleep(blocked.unwrap_or_default()), if blocked.is_some() => Ok(()),
             () = next_order(&mut self.orders) => Ok(()),
@@ -193,9 +203,13 @@ impl Pass<'_> {
             Ok(Found::Unreadable(unreadable, failure)) => {
                 work.report.has_gaps |= unreadable.is_later;
                 work.place.limit = self.page_size;
-                let message = format!("the server cannot read it: {}", failure.message);
+                let mut message = format!("the server cannot read it: {}", failure.message);
+                if work.expected.is_none() {
+                    message += "; objects in front of it may not have been reached";
+                }
                 let failure = record(&unreadable.object, &Failure { message, ..failure });
-                self.count(work, SettledObject::Failed(failure));
+                work.stepped_over += 1;
+                self.count(work, End::Failed(failure), Changed::No);
                 work.listing = Listing::Next { token: Some(unreadable.token), tries: 0 };
                 return Ok(None);
             }
@@ -218,8 +232,8 @@ impl Pass<'_> {
             work.listing = Listing::Next { token: failure.continue_token, tries: 0 };
             return Ok(None);
         }
-        if failure.code == 404 {
-            return Ok(Some(PassEnd::ResourceGone));
+        if let (404, Some(server)) = (failure.code, self.servers.first()) {
+            return Ok(Some(work.not_served(not_served(server, &failure))));
         }
         let is_lasting = failure.is_silent || (failure.code == 0 && tries >= MOST_TRIES);
         if let (true, Some(server)) = (is_lasting, self.servers.first()) {
@@ -237,9 +251,10 @@ impl Pass<'_> {
         Ok(None)
     }
 
-    /// Some object cannot be read by the server, and with it no page that it is on. Smaller pages come up to it, then it is
-    /// looked for, and listed on behind it. Where it cannot be found, other namespaces come past it; what lies behind it in
-    /// its own namespace is not reached then, which counts as a failure.
+    /// Some object cannot be read by the server, and with it no page that it is on. Smaller pages come up to it. Then it is
+    /// listed in the other versions that are served: in the one that it is stored in, it need not be converted. If none of
+    /// them works, it is looked for, and listed on behind it. Where it cannot be found, other namespaces come past it; what
+    /// lies behind it in its own namespace is not reached then, which counts as a failure.
     fn unlistable(&mut self, work: &mut Work, token: Option<String>, failure: Failure) {
         if work.place.limit > 1 {
             work.place.limit = (work.place.limit / 8).max(1);
@@ -248,7 +263,14 @@ impl Pass<'_> {
         if let (None, Some(server)) = (&work.place.to_come, self.servers.first()) {
             let (client, resource) = (server.client.clone(), self.rewriting.resource.clone());
             let (wanted, is_namespaced) = (token.clone(), resource.is_namespaced);
+            let (others, detail) = (self.rewriting.other_versions.clone(), self.rewriting.detail());
             let found = async move {
+                for version in others {
+                    let query = PageQuery { namespace: "", continue_token: wanted.as_deref(), limit: 1 };
+                    if let Ok(page) = page(&client, &resource.in_version(&version), query, detail).await {
+                        return Ok(Found::Page(page));
+                    }
+                }
                 match unreadable::find(&client, &resource, wanted.as_deref()).await? {
                     Some(found) => Ok(Found::Unreadable(found, failure)),
                     None if is_namespaced => namespaces(&client).await.map(Found::Namespaces),
@@ -266,7 +288,7 @@ impl Pass<'_> {
         let message = format!("an object from here on cannot be listed: {}", failure.message);
         let nameless = ListedObject { namespace: work.place.namespace.clone(), ..ListedObject::default() };
         let failure = record(&nameless, &Failure { message, ..failure });
-        self.count(work, SettledObject::Failed(failure));
+        self.count(work, End::Failed(failure), Changed::No);
         work.next_namespace(self.page_size);
     }
 
@@ -282,15 +304,21 @@ impl Pass<'_> {
         if page.continue_token.is_some() {
             self.begin_to_probe(page.objects.first());
         }
+        work.count_unreached(&page);
+        // Behind an object that cannot be read, pages can be large again.
+        work.place.limit = self.page_size;
         // The token of one namespace is of no use to whoever lists all of them.
         let token = token.filter(|_| work.place.to_come.is_none());
         work.tokens = [token, work.tokens[0].take()];
         work.listed += page.objects.len() as u64;
         for object in page.objects {
             if self.is_settled(&object) {
-                self.count(work, SettledObject::Current);
+                self.count(work, End::Current, Changed::No);
             } else {
-                work.queue.push_back(object);
+                let has_failed_before =
+                    self.settled.as_ref().is_some_and(|settled| settled.except.contains(&object.uid));
+                let care = if has_failed_before { Care::Beforehand } else { Care::None };
+                work.queue.push_back(Task { object, care, ..Task::default() });
             }
         }
         match page.continue_token {
@@ -321,25 +349,31 @@ impl Pass<'_> {
     fn settled(&mut self, work: &mut Work, settled: SettledObject) -> Result<(), RunError> {
         let in_flight = work.in_flight.len() + 1;
         match settled {
-            SettledObject::Overloaded(object, wait) => {
+            SettledObject::Overloaded(task, wait) => {
                 self.overloaded(wait);
-                work.queue.push_front(object);
+                work.queue.push_front(task);
                 return Ok(());
             }
-            SettledObject::WebhookDown(object, message) => {
+            SettledObject::WebhookDown(task, message) => {
                 self.webhook_down(&message);
-                work.queue.push_front(object);
+                work.queue.push_front(task);
                 return Ok(());
             }
             SettledObject::NotAllowed(failure) => return Err(RunError::NotAllowed(failure)),
-            settled => self.count(work, settled),
+            SettledObject::Done(end, changed) => self.count(work, end, changed),
+            // These end the pass before they come here.
+            SettledObject::Silent(_) | SettledObject::NotServed(_) => {}
         }
         self.pacer.answered(in_flight, self.began.elapsed());
         Ok(())
     }
 
-    fn count(&mut self, work: &mut Work, settled: SettledObject) {
-        let report = &mut work.report;
+    fn count(&mut self, work: &mut Work, end: End, changed: Changed) {
+        work.report.record(end.kind(), changed);
+        if matches!(&end, End::Failed(failure) if failure.reason == CHANGED_BY_ADMISSION) {
+            // It will be the same with the others: they are not written for nothing.
+            self.care = Care::Beforehand;
+        }
         let (pacer, failures) = (&self.pacer, &mut self.failures);
         self.progress.send_modify(|progress| {
             progress.done();
@@ -347,31 +381,15 @@ impl Pass<'_> {
             progress.concurrency = pacer.limit();
             progress.overloads = pacer.overloads();
             let is_first = progress.pass == 1;
-            match settled {
-                SettledObject::Rewritten => {
-                    report.rewritten += 1;
-                    progress.counts.rewritten += 1;
-                }
-                SettledObject::Current | SettledObject::Gone | SettledObject::Unsettled => {
-                    match settled {
-                        SettledObject::Current => report.current += 1,
-                        SettledObject::Gone => report.gone += 1,
-                        _ => report.unsettled += 1,
-                    }
-                    progress.counts.skipped += u64::from(is_first);
-                }
-                SettledObject::Failed(failure) => {
-                    report.failed += 1;
+            progress.counts.rewritten += u64::from(changed == Changed::Yes);
+            match end {
+                End::Failed(failure) => {
                     progress.counts.failed += 1;
                     if failures.len() < MOST_FAILURES {
                         failures.push(failure);
                     }
                 }
-                // These say nothing about the object yet.
-                SettledObject::Overloaded(..)
-                | SettledObject::WebhookDown(..)
-                | SettledObject::NotAllowed(_)
-                | SettledObject::Silent(_) => {}
+                _ => progress.counts.skipped += u64::from(is_first && changed == Changed::No),
             }
         });
     }

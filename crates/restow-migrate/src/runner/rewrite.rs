@@ -3,12 +3,14 @@
 use super::listing::{Detail, ListedObject, object, path_part};
 use crate::cluster::Instance;
 use crate::discovery::StoredResource;
-use crate::exchange::{Failure, exchange};
+use crate::exchange::{Failure, exchange, exchange_json};
 use bytes::Bytes;
 use http::Request;
 use kube::Client;
+use restow_agreement::migrate::difference::first_difference;
 use restow_agreement::migrate::managed_fields::moved;
-use restow_agreement::migrate::verdict::{MOST_TRIES, Verdict, judge, wait_after};
+use restow_agreement::migrate::passes::{Changed, ObjectEnd};
+use restow_agreement::migrate::verdict::{Absence, MOST_TRIES, Verdict, absence, judge, wait_after};
 use restow_api::migration::MigrationFailure;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,6 +24,8 @@ pub(crate) struct Rewriting {
     pub(crate) mode: Mode,
     pub(crate) method: Method,
     pub(crate) owners: Option<OwnersPlan>,
+    /// The other versions in which the resource is served.
+    pub(crate) other_versions: Vec<String>,
 }
 
 /// Whether anything is written.
@@ -53,28 +57,77 @@ pub struct OwnersPlan {
     pub target: String,
 }
 
+/// An object on its way through the servers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Task {
+    pub(crate) object: ListedObject,
+    /// Whether it was changed on the way. That stays true, whatever comes after it.
+    pub(crate) changed: Changed,
+    /// Whether to look first, without writing, if admission would change it.
+    pub(crate) care: Care,
+}
+
+/// How an object is looked at when it turns out to be changed by our asking.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Care {
+    /// Not at all: it was stored otherwise, which is what the first pass is for.
+    #[default]
+    None,
+    /// Whether admission changes it is found out, since it should have been left alone.
+    Afterwards,
+    /// Whether admission would change it is found out before anything is written.
+    Beforehand,
+}
+
 /// What there is to say about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Settled {
-    /// It was stored otherwise, and is rewritten.
-    Rewritten,
-    /// It was stored as it should be.
-    Current,
-    /// It is gone.
-    Gone,
-    /// Others kept writing it.
-    Unsettled,
-    /// It cannot be rewritten.
-    Failed(MigrationFailure),
+    /// Something final.
+    Done(End, Changed),
     /// Nothing yet: the server asks to wait.
-    Overloaded(ListedObject, Duration),
+    Overloaded(Task, Duration),
     /// Nothing yet: a webhook that is needed for it cannot be reached.
-    WebhookDown(ListedObject, String),
+    WebhookDown(Task, String),
     /// Nothing, because we may not.
     NotAllowed(Failure),
     /// Nothing, because a server does not answer: which one, and what is known of that.
     Silent(String),
+    /// Nothing, because a server does not serve the resource: which one, and what it said.
+    NotServed(String),
 }
+
+/// What became of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum End {
+    Current,
+    Gone,
+    Unsettled,
+    Failed(MigrationFailure),
+}
+
+impl End {
+    pub(crate) fn kind(&self) -> ObjectEnd {
+        match self {
+            End::Current => ObjectEnd::Current,
+            End::Gone => ObjectEnd::Gone,
+            End::Unsettled => ObjectEnd::Unsettled,
+            End::Failed(_) => ObjectEnd::Failed,
+        }
+    }
+}
+
+/// What one server made of an object.
+enum OneServer {
+    /// It leaves it alone, or has rewritten it.
+    Satisfied,
+    /// Someone else wrote it, so that what other servers said counts no more.
+    Moved,
+    /// Nothing more is asked.
+    Over(Settled),
+}
+
+/// The reason that is recorded for an object which admission changes on every write.
+pub const CHANGED_BY_ADMISSION: &str = "ChangedByAdmission";
 
 /// Whoever owns fields is told who did it. Nobody reads warnings about fields that a schema does not have, and without them
 /// the server has less to do.
@@ -107,60 +160,110 @@ impl Rewriting {
         self.resource.object_path(&listed.namespace, &listed.name)
     }
 
-    /// Rewrites the object on these servers, one after the other.
-    pub(crate) async fn settle_on_each(&self, servers: Vec<Instance>, mut object: ListedObject) -> Settled {
-        let mut result = Settled::Current;
-        for server in servers {
-            match self.settle(&server, &mut object).await {
-                Settled::Current => {}
-                Settled::Rewritten => result = Settled::Rewritten,
-                other => return other,
+    /// Rewrites the object on these servers, one after the other. When someone else writes it meanwhile, each of them is
+    /// asked again: what it said was about something else.
+    pub(crate) async fn settle_on_each(&self, servers: Vec<Instance>, mut task: Task) -> Settled {
+        for _ in 0..=MOST_MOVES {
+            let mut is_moved = false;
+            for server in &servers {
+                match self.settle(server, &mut task).await {
+                    OneServer::Satisfied => {}
+                    OneServer::Moved => is_moved = true,
+                    OneServer::Over(settled) => return settled,
+                }
+                if is_moved {
+                    break;
+                }
+            }
+            if !is_moved {
+                return Settled::Done(End::Current, task.changed);
             }
         }
-        result
+        Settled::Done(End::Unsettled, task.changed)
     }
 
-    async fn settle(&self, server: &Instance, listed: &mut ListedObject) -> Settled {
-        let (mut tries, mut moves) = (0, 0);
+    async fn settle(&self, server: &Instance, task: &mut Task) -> OneServer {
+        if task.care == Care::Beforehand
+            && let Some(failure) = self.changed_by_admission(server, &task.object).await
+        {
+            return OneServer::Over(Settled::Done(End::Failed(failure), task.changed));
+        }
+        let mut tries = 0;
         loop {
-            let failure = match self.rewrite(&server.client, listed).await {
-                Ok(resource_version) if resource_version == listed.resource_version => return Settled::Current,
-                Ok(resource_version) => {
-                    listed.resource_version = resource_version;
-                    listed.managed_fields.clear();
-                    // A server that writes nothing may still show another revision.
-                    return if self.mode == Mode::DryRun { Settled::Current } else { Settled::Rewritten };
-                }
+            let failure = match self.rewrite(&server.client, &task.object).await {
+                Ok(written) if written == task.object.resource_version => return OneServer::Satisfied,
+                // A server that writes nothing may still show another revision.
+                Ok(_) if self.mode == Mode::DryRun => return OneServer::Satisfied,
+                Ok(written) => return self.changed(server, task, written).await,
                 Err(failure) => failure,
             };
             match judge(&failure.refusal()) {
-                Verdict::Moved if moves < MOST_MOVES => {
-                    moves += 1;
-                    match object(&server.client, &self.resource, listed, self.detail()).await {
-                        Ok(now) if now.uid != listed.uid => return Settled::Gone,
-                        Ok(now) => *listed = now,
-                        Err(failure) if failure.code == 404 => return Settled::Gone,
-                        Err(failure) if failure.is_silent => return Settled::Silent(silent(server, &failure)),
-                        Err(_) => return Settled::Unsettled,
-                    }
-                }
-                Verdict::Moved => return Settled::Unsettled,
-                Verdict::Gone => return Settled::Gone,
-                Verdict::Overloaded(wait) => return Settled::Overloaded(listed.clone(), wait),
-                Verdict::WebhookDown => return Settled::WebhookDown(listed.clone(), failure.message),
-                Verdict::NotAllowed => return Settled::NotAllowed(failure),
+                Verdict::Moved | Verdict::Absent => return self.look_again(server, task).await,
                 Verdict::TryAgain if tries < MOST_TRIES && !failure.is_silent => {
                     tokio::time::sleep(wait_after(tries)).await;
                     tries += 1;
                 }
-                // A server from which no answer comes says nothing about the object.
-                Verdict::TryAgain if failure.code == 0 => return Settled::Silent(silent(server, &failure)),
-                Verdict::TryAgain | Verdict::Refused => return Settled::Failed(record(listed, &failure)),
+                _ => return OneServer::Over(stopped_by(server, task, failure)),
             }
         }
     }
 
+    /// The object has another revision now. Where it should have been left alone, it is found out why.
+    async fn changed(&self, server: &Instance, task: &mut Task, resource_version: String) -> OneServer {
+        task.object.resource_version = resource_version;
+        task.object.managed_fields.clear();
+        task.changed = Changed::Yes;
+        if task.care == Care::None {
+            return OneServer::Satisfied;
+        }
+        match self.changed_by_admission(server, &task.object).await {
+            Some(failure) => OneServer::Over(Settled::Done(End::Failed(failure), Changed::Yes)),
+            None => OneServer::Satisfied,
+        }
+    }
+
+    /// Reads the object anew: another one may have its name, or none, or the resource may not be served at all.
+    async fn look_again(&self, server: &Instance, task: &mut Task) -> OneServer {
+        let failure = match object(&server.client, &self.resource, &task.object, self.detail()).await {
+            Ok(now) => {
+                task.object = now;
+                return OneServer::Moved;
+            }
+            Err(failure) => failure,
+        };
+        OneServer::Over(match absence(&failure.refusal(), &task.object.name) {
+            Some(Absence::Gone) => Settled::Done(End::Gone, task.changed),
+            Some(Absence::NotServed) => Settled::NotServed(not_served(server, &failure)),
+            None => match judge(&failure.refusal()) {
+                Verdict::TryAgain if failure.code != 0 => Settled::Done(End::Unsettled, task.changed),
+                _ => stopped_by(server, task, failure),
+            },
+        })
+    }
+
+    /// Asks, without writing, whether the object stays as it is when it is written as it is. Nothing is said where that
+    /// cannot be found out, for instance because a webhook does not take part in dry runs.
+    async fn changed_by_admission(&self, server: &Instance, object: &ListedObject) -> Option<MigrationFailure> {
+        let path = self.path(object);
+        let before: Value = exchange_json(&server.client, Request::get(&path).body(Vec::new()).ok()?).await.ok()?;
+        let metadata =
+            json!({"uid": before["metadata"]["uid"], "resourceVersion": before["metadata"]["resourceVersion"]});
+        let request = Request::patch(format!("{path}?{PARAMETERS}&dryRun=All"))
+            .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
+            .body(json!({ "metadata": metadata }).to_string().into_bytes());
+        let after: Value = exchange_json(&server.client, request.ok()?).await.ok()?;
+        let field = first_difference(&before, &after)?;
+        let message = format!(
+            "a mutating webhook or policy changes {field} on every write, so that it cannot be shown how the object is \
+             stored; exempt the user of this migration from it, or make it leave objects alone that it has seen"
+        );
+        let failure = Failure { reason: CHANGED_BY_ADMISSION.to_owned(), message, ..Failure::default() };
+        Some(record(object, &failure))
+    }
+
     /// Asks the server to write the object as it is. Returns its resource version after that.
+    ///
+    /// An answer that is not about this object, whoever gave it, says nothing.
     async fn rewrite(&self, server: &Client, listed: &ListedObject) -> Result<String, Failure> {
         let body = match self.method {
             Method::Patch => exchange(server, self.patch(listed)?).await?,
@@ -173,13 +276,15 @@ impl Rewriting {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct WrittenMetadata {
-            #[serde(default)]
+            uid: String,
             resource_version: String,
         }
-        let written: Written = serde_json::from_slice(&body).map_err(|error| Failure {
-            message: format!("the server's answer is unreadable: {error}"),
-            ..Failure::default()
-        })?;
+        let unreadable = |words: String| Failure { message: words, ..Failure::default() };
+        let written: Written = serde_json::from_slice(&body)
+            .map_err(|error| unreadable(format!("the server's answer is unreadable: {error}")))?;
+        if written.metadata.uid != listed.uid || written.metadata.resource_version.is_empty() {
+            return Err(unreadable("the server's answer is about another object".to_owned()));
+        }
         Ok(written.metadata.resource_version)
     }
 
@@ -220,6 +325,25 @@ impl Rewriting {
 /// Which server does not answer, for people.
 pub(super) fn silent(server: &Instance, failure: &Failure) -> String {
     format!("the API server {} does not answer, and may still write: {}", server.name, failure.message)
+}
+
+/// Which server does not serve the resource, for people.
+pub(super) fn not_served(server: &Instance, failure: &Failure) -> String {
+    format!("the API server {} does not serve the resource: {}", server.name, failure.message)
+}
+
+/// What it means for an object that a request about it failed, for a reason that is not that someone else changed it.
+fn stopped_by(server: &Instance, task: &Task, failure: Failure) -> Settled {
+    match judge(&failure.refusal()) {
+        Verdict::Overloaded(wait) => Settled::Overloaded(task.clone(), wait),
+        Verdict::WebhookDown => Settled::WebhookDown(task.clone(), failure.message),
+        Verdict::NotAllowed => Settled::NotAllowed(failure),
+        // A server from which no answer comes says nothing about the object.
+        Verdict::TryAgain if failure.code == 0 => Settled::Silent(silent(server, &failure)),
+        Verdict::TryAgain | Verdict::Refused | Verdict::Moved | Verdict::Absent => {
+            Settled::Done(End::Failed(record(&task.object, &failure)), task.changed)
+        }
+    }
 }
 
 fn unsendable(error: http::Error) -> Failure {

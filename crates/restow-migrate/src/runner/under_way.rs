@@ -1,7 +1,7 @@
 //! What is under way in a pass through all objects. Decides nothing.
 
-use super::listing::{ListedObject, Page};
-use super::rewrite::Settled as SettledObject;
+use super::listing::Page;
+use super::rewrite::{Settled as SettledObject, Task};
 use super::unreadable::Unreadable;
 use crate::exchange::Failure;
 use futures::future::BoxFuture;
@@ -21,13 +21,17 @@ pub(super) enum PassEnd {
         words: String,
         continue_token: Option<String>,
     },
-    ResourceGone,
+    /// A server does not serve the resource.
+    NotServed {
+        words: String,
+        continue_token: Option<String>,
+    },
 }
 
 /// What is under way in a pass.
 pub(super) struct Work {
     pub(super) report: PassReport,
-    pub(super) queue: VecDeque<ListedObject>,
+    pub(super) queue: VecDeque<Task>,
     pub(super) in_flight: FuturesUnordered<BoxFuture<'static, SettledObject>>,
     pub(super) listing: Listing,
     pub(super) place: Place,
@@ -35,6 +39,10 @@ pub(super) struct Work {
     pub(super) tokens: [Option<String>; 2],
     pub(super) listed: u64,
     pub(super) sent: u64,
+    /// How many objects should come from here on, as the last page said.
+    pub(super) expected: Option<u64>,
+    /// Objects that cannot be read were stepped over since the last page: so many.
+    pub(super) stepped_over: u64,
 }
 
 /// Which objects are listed at the moment. Usually all of them at once; where that fails for good, because of an object that
@@ -73,6 +81,22 @@ impl Work {
     /// The end of a pass that cannot go on while a server does not answer.
     pub(super) fn silent(&mut self, words: String) -> PassEnd {
         PassEnd::Silent { words, continue_token: self.tokens[1].take() }
+    }
+
+    /// The end of a pass that cannot go on while a server does not serve the resource.
+    pub(super) fn not_served(&mut self, words: String) -> PassEnd {
+        PassEnd::NotServed { words, continue_token: self.tokens[1].take() }
+    }
+
+    /// Counts the objects that lie between an object that cannot be read and the one that was found behind it: more were
+    /// announced than are left.
+    pub(super) fn count_unreached(&mut self, page: &Page) {
+        let left = page.objects.len() as u64 + page.remaining.unwrap_or(0);
+        if let (Some(expected), true) = (self.expected, self.stepped_over > 0) {
+            self.report.unreached += expected.saturating_sub(self.stepped_over + left);
+        }
+        self.expected = page.continue_token.as_ref().and(page.remaining);
+        self.stepped_over = 0;
     }
 
     /// Goes on with the next namespace, if one after the other is listed; else the listing is over.

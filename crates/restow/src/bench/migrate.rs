@@ -221,7 +221,7 @@ impl Bench {
     async fn store_in(&self, version: &str) -> anyhow::Result<()> {
         let hash = async || {
             let seen = observe(&self.cluster, Scope::Group(GROUP)).await.ok()?;
-            seen.resource(&resource().ok()?)?.agreed().cloned()
+            seen.resource(&resource().ok()?, None)?.agreed().cloned()
         };
         let before = hash().await;
         let patch = json!({"spec": {"versions": versions(version)}});

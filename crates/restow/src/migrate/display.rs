@@ -2,6 +2,7 @@
 
 use super::word;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use restow_agreement::migrate::key_rotation::{OldKey, RotatedResource, RotationScope, old_key};
 use restow_api::GroupResource;
 use restow_api::migration::MigrationFailure;
 use restow_migrate::migration::{MigrationError, MigrationReport, Outcome};
@@ -54,6 +55,11 @@ impl Bar {
 pub(super) struct Summary {
     dry_run: bool,
     resources: Vec<Line>,
+    /// What is known about an encryption key that is to be given up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_key: Option<String>,
+    #[serde(skip)]
+    old_key_is_in_doubt: bool,
 }
 
 #[derive(Serialize)]
@@ -66,6 +72,9 @@ struct Line {
     seen: u64,
     rewritten: u64,
     failed: u64,
+    /// Objects that were not reached, because one in front of them cannot be read.
+    #[serde(skip_serializing_if = "is_zero")]
+    unreached: u64,
     passes: usize,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +87,7 @@ struct Line {
 
 impl Summary {
     pub(super) fn new(dry_run: bool) -> Self {
-        Summary { dry_run, resources: Vec::new() }
+        Summary { dry_run, resources: Vec::new(), old_key: None, old_key_is_in_doubt: false }
     }
 
     pub(super) fn add(
@@ -95,6 +104,7 @@ impl Summary {
             seen: 0,
             rewritten: 0,
             failed: 0,
+            unreached: 0,
             passes: 0,
             seconds,
             stored_versions: None,
@@ -127,6 +137,9 @@ impl Summary {
         for line in &self.resources {
             self.print_details(line);
         }
+        if let Some(old_key) = &self.old_key {
+            println!("{old_key}");
+        }
     }
 
     fn print_details(&self, line: &Line) {
@@ -146,38 +159,87 @@ impl Summary {
                 line.resource, failure.namespace, failure.name, failure.code, failure.reason, failure.message
             );
         }
+        if line.unreached > 0 {
+            println!(
+                "{}: {} objects were not reached, because one in front of them cannot be read",
+                line.resource, line.unreached
+            );
+        }
         if line.failed > 20 {
             println!("{}: {} more; see -o json", line.resource, line.failed - 20);
         }
     }
 
-    /// What is known about an encryption key that is to be given up.
-    pub(super) fn about_the_old_key(&self, is_everything: bool) -> &'static str {
-        let all_well = self.resources.iter().all(|line| matches!(line.outcome, "Succeeded" | "ResourceGone"));
-        match (all_well, is_everything) {
-            (true, true) => {
-                "Every object that can be listed was rewritten, and a last pass found nothing to rewrite. If every API \
-                 server had the new key as its first one before this began, no current object needs the old key. \
-                 Backups of the store still do."
-            }
-            (true, false) => "Only the named resources were rewritten; others may still need the old key.",
-            (false, _) => "Not everything was rewritten. Keep the old key.",
-        }
+    /// Finds out what is known about an encryption key that is to be given up.
+    pub(super) fn judge_the_old_key(&mut self, scope: RotationScope) {
+        let rotated = |line: &Line| RotatedResource {
+            resource: line.resource.to_string(),
+            is_proven: line.outcome == SUCCEEDED,
+            objects: line.seen,
+            rewritten: line.rewritten,
+        };
+        let rotated: Vec<RotatedResource> = self.resources.iter().map(rotated).collect();
+        let verdict = old_key(&rotated, scope);
+        self.old_key_is_in_doubt = matches!(verdict, OldKey::Keep { .. } | OldKey::NothingRewritten);
+        self.old_key = Some(about_the_old_key(&verdict));
     }
 
     pub(super) fn exit_code(&self) -> ExitCode {
         let has = |outcomes: &[&str]| self.resources.iter().any(|line| outcomes.contains(&line.outcome));
+        let has_failed = |line: &Line| line.failed > 0 || line.unreached > 0;
         if has(&["Stopped"]) {
             ExitCode::from(5)
         } else if has(&["Error"]) {
             ExitCode::FAILURE
-        } else if has(&["SomeFailed", "NeverSettles"]) || self.resources.iter().any(|line| line.failed > 0) {
+        } else if has(&["SomeFailed", "NeverSettles"]) || self.resources.iter().any(has_failed) {
             ExitCode::from(3)
-        } else if has(&["NoAgreement", "ServerSilent", "AgreementChanged", "DefinitionChanged"]) {
+        } else if self.old_key_is_in_doubt || self.resources.iter().any(|line| !is_well(line.outcome)) {
             ExitCode::from(4)
+        } else if has(&["Unproven"]) {
+            ExitCode::from(6)
         } else {
             ExitCode::SUCCESS
         }
+    }
+}
+
+/// The outcome of a migration that is proven.
+const SUCCEEDED: &str = "Succeeded";
+
+/// Whether an outcome is what was asked for: a proof, or what can be had of it.
+fn is_well(outcome: &str) -> bool {
+    [SUCCEEDED, "Unproven", "Asked"].contains(&outcome)
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn about_the_old_key(verdict: &OldKey) -> String {
+    let untouched = |names: &[String]| match names.len() {
+        0 => String::new(),
+        count => format!(
+            " In {count} resources no object had to be rewritten ({}): if the encryption configuration covers one of \
+             them, keep the old key.",
+            names.join(", ")
+        ),
+    };
+    match verdict {
+        OldKey::NotNeeded { untouched: names } => format!(
+            "Objects were rewritten, and a last pass through every API server found nothing to rewrite. No current object \
+             needs the old key. Backups of the store still do.{}",
+            untouched(names)
+        ),
+        OldKey::OthersMayNeedIt { untouched: names } => {
+            format!("Only the named resources were rewritten; others may still need the old key.{}", untouched(names))
+        }
+        OldKey::Keep { unproven } => {
+            format!("Not everything is proven to be rewritten. Keep the old key. Not proven: {}.", unproven.join(", "))
+        }
+        OldKey::NothingRewritten => "Nothing was rewritten. Either everything was rewritten with the new key before, or no \
+             API server uses the new key: it has to be the first one in the encryption configuration of every API server, \
+             and each of them has to be restarted or to have reloaded it. Keep the old key."
+            .to_owned(),
     }
 }
 
@@ -191,10 +253,15 @@ impl Line {
             Outcome::NeverSettles => {
                 (Some("objects keep changing their stored version; does one API server store another?".into()), None)
             }
+            Outcome::Unproven(words) => (Some(words), None),
+            Outcome::ResourceGone => (Some("no API server serves it any more; nothing is proven".into()), None),
             Outcome::Stopped(token) => (None, token),
-            Outcome::ServerSilent { words, continue_token } => (Some(words), continue_token),
+            Outcome::ServerSilent { words, continue_token } | Outcome::NotReady { words, continue_token } => {
+                (Some(words), continue_token)
+            }
             _ => (None, None),
         };
+        let unreached = report.run.as_ref().and_then(|run| run.passes.last()).map_or(0, |pass| pass.unreached);
         let (passes, failures, progress) = match report.run {
             Some(run) => (run.passes.len(), run.failures, run.progress),
             None => (0, Vec::new(), Progress::default()),
@@ -205,6 +272,7 @@ impl Line {
             seen: progress.counts.seen,
             rewritten: progress.counts.rewritten,
             failed: progress.counts.failed,
+            unreached,
             passes,
             stored_versions: report.trimmed_to,
             continue_token,

@@ -61,7 +61,7 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Re
         words,
     };
     let before = observe(cluster, Scope::Group(name.group())).await?;
-    let Some(seen) = before.resource(&name) else { bail!("it is not served any more") };
+    let Some(seen) = before.resource(&name, None) else { bail!("it is not served any more") };
     if let Some(words) = seen.disagreement() {
         return Ok(unknown(words));
     }
@@ -79,7 +79,7 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Re
     let report = runner::run(&before.instances, &seen.resource, options, orders, &progress).await?;
     let after = observe(cluster, Scope::Group(name.group())).await?;
     let is_the_same =
-        after.resource(&name).is_some_and(|now| (now.agreed(), &now.revision) == (seen.agreed(), &seen.revision));
+        after.resource(&name, None).is_some_and(|now| (now.agreed(), &now.revision) == (seen.agreed(), &seen.revision));
     let (counts, failure) = (report.progress.counts, report.failures.first());
     let (verdict, words) = match &report.ending {
         _ if counts.rewritten > 0 => (Verdict::Old, "some were stored otherwise; looking ended there".to_owned()),

@@ -1,0 +1,182 @@
+//! Servers that are hidden, lag behind, or say two things.
+
+use super::*;
+use proptest::prelude::*;
+
+fn hash(text: &str) -> StorageVersionHash {
+    StorageVersionHash::new(text)
+}
+
+fn servers(addresses: &[&str], identities: &[(&str, &str)]) -> ApiServers {
+    ApiServers {
+        addresses: Ok(addresses.iter().map(ToString::to_string).collect()),
+        identities: Ok(identities.iter().map(|(name, holder)| (name.to_string(), holder.to_string())).collect()),
+    }
+}
+
+fn shows(server: &str, version: &str) -> (String, Discovered) {
+    (server.to_owned(), Discovered::Hash(hash(version)))
+}
+
+fn reports(server: &str, version: &str) -> (String, String, StorageVersionHash) {
+    (server.to_owned(), format!("example.com/{version}"), hash(version))
+}
+
+fn two_that_show(one: &str, other: &str) -> Evidence {
+    Evidence {
+        servers: servers(&["1", "2"], &[("a", "a_1"), ("b", "b_1")]),
+        discovered: vec![shows("1", one), shows("2", other)],
+        ..Evidence::default()
+    }
+}
+
+/// Checks that there is agreement on this version, or none and these words say why.
+fn check(evidence: &Evidence, expected: Result<&str, &str>) {
+    let finding = evidence.finding();
+    match expected {
+        Ok(version) => assert_eq!(finding.agreement, Agreement::Agreed(hash(version)), "{evidence:?}"),
+        Err(words) => {
+            assert!(matches!(finding.agreement, Agreement::Disagreed(_)), "{finding:?}");
+            let said: Vec<String> = finding.by_server.iter().map(|(who, what)| format!("{who} {what}")).collect();
+            assert!(said.iter().any(|said| said.contains(words)), "{said:?} lacks {words:?}");
+        }
+    }
+}
+
+#[test]
+fn servers_agree_when_each_of_them_shows_the_same() {
+    check(&two_that_show("v1", "v1"), Ok("v1"));
+    check(&two_that_show("v1", "v2"), Err("2 v2"));
+    let with = |discovered| Evidence {
+        discovered: vec![shows("1", "v1"), ("2".to_owned(), discovered)],
+        ..two_that_show("v1", "v1")
+    };
+    check(&with(Discovered::NoHash), Err("2 does not say"));
+    check(&with(Discovered::NotServed), Err("2 does not serve it"));
+    check(&with(Discovered::CannotBeAsked("refused".into())), Err("2 cannot be asked: refused"));
+}
+
+#[test]
+fn the_servers_have_to_show_what_the_crd_names() {
+    let defined = |version: &str| Some((version.to_owned(), hash(version)));
+    check(&Evidence { defined: defined("v2"), ..two_that_show("v1", "v1") }, Err("the CRD names v2"));
+    check(&Evidence { defined: defined("v2"), ..two_that_show("v1", "v2") }, Err("1 v1"));
+    check(&Evidence { defined: defined("v2"), ..two_that_show("v2", "v2") }, Ok("v2"));
+    let reported = Some(vec![reports("a", "v1"), reports("b", "v1")]);
+    let stale = Evidence { defined: defined("v2"), reported, ..two_that_show("v1", "v1") };
+    check(&stale, Err("the CRD names v2"));
+}
+
+#[test]
+fn a_server_without_an_address_keeps_others_from_agreeing() {
+    let three = &[("a", "a_1"), ("b", "b_1"), ("c", "c_1")];
+    for (addresses, identities, is_hidden) in [
+        (&["1"][..], &three[..], true),
+        (&[], &three[..2], true),
+        (&["1", "2"], &three[..], true),
+        (&["1", "2", "3"], &three[..], false),
+        (&["1", "2", "3"], &three[..1], false),
+        (&[], &three[..1], false),
+        (&["1"], &three[..1], false),
+        (&[], &[], false),
+    ] {
+        let servers = servers(addresses, identities);
+        assert_eq!(servers.hidden().is_some(), is_hidden, "{servers:?}");
+        let evidence = Evidence { servers, discovered: vec![shows("1", "v1")], ..Evidence::default() };
+        check(&evidence, if is_hidden { Err("other API servers cannot be asked") } else { Ok("v1") });
+    }
+    let unreadable = ApiServers { identities: Err("forbidden".into()), ..servers(&["1"], &[]) };
+    assert!(unreadable.hidden().is_some_and(|words| words.contains("leases") && words.contains("forbidden")));
+    let unreadable = ApiServers { addresses: Err("forbidden".into()), ..servers(&[], &[]) };
+    assert!(unreadable.hidden().is_some_and(|words| words.contains("EndpointSlices") && words.contains("forbidden")));
+}
+
+#[test]
+fn what_all_servers_report_counts_unless_one_shows_something_else() {
+    let reported = |versions: [&str; 2]| Some(vec![reports("a", versions[0]), reports("b", versions[1])]);
+    let agreed = Evidence { reported: reported(["v2", "v2"]), ..two_that_show("v2", "v2") };
+    check(&agreed, Ok("v2"));
+    check(&Evidence { reported: reported(["v2", "v1"]), ..two_that_show("v2", "v2") }, Err("b example.com/v1"));
+    // A server that was started again as an older release still has the report of its earlier life.
+    let stale = Evidence { discovered: vec![shows("1", "v2"), shows("2", "v1")], ..agreed.clone() };
+    check(&stale, Err("2 shows v1 in its discovery"));
+    // Behind a load balancer only the reports tell.
+    let behind = Evidence { discovered: vec![shows("1", "v2")], ..agreed.clone() };
+    let hidden = ApiServers { addresses: Ok(BTreeSet::from(["1".to_owned()])), ..behind.servers.clone() };
+    check(&Evidence { servers: hidden, ..behind }, Ok("v2"));
+    let cannot = ("1".to_owned(), Discovered::CannotBeAsked("refused".into()));
+    check(&Evidence { discovered: vec![cannot], ..agreed.clone() }, Ok("v2"));
+    let unreadable = ApiServers { identities: Err("forbidden".into()), ..agreed.servers.clone() };
+    check(&Evidence { servers: unreadable, ..agreed }, Err("leases cannot be read: forbidden"));
+}
+
+#[test]
+fn a_server_that_takes_part_and_does_not_report_keeps_others_from_agreeing() {
+    let reported = Some(vec![reports("a", "v2")]);
+    check(&Evidence { reported, ..two_that_show("v2", "v2") }, Err("b holds an identity lease and does not report"));
+    // Nobody who holds a lease here reports: the resource is another server's.
+    let reported = Some(vec![reports("aggregated", "v2")]);
+    check(&Evidence { reported, ..two_that_show("v2", "v2") }, Ok("v2"));
+}
+
+#[test]
+fn a_server_that_came_went_or_was_started_anew_is_noticed() {
+    let start = servers(&["1", "2"], &[("a", "a_1"), ("b", "b_1")]);
+    assert_eq!(start.change_since(&start), None);
+    for (end, words) in [
+        (servers(&["1", "3"], &[("a", "a_1"), ("b", "b_1")]), "addresses"),
+        (servers(&["1", "2"], &[("a", "a_1"), ("b", "b_2")]), "b was started anew"),
+        (servers(&["1", "2"], &[("a", "a_1")]), "b has left"),
+        (servers(&["1", "2"], &[("a", "a_1"), ("b", "b_1"), ("c", "c_1")]), "c has joined"),
+    ] {
+        assert!(end.change_since(&start).is_some_and(|said| said.contains(words)), "{end:?}");
+    }
+}
+
+proptest! {
+    /// Whatever the evidence is: who agrees has left nobody out, and agrees on what the CRD names.
+    #[test]
+    fn agreement_leaves_nobody_out(
+        addresses in 0usize..4,
+        identities in 0usize..4,
+        shown in prop::collection::vec(0u8..5, 1..4),
+        reported in prop::option::of(prop::collection::vec((0usize..4, 0u8..2), 1..5)),
+        defined in prop::option::of(0u8..2),
+    ) {
+        let version = |number: u8| format!("v{number}");
+        let discovered = |(index, what): (usize, &u8)| (index.to_string(), match what {
+            0 | 1 => Discovered::Hash(hash(&version(*what))),
+            2 => Discovered::NoHash,
+            3 => Discovered::NotServed,
+            _ => Discovered::CannotBeAsked("no".into()),
+        });
+        let names: Vec<String> = (0..identities).map(|index| format!("s{index}")).collect();
+        let evidence = Evidence {
+            servers: ApiServers {
+                addresses: Ok((0..addresses).map(|index| index.to_string()).collect()),
+                identities: Ok(names.iter().map(|name| (name.clone(), name.clone())).collect()),
+            },
+            discovered: shown.iter().enumerate().map(discovered).collect(),
+            reported: reported.map(|entries| {
+                entries.into_iter().map(|(id, number)| reports(&format!("s{id}"), &version(number))).collect()
+            }),
+            defined: defined.map(|number| (version(number), hash(&version(number)))),
+        };
+        let Agreement::Agreed(agreed) = evidence.finding().agreement else { return Ok(()) };
+        prop_assert!(evidence.defined.as_ref().is_none_or(|(_, defined)| *defined == agreed));
+        for (_, discovered) in &evidence.discovered {
+            match discovered {
+                Discovered::Hash(hash) => prop_assert_eq!(hash, &agreed),
+                _ => prop_assert!(evidence.reported.is_some(), "one did not say, and nothing else does"),
+            }
+        }
+        match &evidence.reported {
+            None => prop_assert!(evidence.servers.hidden().is_none()),
+            Some(entries) => {
+                prop_assert!(entries.iter().all(|(_, _, hash)| *hash == agreed));
+                let reports = |name: &String| entries.iter().any(|(id, _, _)| id == name);
+                prop_assert!(names.iter().all(reports) || !names.iter().any(reports));
+            }
+        }
+    }
+}

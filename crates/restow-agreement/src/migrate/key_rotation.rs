@@ -1,0 +1,99 @@
+//! What a migration after a change of the encryption key says about the old key.
+//!
+//! Nobody outside of the API servers sees which key an object is encrypted with. What can be seen is that a server wrote an
+//! object anew, and then left it alone. So "the old key is not needed" can be said only where objects really were
+//! rewritten: a server that has not loaded the new key yet leaves everything alone, too.
+
+/// What came of one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RotatedResource {
+    /// Its name.
+    pub resource: String,
+    /// Whether a last pass through every API server changed nothing.
+    pub is_proven: bool,
+    /// How many objects it has.
+    pub objects: u64,
+    /// How many of them were rewritten.
+    pub rewritten: u64,
+}
+
+/// Which resources were gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RotationScope {
+    /// All that the cluster serves.
+    Everything,
+    /// Those that someone named.
+    Named,
+}
+
+/// What is known about the old key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OldKey {
+    /// No current object needs it, if the encryption configuration covers none of these resources, in which no object had
+    /// to be rewritten.
+    NotNeeded {
+        /// The resources that were left alone.
+        untouched: Vec<String>,
+    },
+    /// The named resources do not need it. Others may.
+    OthersMayNeedIt {
+        /// The named resources that were left alone.
+        untouched: Vec<String>,
+    },
+    /// It has to be kept: these resources were not proven.
+    Keep {
+        /// Which.
+        unproven: Vec<String>,
+    },
+    /// Nothing was rewritten at all, so that the new key is not in use, or was in use before.
+    NothingRewritten,
+}
+
+/// What is known about the old key after these resources were gone through.
+pub fn old_key(resources: &[RotatedResource], scope: RotationScope) -> OldKey {
+    let names = |which: &dyn Fn(&RotatedResource) -> bool| -> Vec<String> {
+        resources.iter().filter(|one| which(one)).map(|one| one.resource.clone()).collect()
+    };
+    let unproven = names(&|one| !one.is_proven);
+    if !unproven.is_empty() {
+        return OldKey::Keep { unproven };
+    }
+    if resources.iter().all(|one| one.rewritten == 0) {
+        return OldKey::NothingRewritten;
+    }
+    let untouched = names(&|one| one.rewritten == 0 && one.objects > 0);
+    match scope {
+        RotationScope::Everything => OldKey::NotNeeded { untouched },
+        RotationScope::Named => OldKey::OthersMayNeedIt { untouched },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(name: &str, is_proven: bool, objects: u64, rewritten: u64) -> RotatedResource {
+        RotatedResource { resource: name.into(), is_proven, objects, rewritten }
+    }
+
+    #[test]
+    fn the_old_key_is_given_up_only_where_objects_were_rewritten() {
+        let secrets = |rewritten| resource("secrets", true, 5, rewritten);
+        let empty = resource("leases", true, 0, 0);
+        let pods = resource("pods", true, 3, 0);
+        let gone = resource("widgets.x.io", false, 0, 0);
+        let (all, named) = (RotationScope::Everything, RotationScope::Named);
+        for (resources, scope, expected) in [
+            (vec![secrets(5), empty.clone()], all, OldKey::NotNeeded { untouched: vec![] }),
+            (vec![secrets(5), pods.clone()], all, OldKey::NotNeeded { untouched: vec!["pods".into()] }),
+            (vec![secrets(5)], named, OldKey::OthersMayNeedIt { untouched: vec![] }),
+            (vec![secrets(0), pods], all, OldKey::NothingRewritten),
+            (vec![secrets(0)], named, OldKey::NothingRewritten),
+            (vec![empty], named, OldKey::NothingRewritten),
+            (vec![], all, OldKey::NothingRewritten),
+            (vec![secrets(5), gone], all, OldKey::Keep { unproven: vec!["widgets.x.io".into()] }),
+        ] {
+            assert_eq!(old_key(&resources, scope), expected, "{resources:?}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The runner against servers of plain code.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod passes;
+mod proof;
+mod server;

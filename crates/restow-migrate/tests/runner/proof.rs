@@ -1,0 +1,165 @@
+//! What must never be taken for proof, whatever a server answers.
+
+use crate::server::{Server, instance, migrate, not_found, status};
+use restow_migrate::cluster::Instance;
+use restow_migrate::runner::{CHANGED_BY_ADMISSION, Ending, RunError, RunOptions, RunReport};
+use serde_json::json;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+type Shared = Arc<Mutex<Server>>;
+
+fn shared(server: Server) -> Shared {
+    Arc::new(Mutex::new(server))
+}
+
+async fn run_on(servers: &[&Shared]) -> RunReport {
+    let instances: Vec<Instance> = servers.iter().map(|server| instance(server)).collect();
+    migrate(&instances, RunOptions { page_size: 10, ..RunOptions::default() }).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_serve_the_resource_has_not_said_that_objects_are_gone() {
+    let generic = status(404, "NotFound", "the server could not find the requested resource");
+    let server = shared(Server { about_objects: Some(generic), ..Server::with_objects(5) });
+    let report = run_on(&[&server]).await;
+    let Ending::NotServed { words, .. } = &report.ending else { panic!("{:?}", report.ending) };
+    assert!(words.contains("does not serve the resource"), "{words}");
+    assert_eq!(server.lock().unwrap().old_objects(), 5);
+}
+
+#[tokio::test]
+async fn a_refusal_that_speaks_of_a_uid_is_a_refusal() {
+    let message = "w is invalid: spec.template.metadata.uid: Invalid value";
+    let server = shared(Server { about_objects: Some(status(422, "Invalid", message)), ..Server::with_objects(3) });
+    let report = run_on(&[&server]).await;
+    assert_eq!(report.ending, Ending::SomeFailed);
+    assert_eq!(report.failures.len(), 3);
+    assert!(report.failures.iter().all(|failure| failure.code == 422 && failure.message == message));
+}
+
+/// One server changes every object it is asked about, and the other then says something final about it.
+async fn check_a_change_is_not_forgotten(other: Server) {
+    let restless = shared(Server { is_behind: true, ..Server::with_objects(1) });
+    restless.lock().unwrap().objects.values_mut().for_each(|stored| stored.is_old = false);
+    let other = shared(other);
+    let changes = Arc::clone(&restless);
+    // It never comes to rest, as if someone wrote the object between two passes.
+    let unrest = tokio::spawn(async move {
+        loop {
+            changes.lock().unwrap().objects.values_mut().for_each(|stored| stored.is_old = false);
+            tokio::task::yield_now().await;
+        }
+    });
+    let report = run_on(&[&restless, &other]).await;
+    unrest.abort();
+    assert_ne!(report.ending, Ending::Proven, "{report:?}");
+    assert!(report.passes.iter().skip(1).all(|pass| !pass.is_clean()), "{:?}", report.passes);
+}
+
+#[tokio::test]
+async fn an_object_that_was_rewritten_and_then_goes_leaves_no_clean_pass() {
+    check_a_change_is_not_forgotten(Server { about_objects: Some(not_found("object-0000")), ..Server::default() })
+        .await;
+}
+
+#[tokio::test]
+async fn an_object_that_was_rewritten_and_then_has_to_wait_leaves_no_clean_pass() {
+    check_a_change_is_not_forgotten(Server { overloads: 1, ..Server::with_objects(1) }).await;
+}
+
+#[tokio::test]
+async fn objects_between_two_that_cannot_be_converted_are_rewritten() {
+    let unreadable = ["object-0003", "object-0030"].map(str::to_owned).to_vec();
+    for page_size in [500, 16, 1] {
+        let server = shared(Server {
+            unreadable: unreadable.clone(),
+            unreadable_except_in: Some("/v0/"),
+            refused: unreadable.clone(),
+            ..Server::with_objects(50)
+        });
+        let options = RunOptions { page_size, other_versions: vec!["v0".to_owned()], ..RunOptions::default() };
+        let report = migrate(&[instance(&server)], options).await.unwrap();
+        assert_eq!(report.ending, Ending::SomeFailed);
+        assert_eq!(server.lock().unwrap().old_objects(), 2, "all others are rewritten");
+        let mut named: Vec<&str> = report.failures.iter().map(|failure| failure.name.as_str()).collect();
+        named.sort_unstable();
+        assert_eq!(named, unreadable, "each under its own name");
+        assert!(report.failures.iter().all(|failure| failure.message.contains("Required value")), "{report:?}");
+        assert_eq!(report.progress.counts.seen, 50);
+    }
+}
+
+#[tokio::test]
+async fn objects_that_could_not_be_reached_are_counted() {
+    let unreadable = ["object-0013", "object-0020"].map(str::to_owned).to_vec();
+    let server = shared(Server { unreadable, counts_remaining: true, ..Server::with_objects(50) });
+    let report = run_on(&[&server]).await;
+    assert_eq!(report.ending, Ending::SomeFailed);
+    let last = report.passes.last().unwrap();
+    let old = server.lock().unwrap().old_objects() as u64;
+    assert!(last.unreached > 0 && last.unreached + last.failed == old, "{old} old objects, but {last:?}");
+}
+
+#[tokio::test]
+async fn what_admission_changes_on_every_write_is_said_and_not_written_again_and_again() {
+    let server = shared(Server { is_mutating: true, ..Server::with_objects(200) });
+    let report = run_on(&[&server]).await;
+    assert_eq!(report.ending, Ending::SomeFailed);
+    assert_eq!(report.failures.len(), 200);
+    for failure in &report.failures {
+        assert_eq!(failure.reason, CHANGED_BY_ADMISSION);
+        assert!(failure.message.contains("changes spec on every write"), "{}", failure.message);
+    }
+    let writes = server.lock().unwrap().writes;
+    assert!(writes < 2 * 200, "{writes} writes: once for each object, and a few until it was clear");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_under_way_when_the_servers_agreed_is_found() {
+    let server = shared(Server::with_objects(20));
+    let late = Arc::clone(&server);
+    tokio::spawn(async move {
+        // A request that an old handler began waits for a webhook, and arrives when everything seems to be done.
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let mut server = late.lock().unwrap();
+        server.revision += 1;
+        let revision = server.revision;
+        let stored = server.objects.get_mut("object-0007").unwrap();
+        (stored.is_old, stored.revision) = (true, revision);
+    });
+    let settles_at = Some(tokio::time::Instant::now() + Duration::from_secs(35));
+    let report = migrate(&[instance(&server)], RunOptions { settles_at, ..RunOptions::default() }).await.unwrap();
+    assert_eq!(report.ending, Ending::Proven);
+    assert_eq!(server.lock().unwrap().old_objects(), 0);
+    assert!(!report.passes[0].is_after_settling && report.passes.last().unwrap().counts());
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_list_is_not_an_empty_one() {
+    for answer in [
+        json!({}),
+        json!({"kind": "Status", "status": "Success", "metadata": {"resourceVersion": "1"}}),
+        json!({"kind": "WidgetList", "metadata": {}, "items": []}),
+        json!({"kind": "WidgetList", "metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "a"}}]}),
+    ] {
+        let server = shared(Server { about_lists: Some((200, answer.clone())), ..Server::with_objects(5) });
+        tokio::time::pause();
+        let report = migrate(&[instance(&server)], RunOptions::default()).await;
+        tokio::time::resume();
+        match report {
+            Ok(report) => assert!(matches!(report.ending, Ending::Silent { .. }), "{answer}: {:?}", report.ending),
+            Err(error) => assert!(matches!(error, RunError::List(_)), "{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_about_another_object_is_not_taken_for_this_one() {
+    let other = json!({"metadata": {"uid": "another", "resourceVersion": "1", "name": "object-0000"}});
+    let server = shared(Server { about_objects: Some((200, other)), ..Server::with_objects(1) });
+    tokio::time::pause();
+    let report = run_on(&[&server]).await;
+    assert_ne!(report.ending, Ending::Proven);
+    assert_eq!(server.lock().unwrap().old_objects(), 1);
+}
