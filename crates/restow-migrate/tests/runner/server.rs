@@ -43,6 +43,8 @@ pub(crate) struct Server {
     pub(crate) unreadable_except_in: Option<&'static str>,
     /// Whether admission changes every object that is written.
     pub(crate) is_mutating: bool,
+    /// Whether it asks for patience right after each change.
+    pub(crate) is_soon_tired: bool,
     /// What it answers to every request about an object, whatever the request.
     pub(crate) about_objects: Option<(u16, Value)>,
     /// What it answers to every listing.
@@ -153,6 +155,7 @@ impl Server {
         if stored.is_old != self.is_behind || self.is_mutating {
             *stored = Stored { revision, is_old: self.is_behind };
             self.revision = revision;
+            self.overloads += u32::from(self.is_soon_tired);
         }
         (200, json!({ "metadata": metadata(name, stored) }))
     }
