@@ -88,7 +88,8 @@ impl Passage {
         let _ = self.encoding.subscribe().wait_for(|_| self.is_closed()).await;
     }
 
-    fn is_closed(&self) -> bool {
+    /// Whether the resource is gone.
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 }

@@ -5,6 +5,7 @@
 //! another matter, its [`Membership`], and is set by the agreement between servers alone.
 
 use crate::passage::Passage;
+use restow_agreement::ServerReport;
 use restow_api::{GroupResource, GroupVersion};
 use restow_store::{Compare, InvalidKey, Key, KeyRange};
 use std::sync::Arc;
@@ -82,9 +83,39 @@ impl Storage {
         self.passage.encoding()
     }
 
-    /// Puts another version with its fences in force, for the writes that begin from now on.
+    /// Puts another version with its fences in force, for the writes that begin from now on. What was granted for another
+    /// version does not count for this one: it has to be reported first, and whoever writes waits for that.
     pub fn set_encoding(&self, version: GroupVersion, fences: Vec<Compare>) {
-        self.passage.replace(|encoding| Encoding { version, fences, membership: encoding.membership.clone() });
+        self.passage.replace(|encoding| {
+            let membership = match &encoding.membership {
+                Membership::Registered(_) if encoding.version != version => Membership::Pending,
+                other => other.clone(),
+            };
+            Encoding { version, fences, membership }
+        });
+    }
+
+    /// Lets this server write in the version that it has reported, as long as `lease` holds. Where another version came into
+    /// force while the report was under way, nothing changes: that one has yet to be reported. Tells whether it may write.
+    pub(crate) fn grant(&self, report: &ServerReport, lease: &Compare) -> bool {
+        let mut granted = false;
+        self.passage.replace(|encoding| {
+            granted = report.lets_write(&encoding.version);
+            let membership = match granted {
+                true => Membership::Registered(lease.clone()),
+                false => encoding.membership.clone(),
+            };
+            Encoding { membership, ..encoding.clone() }
+        });
+        granted
+    }
+
+    /// Lets writes wait for the report of a resource that is new.
+    pub(crate) fn await_report(&self) {
+        self.passage.replace(|encoding| match encoding.membership {
+            Membership::Unmanaged => Encoding { membership: Membership::Pending, ..encoding.clone() },
+            _ => encoding.clone(),
+        });
     }
 
     /// Says whether this server may write, for the writes that begin from now on.
@@ -131,5 +162,38 @@ impl Encoding {
             comparisons.push(lease.clone());
         }
         comparisons
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> GroupVersion {
+        GroupVersion::new("example.com", text).unwrap()
+    }
+
+    fn report(encoding: &str) -> ServerReport {
+        let both = [version("v1"), version("v2")];
+        ServerReport::new("a".parse().unwrap(), version(encoding), both, []).unwrap()
+    }
+
+    #[test]
+    fn a_grant_belongs_to_the_version_that_was_reported() {
+        let storage = Storage::new("widgets.example.com".parse().unwrap(), version("v1"), Vec::new());
+        let lease = Compare::absent(&Key::try_from("/lease").unwrap());
+        storage.await_report();
+        let reported = report("v1");
+        storage.set_encoding(version("v2"), Vec::new());
+        assert!(!storage.grant(&reported, &lease), "the version changed while the report was under way");
+        assert_eq!(storage.encoding().membership, Membership::Pending);
+        assert!(storage.grant(&report("v2"), &lease));
+        assert_eq!(storage.encoding().membership, Membership::Registered(lease.clone()));
+        storage.set_encoding(version("v2"), vec![lease.clone()]);
+        assert_eq!(storage.encoding().membership, Membership::Registered(lease), "another fence is no other version");
+        storage.set_encoding(version("v1"), Vec::new());
+        assert_eq!(storage.encoding().membership, Membership::Pending, "what was granted was granted for v2");
+        storage.await_report();
+        assert_eq!(storage.encoding().membership, Membership::Pending);
     }
 }

@@ -19,9 +19,9 @@ impl State {
             return self.store.leases.iter().flatten().any(|lease| lease.expired);
         };
         let missing = (0..SERVERS).any(|server| self.store.leases[server].is_some() && record.entries[server].is_none());
-        let mut versions: Vec<_> = record.entries.iter().flatten().collect();
-        versions.dedup();
-        let is_overdue = missing == record.common.is_some() || (record.common.is_none() && versions.len() == 1);
+        let first = record.entries.iter().flatten().next();
+        let all_equal = record.entries.iter().flatten().all(|version| Some(version) == first);
+        let is_overdue = record.common.is_some() != (all_equal && !missing);
         is_overdue
             || (0..SERVERS).any(|server| match self.store.leases[server] {
                 Some(lease) => lease.expired,
