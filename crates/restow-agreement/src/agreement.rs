@@ -2,10 +2,10 @@
 
 use crate::Participants;
 use jiff::Timestamp;
-use restow_api::{ServerId, Time};
 use restow_api::internal_apiserver::{
     ConditionStatus, ServerStorageVersion, StorageVersionCondition, StorageVersionStatus,
 };
+use restow_api::{ServerId, Time};
 
 /// What the entries of one StorageVersion and the list of participants say together.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,10 +4,9 @@ mod remembered;
 
 use crate::agreement::{FenceAlarm, passes_barrier};
 use crate::codec;
-use crate::custom::in_force;
 use crate::error::ApiError;
 use crate::object::Object;
-use crate::resource::{Encoding, Membership, Resource, Storage};
+use crate::resource::{Encoding, Fence, Membership, Resource, Storage};
 use async_trait::async_trait;
 use bytes::Bytes;
 use remembered::Remembered;
@@ -193,8 +192,7 @@ impl ObjectStore {
                 (Change::Write(object), before) => {
                     let mut alongside = place.resource.strategy.alongside(before.as_ref(), Some(&object));
                     alongside.extend(decision.alongside());
-                    let extra =
-                        Extra { conditions: decision.conditions(), alongside, beside: decision.beside() };
+                    let extra = Extra { conditions: decision.conditions(), alongside, beside: decision.beside() };
                     self.write(place, &key, &current, object, extra).await?
                 }
                 (Change::Remove, Some(before)) => self.remove(place, &key, current.entry.as_ref(), before).await?,
@@ -236,7 +234,9 @@ impl ObjectStore {
         let by = place.admitted().await?;
         let (object, stored) = place.as_stored(object, &by.encoding.version).await?;
         let storage = &by.storage;
-        let Some(_pass) = storage.passage().enter(&by.encoding).await? else { return Ok(Attempt::Outdated(by.clone())) };
+        let Some(_pass) = storage.passage().enter(&by.encoding).await? else {
+            return Ok(Attempt::Outdated(by.clone()));
+        };
         let _pass_beside = match &extra.beside {
             None => None,
             Some(beside) => match beside.storage.passage().enter(&beside.encoding).await? {
@@ -308,15 +308,16 @@ impl ObjectStore {
         let expected = current.map_or(Revision::ZERO, |entry| entry.mod_revision);
         let conditions = txn.when.clone();
         txn.when.push(Compare::mod_revision(key, expected));
-        let mut fences: Vec<(Compare, &EncodedBy)> = Vec::new();
-        for (fence, by) in encoded.iter().flat_map(|by| by.encoding.comparisons().into_iter().map(move |it| (it, *by))) {
+        let mut fences: Vec<(Fence, &EncodedBy)> = Vec::new();
+        for (fence, by) in encoded.iter().flat_map(|by| by.encoding.comparisons().into_iter().map(move |it| (it, *by)))
+        {
             if !fences.iter().any(|(known, _)| *known == fence) {
                 fences.push((fence, by));
             }
         }
-        let compared = conditions.iter().chain(fences.iter().map(|(fence, _)| fence));
+        let compared = conditions.iter().chain(fences.iter().map(|(fence, _)| fence.compare()));
         txn = compared.fold(txn.otherwise_get(key), |txn, compared| txn.otherwise_get(&compared.key));
-        txn.when.extend(fences.iter().map(|(fence, _)| fence.clone()));
+        txn.when.extend(fences.iter().map(|(fence, _)| fence.compare().clone()));
         match self.store.txn(txn).await? {
             TxnOutcome::Committed { revision } => Ok(Attempt::Done(done(revision))),
             TxnOutcome::Refused { found, .. } => {
@@ -328,10 +329,11 @@ impl ObjectStore {
                     return Ok(Attempt::Overtaken(current));
                 }
                 // All was as expected, so it was a fence that refused.
-                let broken = fences.iter().zip(found).find(|((fence, _), found)| !fence.holds(found.as_ref()));
+                let broken =
+                    fences.iter().zip(found).find(|((fence, _), found)| !fence.compare().holds(found.as_ref()));
                 Ok(match broken {
-                    Some(((fence, by), _)) if in_force::is_about(&fence.key) => Attempt::Outdated((*by).clone()),
-                    Some(((_, by), _)) => Attempt::Fenced((*by).clone()),
+                    Some(((Fence::InForce(_), by), _)) => Attempt::Outdated((*by).clone()),
+                    Some(((Fence::Selected(_) | Fence::Lease(_), by), _)) => Attempt::Fenced((*by).clone()),
                     // Whatever was in the way is gone by now.
                     None => Attempt::Overtaken(current),
                 })

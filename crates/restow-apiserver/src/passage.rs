@@ -88,8 +88,7 @@ impl Passage {
         let _ = self.encoding.subscribe().wait_for(|_| self.is_closed()).await;
     }
 
-    /// Whether the resource is gone.
-    pub(crate) fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 }

@@ -31,9 +31,21 @@ pub struct Encoding {
     /// The version.
     pub version: GroupVersion,
     /// What must hold in the store for a write in this version, besides the membership of this server.
-    pub fences: Vec<Compare>,
+    pub fences: Vec<Fence>,
     /// Whether this server may write.
     pub membership: Membership,
+}
+
+/// Something that must hold in the store for a write, and what it means when it does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// The definition of the resource has the storage version that its handler was made from. Else another one is in force,
+    /// which this server is about to hear of.
+    InForce(Compare),
+    /// The version that was selected by vote is still this one. Else this server has to look again.
+    Selected(Compare),
+    /// The identity lease is the one that this server reported under. Else it has to report again.
+    Lease(Compare),
 }
 
 /// Whether a server may write a resource.
@@ -85,7 +97,7 @@ impl Storage {
 
     /// Puts another version with its fences in force, for the writes that begin from now on. What was granted for another
     /// version does not count for this one: it has to be reported first, and whoever writes waits for that.
-    pub fn set_encoding(&self, version: GroupVersion, fences: Vec<Compare>) {
+    pub fn set_encoding(&self, version: GroupVersion, fences: Vec<Fence>) {
         self.passage.replace(|encoding| {
             let membership = match &encoding.membership {
                 Membership::Registered(_) if encoding.version != version => Membership::Pending,
@@ -96,14 +108,15 @@ impl Storage {
     }
 
     /// Lets this server write in the version that it has reported, as long as `lease` holds. Where another version came into
-    /// force while the report was under way, nothing changes: that one has yet to be reported. Tells whether it may write.
+    /// force while the report was under way, writes wait: that one has yet to be reported. Tells whether it may write.
     pub(crate) fn grant(&self, report: &ServerReport, lease: &Compare) -> bool {
         let mut granted = false;
         self.passage.replace(|encoding| {
             granted = report.lets_write(&encoding.version);
-            let membership = match granted {
-                true => Membership::Registered(lease.clone()),
-                false => encoding.membership.clone(),
+            let membership = match &encoding.membership {
+                _ if granted => Membership::Registered(lease.clone()),
+                Membership::Registered(_) => Membership::Pending,
+                other => other.clone(),
             };
             Encoding { membership, ..encoding.clone() }
         });
@@ -156,12 +169,21 @@ impl Storage {
 
 impl Encoding {
     /// Everything that a write in this version compares.
-    pub fn comparisons(&self) -> Vec<Compare> {
+    pub fn comparisons(&self) -> Vec<Fence> {
         let mut comparisons = self.fences.clone();
         if let Membership::Registered(lease) = &self.membership {
-            comparisons.push(lease.clone());
+            comparisons.push(Fence::Lease(lease.clone()));
         }
         comparisons
+    }
+}
+
+impl Fence {
+    /// What is compared.
+    pub fn compare(&self) -> &Compare {
+        match self {
+            Fence::InForce(compare) | Fence::Selected(compare) | Fence::Lease(compare) => compare,
+        }
     }
 }
 
@@ -189,7 +211,7 @@ mod tests {
         assert_eq!(storage.encoding().membership, Membership::Pending);
         assert!(storage.grant(&report("v2"), &lease));
         assert_eq!(storage.encoding().membership, Membership::Registered(lease.clone()));
-        storage.set_encoding(version("v2"), vec![lease.clone()]);
+        storage.set_encoding(version("v2"), vec![Fence::InForce(lease.clone())]);
         assert_eq!(storage.encoding().membership, Membership::Registered(lease), "another fence is no other version");
         storage.set_encoding(version("v1"), Vec::new());
         assert_eq!(storage.encoding().membership, Membership::Pending, "what was granted was granted for v2");

@@ -79,12 +79,7 @@ fn participants<'a>(leases: impl IntoIterator<Item = &'a IdentityLease>, snapsho
     snapshot.unread.iter().cloned().fold(list, Participants::with_unread)
 }
 
-fn removal(
-    object: &StorageVersion,
-    alive: &Participants,
-    all: &Participants,
-    now: Timestamp,
-) -> Option<CollectEffect> {
+fn removal(object: &StorageVersion, alive: &Participants, all: &Participants, now: Timestamp) -> Option<CollectEffect> {
     let name = object.metadata.name.clone();
     let revision = object.metadata.resource_version.clone();
     match collect_expecting(object, alive, all, now) {

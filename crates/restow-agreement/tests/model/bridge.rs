@@ -3,9 +3,9 @@
 use crate::protocol::Comparisons;
 use crate::state::{Lease, Record, Removal, Revision, SERVERS, State, Store, Version};
 use jiff::{SignedDuration, Timestamp};
+use restow_agreement::collect::Collected;
 use restow_agreement::collect::{CollectEffect, CollectSnapshot, IdentityLease, LeaseTimes, plan};
 use restow_agreement::trigger::{Agreement, Continuity, Effect, Retry, Sightings, Snapshot, TriggerPolicy, decide};
-use restow_agreement::collect::Collected;
 use restow_agreement::{Participants, Registration, ServerReport, register, withdraw};
 use restow_api::internal_apiserver::{ServerStorageVersion, StorageVersion, StorageVersionStatus};
 use restow_api::migration::StorageStateStatus;

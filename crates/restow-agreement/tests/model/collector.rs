@@ -18,7 +18,8 @@ impl State {
         let Some(record) = self.store.storage_version.as_ref() else {
             return self.store.leases.iter().flatten().any(|lease| lease.expired);
         };
-        let missing = (0..SERVERS).any(|server| self.store.leases[server].is_some() && record.entries[server].is_none());
+        let missing =
+            (0..SERVERS).any(|server| self.store.leases[server].is_some() && record.entries[server].is_none());
         let first = record.entries.iter().flatten().next();
         let all_equal = record.entries.iter().flatten().all(|version| Some(version) == first);
         let is_overdue = record.common.is_some() != (all_equal && !missing);

@@ -84,7 +84,8 @@ impl Collector<'_> {
             }
             complete = self.collect(tenure).await?;
         }
-        let complete = complete == Collection::Complete && elections::collect(self.agreement, tenure).await?;
+        let votes_complete = elections::collect(self.agreement, tenure).await?;
+        let complete = complete == Collection::Complete && votes_complete;
         self.idle = 0;
         self.known = if complete { leases.names() } else { Vec::new() };
         Ok(())

@@ -11,7 +11,7 @@ use super::registrar::{ATTEMPTS, Registrar, pause};
 use super::{Agreement, AgreementError, Standing, places};
 use crate::following::name_of;
 use crate::hub::{Hub, Subscription};
-use crate::resource::{Origin, Resource};
+use crate::resource::{Fence, Origin, Resource};
 use restow_agreement::vote::{self, Ballot, Codec, Tally, Writing};
 use restow_api::internal_apiserver::StorageVersion as Report;
 use restow_api::kube_apiserver_internal::StorageVersion as Election;
@@ -26,7 +26,7 @@ const BREATH: Duration = Duration::from_millis(200);
 /// What this server may do after it has voted.
 pub(super) enum Elected {
     /// Write this version, comparing this.
-    Write(GroupVersion, Vec<Compare>),
+    Write(GroupVersion, Vec<Fence>),
     /// Write nothing, for this reason.
     Refuse(String),
 }
@@ -50,7 +50,7 @@ impl Agreement {
             Writing::RefuseWrites(refusal) => Elected::Refuse(refusal.to_string()),
             Writing::Encode(version) => match self.config.storage_versions {
                 StorageVersions::Vote(Guarantee::Strict) => {
-                    Elected::Write(version, vec![Compare::mod_revision(key, revision)])
+                    Elected::Write(version, vec![Fence::Selected(Compare::mod_revision(key, revision))])
                 }
                 _ => Elected::Write(version, Vec::new()),
             },

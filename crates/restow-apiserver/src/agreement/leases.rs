@@ -210,7 +210,11 @@ mod tests {
         assert_eq!(leases.voters().all().unwrap().len(), 1);
         assert_eq!(leases.participants().all().unwrap().len(), 2);
         let entry = |id: &str| ServerStorageVersion { api_server_id: id.into(), ..ServerStorageVersion::default() };
-        assert_eq!(leases.participants().without_entry(&[entry("a")]), Some(vec![]), "each is asked for its own resources");
+        assert_eq!(
+            leases.participants().without_entry(&[entry("a")]),
+            Some(vec![]),
+            "each is asked for its own resources"
+        );
     }
 
     #[test]

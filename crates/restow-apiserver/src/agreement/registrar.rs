@@ -178,18 +178,17 @@ impl Registrar<'_> {
         Ok(self.grant(location, report))
     }
 
-    /// Lets everything at this place write that encodes what was reported.
+    /// Lets everything at this place write that encodes what was reported, and nothing else. What is reported is what the
+    /// first of them encodes; others may be handlers on their way out.
     fn grant(&self, location: &GroupResource, report: ServerReport) -> Entered {
-        let mut entered = Entered::Settled;
-        for storage in self.agreement.writers_at(location).iter().filter_map(|writer| writer.storage.as_ref()) {
-            if !storage.grant(&report, &self.tenure.fence) && !storage.passage().is_closed() {
-                entered = Entered::Overtaken;
-            }
+        let writers = self.agreement.writers_at(location);
+        let storages = writers.iter().filter_map(|writer| writer.storage.as_ref());
+        let granted: Vec<bool> = storages.map(|storage| storage.grant(&report, &self.tenure.fence)).collect();
+        if granted.first() == Some(&false) {
+            return Entered::Overtaken;
         }
-        if entered == Entered::Settled {
-            self.agreement.note_said(location, report);
-        }
-        entered
+        self.agreement.note_said(location, report);
+        Entered::Settled
     }
 
     /// Puts the selected version in force. A new one is not written before it is reported.

@@ -40,12 +40,17 @@ enum Claim {
 
 /// Gives a service what it needs and does not have. Tells what must hold in the store for it to be had; when that does not
 /// hold any more, it has to be asked again. What `old` has stays its own.
-pub(crate) async fn assign(call: &Call<'_>, object: &mut Object, old: Option<&Object>) -> Result<Vec<Compare>, ApiError> {
+pub(crate) async fn assign(
+    call: &Call<'_>,
+    object: &mut Object,
+    old: Option<&Object>,
+) -> Result<Vec<Compare>, ApiError> {
     let kind = object.text(&["spec", "type"]).to_string();
     if kind == "ExternalName" {
         return Ok(Vec::new());
     }
-    let mut claims = Claims { call, owner: owner(object), own: old.map(held).unwrap_or_default(), looked_at: Vec::new() };
+    let mut claims =
+        Claims { call, owner: owner(object), own: old.map(held).unwrap_or_default(), looked_at: Vec::new() };
     let mut spec = object.get("spec").cloned().unwrap_or_default();
     let address = match spec["clusterIP"].as_str().unwrap_or_default() {
         "" => free_address(&mut claims).await?,

@@ -5,7 +5,7 @@ use crate::custom::in_force::{self, InForce};
 use crate::custom::kind::Kind;
 use crate::custom::resources::{self, Making};
 use crate::error::ApiError;
-use crate::resource::{Membership, Resource, Storage};
+use crate::resource::{Fence, Membership, Resource, Storage};
 use crate::server::ApiServer;
 use arc_swap::ArcSwap;
 use restow_store::{Compare, Entry, StoreExt, Txn, TxnOutcome};
@@ -92,6 +92,7 @@ impl Handler {
         if wanted.terminating {
             storage.passage().refuse_new();
         }
+        let fence = Fence::InForce(fence);
         if encoding.version != version || encoding.fences.as_slice() != [fence.clone()] {
             let _halt = storage.passage().halt().await;
             storage.set_encoding(version, vec![fence]);

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 pub(crate) struct Findings {
     /// How many objects were written in each version, endpoint slices only.
     pub(crate) slices_by_version: HashMap<String, usize>,
+    /// How many widgets, which are custom resources, were written in each version.
+    pub(crate) widgets_by_version: HashMap<String, usize>,
     /// How many writes were checked.
     pub(crate) checked: usize,
 }
@@ -40,6 +42,9 @@ pub(crate) async fn check(store: &dyn Store) -> Findings {
                 findings.checked += 1;
                 if *resource == "endpointslices" {
                     *findings.slices_by_version.entry(value["apiVersion"].as_str().unwrap().into()).or_default() += 1;
+                }
+                if *resource == "widgets" {
+                    *findings.widgets_by_version.entry(value["apiVersion"].as_str().unwrap().into()).or_default() += 1;
                 }
             }
         }
