@@ -55,6 +55,17 @@ pub fn collect(current: &StorageVersion, participants: &Participants) -> Option<
     (!unchanged || candidate_versions.is_empty()).then_some(Tally { selected_version, candidate_versions, dropped })
 }
 
+/// The election without the vote of this server, which does not vote on the resource any more; nothing when it has none. What
+/// is selected stays: whoever takes part without a vote is waited for.
+pub fn withdraw(current: &StorageVersion, own: &ServerId) -> Option<Tally> {
+    let is_own = |vote: &VersionCandidate| vote.api_server_id == own.as_str();
+    current.candidate_versions.iter().any(is_own).then(|| Tally {
+        selected_version: current.selected_version.clone(),
+        candidate_versions: current.candidate_versions.iter().filter(|vote| !is_own(vote)).cloned().collect(),
+        dropped: Vec::new(),
+    })
+}
+
 /// Separates the votes that count from those of servers that are gone, as many as one transaction can compare.
 fn split<'a>(
     votes: impl Iterator<Item = &'a VersionCandidate>,

@@ -138,6 +138,10 @@ impl Attendant<'_> {
         let by_name: HashMap<&str, &Entry> = listed.entries.iter().map(|entry| (name_of(&entry.key), entry)).collect();
         self.agreement.sights.all().retain(|name, _| by_name.contains_key(name.as_str()));
         self.astray.clear();
+        if let Standing::Member(tenure) = self.agreement.standing() {
+            let _turn = self.agreement.turn.lock().await;
+            self.agreement.withdraw_votes(&tenure).await?;
+        }
         by_name.iter().for_each(|(name, entry)| self.see(name, Some(entry)));
         let known: Vec<String> = self.agreement.reported().keys().map(StorageVersion::name_for).collect();
         known.iter().filter(|name| !by_name.contains_key(name.as_str())).for_each(|name| self.see(name, None));

@@ -106,7 +106,7 @@ impl Registrar<'_> {
             })
             .await?;
         }
-        Ok(())
+        self.agreement.withdraw_votes(self.tenure).await
     }
 
     /// Takes back what this server reported about this place.

@@ -93,6 +93,18 @@ async fn one_damaged_storage_version_stops_nobody() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_votes_no_more_takes_its_votes_back() {
+    let elections = "/kube-apiserver.internal.k8s.io/storageversions/";
+    let mut fleet = Fleet::of(1).await;
+    let count = async |fleet: &Fleet| fleet.store.range(RangeRequest::prefix(elections)).await.unwrap().entries.len();
+    fleet.start(0, "1.37", &["--storage-versions", "vote"]);
+    assert!(count(&fleet).await > 0);
+    fleet.kill(0);
+    fleet.start(0, "1.37", &[]);
+    eventually("no votes are left", async || count(&fleet).await == 0).await;
+}
+
 /// More dead servers than one transaction can compare.
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_dead_servers_are_collected() {
