@@ -94,7 +94,8 @@ fn all_rules_hold_while_a_definition_changes_and_leases_are_lost() {
 
 #[test]
 fn all_rules_hold_while_servers_report_nothing() {
-    prove_safe("one restart, one closed gate, one write, one migration", with_closed_gates(1, budget(1, 0, 1, 1)));
+    let world = Budget { lost_leases: 1, ..with_closed_gates(1, budget(1, 0, 1, 1)) };
+    prove_safe("one restart, one closed gate, one lost lease, one write, one migration", world);
     prove_safe(
         "one change, one restart, one closed gate, one write",
         with_closed_gates(1, custom(1, 0, budget(1, 0, 1, 0))),
@@ -180,7 +181,7 @@ fn whoever_reports_nothing_must_withdraw_what_it_reported_before() {
 #[test]
 fn an_agreement_must_compare_that_nobody_has_joined() {
     let careless = Comparisons { joined: false, ..Comparisons::ALL };
-    let world = with_closed_gates(1, budget(1, 0, 0, 0));
+    let world = Budget { lost_leases: 1, ..with_closed_gates(1, budget(1, 0, 0, 0)) };
     refute("when a server may join unnoticed", rules::AGREEMENT_IS_TRUE, careless, world);
 }
 

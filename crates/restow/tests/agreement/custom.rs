@@ -60,7 +60,12 @@ pub(crate) async fn redefine(client: &kube::Client, patch: Value) -> bool {
     let patch: Patch<()> = Patch::Json(serde_json::from_value(patch).unwrap());
     let api = definitions(client.clone());
     let patched = tokio::time::timeout(PATIENCE, api.patch(DEFINITION, &PatchParams::default(), &patch)).await;
-    matches!(patched, Ok(Ok(_)))
+    match patched {
+        Ok(Ok(_)) => return true,
+        Ok(Err(error)) => println!("the definition was not changed: {error}"),
+        Err(_) => println!("the definition was not changed in time"),
+    }
+    false
 }
 
 /// Moves the storage version, again and again until the server that is asked can.
@@ -237,7 +242,7 @@ async fn objects_of_a_definition_that_serves_nothing_keep_their_finalizers() {
         conditions.as_array().unwrap().iter().any(|condition| condition["reason"] == "InstanceDeletionInProgress")
     })
     .await;
-    assert!(redefine(&clients[0], served(true)).await);
+    eventually("it is served again", async || redefine(&clients[0], served(true)).await).await;
     eventually("the object is served again", async || api.get_opt("held").await.is_ok_and(|found| found.is_some()))
         .await;
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));

@@ -39,15 +39,16 @@ async fn a_definition_that_was_deleted_while_a_server_was_dead_leaves_no_report(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgraded_server_leaves_no_reports_of_its_earlier_release() {
+    let everything = ["--runtime-config", "api/all=true"];
     let mut fresh = Fleet::of(1).await;
-    fresh.start(0, "1.37", &[]);
+    fresh.start(0, "1.37", &everything);
     let expected = storage_versions(&fresh).await;
     drop(fresh);
     let mut fleet = Fleet::of(1).await;
-    fleet.start(0, "1.30", &[]);
+    fleet.start(0, "1.30", &everything);
     assert!(!storage_versions(&fleet).await.is_subset(&expected), "the old release serves what the new one does not");
     fleet.kill(0);
-    fleet.start(0, "1.37", &[]);
+    fleet.start(0, "1.37", &everything);
     eventually("only what is served is reported", async || storage_versions(&fleet).await == expected).await;
 }
 
