@@ -106,10 +106,14 @@ pub(crate) fn lets_write(own: usize, reported: Version, encoding: Version) -> bo
 /// What the real [`withdraw`] makes of the StorageVersion when a server takes part and reports nothing; the outer nothing
 /// means that it stays as it is.
 pub(crate) fn withdrawn(store: &Store, own: usize, comparisons: Comparisons) -> Option<Option<Record>> {
-    let current = object(store.storage_version.as_ref()?);
-    match withdraw(&current, &participants(store, comparisons), &id(own), now()) {
+    let before = store.storage_version.as_ref()?;
+    match withdraw(&object(before), &participants(store, comparisons), &id(own), now()) {
         Collected::Keep => None,
-        Collected::Update { status, .. } => Some(Some(record(&status))),
+        Collected::Update { status, .. } => {
+            // Conditions are no part of the model, so an object that differs in nothing else stays as it is.
+            let after = record(&status);
+            (after.entries != before.entries || after.common != before.common).then_some(Some(after))
+        }
         Collected::Delete { .. } => Some(None),
     }
 }
