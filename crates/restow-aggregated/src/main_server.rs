@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 /// Why the main server cannot be reached at all.
 #[derive(Debug, Error)]
@@ -37,6 +38,8 @@ pub struct MainServer {
     standing: watch::Sender<Standing>,
     reported: Mutex<BTreeMap<GroupResource, ServerReport>>,
     own: Weak<MainServer>,
+    /// What renews the present lease. There is one at most.
+    renewal: Mutex<Option<AbortHandle>>,
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +81,16 @@ impl MainServer {
             standing: watch::Sender::new(Standing::Outside),
             reported: Mutex::default(),
             own: own.clone(),
+            renewal: Mutex::default(),
         })
+    }
+
+    /// Puts another task in the place of the one that renews; none ends it.
+    fn set_renewal(&self, next: Option<AbortHandle>) {
+        let before = std::mem::replace(&mut *self.renewal.lock().unwrap_or_else(PoisonError::into_inner), next);
+        if let Some(before) = before {
+            before.abort();
+        }
     }
 
     fn reported(&self) -> MutexGuard<'_, BTreeMap<GroupResource, ServerReport>> {
@@ -146,13 +158,14 @@ impl MainServer {
 #[async_trait]
 impl Elsewhere for MainServer {
     async fn join(&self) -> Result<(), String> {
+        self.set_renewal(None);
         self.standing.send_replace(Standing::Outside);
         self.reported().clear();
         let renewed = Instant::now();
         let held = self.identity.take(&self.client).await.map_err(|error| error.to_string())?;
         self.standing.send_replace(Standing::Inside { held, renewed });
         if let Some(own) = self.own.upgrade() {
-            tokio::spawn(own.keep());
+            self.set_renewal(Some(tokio::spawn(own.keep()).abort_handle()));
         }
         Ok(())
     }
@@ -179,6 +192,7 @@ impl Elsewhere for MainServer {
     }
 
     async fn leave(&self) {
+        self.set_renewal(None);
         let before = self.standing.send_replace(Standing::Outside);
         if let Standing::Inside { held, .. } = before
             && let Err(error) = self.identity.release(&self.client, &held).await

@@ -4,8 +4,8 @@ use http::{Method, Request};
 use jiff::Timestamp;
 use rand::Rng;
 use restow_agreement::collect::Collected;
-use restow_agreement::{Participants, ServerReport, register, withdraw as without};
-use restow_api::internal_apiserver::StorageVersion;
+use restow_agreement::{Participants, ServerReport, is_reported, register, settle, withdraw as without};
+use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
 use restow_api::{GroupResource, ServerId};
 use serde::Serialize;
 use std::time::Duration;
@@ -39,10 +39,12 @@ pub(crate) async fn report(
                 None => continue,
             },
         };
-        let status = register(Some(&object), &Participants::unreadable(), report, Timestamp::now()).status;
-        if status == object.status {
+        let now = Timestamp::now();
+        if is_reported(Some(&object), report, now) {
             return Ok(Outcome::Unchanged);
         }
+        let mut status = register(Some(&object), &Participants::unreadable(), report, now).status;
+        conclude_as_kubernetes(&object, &mut status, now);
         let path = format!("{PATH}/{name}/status");
         if send(client, Method::PUT, &path, &StorageVersion { status, ..object }).await?.is_some() {
             return Ok(Outcome::Written);
@@ -57,11 +59,15 @@ pub(crate) async fn withdraw(client: &kube::Client, resource: &GroupResource, ow
     let name = StorageVersion::name_for(resource);
     for attempt in 0..ATTEMPTS {
         let Some(object) = get(client, &name).await? else { return Ok(()) };
-        let status = match without(&object, own, Timestamp::now()) {
+        let now = Timestamp::now();
+        let status = match without(&object, &Participants::unreadable(), own, now) {
             Collected::Keep => return Ok(()),
-            Collected::Update { status, .. } => status,
+            Collected::Update { mut status, .. } => {
+                conclude_as_kubernetes(&object, &mut status, now);
+                status
+            }
             // An object without entries is removed by the collector of the main server.
-            Collected::Delete { .. } => restow_api::internal_apiserver::StorageVersionStatus::default(),
+            Collected::Delete { .. } => StorageVersionStatus::default(),
         };
         if status == object.status {
             return Ok(());
@@ -73,6 +79,14 @@ pub(crate) async fn withdraw(client: &kube::Client, resource: &GroupResource, ow
         pause(attempt).await;
     }
     Err(format!("the StorageVersion {name} was changed by others {ATTEMPTS} times in a row"))
+}
+
+/// The main server may be Kubernetes' own, which refuses a status that claims no agreement where all entries are equal. A
+/// main server that knows better corrects it.
+fn conclude_as_kubernetes(object: &StorageVersion, status: &mut StorageVersionStatus, now: Timestamp) {
+    status.common_encoding_version = object.status.common_encoding_version.clone();
+    status.conditions = object.status.conditions.clone();
+    settle(status, object.metadata.generation, &Participants::listed([]), now);
 }
 
 async fn get(client: &kube::Client, name: &str) -> Result<Option<StorageVersion>, String> {

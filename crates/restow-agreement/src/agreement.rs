@@ -1,32 +1,69 @@
 //! Whether all servers encode the same version, and how that is said: `commonEncodingVersion` and its condition.
 
+use crate::Participants;
 use jiff::Timestamp;
-use restow_api::Time;
 use restow_api::internal_apiserver::{
     ConditionStatus, ServerStorageVersion, StorageVersionCondition, StorageVersionStatus,
 };
+use restow_api::{ServerId, Time};
 
-/// The encoding version of all entries, when there are entries and all have the same.
-pub fn common_encoding_version(entries: &[ServerStorageVersion]) -> Option<&str> {
-    let first = entries.first()?;
-    let all_equal = entries.iter().all(|entry| entry.encoding_version == first.encoding_version);
-    all_equal.then_some(first.encoding_version.as_str())
+/// What the entries of one StorageVersion and the list of participants say together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Consensus {
+    /// Every server of the control plane has an entry, and all entries have this encoding version.
+    Agreed(String),
+    /// There is no entry, or there are several encoding versions.
+    Disagreed,
+    /// All entries have the same encoding version, but these servers take part and have none. Nobody knows what they store.
+    Missing(Vec<ServerId>),
+    /// All entries have the same encoding version, but the participants are not all known.
+    Unknown,
 }
 
-/// Makes `commonEncodingVersion` and the condition `AllEncodingVersionsEqual` fit the entries. `generation` is that of the
-/// object that holds the status.
+/// Whether all participating API servers store a resource in the same version. **A server that takes part and has no entry
+/// agrees with nobody**: it may report nothing (its feature gate is off), or may not have reported yet.
+pub fn consensus(entries: &[ServerStorageVersion], participants: &Participants) -> Consensus {
+    let Some(first) = entries.first() else { return Consensus::Disagreed };
+    if entries.iter().any(|entry| entry.encoding_version != first.encoding_version) {
+        return Consensus::Disagreed;
+    }
+    match participants.without_entry(entries) {
+        None => Consensus::Unknown,
+        Some(missing) if !missing.is_empty() => Consensus::Missing(missing),
+        Some(_) => Consensus::Agreed(first.encoding_version.clone()),
+    }
+}
+
+/// Makes `commonEncodingVersion` and the condition `AllEncodingVersionsEqual` fit the entries and the participants.
+/// `generation` is that of the object that holds the status.
 ///
 /// The transition time moves when the condition's status changes, and also when one common version directly replaces
 /// another: that too is news to whoever migrates.
-pub fn settle(status: &mut StorageVersionStatus, generation: i64, now: Timestamp) {
-    let before = status.common_encoding_version.take();
-    status.common_encoding_version = common_encoding_version(&status.storage_versions).map(str::to_owned);
+///
+/// The transaction that writes the status must compare that no server has joined since the participants were read.
+pub fn settle(status: &mut StorageVersionStatus, generation: i64, participants: &Participants, now: Timestamp) {
+    conclude(status, generation, consensus(&status.storage_versions, participants), now);
+}
+
+/// Writes down what the servers agree on, or why they do not.
+pub(crate) fn conclude(status: &mut StorageVersionStatus, generation: i64, consensus: Consensus, now: Timestamp) {
+    let unset = "Common encoding version unset";
+    let (after, message) = match consensus {
+        Consensus::Agreed(version) => (Some(version), "Common encoding version set".to_owned()),
+        Consensus::Disagreed => (None, unset.to_owned()),
+        Consensus::Missing(servers) => {
+            let servers: Vec<&str> = servers.iter().map(ServerId::as_str).collect();
+            (None, format!("{unset}: {} did not report", servers.join(", ")))
+        }
+        Consensus::Unknown => (None, format!("{unset}: not all identity leases could be read")),
+    };
+    let before = std::mem::replace(&mut status.common_encoding_version, after);
     let after = &status.common_encoding_version;
     let replaced = before.is_some() && after.is_some() && before != *after;
 
-    let (condition_status, reason, message) = match after {
-        Some(_) => (ConditionStatus::True, "CommonEncodingVersionSet", "Common encoding version set"),
-        None => (ConditionStatus::False, "CommonEncodingVersionUnset", "Common encoding version unset"),
+    let (condition_status, reason) = match after {
+        Some(_) => (ConditionStatus::True, "CommonEncodingVersionSet"),
+        None => (ConditionStatus::False, "CommonEncodingVersionUnset"),
     };
     let fresh = StorageVersionCondition {
         condition_type: StorageVersionCondition::ALL_ENCODING_VERSIONS_EQUAL.to_owned(),
@@ -34,7 +71,7 @@ pub fn settle(status: &mut StorageVersionStatus, generation: i64, now: Timestamp
         observed_generation: generation,
         last_transition_time: Some(Time::new(now)),
         reason: reason.to_owned(),
-        message: message.to_owned(),
+        message,
     };
     put_condition(&mut status.conditions, fresh, replaced);
 }
@@ -103,7 +140,7 @@ mod tests {
             common_encoding_version: before.0.map(str::to_owned),
             conditions: before.1.into_iter().collect(),
         };
-        settle(&mut status, 0, NOW.parse().unwrap());
+        settle(&mut status, 0, &Participants::listed([]), NOW.parse().unwrap());
         let expected = StorageVersionStatus {
             storage_versions,
             common_encoding_version: after.0.map(str::to_owned),
@@ -130,8 +167,36 @@ mod tests {
         let other =
             StorageVersionCondition { condition_type: "Other".into(), ..condition(ConditionStatus::False, EARLIER) };
         let mut status = StorageVersionStatus { conditions: vec![other.clone()], ..StorageVersionStatus::default() };
-        settle(&mut status, 7, NOW.parse().unwrap());
+        settle(&mut status, 7, &Participants::listed([]), NOW.parse().unwrap());
         assert_eq!(status.conditions[0], other);
         assert_eq!(status.conditions[1].observed_generation, 7);
+    }
+
+    #[test]
+    fn a_participant_without_an_entry_agrees_with_nobody() {
+        let entries = [entry("a", "v1"), entry("b", "v1")];
+        let id = |id: &str| id.parse::<ServerId>().unwrap();
+        let two = Participants::listed([]).with_server(id("a"), "main").with_server(id("b"), "main");
+        let check = |participants: Participants, expected: Consensus| {
+            assert_eq!(consensus(&entries, &participants), expected, "{participants:?}");
+        };
+        check(two.clone(), Consensus::Agreed("v1".into()));
+        check(two.clone().with_server(id("garden"), "garden"), Consensus::Agreed("v1".into()));
+        check(two.clone().with_server(id("c"), "main"), Consensus::Missing(vec![id("c")]));
+        check(two.with_unread(id("c")), Consensus::Unknown);
+        check(Participants::unreadable(), Consensus::Unknown);
+        assert_eq!(consensus(&[], &Participants::listed([])), Consensus::Disagreed);
+        let different = [entry("a", "v1"), entry("b", "v2")];
+        assert_eq!(consensus(&different, &Participants::unreadable()), Consensus::Disagreed);
+    }
+
+    #[test]
+    fn the_condition_names_whoever_did_not_report() {
+        let id = |id: &str| id.parse::<ServerId>().unwrap();
+        let two = Participants::listed([]).with_server(id("a"), "main").with_server(id("b"), "main");
+        let mut status = StorageVersionStatus { storage_versions: vec![entry("a", "v1")], ..Default::default() };
+        settle(&mut status, 0, &two, NOW.parse().unwrap());
+        assert_eq!(status.common_encoding_version, None);
+        assert_eq!(status.conditions[0].message, "Common encoding version unset: b did not report");
     }
 }

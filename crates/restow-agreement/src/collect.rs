@@ -10,4 +10,5 @@ mod storage_version;
 
 pub use lease::{IdentityLease, LeaseTimes};
 pub use plan::{CollectEffect, CollectSnapshot, plan};
-pub use storage_version::{Collected, collect};
+pub(crate) use storage_version::collect_expecting;
+pub use storage_version::{Collected, MOST_DROPPED, collect};

@@ -7,6 +7,7 @@
 //! | module | the question it answers |
 //! |---|---|
 //! | [`register`](mod@register) | A server wants to write a resource: what does it have to report first? |
+//! | [`consensus`](fn@consensus) | Do all servers that take part store a resource in the same version? |
 //! | [`collect`] | Servers went away: what of theirs may be removed, and in which order? |
 //! | [`vote`] | Servers vote on the version: which one is selected, and may this server write? |
 //! | [`disagreement`](fn@disagreement) | Who stores what while the servers do not agree, and since when? |
@@ -19,8 +20,10 @@
 //!
 //! A server is a *participant* as long as the key of its identity lease exists, expired or not. Its entries are removed
 //! only after that key is gone, and each of its writes compares the key's create-revision with the one that it
-//! registered under. So a server whose entry is missing cannot write, however long it slept before. The model in
-//! `tests/model` checks this in every reachable state, and shows what happens without that comparison.
+//! registered under. So a server whose entry was removed cannot write, however long it slept before. The right to write
+//! belongs to the encoding that was reported. A server that takes part without reporting anything is not overlooked: while
+//! it has a lease and no entry, nobody agrees. The model in `tests/model` checks this in every reachable state, and shows
+//! what happens without each of these rules.
 
 pub mod census;
 pub mod collect;
@@ -35,7 +38,7 @@ mod disagreement;
 mod participants;
 mod server_report;
 
-pub use agreement::{common_encoding_version, settle};
+pub use agreement::{Consensus, consensus, settle};
 pub use disagreement::{Disagreement, disagreement};
 pub use participants::{Participants, Presence};
 pub use register::{Registration, is_reported, register, withdraw};

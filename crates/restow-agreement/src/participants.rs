@@ -1,7 +1,8 @@
 //! Who takes part. The one thing that must never go wrong here is to take "could not be read" for "gone".
 
 use restow_api::ServerId;
-use std::collections::BTreeSet;
+use restow_api::internal_apiserver::ServerStorageVersion;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The servers that take part, as far as they could be read. A server takes part as long as its identity lease exists,
 /// *expired or not*: until the lease is deleted, it can still write.
@@ -14,6 +15,8 @@ pub struct Participants {
     listed: Option<BTreeSet<ServerId>>,
     /// Servers whose own lease could not be read, though the list could.
     unread: BTreeSet<ServerId>,
+    /// The leases that are the identity of an API server, with the control plane that the server is part of.
+    control_planes: BTreeMap<ServerId, String>,
 }
 
 /// What is known about one server.
@@ -30,18 +33,52 @@ pub enum Presence {
 impl Participants {
     /// The complete list of servers whose identity lease exists.
     pub fn listed(ids: impl IntoIterator<Item = ServerId>) -> Self {
-        Participants { listed: Some(ids.into_iter().collect()), unread: BTreeSet::new() }
+        Participants { listed: Some(ids.into_iter().collect()), ..Self::unreadable() }
     }
 
     /// The list could not be read. Nobody is gone.
     pub fn unreadable() -> Self {
-        Participants { listed: None, unread: BTreeSet::new() }
+        Participants { listed: None, unread: BTreeSet::new(), control_planes: BTreeMap::new() }
     }
 
     /// The list is complete but for this server, whose lease could not be read.
     pub fn with_unread(mut self, id: ServerId) -> Self {
         self.unread.insert(id);
         self
+    }
+
+    /// This lease exists too.
+    pub fn with_lease(mut self, id: ServerId) -> Self {
+        if let Some(listed) = &mut self.listed {
+            listed.insert(id);
+        }
+        self
+    }
+
+    /// This lease exists too, and is the identity of an API server of this control plane: the main one, or that of an aggregated
+    /// API. In Kubernetes that is the value of the label `apiserver.kubernetes.io/identity`.
+    pub fn with_server(mut self, id: ServerId, control_plane: impl Into<String>) -> Self {
+        self.control_planes.insert(id.clone(), control_plane.into());
+        self.with_lease(id)
+    }
+
+    /// The same list without these servers, whose leases are about to be compared as absent.
+    pub(crate) fn without(&self, ids: &[String]) -> Self {
+        let mut rest = self.clone();
+        rest.listed.iter_mut().for_each(|listed| listed.retain(|id| !ids.iter().any(|gone| gone == id.as_str())));
+        rest.control_planes.retain(|id, _| !ids.iter().any(|gone| gone == id.as_str()));
+        rest
+    }
+
+    /// The servers that take part in a control plane of which at least one server has an entry, and that have none
+    /// themselves. Nothing when the participants are not all known.
+    pub fn without_entry(&self, entries: &[ServerStorageVersion]) -> Option<Vec<ServerId>> {
+        self.all()?;
+        let has_entry = |id: &ServerId| entries.iter().any(|entry| entry.api_server_id == id.as_str());
+        let (inside, outside): (Vec<_>, Vec<_>) = self.control_planes.iter().partition(|(id, _)| has_entry(id));
+        let concerned: BTreeSet<&String> = inside.into_iter().map(|(_, control_plane)| control_plane).collect();
+        let missing = outside.into_iter().filter(|(_, control_plane)| concerned.contains(control_plane));
+        Some(missing.map(|(id, _)| id.clone()).collect())
     }
 
     /// What is known about the server with this id. Text that cannot be the name of a lease names nobody, so it counts
@@ -93,5 +130,26 @@ mod tests {
         assert_eq!(Participants::listed([id("a")]).all(), Some(&BTreeSet::from([id("a")])));
         assert_eq!(Participants::listed([id("a")]).with_unread(id("b")).all(), None);
         assert_eq!(Participants::unreadable().all(), None);
+    }
+
+    #[test]
+    fn whoever_shares_a_control_plane_with_an_entry_has_to_have_one() {
+        let entry = |id: &str| ServerStorageVersion { api_server_id: id.into(), ..ServerStorageVersion::default() };
+        let participants = Participants::listed([id("a-leader-election")])
+            .with_server(id("a"), "kube-apiserver")
+            .with_server(id("b"), "kube-apiserver")
+            .with_server(id("g"), "garden");
+        let check = |entries: &[&str], expected: &[&str]| {
+            let entries: Vec<_> = entries.iter().map(|name| entry(name)).collect();
+            let found = participants.without_entry(&entries).unwrap();
+            assert_eq!(found.iter().map(ServerId::as_str).collect::<Vec<_>>(), expected, "{entries:?}");
+        };
+        check(&["a", "b"], &[]);
+        check(&["a"], &["b"]);
+        check(&["g"], &[]);
+        check(&["a", "g"], &["b"]);
+        check(&["gone"], &[]);
+        assert_eq!(participants.without(&["b".into()]).without_entry(&[entry("a")]), Some(vec![]));
+        assert_eq!(participants.with_unread(id("c")).without_entry(&[entry("a")]), None);
     }
 }

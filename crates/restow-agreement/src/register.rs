@@ -1,7 +1,7 @@
 //! What a server reports about a resource before it writes it for the first time.
 
-use crate::agreement::settle;
-use crate::collect::Collected;
+use crate::agreement::{Consensus, conclude, consensus, settle};
+use crate::collect::{Collected, MOST_DROPPED};
 use crate::{Participants, ServerReport};
 use jiff::Timestamp;
 use restow_api::ServerId;
@@ -21,8 +21,8 @@ pub struct Registration {
 /// The status after this server has reported. `current` is the object as it was read, or nothing where there is none.
 ///
 /// The server must hold its identity lease before it calls this, and must not write the resource before the status is
-/// written. Its own entry takes the place of an older one or goes to the end; entries of servers that are gone are dropped,
-/// those of servers that could not be read are kept.
+/// written. Its own entry takes the place of an older one or goes to the end; entries of servers that are gone are dropped
+/// (not more than one transaction can compare), those of servers that could not be read are kept.
 pub fn register(
     current: Option<&StorageVersion>,
     participants: &Participants,
@@ -40,7 +40,7 @@ pub fn register(
     for entry in status.storage_versions {
         if entry.api_server_id == own_id {
             own_place.get_or_insert(kept.len());
-        } else if participants.is_gone(&entry.api_server_id) {
+        } else if dropped.len() < MOST_DROPPED && participants.is_gone(&entry.api_server_id) {
             dropped.push(entry.api_server_id);
         } else {
             kept.push(entry);
@@ -48,30 +48,46 @@ pub fn register(
     }
     kept.insert(own_place.unwrap_or(kept.len()), own.entry());
     status.storage_versions = kept;
-    settle(&mut status, generation, now);
+    settle(&mut status, generation, participants, now);
     Registration { status, dropped }
 }
 
-/// Whether the object says what this server reported, and draws the right conclusion from all entries. If not, somebody
-/// else has changed or deleted it. What servers that are gone left behind is the collector's matter, and none here.
+/// Whether the object says what this server reported, and draws no conclusion that the entries do not allow. If not, somebody
+/// else has changed or deleted it. What servers that are gone left behind, and whether everybody has reported, is the
+/// collector's matter, and none here.
 pub fn is_reported(current: Option<&StorageVersion>, own: &ServerReport, now: Timestamp) -> bool {
-    let registered = register(current, &Participants::unreadable(), own, now).status;
-    current.is_some_and(|object| object.status == registered)
+    let Some(object) = current else { return false };
+    let entries = &object.status.storage_versions;
+    let mut of_own = entries.iter().filter(|entry| entry.api_server_id == own.id().as_str());
+    if of_own.next() != Some(&own.entry()) || of_own.next().is_some() {
+        return false;
+    }
+    let mut concluded = object.status.clone();
+    let with_everybody = consensus(entries, &Participants::listed([]));
+    conclude(&mut concluded, object.metadata.generation, with_everybody, now);
+    let mut withheld = object.status.clone();
+    conclude(&mut withheld, object.metadata.generation, Consensus::Disagreed, now);
+    for condition in &mut withheld.conditions {
+        // Why the agreement is withheld is for people; any reason will do.
+        let same = object.status.conditions.iter().find(|other| other.condition_type == condition.condition_type);
+        condition.message = same.map_or_else(String::new, |same| same.message.clone());
+    }
+    object.status == concluded || object.status == withheld
 }
 
-/// The object without the entry of this server, which writes the resource no more. Nobody else is dropped, so that no lease
-/// has to be compared but the own one.
-pub fn withdraw(object: &StorageVersion, own: &ServerId, now: Timestamp) -> Collected {
+/// The object without the entry of this server, which writes the resource no more, or writes it and reports nothing. Nobody
+/// else is dropped, so that no lease has to be compared but the own one.
+pub fn withdraw(object: &StorageVersion, participants: &Participants, own: &ServerId, now: Timestamp) -> Collected {
     let mut status = object.status.clone();
     status.storage_versions.retain(|entry| entry.api_server_id != own.as_str());
     if status.storage_versions.is_empty() {
         return Collected::Delete { dropped: Vec::new() };
     }
-    if status.storage_versions.len() == object.status.storage_versions.len() {
-        return Collected::Keep;
+    settle(&mut status, object.metadata.generation, participants, now);
+    match status == object.status {
+        true => Collected::Keep,
+        false => Collected::Update { status, dropped: Vec::new() },
     }
-    settle(&mut status, object.metadata.generation, now);
-    Collected::Update { status, dropped: Vec::new() }
 }
 
 #[cfg(test)]
@@ -94,7 +110,7 @@ mod tests {
     fn object(entries: &[ServerReport]) -> StorageVersion {
         let mut object = StorageVersion::new(&"pods".parse().unwrap());
         object.status.storage_versions = entries.iter().map(ServerReport::entry).collect();
-        settle(&mut object.status, 0, FIRST.parse().unwrap());
+        settle(&mut object.status, 0, &Participants::listed([]), FIRST.parse().unwrap());
         object
     }
 
@@ -187,15 +203,44 @@ mod tests {
     }
 
     #[test]
-    fn who_withdraws_leaves_the_rest_to_agree() {
+    fn not_more_is_dropped_than_a_transaction_can_compare() {
+        let mut entries: Vec<ServerReport> = (0..300).map(|number| report(&format!("dead-{number}"), "v1")).collect();
+        entries.push(report("a", "v1"));
+        let registration = register_at_later(Some(&object(&entries)), &participants(&["a"]), &report("a", "v1"));
+        assert_eq!(registration.dropped.len(), MOST_DROPPED);
+        assert_eq!(registration.status.storage_versions.len(), 301 - MOST_DROPPED);
+    }
+
+    #[test]
+    fn nobody_agrees_before_everybody_has_reported() {
+        let id = |id: &str| id.parse::<ServerId>().unwrap();
+        let both = Participants::listed([]).with_server(id("a"), "main").with_server(id("b"), "main");
+        let first = register_at_later(None, &both, &report("a", "v1"));
+        assert_eq!(first.status.common_encoding_version, None);
+        let mut alone = object(&[]);
+        alone.status = first.status;
+        assert!(is_reported(Some(&alone), &report("a", "v1"), LATER.parse().unwrap()), "it waits for the other one");
+        let second = register_at_later(Some(&alone), &both, &report("b", "v1"));
+        assert_eq!(second.status.common_encoding_version.as_deref(), Some("v1"));
+    }
+
+    #[test]
+    fn who_withdraws_and_takes_part_leaves_nobody_to_agree() {
         let now = LATER.parse().unwrap();
-        let both = object(&[report("a", "v1"), report("b", "v2")]);
-        let Collected::Update { status, dropped } = withdraw(&both, &"a".parse().unwrap(), now) else {
-            panic!("nothing was withdrawn");
+        let id = |id: &str| id.parse::<ServerId>().unwrap();
+        let two = Participants::listed([]).with_server(id("b"), "main").with_server(id("c"), "main");
+        let all = two.clone().with_server(id("a"), "main");
+        let three = object(&[report("a", "v1"), report("b", "v2"), report("c", "v2")]);
+        let common = |participants: &Participants| match withdraw(&three, participants, &id("a"), now) {
+            Collected::Update { status, dropped } => (status.common_encoding_version, dropped.len()),
+            other => panic!("nothing was withdrawn: {other:?}"),
         };
-        assert_eq!((status.common_encoding_version.as_deref(), dropped.len()), (Some("v2"), 0));
-        assert_eq!(withdraw(&both, &"c".parse().unwrap(), now), Collected::Keep);
+        assert_eq!(common(&two), (Some("v2".into()), 0));
+        assert_eq!(common(&all), (None, 0));
+        let both = object(&[report("b", "v2"), report("c", "v2")]);
+        assert_eq!(withdraw(&both, &two, &id("a"), now), Collected::Keep);
+        assert!(matches!(withdraw(&both, &all, &id("a"), now), Collected::Update { .. }), "the agreement ends");
         let alone = object(&[report("a", "v1")]);
-        assert_eq!(withdraw(&alone, &"a".parse().unwrap(), now), Collected::Delete { dropped: Vec::new() });
+        assert_eq!(withdraw(&alone, &all, &id("a"), now), Collected::Delete { dropped: Vec::new() });
     }
 }

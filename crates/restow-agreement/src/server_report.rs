@@ -53,6 +53,12 @@ impl ServerReport {
         &self.encoding
     }
 
+    /// Whether this report, once it is stored, lets its server write in a version. **The right to write belongs to the
+    /// encoding that was reported**, never to another one that came into force while the report was under way.
+    pub fn lets_write(&self, encoding: &GroupVersion) -> bool {
+        self.encoding == *encoding
+    }
+
     /// The entry on the wire.
     pub fn entry(&self) -> ServerStorageVersion {
         let texts = |versions: &[GroupVersion]| versions.iter().map(GroupVersion::to_string).collect();
@@ -94,5 +100,12 @@ mod tests {
         let entry = report("v2", &["v2", "v1", "v2"], &["v1", "v1"]).unwrap().entry();
         assert_eq!(entry.decodable_versions, ["v2", "v1"]);
         assert_eq!(entry.served_versions, ["v1"]);
+    }
+
+    #[test]
+    fn a_report_lets_its_server_write_what_it_says_and_nothing_else() {
+        let report = report("v1", &["v1", "v2"], &["v1", "v2"]).unwrap();
+        assert!(report.lets_write(&"v1".parse().unwrap()));
+        assert!(!report.lets_write(&"v2".parse().unwrap()));
     }
 }

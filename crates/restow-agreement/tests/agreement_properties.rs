@@ -70,7 +70,9 @@ impl World {
     }
 
     fn participants(&self, reading: &Reading) -> Participants {
-        let listed = |leases: &mut dyn Iterator<Item = &usize>| Participants::listed(leases.map(|server| id(*server)));
+        let listed = |leases: &mut dyn Iterator<Item = &usize>| {
+            leases.fold(Participants::listed([]), |list, server| list.with_server(id(*server), "kube-apiserver"))
+        };
         match reading {
             Reading::Whole => listed(&mut self.leases.iter()),
             Reading::AllBut(unread) => {
@@ -172,6 +174,11 @@ impl World {
         if matches!(reading, Reading::Whole) {
             let alive = |name: &str| self.leases.iter().any(|server| NAMES[*server] == name);
             assert!(self.entries().iter().all(|(name, _)| alive(name)), "no leftovers after a look at everything");
+            let has_entry = |server: &usize| self.entries().iter().any(|(name, _)| name == NAMES[*server]);
+            let versions: BTreeSet<String> = self.entries().into_iter().map(|(_, version)| version).collect();
+            let agreed = versions.len() == 1 && self.leases.iter().all(has_entry);
+            let common = self.object.as_ref().and_then(|object| object.status.common_encoding_version.clone());
+            assert_eq!(common.is_some(), agreed, "all who take part have reported the same, or nobody agrees");
         }
     }
 
@@ -181,9 +188,11 @@ impl World {
         assert_eq!(validate_storage_version(object), [], "{object:?}");
         let encodings: BTreeSet<&String> =
             object.status.storage_versions.iter().map(|entry| &entry.encoding_version).collect();
-        let common = if encodings.len() == 1 { encodings.first().map(|version| (*version).clone()) } else { None };
-        assert_eq!(object.status.common_encoding_version, common);
-        assert_eq!(disagreement(object).is_none(), common.is_some() || encodings.is_empty());
+        let common = object.status.common_encoding_version.clone();
+        if let Some(common) = &common {
+            assert_eq!(Vec::from_iter(&encodings), [&common], "an agreement is what all entries say");
+        }
+        assert_eq!(disagreement(object).is_none(), encodings.len() < 2);
         let [condition] = &object.status.conditions[..] else { panic!("one condition: {object:?}") };
         assert_eq!(condition.status == ConditionStatus::True, common.is_some());
 

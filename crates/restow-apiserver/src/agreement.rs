@@ -56,7 +56,7 @@ use registrar::Registrar;
 use restow_agreement::ServerReport;
 use restow_api::{GroupResource, ServerId};
 use restow_store::Store;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
@@ -74,6 +74,10 @@ pub struct Agreement {
     holder: String,
     standing: watch::Sender<Standing>,
     reported: Mutex<BTreeMap<GroupResource, Reported>>,
+    /// The places about which a transaction was sent that may or may not have been carried out.
+    doubted: Mutex<BTreeSet<GroupResource>>,
+    /// Whether everything that this server serves is known, so that it stands for nothing else.
+    complete: watch::Sender<bool>,
     /// Whoever changes what is reported takes a turn, so that joining sees all of it.
     turn: tokio::sync::Mutex<()>,
     /// On which resources the servers disagree.
@@ -104,6 +108,8 @@ struct Reported {
     resource: Arc<Resource>,
     /// Others that write to the same place: equivalent resources, and handlers that are on their way out.
     sharing: Vec<Weak<Resource>>,
+    /// What was reported last under the present lease, and is what is written.
+    said: Option<ServerReport>,
 }
 
 /// Rings when a fence refuses a write.
@@ -140,7 +146,7 @@ impl Agreement {
         alarm: Arc<FenceAlarm>,
         resources: &[Arc<Resource>],
     ) -> Self {
-        let standing = match config.reports {
+        let standing = match config.has_identity || config.reports {
             true => Standing::Outside { last_error: None },
             false => Standing::Unmanaged,
         };
@@ -155,22 +161,26 @@ impl Agreement {
             alarm,
             standing: watch::Sender::new(standing),
             reported: Mutex::default(),
+            doubted: Mutex::default(),
+            complete: watch::Sender::new(false),
             turn: tokio::sync::Mutex::default(),
             sights: Sights::default(),
             retries: Counter::default(),
             registered_after: Gauge::default(),
             started: Instant::now(),
         };
-        if agreement.config.reports {
-            resources.iter().for_each(|resource| agreement.remember(resource));
+        if agreement.takes_part() {
+            resources.iter().for_each(|resource| agreement.announce(resource));
         }
         agreement
     }
 
-    /// Starts what joins and stays, and what collects.
-    pub(crate) fn start(self: &Arc<Self>, hub: &Arc<Hub>) {
-        if self.config.has_identity {
-            tokio::spawn(keeper::keep(self.clone()));
+    /// Starts what joins and stays, and what collects. A server without an identity takes back first what it reported when
+    /// it had one.
+    pub(crate) async fn start(self: &Arc<Self>, hub: &Arc<Hub>) -> Result<(), AgreementError> {
+        match self.takes_part() {
+            true => drop(tokio::spawn(keeper::keep(self.clone()))),
+            false => self.retire().await?,
         }
         if self.config.reports {
             tokio::spawn(collector::collect_regularly(self.clone(), hub.clone()));
@@ -179,6 +189,18 @@ impl Agreement {
         if self.config.reports && self.config.storage_versions != StorageVersions::Report {
             tokio::spawn(elections::follow(self.clone(), hub.clone()));
         }
+        Ok(())
+    }
+
+    /// Everything that this server serves has been announced. Whatever else it reported in an earlier life is withdrawn.
+    pub(crate) fn announced_everything(&self) {
+        self.complete.send_replace(true);
+    }
+
+    /// Completes when everything that this server serves is known.
+    async fn complete(&self) {
+        // The sender lives as long as this, so waiting cannot fail.
+        let _ = self.complete.subscribe().wait_for(|complete| *complete).await;
     }
 
     /// Lets the figures be read with all others.
@@ -207,10 +229,10 @@ impl Agreement {
     /// Earlier resources at the same place stay allowed to write, so that requests that hold them can finish; it is up to
     /// their own fences to refuse an outdated version.
     pub async fn report(&self, resource: &Arc<Resource>) -> Result<(), AgreementError> {
-        let Some(storage) = resource.storage.as_ref().filter(|_| self.config.reports) else { return Ok(()) };
+        let Some(storage) = resource.storage.as_ref().filter(|_| self.takes_part()) else { return Ok(()) };
         {
             let _turn = self.turn.lock().await;
-            self.remember(resource);
+            self.announce(resource);
             if let Standing::Member(tenure) = self.standing() {
                 match self.registrar(&tenure).enter(&storage.location).await {
                     Err(AgreementError::LeaseLost(_)) => self.alarm.ring(),
@@ -229,18 +251,26 @@ impl Agreement {
 
     /// Takes back the report about the resource at `location`, which this server does not write any more. Its own fences must
     /// refuse whatever write of it is still under way.
+    /// A server that is not a member just now has to be told again when it is.
     pub async fn withdraw(&self, location: &GroupResource) -> Result<(), AgreementError> {
         let _turn = self.turn.lock().await;
-        let forgotten = self.reported().remove(location);
+        self.reported().remove(location);
         match self.standing() {
-            Standing::Member(tenure) if forgotten.is_some() => self.registrar(&tenure).withdraw(location).await,
+            Standing::Member(tenure) => self.registrar(&tenure).withdraw(location).await,
             _ => Ok(()),
         }
     }
 
-    /// Whether storage versions are reported at all.
-    pub(crate) fn reports(&self) -> bool {
-        self.config.reports
+    /// Whether this server has an identity, so that it writes only while it is a member.
+    pub(crate) fn takes_part(&self) -> bool {
+        self.config.has_identity || self.config.reports
+    }
+
+    /// Whether what is reported about this resource is what this server has to say about it now.
+    pub(crate) fn has_reported(&self, resource: &Resource) -> bool {
+        let Some(storage) = resource.storage.as_ref().filter(|_| self.config.reports) else { return true };
+        let report = self.report_about(resource, storage).ok();
+        self.reported().get(&storage.location).is_some_and(|known| known.said == report)
     }
 
     /// Whether everything is reported, or nothing has to be.
@@ -302,14 +332,14 @@ impl Agreement {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a resource among those that are reported, and lets its writes wait for that.
-    fn remember(&self, resource: &Arc<Resource>) {
+    /// Takes a resource among those that are reported, and lets its writes wait for that if they never were.
+    pub(crate) fn announce(&self, resource: &Arc<Resource>) {
         let Some(storage) = &resource.storage else { return };
-        storage.set_membership(Membership::Pending);
+        storage.await_report();
         let mut reported = self.reported();
         match reported.get_mut(&storage.location) {
             None => {
-                let fresh = Reported { resource: resource.clone(), sharing: Vec::new() };
+                let fresh = Reported { resource: resource.clone(), sharing: Vec::new(), said: None };
                 reported.insert(storage.location.clone(), fresh);
             }
             Some(known) => known.add(resource, &storage.location),
@@ -322,6 +352,31 @@ impl Agreement {
         let Some(known) = reported.get(location) else { return Vec::new() };
         let sharing = known.sharing.iter().filter_map(Weak::upgrade);
         std::iter::once(known.resource.clone()).chain(sharing).collect()
+    }
+
+    fn note_said(&self, location: &GroupResource, report: ServerReport) {
+        if let Some(known) = self.reported().get_mut(location) {
+            known.said = Some(report);
+        }
+    }
+
+    fn doubted(&self) -> MutexGuard<'_, BTreeSet<GroupResource>> {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody knows whether a transaction about this place was or will be carried out. It names the object's revision, so
+    /// any other write makes sure that it never is.
+    fn doubt(&self, location: &GroupResource) {
+        self.doubted().insert(location.clone());
+    }
+
+    /// A later transaction about this place was carried out.
+    fn trust(&self, location: &GroupResource) {
+        self.doubted().remove(location);
+    }
+
+    fn is_doubted(&self, location: &GroupResource) -> bool {
+        self.doubted().contains(location)
     }
 
     fn set_membership_at(&self, location: &GroupResource, membership: &Membership) {
@@ -337,6 +392,9 @@ impl Reported {
     /// A resource of the place's own name is the one that is reported; an equivalent one only shares the place.
     fn add(&mut self, resource: &Arc<Resource>, location: &GroupResource) {
         self.sharing.retain(|other| other.strong_count() > 0);
+        if Arc::ptr_eq(&self.resource, resource) {
+            return;
+        }
         if resource.group_resource == *location {
             let before = std::mem::replace(&mut self.resource, resource.clone());
             self.sharing.push(Arc::downgrade(&before));

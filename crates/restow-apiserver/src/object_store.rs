@@ -4,10 +4,9 @@ mod remembered;
 
 use crate::agreement::{FenceAlarm, passes_barrier};
 use crate::codec;
-use crate::custom::in_force;
 use crate::error::ApiError;
 use crate::object::Object;
-use crate::resource::{Encoding, Membership, Resource, Storage};
+use crate::resource::{Encoding, Fence, Membership, Resource, Storage};
 use async_trait::async_trait;
 use bytes::Bytes;
 use remembered::Remembered;
@@ -80,6 +79,28 @@ pub trait Decision: Send {
     fn alongside(&self) -> Vec<Mutation> {
         Vec::new()
     }
+
+    /// How other objects among these are encoded. What a write of them depends on is compared as well.
+    fn beside(&self) -> Option<EncodedBy> {
+        None
+    }
+}
+
+/// The encoding in which an object was prepared to be written, and where it is in force.
+#[derive(Clone)]
+pub struct EncodedBy {
+    /// How objects of that kind are stored.
+    pub storage: Arc<Storage>,
+    /// The encoding.
+    pub encoding: Arc<Encoding>,
+}
+
+/// What is written in one transaction with an object.
+#[derive(Default)]
+struct Extra {
+    conditions: Vec<Compare>,
+    alongside: Vec<Mutation>,
+    beside: Option<EncodedBy>,
 }
 
 /// What is known of an object before it is looked at.
@@ -171,7 +192,8 @@ impl ObjectStore {
                 (Change::Write(object), before) => {
                     let mut alongside = place.resource.strategy.alongside(before.as_ref(), Some(&object));
                     alongside.extend(decision.alongside());
-                    self.write(place, &key, &current, object, decision.conditions(), alongside).await?
+                    let extra = Extra { conditions: decision.conditions(), alongside, beside: decision.beside() };
+                    self.write(place, &key, &current, object, extra).await?
                 }
                 (Change::Remove, Some(before)) => self.remove(place, &key, current.entry.as_ref(), before).await?,
             };
@@ -181,12 +203,12 @@ impl ObjectStore {
                     self.remembered.forget(&key);
                     current = Start { entry, guessed: false };
                 }
-                Attempt::Fenced(encoding) => {
+                Attempt::Fenced(by) => {
                     self.alarm.ring();
-                    wait_for_change(place.storage()?, &encoding).await?;
+                    wait_for_change(&by.storage, &by.encoding).await?;
                     current = Start { entry: self.store.get(&key).await?, guessed: false };
                 }
-                Attempt::Outdated(encoding) => wait_for_change(place.storage()?, &encoding).await?,
+                Attempt::Outdated(by) => wait_for_change(&by.storage, &by.encoding).await?,
             }
         }
         Err(ApiError::Timeout(format!("the object was changed by others {ATTEMPTS} times in a row; try again")))
@@ -206,14 +228,22 @@ impl ObjectStore {
         key: &Key,
         start: &Start,
         object: Object,
-        conditions: Vec<Compare>,
-        alongside: Vec<Mutation>,
+        extra: Extra,
     ) -> Result<Attempt, ApiError> {
         let current = start.entry.as_ref();
-        let encoding = place.admitted().await?;
-        let (object, stored) = place.as_stored(object, &encoding.version).await?;
-        let storage = place.storage()?;
-        let Some(_pass) = storage.passage().enter(&encoding).await? else { return Ok(Attempt::Outdated(encoding)) };
+        let by = place.admitted().await?;
+        let (object, stored) = place.as_stored(object, &by.encoding.version).await?;
+        let storage = &by.storage;
+        let Some(_pass) = storage.passage().enter(&by.encoding).await? else {
+            return Ok(Attempt::Outdated(by.clone()));
+        };
+        let _pass_beside = match &extra.beside {
+            None => None,
+            Some(beside) => match beside.storage.passage().enter(&beside.encoding).await? {
+                Some(pass) => Some(pass),
+                None => return Ok(Attempt::Outdated(beside.clone())),
+            },
+        };
         if current.is_none() && !storage.passage().takes_new() {
             return Err(ApiError::MethodNotAllowed);
         }
@@ -221,20 +251,21 @@ impl ObjectStore {
             // "It is current already" is an answer that a migration relies on, so it needs the fence as much as a write:
             // a server that may no longer write may not judge either.
             let unchanged = Written { object, revision: entry.mod_revision, stored: Some(stored) };
-            if encoding.comparisons().is_empty() && !start.guessed {
+            if by.encoding.comparisons().is_empty() && !start.guessed {
                 return Ok(Attempt::Done(Changed::Updated(unchanged)));
             }
             let nothing = Txn::new();
-            return self.commit(key, current, &encoding, nothing, |_| Changed::Updated(unchanged)).await;
+            return self.commit(key, current, &[&by], nothing, |_| Changed::Updated(unchanged)).await;
         }
         let lasting = time_to_live(place.resource).is_none();
         let mut txn = match time_to_live(place.resource) {
             Some(time) => Txn::new().put_for(key, stored.clone(), time),
             None => Txn::new().put(key, stored.clone()),
         };
-        txn.when = conditions;
-        txn.then.extend(alongside);
-        self.commit(key, current, &encoding, txn, |revision| {
+        txn.when = extra.conditions;
+        txn.then.extend(extra.alongside);
+        let encoded: Vec<&EncodedBy> = std::iter::once(&by).chain(&extra.beside).collect();
+        self.commit(key, current, &encoded, txn, |revision| {
             if lasting {
                 self.remembered.put(written(key, stored.clone(), revision, current));
             }
@@ -251,35 +282,42 @@ impl ObjectStore {
         current: Option<&Entry>,
         before: Object,
     ) -> Result<Attempt, ApiError> {
-        let encoding = place.admitted().await?;
-        let Some(_pass) = place.storage()?.passage().enter(&encoding).await? else {
-            return Ok(Attempt::Outdated(encoding));
+        let by = place.admitted().await?;
+        let Some(_pass) = by.storage.passage().enter(&by.encoding).await? else {
+            return Ok(Attempt::Outdated(by.clone()));
         };
         let mut txn = Txn::new().delete(key);
         txn.then.extend(place.resource.strategy.alongside(Some(&before), None));
         self.remembered.forget(key);
-        self.commit(key, current, &encoding, txn, |revision| Changed::Removed(with_revision(before, revision))).await
+        self.commit(key, current, &[&by], txn, |revision| Changed::Removed(with_revision(before, revision))).await
     }
 
     async fn commit(
         &self,
         key: &Key,
         current: Option<&Entry>,
-        encoding: &Arc<Encoding>,
+        encoded: &[&EncodedBy],
         mut txn: Txn,
         done: impl FnOnce(Revision) -> Changed,
     ) -> Result<Attempt, ApiError> {
         // What was reported elsewhere cannot be compared in the transaction, so it is looked at right before it.
-        if matches!(encoding.membership, Membership::Registered(_)) && self.alarm.is_overdue() {
-            return Ok(Attempt::Fenced(encoding.clone()));
+        let registered = |by: &&EncodedBy| matches!(by.encoding.membership, Membership::Registered(_));
+        if let Some(by) = encoded.iter().copied().find(registered).filter(|_| self.alarm.is_overdue()) {
+            return Ok(Attempt::Fenced(by.clone()));
         }
         let expected = current.map_or(Revision::ZERO, |entry| entry.mod_revision);
         let conditions = txn.when.clone();
         txn.when.push(Compare::mod_revision(key, expected));
-        let comparisons = encoding.comparisons();
-        let beside = conditions.iter().chain(&comparisons);
-        txn = beside.fold(txn.otherwise_get(key), |txn, compared| txn.otherwise_get(&compared.key));
-        txn.when.extend_from_slice(&comparisons);
+        let mut fences: Vec<(Fence, &EncodedBy)> = Vec::new();
+        for (fence, by) in encoded.iter().flat_map(|by| by.encoding.comparisons().into_iter().map(move |it| (it, *by)))
+        {
+            if !fences.iter().any(|(known, _)| *known == fence) {
+                fences.push((fence, by));
+            }
+        }
+        let compared = conditions.iter().chain(fences.iter().map(|(fence, _)| fence.compare()));
+        txn = compared.fold(txn.otherwise_get(key), |txn, compared| txn.otherwise_get(&compared.key));
+        txn.when.extend(fences.iter().map(|(fence, _)| fence.compare().clone()));
         match self.store.txn(txn).await? {
             TxnOutcome::Committed { revision } => Ok(Attempt::Done(done(revision))),
             TxnOutcome::Refused { found, .. } => {
@@ -291,11 +329,14 @@ impl ObjectStore {
                     return Ok(Attempt::Overtaken(current));
                 }
                 // All was as expected, so it was a fence that refused.
-                let broken = comparisons.iter().zip(found).find(|(fence, found)| !fence.holds(found.as_ref()));
-                match broken {
-                    Some((fence, _)) if in_force::is_about(&fence.key) => Ok(Attempt::Outdated(encoding.clone())),
-                    _ => Ok(Attempt::Fenced(encoding.clone())),
-                }
+                let broken =
+                    fences.iter().zip(found).find(|((fence, _), found)| !fence.compare().holds(found.as_ref()));
+                Ok(match broken {
+                    Some(((Fence::InForce(_), by), _)) => Attempt::Outdated((*by).clone()),
+                    Some(((Fence::Selected(_) | Fence::Lease(_), by), _)) => Attempt::Fenced((*by).clone()),
+                    // Whatever was in the way is gone by now.
+                    None => Attempt::Overtaken(current),
+                })
             }
         }
     }
@@ -306,9 +347,9 @@ enum Attempt {
     /// Somebody else was faster; this is what is there now.
     Overtaken(Option<Entry>),
     /// A write in this encoding is not allowed any more.
-    Fenced(Arc<Encoding>),
+    Fenced(EncodedBy),
     /// Another version than this one is in force, which this server is about to hear of.
-    Outdated(Arc<Encoding>),
+    Outdated(EncodedBy),
 }
 
 /// Waits until another encoding is in force. Whoever is in charge of this one was told, or is about to find out.
@@ -326,14 +367,16 @@ impl Place<'_> {
     }
 
     /// The encoding in which this server may write now; waits for it where it is about to come.
-    async fn admitted(&self) -> Result<Arc<Encoding>, ApiError> {
-        let storage = self.storage()?;
+    pub(crate) async fn admitted(&self) -> Result<EncodedBy, ApiError> {
+        let storage = self.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
         loop {
             let encoding = storage.encoding();
             match &encoding.membership {
-                Membership::Unmanaged | Membership::Registered(_) => return Ok(encoding),
+                Membership::Unmanaged | Membership::Registered(_) => {
+                    return Ok(EncodedBy { storage: storage.clone(), encoding });
+                }
                 Membership::Pending if passes_barrier(&self.resource.group_resource, self.namespace) => {
-                    return Ok(encoding);
+                    return Ok(EncodedBy { storage: storage.clone(), encoding });
                 }
                 Membership::Pending => wait_for_change(storage, &encoding).await?,
                 Membership::Refused(reason) => {

@@ -6,7 +6,7 @@ use crate::codec::Opening;
 use crate::conversion::Converter;
 use crate::custom::CustomVersion;
 use crate::http::negotiate::Protobuf;
-pub use crate::storage::{Encoding, Membership, Storage};
+pub use crate::storage::{Encoding, Fence, Membership, Storage};
 use crate::strategy::Strategy;
 use crate::types::{TypeId, TypeTable};
 pub use builder::{InvalidResource, ResourceBuilder};

@@ -138,8 +138,9 @@ impl ApiServer {
         server.follow_policy().await?;
         server.establish_admission().await?;
         server.tend_namespaces()?;
-        server.agreement.start(&server.hub);
+        server.agreement.start(&server.hub).await.map_err(|error| ApiError::Internal(error.chain()))?;
         server.tend_custom_resources().await?;
+        server.agreement.announced_everything();
         tokio::spawn(starting::start(Arc::downgrade(&server)));
         tokio::spawn(compaction::compact_regularly(server.objects.store().clone(), Arc::downgrade(&server)));
         tokio::spawn(controllers::collect_garbage(Arc::downgrade(&server)));

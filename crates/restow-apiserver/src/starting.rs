@@ -1,5 +1,6 @@
 //! What a server does once when it starts, after it has joined the others: make what every cluster has.
 
+use crate::builtin::addresses;
 use crate::controllers;
 use crate::error::ApiError;
 use crate::server::ApiServer;
@@ -62,5 +63,6 @@ pub(crate) async fn start(server: Weak<ApiServer>) {
 
 async fn make(server: &ApiServer) -> Result<(), ApiError> {
     server.make_namespaces().await?;
+    addresses::repair(server).await?;
     server.establish_policy().await
 }

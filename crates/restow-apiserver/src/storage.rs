@@ -5,6 +5,7 @@
 //! another matter, its [`Membership`], and is set by the agreement between servers alone.
 
 use crate::passage::Passage;
+use restow_agreement::ServerReport;
 use restow_api::{GroupResource, GroupVersion};
 use restow_store::{Compare, InvalidKey, Key, KeyRange};
 use std::sync::Arc;
@@ -30,9 +31,21 @@ pub struct Encoding {
     /// The version.
     pub version: GroupVersion,
     /// What must hold in the store for a write in this version, besides the membership of this server.
-    pub fences: Vec<Compare>,
+    pub fences: Vec<Fence>,
     /// Whether this server may write.
     pub membership: Membership,
+}
+
+/// Something that must hold in the store for a write, and what it means when it does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// The definition of the resource has the storage version that its handler was made from. Else another one is in force,
+    /// which this server is about to hear of.
+    InForce(Compare),
+    /// The version that was selected by vote is still this one. Else this server has to look again.
+    Selected(Compare),
+    /// The identity lease is the one that this server reported under. Else it has to report again.
+    Lease(Compare),
 }
 
 /// Whether a server may write a resource.
@@ -82,9 +95,40 @@ impl Storage {
         self.passage.encoding()
     }
 
-    /// Puts another version with its fences in force, for the writes that begin from now on.
-    pub fn set_encoding(&self, version: GroupVersion, fences: Vec<Compare>) {
-        self.passage.replace(|encoding| Encoding { version, fences, membership: encoding.membership.clone() });
+    /// Puts another version with its fences in force, for the writes that begin from now on. What was granted for another
+    /// version does not count for this one: it has to be reported first, and whoever writes waits for that.
+    pub fn set_encoding(&self, version: GroupVersion, fences: Vec<Fence>) {
+        self.passage.replace(|encoding| {
+            let membership = match &encoding.membership {
+                Membership::Registered(_) if encoding.version != version => Membership::Pending,
+                other => other.clone(),
+            };
+            Encoding { version, fences, membership }
+        });
+    }
+
+    /// Lets this server write in the version that it has reported, as long as `lease` holds. Where another version came into
+    /// force while the report was under way, writes wait: that one has yet to be reported. Tells whether it may write.
+    pub(crate) fn grant(&self, report: &ServerReport, lease: &Compare) -> bool {
+        let mut granted = false;
+        self.passage.replace(|encoding| {
+            granted = report.lets_write(&encoding.version);
+            let membership = match &encoding.membership {
+                _ if granted => Membership::Registered(lease.clone()),
+                Membership::Registered(_) => Membership::Pending,
+                other => other.clone(),
+            };
+            Encoding { membership, ..encoding.clone() }
+        });
+        granted
+    }
+
+    /// Lets writes wait for the report of a resource that is new.
+    pub(crate) fn await_report(&self) {
+        self.passage.replace(|encoding| match encoding.membership {
+            Membership::Unmanaged => Encoding { membership: Membership::Pending, ..encoding.clone() },
+            _ => encoding.clone(),
+        });
     }
 
     /// Says whether this server may write, for the writes that begin from now on.
@@ -125,11 +169,53 @@ impl Storage {
 
 impl Encoding {
     /// Everything that a write in this version compares.
-    pub fn comparisons(&self) -> Vec<Compare> {
+    pub fn comparisons(&self) -> Vec<Fence> {
         let mut comparisons = self.fences.clone();
         if let Membership::Registered(lease) = &self.membership {
-            comparisons.push(lease.clone());
+            comparisons.push(Fence::Lease(lease.clone()));
         }
         comparisons
+    }
+}
+
+impl Fence {
+    /// What is compared.
+    pub fn compare(&self) -> &Compare {
+        match self {
+            Fence::InForce(compare) | Fence::Selected(compare) | Fence::Lease(compare) => compare,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> GroupVersion {
+        GroupVersion::new("example.com", text).unwrap()
+    }
+
+    fn report(encoding: &str) -> ServerReport {
+        let both = [version("v1"), version("v2")];
+        ServerReport::new("a".parse().unwrap(), version(encoding), both, []).unwrap()
+    }
+
+    #[test]
+    fn a_grant_belongs_to_the_version_that_was_reported() {
+        let storage = Storage::new("widgets.example.com".parse().unwrap(), version("v1"), Vec::new());
+        let lease = Compare::absent(&Key::try_from("/lease").unwrap());
+        storage.await_report();
+        let reported = report("v1");
+        storage.set_encoding(version("v2"), Vec::new());
+        assert!(!storage.grant(&reported, &lease), "the version changed while the report was under way");
+        assert_eq!(storage.encoding().membership, Membership::Pending);
+        assert!(storage.grant(&report("v2"), &lease));
+        assert_eq!(storage.encoding().membership, Membership::Registered(lease.clone()));
+        storage.set_encoding(version("v2"), vec![Fence::InForce(lease.clone())]);
+        assert_eq!(storage.encoding().membership, Membership::Registered(lease), "another fence is no other version");
+        storage.set_encoding(version("v1"), Vec::new());
+        assert_eq!(storage.encoding().membership, Membership::Pending, "what was granted was granted for v2");
+        storage.await_report();
+        assert_eq!(storage.encoding().membership, Membership::Pending);
     }
 }

@@ -8,6 +8,8 @@ use restow_api::{ResourceVersion, ServerId};
 pub struct IdentityLease {
     /// The server that it belongs to.
     pub id: ServerId,
+    /// The control plane that the server is part of; nothing where the lease is not the identity of an API server.
+    pub control_plane: Option<String>,
     /// The lease's revision, which deleting it must name as a precondition: a renewal in between saves it.
     pub revision: ResourceVersion,
     /// When it was renewed and for how long; nothing when the lease does not say both.
@@ -47,6 +49,7 @@ mod tests {
         let renewed: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let mut lease = IdentityLease {
             id: "a".parse().unwrap(),
+            control_plane: None,
             revision: ResourceVersion::new("1"),
             times: Some(LeaseTimes { renewed, duration: SignedDuration::from_secs(10) }),
         };

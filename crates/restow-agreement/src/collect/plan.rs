@@ -1,6 +1,6 @@
 //! One pass over everything that servers leave behind, as a list of effects in the order in which they are safe.
 
-use super::{Collected, IdentityLease, collect};
+use super::{Collected, IdentityLease, collect_expecting};
 use crate::Participants;
 use jiff::Timestamp;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
@@ -59,20 +59,30 @@ pub fn plan(snapshot: &CollectSnapshot, now: Timestamp) -> Vec<CollectEffect> {
         return Vec::new();
     };
     let (expired, alive): (Vec<&IdentityLease>, Vec<_>) = leases.iter().partition(|lease| lease.is_expired(now));
-    let alive = Participants::listed(alive.into_iter().map(|lease| lease.id.clone()));
-    let participants = snapshot.unread.iter().cloned().fold(alive, Participants::with_unread);
+    let alive = participants(alive, snapshot);
+    // Until its lease is deleted, an expired server can write. Whoever has an entry loses it on condition that the lease is
+    // gone; whoever has none is compared by nobody, so nothing is concluded before its lease is really gone.
+    let all = participants(leases, snapshot);
 
     let deletions = expired
         .into_iter()
         .map(|lease| CollectEffect::DeleteLease { id: lease.id.clone(), revision: lease.revision.clone() });
-    let removals = snapshot.storage_versions.iter().filter_map(|object| removal(object, &participants, now));
+    let removals = snapshot.storage_versions.iter().filter_map(|object| removal(object, &alive, &all, now));
     deletions.chain(removals).collect()
 }
 
-fn removal(object: &StorageVersion, participants: &Participants, now: Timestamp) -> Option<CollectEffect> {
+fn participants<'a>(leases: impl IntoIterator<Item = &'a IdentityLease>, snapshot: &CollectSnapshot) -> Participants {
+    let list = leases.into_iter().fold(Participants::listed([]), |list, lease| match &lease.control_plane {
+        Some(control_plane) => list.with_server(lease.id.clone(), control_plane),
+        None => list.with_lease(lease.id.clone()),
+    });
+    snapshot.unread.iter().cloned().fold(list, Participants::with_unread)
+}
+
+fn removal(object: &StorageVersion, alive: &Participants, all: &Participants, now: Timestamp) -> Option<CollectEffect> {
     let name = object.metadata.name.clone();
     let revision = object.metadata.resource_version.clone();
-    match collect(object, participants, now) {
+    match collect_expecting(object, alive, all, now) {
         Collected::Keep => None,
         Collected::Update { status, dropped } => {
             Some(CollectEffect::UpdateStorageVersion { name, revision, absent_leases: dropped, status })
@@ -102,6 +112,7 @@ mod tests {
         let duration = SignedDuration::from_secs(lasts_seconds);
         IdentityLease {
             id: id.parse().unwrap(),
+            control_plane: None,
             revision: ResourceVersion::new(format!("lease-{id}")),
             times: Some(LeaseTimes { renewed: RENEWED.parse().unwrap(), duration }),
         }
@@ -117,7 +128,7 @@ mod tests {
             served_versions: Vec::new(),
         };
         object.status.storage_versions = entries.iter().map(entry).collect();
-        settle(&mut object.status, 0, RENEWED.parse().unwrap());
+        settle(&mut object.status, 0, &Participants::listed([]), RENEWED.parse().unwrap());
         object
     }
 
@@ -133,7 +144,7 @@ mod tests {
             unread: vec![],
         };
         let mut status = object("pods", &[("alive", "v2")]).status;
-        settle(&mut status, 0, now());
+        settle(&mut status, 0, &Participants::listed([]), now());
         status.conditions[0].last_transition_time = Some(restow_api::Time::new(now()));
         assert_eq!(
             plan(&snapshot, now()),
@@ -164,5 +175,28 @@ mod tests {
         assert_eq!(plan(&unreadable, now()), []);
         let partly = CollectSnapshot { storage_versions, leases: Some(vec![]), unread: vec!["dead".parse().unwrap()] };
         assert_eq!(plan(&partly, now()), []);
+    }
+
+    #[test]
+    fn an_expired_server_without_an_entry_is_waited_for_until_its_lease_is_gone() {
+        let of = |lease: IdentityLease| IdentityLease { control_plane: Some("main".into()), ..lease };
+        let mut waiting = object("pods", &[("alive", "v2")]);
+        let both = [lease("alive", 90), lease("silent", 30)].map(of);
+        let list = |leases: &[IdentityLease]| {
+            let snapshot = CollectSnapshot { storage_versions: vec![], leases: None, unread: vec![] };
+            participants(leases, &snapshot)
+        };
+        settle(&mut waiting.status, 0, &list(&both), RENEWED.parse().unwrap());
+        assert_eq!(waiting.status.common_encoding_version, None);
+        let snapshot = |leases: &[IdentityLease]| CollectSnapshot {
+            storage_versions: vec![waiting.clone()],
+            leases: Some(leases.to_vec()),
+            unread: vec![],
+        };
+        let first = plan(&snapshot(&both), now());
+        assert!(matches!(first.as_slice(), [CollectEffect::DeleteLease { .. }]), "{first:?}");
+        let second = plan(&snapshot(&both[..1]), now());
+        let [CollectEffect::UpdateStorageVersion { status, .. }] = second.as_slice() else { panic!("{second:?}") };
+        assert_eq!(status.common_encoding_version.as_deref(), Some("v2"));
     }
 }

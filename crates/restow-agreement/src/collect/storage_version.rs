@@ -25,21 +25,46 @@ pub enum Collected {
     },
 }
 
-/// Drops the entries of servers that are gone. Where the list of participants could not be read, nothing is dropped and
-/// nothing deleted.
+/// How many entries are dropped at once. The transaction compares for each that its server's lease does not exist, and a store
+/// takes 128 comparisons. What is left is dropped by the next one.
+pub const MOST_DROPPED: usize = 64;
+
+/// Drops the entries of servers that are gone, and makes what is concluded from the rest true for the participants that there
+/// are. Where the list of participants could not be read, nothing is dropped and nothing deleted.
 pub fn collect(object: &StorageVersion, participants: &Participants, now: Timestamp) -> Collected {
-    let (gone, kept): (Vec<_>, Vec<_>) =
-        object.status.storage_versions.iter().cloned().partition(|entry| participants.is_gone(&entry.api_server_id));
-    let dropped: Vec<String> = gone.into_iter().map(|entry| entry.api_server_id).collect();
-    if kept.is_empty() && participants.all().is_some() {
+    collect_expecting(object, participants, participants, now)
+}
+
+/// The same where some of the servers that count as gone still have a lease, which is about to be deleted. Those among them
+/// whose entries are not dropped here, so that nothing compares their leases, are `expected` to have one.
+pub(crate) fn collect_expecting(
+    object: &StorageVersion,
+    participants: &Participants,
+    expected: &Participants,
+    now: Timestamp,
+) -> Collected {
+    let mut dropped = Vec::new();
+    let mut kept = Vec::new();
+    for entry in &object.status.storage_versions {
+        if dropped.len() < MOST_DROPPED && participants.is_gone(&entry.api_server_id) {
+            dropped.push(entry.api_server_id.clone());
+        } else {
+            kept.push(entry.clone());
+        }
+    }
+    let all_known = participants.all().is_some();
+    if kept.is_empty() && all_known {
         return Collected::Delete { dropped };
     }
-    if dropped.is_empty() {
+    if dropped.is_empty() && !all_known {
         return Collected::Keep;
     }
     let mut status = StorageVersionStatus { storage_versions: kept, ..object.status.clone() };
-    settle(&mut status, object.metadata.generation, now);
-    Collected::Update { status, dropped }
+    settle(&mut status, object.metadata.generation, &expected.without(&dropped), now);
+    match dropped.is_empty() && status == object.status {
+        true => Collected::Keep,
+        false => Collected::Update { status, dropped },
+    }
 }
 
 #[cfg(test)]
@@ -59,7 +84,7 @@ mod tests {
         };
         let mut object = StorageVersion::new(&"pods".parse().unwrap());
         object.status.storage_versions = entries.iter().map(entry).collect();
-        settle(&mut object.status, 0, FIRST.parse().unwrap());
+        settle(&mut object.status, 0, &Participants::listed([]), FIRST.parse().unwrap());
         object
     }
 
@@ -103,5 +128,27 @@ mod tests {
             panic!("the one that is certainly gone was not collected");
         };
         assert_eq!((dropped.as_slice(), status.storage_versions.len()), (["b".to_owned()].as_slice(), 1));
+    }
+
+    #[test]
+    fn a_server_that_joins_and_reports_nothing_ends_the_agreement() {
+        let id = |id: &str| id.parse().unwrap();
+        let reporting = Participants::listed([]).with_server(id("a"), "main").with_server(id("b"), "main");
+        assert_eq!(decide(&[("a", "v1"), ("b", "v1")], &reporting), Collected::Keep);
+        let joined = reporting.with_server(id("c"), "main");
+        let Collected::Update { status, dropped } = decide(&[("a", "v1"), ("b", "v1")], &joined) else {
+            panic!("the agreement was left as it was");
+        };
+        assert_eq!((status.common_encoding_version, dropped.len()), (None, 0));
+    }
+
+    #[test]
+    fn many_entries_are_dropped_in_several_transactions() {
+        let names: Vec<String> = (0..MOST_DROPPED + 1).map(|number| format!("dead-{number}")).collect();
+        let entries: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "v1")).collect();
+        let Collected::Update { status, dropped } = decide(&entries, &participants(&["a"])) else {
+            panic!("everything was dropped at once");
+        };
+        assert_eq!((dropped.len(), status.storage_versions.len()), (MOST_DROPPED, 1));
     }
 }

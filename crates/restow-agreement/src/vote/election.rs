@@ -1,6 +1,7 @@
 //! Casting a vote, dropping votes of the gone, and selecting.
 
 use crate::Participants;
+use crate::collect::MOST_DROPPED;
 use restow_api::kube_apiserver_internal::{StorageVersion, VersionCandidate};
 use restow_api::{GroupVersion, ServerId};
 
@@ -54,13 +55,31 @@ pub fn collect(current: &StorageVersion, participants: &Participants) -> Option<
     (!unchanged || candidate_versions.is_empty()).then_some(Tally { selected_version, candidate_versions, dropped })
 }
 
-/// Separates the votes that count from those of servers that are gone.
+/// The election without the vote of this server, which does not vote on the resource any more; nothing when it has none. What
+/// is selected stays: whoever takes part without a vote is waited for.
+pub fn withdraw(current: &StorageVersion, own: &ServerId) -> Option<Tally> {
+    let is_own = |vote: &VersionCandidate| vote.api_server_id == own.as_str();
+    current.candidate_versions.iter().any(is_own).then(|| Tally {
+        selected_version: current.selected_version.clone(),
+        candidate_versions: current.candidate_versions.iter().filter(|vote| !is_own(vote)).cloned().collect(),
+        dropped: Vec::new(),
+    })
+}
+
+/// Separates the votes that count from those of servers that are gone, as many as one transaction can compare.
 fn split<'a>(
     votes: impl Iterator<Item = &'a VersionCandidate>,
     participants: &Participants,
 ) -> (Vec<VersionCandidate>, Vec<String>) {
-    let (gone, kept): (Vec<_>, Vec<_>) = votes.cloned().partition(|vote| participants.is_gone(&vote.api_server_id));
-    (kept, gone.into_iter().map(|vote| vote.api_server_id).collect())
+    let (mut kept, mut gone) = (Vec::new(), Vec::new());
+    for vote in votes {
+        if gone.len() < MOST_DROPPED && participants.is_gone(&vote.api_server_id) {
+            gone.push(vote.api_server_id.clone());
+        } else {
+            kept.push(vote.clone());
+        }
+    }
+    (kept, gone)
 }
 
 /// The version that all want, if every participant has voted and all votes are the same; else the one selected before.

@@ -1,10 +1,12 @@
 //! Between the model's small numbers and the real types, so that the real functions decide.
 
+use crate::protocol::Comparisons;
 use crate::state::{Lease, Record, Removal, Revision, SERVERS, State, Store, Version};
 use jiff::{SignedDuration, Timestamp};
+use restow_agreement::collect::Collected;
 use restow_agreement::collect::{CollectEffect, CollectSnapshot, IdentityLease, LeaseTimes, plan};
 use restow_agreement::trigger::{Agreement, Continuity, Effect, Retry, Sightings, Snapshot, TriggerPolicy, decide};
-use restow_agreement::{Participants, Registration, ServerReport, register};
+use restow_agreement::{Participants, Registration, ServerReport, register, withdraw};
 use restow_api::internal_apiserver::{ServerStorageVersion, StorageVersion, StorageVersionStatus};
 use restow_api::migration::StorageStateStatus;
 use restow_api::{ResourceVersion, ServerId, StorageVersionHash, Time};
@@ -68,31 +70,70 @@ fn names_to_flags(names: &[String]) -> [bool; SERVERS] {
     std::array::from_fn(|index| names.iter().any(|name| name == NAMES[index]))
 }
 
-/// What the real [`register`] writes, and whose entries it drops.
-pub(crate) fn registered(store: &Store, own: usize, encoding: Version) -> (Record, [bool; SERVERS]) {
-    let current = store.storage_version.as_ref().map(object);
-    let alive = (0..SERVERS).filter(|server| store.leases[*server].is_some()).map(id);
+/// What a server says of itself.
+fn report(own: usize, encoding: Version) -> ServerReport {
     let both = ["v1", "v2"].map(|version| version.parse().unwrap());
-    let report = ServerReport::new(id(own), text(encoding).parse().unwrap(), both, []).unwrap();
-    let Registration { status, dropped } = register(current.as_ref(), &Participants::listed(alive), &report, now());
+    ServerReport::new(id(own), text(encoding).parse().unwrap(), both, []).unwrap()
+}
+
+/// Whose lease exists. Without the rule that is left out on purpose, nobody asks which of them are API servers.
+fn participants(store: &Store, comparisons: Comparisons) -> Participants {
+    let alive = (0..SERVERS).filter(|server| store.leases[*server].is_some()).map(id);
+    alive.fold(Participants::listed([]), |list, id| match comparisons.everybody {
+        true => list.with_server(id, "kube-apiserver"),
+        false => list.with_lease(id),
+    })
+}
+
+/// What the real [`register`] writes, and whose entries it drops.
+pub(crate) fn registered(
+    store: &Store,
+    own: usize,
+    encoding: Version,
+    comparisons: Comparisons,
+) -> (Record, [bool; SERVERS]) {
+    let current = store.storage_version.as_ref().map(object);
+    let list = participants(store, comparisons);
+    let Registration { status, dropped } = register(current.as_ref(), &list, &report(own, encoding), now());
     (record(&status), names_to_flags(&dropped))
 }
 
+/// Whether the real rule lets a server write in a version after it has reported another or the same.
+pub(crate) fn lets_write(own: usize, reported: Version, encoding: Version) -> bool {
+    report(own, reported).lets_write(&text(encoding).parse().unwrap())
+}
+
+/// What the real [`withdraw`] makes of the StorageVersion when a server takes part and reports nothing; the outer nothing
+/// means that it stays as it is.
+pub(crate) fn withdrawn(store: &Store, own: usize, comparisons: Comparisons) -> Option<Option<Record>> {
+    let before = store.storage_version.as_ref()?;
+    match withdraw(&object(before), &participants(store, comparisons), &id(own), now()) {
+        Collected::Keep => None,
+        Collected::Update { status, .. } => {
+            // Conditions are no part of the model, so an object that differs in nothing else stays as it is.
+            let after = record(&status);
+            (after.entries != before.entries || after.common != before.common).then_some(Some(after))
+        }
+        Collected::Delete { .. } => Some(None),
+    }
+}
+
 /// What the real collector's [`plan`] wants removed, in its order.
-pub(crate) fn removals(state: &State) -> Vec<Removal> {
+pub(crate) fn removals(state: &State, comparisons: Comparisons) -> Vec<Removal> {
     let lease = |(server, lease): (usize, &Option<Lease>)| {
         let lease = (*lease)?;
         let age = if lease.expired { 60 } else { 0 };
         let renewed = now() - SignedDuration::from_secs(age);
         let times = Some(LeaseTimes { renewed, duration: SignedDuration::from_secs(10) });
-        Some(IdentityLease { id: id(server), revision: ResourceVersion::new("current"), times })
+        let control_plane = comparisons.everybody.then(|| "kube-apiserver".to_owned());
+        Some(IdentityLease { id: id(server), control_plane, revision: ResourceVersion::new("current"), times })
     };
     let snapshot = CollectSnapshot {
         storage_versions: state.store.storage_version.iter().map(object).collect(),
         leases: Some(state.store.leases.iter().enumerate().filter_map(lease).collect()),
         unread: Vec::new(),
     };
-    let revision = state.store.record_revision();
+    let (revision, joined) = (state.store.record_revision(), state.store.joined);
     let removal = |effect: CollectEffect| match effect {
         CollectEffect::DeleteLease { id, .. } => {
             let server = server(id.as_str());
@@ -100,11 +141,12 @@ pub(crate) fn removals(state: &State) -> Vec<Removal> {
         }
         CollectEffect::UpdateStorageVersion { absent_leases, status, .. } => Removal::Entries {
             revision,
+            joined,
             absent: names_to_flags(&absent_leases),
             after: Some(Box::new(record(&status))),
         },
         CollectEffect::DeleteStorageVersion { absent_leases, .. } => {
-            Removal::Entries { revision, absent: names_to_flags(&absent_leases), after: None }
+            Removal::Entries { revision, joined, absent: names_to_flags(&absent_leases), after: None }
         }
     };
     plan(&snapshot, now()).into_iter().map(removal).collect()

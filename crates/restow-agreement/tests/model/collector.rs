@@ -15,15 +15,23 @@ impl State {
 
     /// Whether a look would find anything. This only spares the model useless steps.
     fn has_leftovers(&self) -> bool {
-        let entries = self.store.storage_version.as_ref().map_or([None; SERVERS], |record| record.entries);
-        (0..SERVERS).any(|server| match self.store.leases[server] {
-            Some(lease) => lease.expired,
-            None => entries[server].is_some(),
-        })
+        let Some(record) = self.store.storage_version.as_ref() else {
+            return self.store.leases.iter().flatten().any(|lease| lease.expired);
+        };
+        let missing =
+            (0..SERVERS).any(|server| self.store.leases[server].is_some() && record.entries[server].is_none());
+        let first = record.entries.iter().flatten().next();
+        let all_equal = record.entries.iter().flatten().all(|version| Some(version) == first);
+        let is_overdue = record.common.is_some() != (all_equal && !missing);
+        is_overdue
+            || (0..SERVERS).any(|server| match self.store.leases[server] {
+                Some(lease) => lease.expired,
+                None => record.entries[server].is_some(),
+            })
     }
 
-    pub(crate) fn plan_removals(&mut self) {
-        self.collector = bridge::removals(self);
+    pub(crate) fn plan_removals(&mut self, comparisons: Comparisons) {
+        self.collector = bridge::removals(self, comparisons);
     }
 
     /// Each removal is one transaction. One whose comparisons fail is skipped.
@@ -37,7 +45,10 @@ impl State {
                     self.store.leases[server] = None;
                 }
             }
-            Removal::Entries { revision, absent, after } => {
+            Removal::Entries { revision, joined, absent, after } => {
+                if comparisons.joined && joined != self.store.joined {
+                    return;
+                }
                 let all_absent = (0..SERVERS).all(|server| !absent[server] || self.store.leases[server].is_none());
                 if revision == self.store.record_revision() && (all_absent || !comparisons.absence) {
                     self.store.storage_version = after.map(|record| Record { revision: Revision::NEW, ..*record });

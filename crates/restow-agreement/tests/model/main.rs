@@ -1,7 +1,9 @@
 //! A model of the whole protocol, checked in every state that it can reach.
 //!
-//! Three API servers of two versions share a store. They crash, restart with another version, pause and wake; their
-//! writes may stay in flight for as long as you like; a collector removes what the dead left; a migrator rewrites objects.
+//! Three API servers of two versions share a store. They crash, restart with another version or with their gate closed, pause
+//! and wake; they keep their identities, and lose their leases to whoever deletes them; their writes may stay in flight for
+//! as long as you like; a collector removes what the dead left; a migrator rewrites objects. The resource is a built-in one,
+//! or a custom one whose storage version is changed while all of that goes on.
 //! Registration, collection and the start of migrations are decided by the functions of this crate, not by copies.
 //!
 //! With the fence, the rules hold everywhere. Without it, the checker must find the way in which they break: otherwise we
@@ -20,7 +22,7 @@ mod server;
 mod state;
 
 use protocol::{Action, Budget, Comparisons, Protocol};
-use state::{State, Version};
+use state::{Gate, State, Version};
 use stateright::{Checker, HasDiscoveries, Model};
 use std::time::Instant;
 
@@ -32,6 +34,19 @@ fn prove(name: &str, budget: Budget) {
     let (unique, generated) = (checker.unique_state_count(), checker.state_count());
     println!("{name}: {unique} states ({generated} generated), {:.1} s", begin.elapsed().as_secs_f64());
     checker.assert_properties();
+}
+
+/// The same for a world in which a migration to the new version may have no room.
+fn prove_safe(name: &str, budget: Budget) {
+    let begin = Instant::now();
+    let checker =
+        Protocol::new(Comparisons::ALL, budget).checker().symmetry_fn(State::representative).spawn_dfs().join();
+    println!("{name}: {} states, {:.1} s", checker.unique_state_count(), begin.elapsed().as_secs_f64());
+    for rule in
+        [rules::REPORT_BEFORE_WRITE, rules::AGREEMENT_IS_TRUE, rules::NO_POLLUTED_MIGRATION, rules::A_PROOF_STAYS_TRUE]
+    {
+        checker.assert_no_discovery(rule);
+    }
 }
 
 /// Finds a way to break a rule, and prints it up to the step that does.
@@ -48,7 +63,17 @@ fn refute(name: &str, rule: &'static str, comparisons: Comparisons, budget: Budg
 }
 
 fn budget(crashes: u8, pauses: u8, writes: u8, migrations: u8) -> Budget {
-    Budget { crashes, pauses, writes, migrations }
+    Budget { crashes, pauses, writes, migrations, flips: 0, closed_gates: 0, lost_leases: 0 }
+}
+
+/// The same for a custom resource whose storage version is changed so often, while so many leases are deleted.
+fn custom(flips: u8, lost_leases: u8, others: Budget) -> Budget {
+    Budget { flips, lost_leases, ..others }
+}
+
+/// The same with so many starts of servers that report nothing.
+fn with_closed_gates(closed_gates: u8, others: Budget) -> Budget {
+    Budget { closed_gates, ..others }
 }
 
 #[test]
@@ -61,6 +86,22 @@ fn all_rules_hold_while_servers_restart_and_pause() {
     prove("two restarts, one pause, one write, one migration", budget(2, 1, 1, 1));
 }
 
+#[test]
+fn all_rules_hold_while_a_definition_changes_and_leases_are_lost() {
+    prove("one change, one lost lease, one write, one migration", custom(1, 1, budget(0, 0, 1, 1)));
+    prove_safe("two changes, one lost lease, one write", custom(2, 1, budget(0, 0, 1, 0)));
+}
+
+#[test]
+fn all_rules_hold_while_servers_report_nothing() {
+    let world = Budget { lost_leases: 1, ..with_closed_gates(1, budget(1, 0, 1, 1)) };
+    prove_safe("one restart, one closed gate, one lost lease, one write, one migration", world);
+    prove_safe(
+        "one change, one restart, one closed gate, one write",
+        with_closed_gates(1, custom(1, 0, budget(1, 0, 1, 0))),
+    );
+}
+
 /// Minutes instead of seconds, so only on demand: `RESTOW_TEST_LONG=1`.
 #[test]
 fn all_rules_hold_in_larger_worlds() {
@@ -71,6 +112,9 @@ fn all_rules_hold_in_larger_worlds() {
     prove("three restarts, one write, two migrations", budget(3, 0, 1, 2));
     prove("three restarts, two writes, one migration", budget(3, 0, 2, 1));
     prove("two restarts, one pause, two writes, one migration", budget(2, 1, 2, 1));
+    prove("two changes, two lost leases, one write, one migration", custom(2, 2, budget(0, 0, 1, 1)));
+    prove("one change, one restart, one pause, one write, one migration", custom(1, 0, budget(1, 1, 1, 1)));
+    prove_safe("two restarts, one closed gate, one pause, one write", with_closed_gates(1, budget(2, 1, 1, 1)));
 }
 
 #[test]
@@ -100,12 +144,54 @@ fn a_migration_must_compare_the_agreement_at_its_end() {
     refute("without the comparison of the agreement", rules::NO_POLLUTED_MIGRATION, careless, budget(1, 0, 1, 1));
 }
 
+#[test]
+fn a_report_must_let_its_server_write_nothing_but_what_it_says() {
+    let careless = Comparisons { grant: false, ..Comparisons::ALL };
+    let world = custom(1, 1, budget(0, 0, 1, 0));
+    refute(
+        "when a report lets its server write whatever it encodes by then",
+        rules::REPORT_BEFORE_WRITE,
+        careless,
+        world,
+    );
+    refute(
+        "when a report lets its server write whatever it encodes by then",
+        rules::AGREEMENT_IS_TRUE,
+        careless,
+        world,
+    );
+}
+
+#[test]
+fn whoever_takes_part_and_reports_nothing_must_end_the_agreement() {
+    let careless = Comparisons { everybody: false, ..Comparisons::ALL };
+    let world = with_closed_gates(1, budget(1, 0, 1, 1));
+    refute("when nobody asks who did not report", rules::AGREEMENT_IS_TRUE, careless, world);
+    refute("when nobody asks who did not report", rules::NO_POLLUTED_MIGRATION, careless, world);
+}
+
+#[test]
+fn whoever_reports_nothing_must_withdraw_what_it_reported_before() {
+    let careless = Comparisons { withdrawal: false, ..Comparisons::ALL };
+    let world = with_closed_gates(1, budget(1, 0, 1, 1));
+    refute("when an old report stays", rules::AGREEMENT_IS_TRUE, careless, world);
+    refute("when an old report stays", rules::NO_POLLUTED_MIGRATION, careless, world);
+}
+
+#[test]
+fn an_agreement_must_compare_that_nobody_has_joined() {
+    let careless = Comparisons { joined: false, ..Comparisons::ALL };
+    let world = Budget { lost_leases: 1, ..with_closed_gates(1, budget(1, 0, 0, 0)) };
+    refute("when a server may join unnoticed", rules::AGREEMENT_IS_TRUE, careless, world);
+}
+
 /// The story that the design tells: A is paused with a write in flight, the others are upgraded, agree and migrate, and A
 /// wakes. Without the fence its write lands in the old version and nobody notices; with it, it is refused.
 #[test]
 fn the_paused_writer_of_the_design() {
     use Action::*;
-    let upgrade = |server| [Crash(server), Start(server, Version::V2), AcquireLease(server), Register(server)];
+    let upgrade =
+        |server| [Crash(server), Start(server, Version::V2, Gate::Open), AcquireLease(server), Register(server)];
     let mut story = vec![Send(0, 1), Pause(0), Expire(0), PlanRemovals, Remove, Remove];
     story.extend(upgrade(1));
     story.extend(upgrade(2));

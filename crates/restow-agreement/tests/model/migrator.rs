@@ -40,10 +40,12 @@ impl State {
         let Process::Serving { version, lease } = self.servers[server].process else { return };
         let stored = self.store.objects[object].map(|object| object.version);
         let changed = self.store.object_revision(object) != listed;
-        let write = Write { server, version, fence: lease, object, expects: listed };
+        let (in_force, gate) = (self.servers[server].heard, self.servers[server].gate);
+        let write = Write { server, version, fence: lease, in_force, gate, object, expects: listed };
         // The server skips the write when the object is stored as it would write it. That is its own judgement, so it counts
         // only while the server takes part.
-        let takes_part = lease == self.store.lease_revision(server) || !comparisons.fence || !comparisons.skipped;
+        let is_current = lease == self.store.lease_revision(server) && in_force == self.store.definition.revision;
+        let takes_part = is_current || !comparisons.fence || !comparisons.skipped;
         let is_skipped = stored == Some(version) && takes_part;
         let is_done = changed || is_skipped || (stored != Some(version) && self.apply(write, comparisons));
         if is_done && let Some(migration) = &mut self.migration {

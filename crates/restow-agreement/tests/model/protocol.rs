@@ -2,7 +2,8 @@
 
 use crate::rules;
 use crate::state::{
-    History, Lease, Left, OBJECTS, Object, Process, Record, Revision, SERVERS, Server, State, Store, Version,
+    Definition, Gate, History, Lease, Left, OBJECTS, Object, Process, Record, Revision, SERVERS, Server, State, Store,
+    Version,
 };
 use stateright::{Model, Property};
 use std::fmt;
@@ -14,7 +15,7 @@ pub(crate) struct Protocol {
     pub(crate) budget: Budget,
 }
 
-/// What transactions compare besides the revision of the key that they write.
+/// What transactions compare besides the revision of the key that they write, and what else the protocol rests on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Comparisons {
     /// Each write of an object: the create-revision of the writer's identity lease.
@@ -25,6 +26,14 @@ pub(crate) struct Comparisons {
     pub(crate) absence: bool,
     /// The end of a migration: the revision of the StorageVersion.
     pub(crate) agreement: bool,
+    /// Each write of the StorageVersion: that no server has taken a lease since the participants were read.
+    pub(crate) joined: bool,
+    /// A report lets its server write in the version that it says, and in no other.
+    pub(crate) grant: bool,
+    /// Whoever takes part and has no entry agrees with nobody.
+    pub(crate) everybody: bool,
+    /// A server that reports nothing takes away what it reported before.
+    pub(crate) withdrawal: bool,
 }
 
 /// How often things may happen.
@@ -32,15 +41,28 @@ pub(crate) type Budget = Left;
 
 impl Comparisons {
     /// The protocol as it is.
-    pub(crate) const ALL: Comparisons = Comparisons { fence: true, skipped: true, absence: true, agreement: true };
+    pub(crate) const ALL: Comparisons = Comparisons {
+        fence: true,
+        skipped: true,
+        absence: true,
+        agreement: true,
+        joined: true,
+        grant: true,
+        everybody: true,
+        withdrawal: true,
+    };
 }
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Crash(usize),
-    Start(usize, Version),
+    Start(usize, Version, Gate),
     AcquireLease(usize),
+    LoseLease(usize),
+    Flip,
+    Hear(usize),
+    BeginReport(usize),
     Register(usize),
     Send(usize, usize),
     Land(usize),
@@ -60,6 +82,19 @@ impl Protocol {
     pub(crate) fn new(comparisons: Comparisons, budget: Budget) -> Self {
         Protocol { comparisons, budget }
     }
+
+    /// A resource whose storage version is never changed by a definition is a built-in one: a server stores what its release
+    /// prefers, and learns of nothing while it runs.
+    pub(crate) fn resource(&self) -> Resource {
+        if self.budget.flips > 0 { Resource::Custom } else { Resource::Builtin }
+    }
+}
+
+/// Where the storage version comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    Builtin,
+    Custom,
 }
 
 impl Model for Protocol {
@@ -79,9 +114,18 @@ impl Model for Protocol {
                     common: Some(Version::V1),
                 }),
                 leases: [Some(Lease { created: Revision::CURRENT, expired: false }); SERVERS],
+                joined: Revision::CURRENT,
+                definition: Definition { revision: Revision::CURRENT, storage_version: Version::V1 },
                 objects,
             },
-            servers: [Server { process: serving, paused: false, in_flight: None }; SERVERS],
+            servers: [Server {
+                process: serving,
+                paused: false,
+                in_flight: None,
+                heard: Revision::CURRENT,
+                reporting: None,
+                gate: Gate::Open,
+            }; SERVERS],
             orphan: None,
             collector: Vec::new(),
             migration: None,
@@ -93,7 +137,10 @@ impl Model for Protocol {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         for server in 0..SERVERS {
-            state.server_actions(server, actions);
+            state.server_actions(server, self.resource(), actions);
+        }
+        if state.left.flips > 0 {
+            actions.push(Action::Flip);
         }
         if state.orphan.is_some() {
             actions.push(Action::LandOrphan);
@@ -106,9 +153,13 @@ impl Model for Protocol {
         let mut state = before.clone();
         match action {
             Action::Crash(server) => state.crash(server),
-            Action::Start(server, version) => state.servers[server].process = Process::Starting { version },
+            Action::Start(server, version, gate) => state.start(server, version, gate),
             Action::AcquireLease(server) => state.acquire_lease(server),
-            Action::Register(server) => state.register(server),
+            Action::LoseLease(server) => state.lose_lease(server),
+            Action::Flip => state.flip(),
+            Action::Hear(server) => state.hear(server),
+            Action::BeginReport(server) => state.begin_report(server),
+            Action::Register(server) => state.register(server, self.comparisons),
             Action::Send(server, object) => state.send(server, object),
             Action::Land(server) => state.land(server, self.comparisons),
             Action::LandOrphan => state.land_orphan(self.comparisons),
@@ -116,7 +167,7 @@ impl Model for Protocol {
             Action::Wake(server) => state.servers[server].paused = false,
             Action::Expire(server) => state.expire(server),
             Action::Renew(server) => state.renew(server),
-            Action::PlanRemovals => state.plan_removals(),
+            Action::PlanRemovals => state.plan_removals(self.comparisons),
             Action::Remove => state.remove(self.comparisons),
             Action::BeginMigration => state.begin_migration(),
             Action::Rewrite(object, server) => state.rewrite(object, server, self.comparisons),
@@ -142,7 +193,14 @@ impl fmt::Display for Action {
         let name = |server: &usize| ["A", "B", "C"][*server];
         match self {
             Action::Crash(server) => write!(f, "{} crashes", name(server)),
-            Action::Start(server, version) => write!(f, "{} starts with {version:?}", name(server)),
+            Action::Start(server, version, Gate::Open) => write!(f, "{} starts with {version:?}", name(server)),
+            Action::Start(server, version, Gate::Closed) => {
+                write!(f, "{} starts with {version:?} and reports nothing", name(server))
+            }
+            Action::LoseLease(server) => write!(f, "somebody deletes the lease of {}", name(server)),
+            Action::Flip => write!(f, "the definition's storage version is changed"),
+            Action::Hear(server) => write!(f, "{} hears of the definition's storage version", name(server)),
+            Action::BeginReport(server) => write!(f, "{} reads which version it has to report", name(server)),
             Action::AcquireLease(server) => write!(f, "{} creates its identity lease anew", name(server)),
             Action::Register(server) => write!(f, "{} reports its version and begins to serve", name(server)),
             Action::Send(server, object) => write!(f, "{} encodes object {object} and sends the write", name(server)),

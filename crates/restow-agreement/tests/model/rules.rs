@@ -10,7 +10,8 @@ pub(crate) const A_PROOF_STAYS_TRUE: &str =
     "what a migration proved stays true while the StorageVersion stays the same";
 pub(crate) const A_MIGRATION_SUCCEEDS: &str = "a migration to the new version succeeds";
 
-/// Every write was in the version that its server had reported at that revision.
+/// Every write was in the version that its server had reported at that revision. One that reports nothing at all is outside
+/// this rule; the next one is about it too.
 pub(crate) fn report_before_write(_: &Protocol, state: &State) -> bool {
     !state.history.unreported_write
 }
@@ -42,16 +43,19 @@ pub(crate) fn a_migration_succeeds(_: &Protocol, state: &State) -> bool {
 /// The versions of everything that is in flight and of everything that serving processes may yet send, as far as the
 /// fence would let it pass.
 fn versions_still_to_be_written(protocol: &Protocol, state: &State) -> Vec<Version> {
-    let passes = |server: usize, fence| !protocol.comparisons.fence || fence == state.store.lease_revision(server);
+    let passes = |server: usize, fence, in_force| {
+        let holds_lease = !protocol.comparisons.fence || fence == state.store.lease_revision(server);
+        holds_lease && in_force == state.store.definition.revision
+    };
     let in_flight = state.servers.iter().filter_map(|server| server.in_flight).chain(state.orphan);
     let future = state.servers.iter().enumerate().filter_map(|(index, server)| match server.process {
-        Process::Serving { version, lease } => Some((index, version, lease)),
+        Process::Serving { version, lease } => Some((index, version, lease, server.heard)),
         _ => None,
     });
     in_flight
-        .map(|Write { server, version, fence, .. }| (server, version, fence))
+        .map(|Write { server, version, fence, in_force, .. }| (server, version, fence, in_force))
         .chain(future)
-        .filter(|(server, _, fence)| passes(*server, *fence))
-        .map(|(_, version, _)| version)
+        .filter(|(server, _, fence, in_force)| passes(*server, *fence, *in_force))
+        .map(|(_, version, _, _)| version)
         .collect()
 }

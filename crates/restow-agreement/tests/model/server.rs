@@ -1,11 +1,11 @@
 //! What an API server does, and what is done to it.
 
 use crate::bridge;
-use crate::protocol::{Action, Comparisons};
-use crate::state::{Lease, OBJECTS, Object, Process, Revision, State, Version, Write};
+use crate::protocol::{Action, Comparisons, Resource};
+use crate::state::{Gate, Lease, OBJECTS, Object, Process, Revision, State, Version, Write};
 
 impl State {
-    pub(crate) fn server_actions(&self, index: usize, actions: &mut Vec<Action>) {
+    pub(crate) fn server_actions(&self, index: usize, resource: Resource, actions: &mut Vec<Action>) {
         let server = &self.servers[index];
         // What is in flight needs no living process to arrive.
         if server.in_flight.is_some() {
@@ -16,10 +16,21 @@ impl State {
             if nobody_renews && !lease.expired {
                 actions.push(Action::Expire(index));
             }
+            if self.left.lost_leases > 0 {
+                actions.push(Action::LoseLease(index));
+            }
         }
         if server.process == Process::Down {
-            actions.push(Action::Start(index, Version::V1));
-            actions.push(Action::Start(index, Version::V2));
+            let versions = match resource {
+                Resource::Builtin => vec![Version::V1, Version::V2],
+                Resource::Custom => vec![self.store.definition.storage_version],
+            };
+            for version in versions {
+                actions.push(Action::Start(index, version, Gate::Open));
+                if self.left.closed_gates > 0 {
+                    actions.push(Action::Start(index, version, Gate::Closed));
+                }
+            }
             return;
         }
         if self.left.crashes > 0 {
@@ -32,10 +43,21 @@ impl State {
         if self.left.pauses > 0 {
             actions.push(Action::Pause(index));
         }
+        // Whoever exchanges the encoding waits for the writes that are on their way.
+        if resource == Resource::Custom && server.heard != Revision::CURRENT && server.in_flight.is_none() {
+            actions.push(Action::Hear(index));
+        }
         match server.process {
             Process::Down => {}
             Process::Starting { .. } => actions.push(Action::AcquireLease(index)),
-            Process::Leased { .. } => actions.extend([Action::Register(index), Action::Renew(index)]),
+            Process::Leased { .. } => {
+                actions.push(Action::Renew(index));
+                // The version of a built-in resource cannot change on the way, so reading and writing it are one step.
+                actions.push(match resource {
+                    Resource::Custom if server.reporting.is_none() => Action::BeginReport(index),
+                    _ => Action::Register(index),
+                });
+            }
             Process::Serving { .. } => {
                 actions.push(Action::Renew(index));
                 if server.in_flight.is_none() && self.left.writes > 0 {
@@ -49,6 +71,7 @@ impl State {
         let server = &mut self.servers[index];
         server.process = Process::Down;
         server.paused = false;
+        server.reporting = None;
         let in_flight = server.in_flight.take();
         // There is room for one such write; a second one is lost, which can happen to any.
         self.orphan = self.orphan.or(in_flight);
@@ -60,23 +83,79 @@ impl State {
         self.left.pauses -= 1;
     }
 
+    pub(crate) fn start(&mut self, index: usize, version: Version, gate: Gate) {
+        let server = &mut self.servers[index];
+        server.process = Process::Starting { version };
+        (server.gate, server.heard) = (gate, Revision::CURRENT);
+        if gate == Gate::Closed {
+            self.left.closed_gates -= 1;
+        }
+    }
+
+    pub(crate) fn lose_lease(&mut self, index: usize) {
+        self.store.leases[index] = None;
+        self.left.lost_leases -= 1;
+    }
+
+    /// The transaction that changes the definition also writes the key that names the version in force.
+    pub(crate) fn flip(&mut self) {
+        let definition = &mut self.store.definition;
+        definition.revision = Revision::NEW;
+        definition.storage_version = match definition.storage_version {
+            Version::V1 => Version::V2,
+            Version::V2 => Version::V1,
+        };
+        self.left.flips -= 1;
+    }
+
+    /// The server encodes by the definition as it is now, and writes nothing before that is reported.
+    pub(crate) fn hear(&mut self, index: usize) {
+        let heard = self.store.definition.storage_version;
+        let server = &mut self.servers[index];
+        server.heard = self.store.definition.revision;
+        match &mut server.process {
+            Process::Down => {}
+            Process::Starting { version } | Process::Leased { version, .. } => *version = heard,
+            Process::Serving { version, .. } if *version == heard => {}
+            Process::Serving { lease, .. } => server.process = Process::Leased { version: heard, lease: *lease },
+        }
+    }
+
+    pub(crate) fn begin_report(&mut self, index: usize) {
+        if let Process::Leased { version, .. } = self.servers[index].process {
+            self.servers[index].reporting = Some(version);
+        }
+    }
+
     /// One transaction deletes whatever lease an earlier life left and creates a new one.
     pub(crate) fn acquire_lease(&mut self, index: usize) {
         if let Process::Starting { version } = self.servers[index].process {
             self.store.leases[index] = Some(Lease { created: Revision::NEW, expired: false });
+            self.store.joined = Revision::NEW;
             self.servers[index].process = Process::Leased { version, lease: Revision::NEW };
         }
     }
 
-    /// Reading, deciding and writing are one step here: everything that was read is compared when it is written, so a
-    /// registration that commits is as good as one that happened at once.
-    pub(crate) fn register(&mut self, index: usize) {
+    /// Reading the StorageVersion and the leases, deciding and writing are one step here: everything that was read is compared
+    /// when it is written, so a registration that commits is as good as one that happened at once. Which version is reported
+    /// was read before, and may be out of date by now.
+    pub(crate) fn register(&mut self, index: usize, comparisons: Comparisons) {
         let Process::Leased { version, lease } = self.servers[index].process else { return };
+        let reported = self.servers[index].reporting.take().unwrap_or(version);
         if lease != self.store.lease_revision(index) {
             self.servers[index].process = Process::Starting { version };
             return;
         }
-        let (record, _) = bridge::registered(&self.store, index, version);
+        if self.servers[index].gate == Gate::Closed {
+            if comparisons.withdrawal
+                && let Some(after) = bridge::withdrawn(&self.store, index, comparisons)
+            {
+                self.store.storage_version = after;
+            }
+            self.servers[index].process = Process::Serving { version, lease };
+            return;
+        }
+        let (record, _) = bridge::registered(&self.store, index, reported, comparisons);
         let unchanged = self
             .store
             .storage_version
@@ -86,7 +165,10 @@ impl State {
         if !unchanged {
             self.store.storage_version = Some(record);
         }
-        self.servers[index].process = Process::Serving { version, lease };
+        // The right to write belongs to the version that was reported. Whoever encodes another by now reports again.
+        if bridge::lets_write(index, reported, version) || !comparisons.grant {
+            self.servers[index].process = Process::Serving { version, lease };
+        }
     }
 
     /// The server finds its lease and renews it, or finds it gone and has to begin anew.
@@ -98,6 +180,7 @@ impl State {
         };
         if lease != current {
             self.servers[index].process = Process::Starting { version };
+            self.servers[index].reporting = None;
         } else if let Some(lease) = &mut self.store.leases[index] {
             lease.expired = false;
         }
@@ -110,7 +193,9 @@ impl State {
     pub(crate) fn send(&mut self, index: usize, object: usize) {
         let Process::Serving { version, lease } = self.servers[index].process else { return };
         let expects = self.store.object_revision(object);
-        self.servers[index].in_flight = Some(Write { server: index, version, fence: lease, object, expects });
+        let (in_force, gate) = (self.servers[index].heard, self.servers[index].gate);
+        let write = Write { server: index, version, fence: lease, in_force, gate, object, expects };
+        self.servers[index].in_flight = Some(write);
         self.left.writes -= 1;
     }
 
@@ -129,12 +214,13 @@ impl State {
     /// The store carries out a write transaction, and rule 1 is checked at the very revision of the write.
     pub(crate) fn apply(&mut self, write: Write, comparisons: Comparisons) -> bool {
         let is_fenced = comparisons.fence && write.fence != self.store.lease_revision(write.server);
-        if is_fenced || write.expects != self.store.object_revision(write.object) {
+        let is_outdated = write.in_force != self.store.definition.revision;
+        if is_fenced || is_outdated || write.expects != self.store.object_revision(write.object) {
             return false;
         }
         self.store.objects[write.object] = Some(Object { revision: Revision::NEW, version: write.version });
         let entry = self.store.storage_version.as_ref().and_then(|record| record.entries[write.server]);
-        self.history.unreported_write |= entry != Some(write.version);
+        self.history.unreported_write |= entry != Some(write.version) && write.gate == Gate::Open;
         true
     }
 }

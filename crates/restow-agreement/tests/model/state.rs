@@ -58,7 +58,18 @@ pub(crate) struct State {
 pub(crate) struct Store {
     pub(crate) storage_version: Option<Record>,
     pub(crate) leases: [Option<Lease>; SERVERS],
+    /// The key that changes whenever a server takes its lease.
+    pub(crate) joined: Revision,
+    /// What the definition of the resource says, where it is a custom one; it never changes for a built-in resource.
+    pub(crate) definition: Definition,
     pub(crate) objects: [Option<Object>; OBJECTS],
+}
+
+/// The definition of a custom resource, with the key that names the storage version in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Definition {
+    pub(crate) revision: Revision,
+    pub(crate) storage_version: Version,
 }
 
 /// The StorageVersion.
@@ -88,6 +99,19 @@ pub(crate) struct Server {
     pub(crate) paused: bool,
     /// A write that was sent and not yet answered.
     pub(crate) in_flight: Option<Write>,
+    /// The definition that the server encodes by.
+    pub(crate) heard: Revision,
+    /// The report of a custom resource that is under way: the version that it says.
+    pub(crate) reporting: Option<Version>,
+    /// Whether the server's gate is open: it reports what it stores.
+    pub(crate) gate: Gate,
+}
+
+/// Whether a server reports what it stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Gate {
+    Open,
+    Closed,
 }
 
 /// How far a server is on its way to serving writes.
@@ -106,6 +130,8 @@ pub(crate) struct Write {
     pub(crate) server: usize,
     pub(crate) version: Version,
     pub(crate) fence: Revision,
+    pub(crate) in_force: Revision,
+    pub(crate) gate: Gate,
     pub(crate) object: usize,
     pub(crate) expects: Revision,
 }
@@ -120,6 +146,7 @@ pub(crate) enum Removal {
     /// `after` is nothing when the whole object goes.
     Entries {
         revision: Revision,
+        joined: Revision,
         absent: [bool; SERVERS],
         after: Option<Box<Record>>,
     },
@@ -147,6 +174,12 @@ pub(crate) struct Left {
     pub(crate) pauses: u8,
     pub(crate) writes: u8,
     pub(crate) migrations: u8,
+    /// How often the definition's storage version is changed. The resource is a custom one where it can be.
+    pub(crate) flips: u8,
+    /// How often a server starts with its gate closed.
+    pub(crate) closed_gates: u8,
+    /// How often somebody deletes the lease of a server that lives.
+    pub(crate) lost_leases: u8,
 }
 
 /// What has happened once and cannot be read from the rest of the state.
@@ -177,13 +210,16 @@ impl State {
         let leases: [Revision; SERVERS] = std::array::from_fn(|server| self.store.lease_revision(server));
         let objects: [Revision; OBJECTS] = std::array::from_fn(|object| self.store.object_revision(object));
         let record = self.store.record_revision();
+        let (definition, joined) = (self.store.definition.revision, self.store.joined);
 
         let in_flight = self.servers.iter_mut().filter_map(|server| server.in_flight.as_mut());
         for write in in_flight.chain(&mut self.orphan) {
             write.fence.settle(leases[write.server]);
             write.expects.settle(objects[write.object]);
+            write.in_force.settle(definition);
         }
         for (server, created) in self.servers.iter_mut().zip(leases) {
+            server.heard.settle(definition);
             if let Process::Leased { lease, .. } | Process::Serving { lease, .. } = &mut server.process {
                 lease.settle(created);
             }
@@ -191,7 +227,10 @@ impl State {
         for removal in &mut self.collector {
             match removal {
                 Removal::Lease { server, created } => created.settle(leases[*server]),
-                Removal::Entries { revision, .. } => revision.settle(record),
+                Removal::Entries { revision, joined: seen, .. } => {
+                    revision.settle(record);
+                    seen.settle(joined);
+                }
             }
         }
         if let Some(migration) = &mut self.migration {
@@ -207,6 +246,8 @@ impl State {
     }
 
     fn settle_store(&mut self) {
+        self.store.joined = Revision::CURRENT;
+        self.store.definition.revision = Revision::CURRENT;
         self.store.storage_version.iter_mut().for_each(|record| record.revision = Revision::CURRENT);
         self.store.leases.iter_mut().flatten().for_each(|lease| lease.created = Revision::CURRENT);
         self.store.objects.iter_mut().flatten().for_each(|object| object.revision = Revision::CURRENT);

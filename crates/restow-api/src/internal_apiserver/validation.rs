@@ -1,5 +1,5 @@
 //! Which StorageVersions are valid: Kubernetes' rules, in its words and with its field paths, oddities included (the
-//! paths of conditions lack the word "conditions").
+//! paths of conditions lack the word "conditions"). One rule differs: a common encoding version may be withheld.
 
 use super::{ServerStorageVersion, StorageVersion, StorageVersionCondition, StorageVersionStatus};
 use crate::validation::{FieldError, is_dns1035_label, is_dns1123_subdomain, is_label_key, is_valid_api_version};
@@ -82,14 +82,15 @@ fn validate_common_version(status: &StorageVersionStatus) -> Option<FieldError> 
     let first = status.storage_versions.first().map(|entry| &entry.encoding_version);
     let actual = first.filter(|first| status.storage_versions.iter().all(|entry| entry.encoding_version == **first));
     match (actual, &status.common_encoding_version) {
-        (None, None) => None,
+        // Kubernetes wants it set where all entries are equal. It may be withheld: a server that takes part and has no entry
+        // agrees with nobody.
+        (_, None) => None,
         (None, Some(claimed)) => Some(FieldError::invalid(
             path,
             claimed,
             "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the \
              supported versions yet",
         )),
-        (Some(actual), None) => Some(FieldError::unset(path, format!("the common encoding version is {actual}"))),
         (Some(actual), Some(claimed)) if actual != claimed => {
             Some(FieldError::invalid(path, claimed, format!("the actual common encoding version is {actual}")))
         }

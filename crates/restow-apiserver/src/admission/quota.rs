@@ -14,7 +14,7 @@ use crate::error::ApiError;
 use crate::following::{Follower, name_of, namespace_of};
 use crate::hub::HubEvent;
 use crate::object::Object;
-use crate::object_store::{Change, Decision, Place};
+use crate::object_store::{Change, Decision, EncodedBy, Place};
 use crate::resource::{Origin, Resource, Scope, Storage};
 use crate::server::ApiServer;
 use crate::types::Amount;
@@ -62,6 +62,8 @@ pub(crate) struct Charge {
     pub(crate) conditions: Vec<Compare>,
     /// The quotas afterwards.
     pub(crate) mutations: Vec<Mutation>,
+    /// How they are encoded.
+    pub(crate) encoded_by: Option<EncodedBy>,
     /// Given back when the object is made, or is not.
     turn: Option<OwnedMutexGuard<()>>,
 }
@@ -123,7 +125,13 @@ pub(crate) async fn charge(
             return Err(refused(why));
         }
         set_used(&mut quota, after);
-        let value = codec::encode(&resource.convert(quota, &stored.encoding().version).await?);
+        // Quotas are objects like others: this server writes them only in a version that it has reported.
+        let by = match &charge.encoded_by {
+            Some(by) => by.clone(),
+            None => Place { resource: &resource, version: &version, namespace, name: quota.name() }.admitted().await?,
+        };
+        let value = codec::encode(&resource.convert(quota, &by.encoding.version).await?);
+        charge.encoded_by = Some(by);
         charge.conditions.push(Compare::mod_revision(&entry.key, entry.mod_revision));
         charge.mutations.extend(Txn::new().put(&entry.key, value).then);
     }

@@ -29,6 +29,8 @@ const BREATH: Duration = Duration::from_secs(1);
 const LONG: SignedDuration = SignedDuration::from_mins(10);
 /// The pauses before one and the same object is put right again.
 const PAUSES: Backoff = Backoff { first: SignedDuration::from_millis(50), cap: SignedDuration::from_secs(30) };
+/// How often everything is looked at, in case that something could not be done when it was time for it.
+const THOROUGH: Duration = Duration::from_secs(20);
 /// Who is left alone for this long is put right without delay the next time.
 const CALM: Duration = Duration::from_secs(120);
 
@@ -96,7 +98,7 @@ impl Collector for Sights {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         let now = Timestamp::now();
         for (name, sight) in self.all().iter() {
-            let Some(place) = place_of(name) else { continue };
+            let Some(place) = places::resource_of(name) else { continue };
             let lasted = sight.disagreement.as_ref().map_or(0.0, |found| found.lasted(now).as_secs_f64());
             let labels = [("group", place.group()), ("resource", place.resource())];
             ConstGauge::new(lasted).encode(family.encode_family(&labels)?)?;
@@ -108,6 +110,7 @@ impl Collector for Sights {
 /// Attends until the server leaves.
 pub(super) async fn attend(agreement: Arc<Agreement>, hub: Arc<Hub>) {
     let mut attendant = Attendant { agreement: &agreement, astray: BTreeMap::new(), repairs: HashMap::new() };
+    agreement.complete().await;
     while !matches!(agreement.standing(), Standing::Left) {
         match attendant.begin(&hub).await {
             Ok(Some(changes)) => attendant.follow(changes).await,
@@ -135,6 +138,10 @@ impl Attendant<'_> {
         let by_name: HashMap<&str, &Entry> = listed.entries.iter().map(|entry| (name_of(&entry.key), entry)).collect();
         self.agreement.sights.all().retain(|name, _| by_name.contains_key(name.as_str()));
         self.astray.clear();
+        if let Standing::Member(tenure) = self.agreement.standing() {
+            let _turn = self.agreement.turn.lock().await;
+            self.agreement.withdraw_votes(&tenure).await?;
+        }
         by_name.iter().for_each(|(name, entry)| self.see(name, Some(entry)));
         let known: Vec<String> = self.agreement.reported().keys().map(StorageVersion::name_for).collect();
         known.iter().filter(|name| !by_name.contains_key(name.as_str())).for_each(|name| self.see(name, None));
@@ -143,14 +150,18 @@ impl Attendant<'_> {
 
     /// Follows the changes until they have overtaken this, or the server leaves.
     async fn follow(&mut self, mut changes: Subscription) {
-        while !matches!(self.agreement.standing(), Standing::Left) {
+        let begun = Instant::now();
+        while !matches!(self.agreement.standing(), Standing::Left) && begun.elapsed() < THOROUGH {
             let due = self.astray.values().min().map(|due| due.saturating_duration_since(Instant::now()));
             match tokio::time::timeout(due.unwrap_or(BREATH).min(BREATH), changes.next()).await {
                 Ok(Err(_)) => return,
                 Ok(Ok((events, _))) => {
                     events.iter().for_each(|event| self.see(name_of(&event.key), event.current.as_ref()));
                 }
-                Err(_) => self.agreement.sights.tell_of_long_ones(Timestamp::now()),
+                Err(_) => {
+                    self.agreement.sights.tell_of_long_ones(Timestamp::now());
+                    self.agreement.report_pending().await;
+                }
             }
             self.put_right().await;
         }
@@ -160,7 +171,7 @@ impl Attendant<'_> {
         let now = Timestamp::now();
         let object = entry.and_then(|entry| places::read::<StorageVersion>(entry).ok());
         self.agreement.sights.see(name, object.as_ref(), now);
-        let Some(place) = place_of(name) else { return };
+        let Some(place) = places::resource_of(name) else { return };
         if self.agreement.stands_by(&place, object.as_ref(), now) {
             self.astray.remove(&place);
         } else {
@@ -180,8 +191,12 @@ impl Attendant<'_> {
         for place in due {
             self.astray.remove(&place);
             match self.agreement.report_again(&place).await {
-                Ok(false) => {}
-                Ok(true) => {
+                Ok(Repair::None) => {}
+                Ok(Repair::Withdrawn) => tracing::info!(
+                    storage_version = StorageVersion::name_for(&place),
+                    "this server does not serve a resource that it reported in an earlier life; the report was withdrawn"
+                ),
+                Ok(Repair::Reported) => {
                     tracing::warn!(
                         storage_version = StorageVersion::name_for(&place),
                         "somebody removed or changed what this server reported; it was reported again"
@@ -202,12 +217,23 @@ impl Attendant<'_> {
     }
 }
 
+/// What had to be done about an object.
+enum Repair {
+    None,
+    Reported,
+    Withdrawn,
+}
+
 impl Agreement {
-    /// Whether an object says what this server has reported, as far as it has reported anything and may write.
+    /// Whether an object says what this server has reported, as far as it has reported anything and may write. About what it
+    /// does not serve, it says nothing.
     fn stands_by(&self, place: &GroupResource, object: Option<&StorageVersion>, now: Timestamp) -> bool {
         let writers = self.writers_at(place);
         let first = writers.first().and_then(|resource| Some((resource, resource.storage.as_deref()?)));
-        let Some((resource, storage)) = first else { return true };
+        let Some((resource, storage)) = first else {
+            let entries = object.into_iter().flat_map(|object| &object.status.storage_versions);
+            return !entries.into_iter().any(|entry| entry.api_server_id == self.config.identity.as_str());
+        };
         if !matches!(storage.encoding().membership, Membership::Registered(_)) {
             return true;
         }
@@ -215,43 +241,50 @@ impl Agreement {
         self.report_about(resource, storage).is_ok_and(|report| is_reported(object, &report, now))
     }
 
-    /// Reports what is written at a place once more, if that is needed. Tells whether it was.
-    async fn report_again(&self, place: &GroupResource) -> Result<bool, AgreementError> {
+    /// Reports what is written at a place once more, or withdraws what is not, if that is needed.
+    async fn report_again(&self, place: &GroupResource) -> Result<Repair, AgreementError> {
         let _turn = self.turn.lock().await;
-        let Standing::Member(tenure) = self.standing() else { return Ok(false) };
+        let Standing::Member(tenure) = self.standing() else { return Ok(Repair::None) };
         let key = places::storage_version_key(place)?;
         let found = restow_store::StoreExt::get(self.store.as_ref(), &key).await?;
-        let object = found.as_ref().map(places::read::<StorageVersion>).transpose()?;
+        let object = found.as_ref().and_then(|entry| places::read::<StorageVersion>(entry).ok());
         if self.stands_by(place, object.as_ref(), Timestamp::now()) {
-            return Ok(false);
+            return Ok(Repair::None);
         }
-        match self.registrar(&tenure).enter(place).await {
+        let registrar = self.registrar(&tenure);
+        let (repaired, repair) = match self.writers_at(place).is_empty() {
+            true => (registrar.withdraw(place).await, Repair::Withdrawn),
+            false => (registrar.enter(place).await, Repair::Reported),
+        };
+        match repaired {
             Err(AgreementError::LeaseLost(_)) => {
                 // The keeper joins again, and reports everything then.
                 self.alarm.ring();
-                Ok(false)
+                Ok(Repair::None)
             }
-            done => done.map(|()| true),
+            done => done.map(|()| repair),
         }
     }
-}
 
-/// The resource that the StorageVersion of this name is about.
-fn place_of(name: &str) -> Option<GroupResource> {
-    let (group, resource) = name.rsplit_once('.')?;
-    GroupResource::new(if group == "core" { "" } else { group }, resource).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_leads_back_to_its_resource() {
-        for resource in ["pods", "endpointslices.discovery.k8s.io", "widgets.example.com"] {
-            let resource: GroupResource = resource.parse().unwrap();
-            assert_eq!(place_of(&StorageVersion::name_for(&resource)), Some(resource));
+    /// Reports what could not be reported when it was time for it.
+    async fn report_pending(&self) {
+        let waits = |place: &GroupResource| {
+            let writers = self.writers_at(place);
+            let storage = writers.first().and_then(|resource| resource.storage.as_ref());
+            storage.is_some_and(|storage| storage.encoding().membership == Membership::Pending)
+        };
+        let places: Vec<GroupResource> = self.reported().keys().cloned().collect();
+        for place in places.iter().filter(|place| waits(place)) {
+            let _turn = self.turn.lock().await;
+            let Standing::Member(tenure) = self.standing() else { return };
+            match self.registrar(&tenure).enter(place).await {
+                Ok(()) => {}
+                Err(AgreementError::LeaseLost(_)) => return self.alarm.ring(),
+                Err(error) => {
+                    let reason = error.chain();
+                    tracing::error!(resource = %place, reason, "a resource cannot be written yet; trying again");
+                }
+            }
         }
-        assert_eq!(place_of("nonsense"), None);
     }
 }

@@ -3,11 +3,11 @@
 //! Leadership only saves work: each removal names what it rests on as preconditions, so two leaders do no harm.
 
 use super::identity::Tenure;
-use super::leases::{Lease, Leases};
+use super::leases::{self, Lease, Leases};
 use super::{Agreement, AgreementError, Standing, elections, places};
 use crate::hub::{Hub, Subscription};
 use jiff::{SignedDuration, Timestamp};
-use restow_agreement::collect::{CollectEffect, CollectSnapshot, LeaseTimes, plan};
+use restow_agreement::collect::{CollectEffect, CollectSnapshot, LeaseTimes, MOST_DROPPED, plan};
 use restow_api::internal_apiserver::StorageVersion;
 use restow_api::{MicroTime, ResourceVersion, ServerId, Time};
 use restow_store::{Compare, KeyRange, RangeRequest, Revision, StoreExt, Txn, TxnOutcome};
@@ -26,6 +26,9 @@ const BREATH: Duration = Duration::from_secs(1);
 /// After this many looks without anything new, everything is read all the same.
 const THOROUGH: u32 = 30;
 
+/// How often it is begun anew at once where there is more than fits into one transaction.
+const MOST_ROUNDS: usize = 50;
+
 /// Collects until the server leaves.
 pub(crate) async fn collect_regularly(agreement: Arc<Agreement>, hub: Arc<Hub>) {
     let mut collector = Collector { agreement: &agreement, known: Vec::new(), idle: 0 };
@@ -41,6 +44,16 @@ pub(crate) async fn collect_regularly(agreement: Arc<Agreement>, hub: Arc<Hub>) 
             tracing::warn!(reason = error.chain(), "leftovers of other servers could not be collected; trying again");
         }
     }
+}
+
+/// How much of what there was to do was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Collection {
+    Complete,
+    /// There was more than fits into one transaction.
+    Partial,
+    /// Somebody else was faster.
+    Refused,
 }
 
 struct Collector<'a> {
@@ -64,15 +77,24 @@ impl Collector<'_> {
         if !overdue && self.known == leases.names() && self.idle < THOROUGH {
             return Ok(());
         }
-        let complete = self.collect(tenure).await? & elections::collect(self.agreement, tenure).await?;
+        let mut complete = self.collect(tenure).await?;
+        for _ in 0..MOST_ROUNDS {
+            if complete != Collection::Partial {
+                break;
+            }
+            complete = self.collect(tenure).await?;
+        }
+        let votes_complete = elections::collect(self.agreement, tenure).await?;
+        let complete = complete == Collection::Complete && votes_complete;
         self.idle = 0;
         self.known = if complete { leases.names() } else { Vec::new() };
         Ok(())
     }
 
-    /// Reads, decides and acts. Tells whether everything that was decided could be done.
-    async fn collect(&self, tenure: &Tenure) -> Result<bool, AgreementError> {
+    /// Reads, decides and acts. Tells how much of what there was to do could be done.
+    async fn collect(&self, tenure: &Tenure) -> Result<Collection, AgreementError> {
         let store = &self.agreement.store;
+        let nobody_joined = leases::nobody_joined(store.as_ref()).await?;
         let listed = store.range(RangeRequest::prefix(places::STORAGE_VERSIONS)).await?;
         // An object that cannot be read is left to whoever can mend it; the others are not to suffer from it.
         let storage_versions = listed.entries.iter().filter_map(|entry| places::read(entry).ok()).collect();
@@ -83,11 +105,17 @@ impl Collector<'_> {
             lease.times = Some(LeaseTimes { renewed: Timestamp::MAX, duration: SignedDuration::ZERO });
         }
         let snapshot = CollectSnapshot { storage_versions, leases: Some(leases), unread };
-        let mut complete = true;
+        let (mut complete, mut partial) = (true, false);
         for effect in plan(&snapshot, Timestamp::now()) {
-            complete &= self.act(tenure, effect, &snapshot).await?;
+            partial |= matches!(&effect, CollectEffect::UpdateStorageVersion { absent_leases, .. }
+                if absent_leases.len() >= MOST_DROPPED);
+            complete &= self.act(tenure, effect, &snapshot, &nobody_joined).await?;
         }
-        Ok(complete)
+        Ok(match (complete, partial) {
+            (true, true) => Collection::Partial,
+            (true, false) => Collection::Complete,
+            (false, _) => Collection::Refused,
+        })
     }
 
     async fn act(
@@ -95,6 +123,7 @@ impl Collector<'_> {
         tenure: &Tenure,
         effect: CollectEffect,
         snapshot: &CollectSnapshot,
+        nobody_joined: &Compare,
     ) -> Result<bool, AgreementError> {
         let txn = match effect {
             CollectEffect::DeleteLease { id, revision } => {
@@ -110,7 +139,7 @@ impl Collector<'_> {
                 let object = StorageVersion { status, ..found.clone() };
                 let value = places::written(serde_json::to_value(&object).unwrap_or_default());
                 let txn = Txn::new().when(Compare::mod_revision(&key, number(revision.as_ref()))).put(&key, value);
-                without(txn, &absent_leases)?
+                without(txn.when(nobody_joined.clone()), &absent_leases)?
             }
             CollectEffect::DeleteStorageVersion { name, revision, absent_leases } => {
                 let key = places::key(format!("{}{name}", places::STORAGE_VERSIONS))?;

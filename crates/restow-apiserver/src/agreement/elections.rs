@@ -11,7 +11,7 @@ use super::registrar::{ATTEMPTS, Registrar, pause};
 use super::{Agreement, AgreementError, Standing, places};
 use crate::following::name_of;
 use crate::hub::{Hub, Subscription};
-use crate::resource::{Origin, Resource};
+use crate::resource::{Fence, Origin, Resource};
 use restow_agreement::vote::{self, Ballot, Codec, Tally, Writing};
 use restow_api::internal_apiserver::StorageVersion as Report;
 use restow_api::kube_apiserver_internal::StorageVersion as Election;
@@ -26,7 +26,7 @@ const BREATH: Duration = Duration::from_millis(200);
 /// What this server may do after it has voted.
 pub(super) enum Elected {
     /// Write this version, comparing this.
-    Write(GroupVersion, Vec<Compare>),
+    Write(GroupVersion, Vec<Fence>),
     /// Write nothing, for this reason.
     Refuse(String),
 }
@@ -50,7 +50,7 @@ impl Agreement {
             Writing::RefuseWrites(refusal) => Elected::Refuse(refusal.to_string()),
             Writing::Encode(version) => match self.config.storage_versions {
                 StorageVersions::Vote(Guarantee::Strict) => {
-                    Elected::Write(version, vec![Compare::mod_revision(key, revision)])
+                    Elected::Write(version, vec![Fence::Selected(Compare::mod_revision(key, revision))])
                 }
                 _ => Elected::Write(version, Vec::new()),
             },
@@ -107,13 +107,7 @@ pub(super) async fn collect(agreement: &Agreement, tenure: &Tenure) -> Result<bo
     for entry in &listed.entries {
         let Ok(election) = places::read::<Election>(entry) else { continue };
         let Some(tally) = vote::collect(&election, &voters) else { continue };
-        let txn = match tally.candidate_versions.is_empty() {
-            false => write(&entry.key, Some(entry), election, &tally, tenure)?,
-            true => {
-                let removal = Txn::new().delete(&entry.key);
-                under(removal, &entry.key, Some(entry), &tally, tenure)?
-            }
-        };
+        let txn = write_or_remove(entry, election, &tally, tenure)?;
         complete &= matches!(store.txn(txn).await?, TxnOutcome::Committed { .. });
     }
     Ok(complete)
@@ -168,6 +162,25 @@ impl Agreement {
         voted.map(|(location, _)| location.clone()).collect()
     }
 
+    /// Takes back the votes of an earlier life of this server on what it does not vote on.
+    pub(super) async fn withdraw_votes(&self, tenure: &Tenure) -> Result<(), AgreementError> {
+        let voted_on: Vec<String> = match self.config.reports {
+            true => self.voted_on().iter().map(Election::name_for).collect(),
+            false => Vec::new(),
+        };
+        for entry in self.store.range(RangeRequest::prefix(places::ELECTIONS)).await?.entries {
+            if voted_on.iter().any(|name| name == name_of(&entry.key)) {
+                continue;
+            }
+            let Ok(election) = places::read::<Election>(&entry) else { continue };
+            if let Some(tally) = vote::withdraw(&election, &self.config.identity) {
+                // Who was faster has changed it; the next look finds what is left to do.
+                self.store.txn(write_or_remove(&entry, election, &tally, tenure)?).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Reports and writes what is selected now.
     async fn follow_selection(&self, locations: Vec<GroupResource>) -> Result<(), AgreementError> {
         if locations.is_empty() {
@@ -183,6 +196,14 @@ impl Agreement {
             }
             done => done,
         }
+    }
+}
+
+/// The transaction that writes an election, or removes one without any vote.
+fn write_or_remove(entry: &Entry, election: Election, tally: &Tally, tenure: &Tenure) -> Result<Txn, AgreementError> {
+    match tally.candidate_versions.is_empty() {
+        false => write(&entry.key, Some(entry), election, tally, tenure),
+        true => under(Txn::new().delete(&entry.key), &entry.key, Some(entry), tally, tenure),
     }
 }
 

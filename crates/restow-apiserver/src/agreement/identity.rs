@@ -60,7 +60,9 @@ impl Agreement {
             }
             let (uid, since) = (uuid::Uuid::new_v4().to_string(), Timestamp::now());
             let value = places::written(self.lease(&uid, since));
-            let creation = Txn::new().when(Compare::absent(&key)).put(&key, value);
+            let joined = places::key(places::JOINED.to_string())?;
+            let creation =
+                Txn::new().when(Compare::absent(&key)).put(&key, value).put(&joined, self.config.identity.to_string());
             if let TxnOutcome::Committed { revision } = self.store.txn(creation).await? {
                 return Ok(Tenure { fence: Compare::create_revision(&key, revision), key, uid, since });
             }
@@ -108,6 +110,11 @@ impl Agreement {
 }
 
 impl Tenure {
+    /// Having no lease at all.
+    pub(super) fn none(key: Key) -> Self {
+        Tenure { fence: Compare::absent(&key), key, uid: String::new(), since: Timestamp::UNIX_EPOCH }
+    }
+
     /// Whether the lease is still this one.
     pub(super) async fn holds(&self, store: &dyn Store) -> Result<bool, AgreementError> {
         Ok(self.fence.holds(store.get(&self.key).await?.as_ref()))

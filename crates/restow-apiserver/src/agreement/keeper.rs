@@ -3,6 +3,7 @@
 use super::identity::{Renewal, Takeover, Tenure};
 use super::{Agreement, AgreementError, Standing};
 use crate::resource::Membership;
+use restow_store::Txn;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
@@ -50,18 +51,49 @@ impl Agreement {
     async fn join(&self, takeover: Takeover) -> Result<Tenure, AgreementError> {
         let _turn = self.turn.lock().await;
         let tenure = self.take_lease(takeover).await?;
-        if let Some(elsewhere) = &self.config.elsewhere {
-            elsewhere.join().await.map_err(AgreementError::Elsewhere)?;
-        }
-        if self.config.reports {
-            let locations = self.reported().keys().cloned().collect();
-            self.registrar(&tenure).enter_all(locations).await?;
+        // To report everything can take longer than the lease lasts.
+        tokio::select! {
+            reported = self.report_everything(&tenure) => reported?,
+            () = self.renew_until_lost(&tenure) => return Err(AgreementError::LeaseLost(self.config.identity.clone())),
         }
         if self.registered_after.get() == 0.0 {
             self.registered_after.set(self.started.elapsed().as_secs_f64());
         }
         self.set_standing(Standing::Member(tenure.clone()));
         Ok(tenure)
+    }
+
+    /// Renews the lease until it is lost.
+    async fn renew_until_lost(&self, tenure: &Tenure) {
+        loop {
+            tokio::time::sleep(self.config.renew_interval).await;
+            match self.renew_lease(tenure).await {
+                Ok(Renewal::Renewed) => {}
+                Ok(Renewal::Lost) => return,
+                Err(error) => {
+                    tracing::warn!(reason = error.chain(), "the identity lease could not be renewed; trying again")
+                }
+            }
+        }
+    }
+
+    async fn report_everything(&self, tenure: &Tenure) -> Result<(), AgreementError> {
+        if let Some(elsewhere) = &self.config.elsewhere {
+            elsewhere.join().await.map_err(AgreementError::Elsewhere)?;
+        }
+        if !self.config.reports {
+            // The others must know of it before anything is written of which they cannot know.
+            self.registrar(tenure).withdraw_everything().await?;
+        }
+        let locations = self.reported().keys().cloned().collect();
+        self.registrar(tenure).enter_all(locations).await
+    }
+
+    /// Takes back what this server reported while it had an identity, which it has no more.
+    pub(super) async fn retire(&self) -> Result<(), AgreementError> {
+        let key = super::places::lease_key(self.config.identity.as_str())?;
+        self.store.txn(Txn::new().delete(&key)).await?;
+        self.registrar(&Tenure::none(key)).withdraw_everything().await
     }
 
     /// Renews the lease until it is lost or the server leaves.
@@ -96,6 +128,7 @@ impl Agreement {
         for location in &locations {
             self.set_membership_at(location, &Membership::Pending);
         }
+        self.reported().values_mut().for_each(|known| known.said = None);
         self.set_standing(Standing::Outside { last_error: None });
     }
 

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use restow_agreement::Participants;
 use restow_agreement::collect::{IdentityLease, LeaseTimes};
 use restow_api::{MicroTime, ObjectMeta, ResourceVersion, ServerId};
-use restow_store::{Entry, RangeRequest, Store};
+use restow_store::{Compare, Entry, RangeRequest, Revision, Store, StoreExt};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -51,6 +51,11 @@ impl Lease {
         Some(LeaseTimes { renewed, duration: SignedDuration::from_secs(self.spec.lease_duration_seconds?) })
     }
 
+    /// The control plane of the API server whose identity this is; nothing for other leases.
+    pub(super) fn control_plane(&self) -> Option<&str> {
+        self.metadata.labels.get(IDENTITY_LABEL).map(String::as_str)
+    }
+
     pub(super) fn is_held_by(&self, holder: &str) -> bool {
         self.spec.holder_identity.as_deref() == Some(holder)
     }
@@ -78,9 +83,15 @@ impl Leases {
         Leases { by_name: entries.iter().filter_map(lease).collect() }
     }
 
-    /// Who takes part: everybody whose lease exists, expired or not, readable or not.
+    /// Who takes part: everybody whose lease exists, expired or not. Of one that is unreadable nobody knows whose it is.
     pub(super) fn participants(&self) -> Participants {
-        Participants::listed(self.by_name.keys().cloned())
+        self.by_name.iter().fold(Participants::listed([]), |list, (id, lease)| match lease {
+            None => list.with_unread(id.clone()),
+            Some((lease, _)) => match lease.control_plane() {
+                Some(control_plane) => list.with_server(id.clone(), control_plane),
+                None => list.with_lease(id.clone()),
+            },
+        })
     }
 
     /// Who has to vote: every API server on this store whose lease exists. An aggregated server has a store of its own.
@@ -104,11 +115,11 @@ impl Leases {
         for (id, lease) in &self.by_name {
             match lease {
                 Some((lease, revision)) => {
-                    let identity = lease.metadata.labels.contains_key(IDENTITY_LABEL);
+                    let control_plane = lease.control_plane().map(str::to_owned);
                     // Other leases are not ours to collect, so they never expire.
                     let forever = LeaseTimes { renewed: Timestamp::MAX, duration: SignedDuration::ZERO };
-                    let times = if identity { lease.times() } else { Some(forever) };
-                    leases.push(IdentityLease { id: id.clone(), revision: revision.clone(), times });
+                    let times = if control_plane.is_some() { lease.times() } else { Some(forever) };
+                    leases.push(IdentityLease { id: id.clone(), control_plane, revision: revision.clone(), times });
                 }
                 None => unread.push(id.clone()),
             }
@@ -124,18 +135,46 @@ impl Leases {
 
 /// Whether a lease is the identity of a server on this store.
 fn is_server_here((lease, _): &(Lease, ResourceVersion)) -> bool {
-    lease.metadata.labels.get(IDENTITY_LABEL).is_some_and(|component| component == COMPONENT)
+    lease.control_plane() == Some(COMPONENT)
 }
 
-/// Who takes part, as far as it can be read. "Could not be read" is nobody's absence.
-pub(super) async fn participants(store: &dyn Store) -> Participants {
-    Leases::read(store).await.map_or_else(|_| Participants::unreadable(), |leases| leases.participants())
+/// Who takes part, and the comparison that holds as long as nobody has joined since.
+#[derive(Clone, Debug)]
+pub(super) struct Roll {
+    pub(super) participants: Participants,
+    pub(super) nobody_joined: Option<Compare>,
+}
+
+impl Roll {
+    /// Nobody knows who takes part.
+    pub(super) fn unreadable() -> Self {
+        Roll { participants: Participants::unreadable(), nobody_joined: None }
+    }
+
+    /// Who takes part, as far as it can be read. "Could not be read" is nobody's absence.
+    pub(super) async fn call(store: &dyn Store) -> Self {
+        Self::read(store).await.unwrap_or_else(|_| Self::unreadable())
+    }
+
+    /// The key is read before the leases: whoever joins in between is noticed by the comparison.
+    pub(super) async fn read(store: &dyn Store) -> Result<Self, AgreementError> {
+        let nobody_joined = Some(nobody_joined(store).await?);
+        Ok(Roll { participants: Leases::read(store).await?.participants(), nobody_joined })
+    }
+}
+
+/// The comparison that holds as long as nobody joins from now on.
+pub(super) async fn nobody_joined(store: &dyn Store) -> Result<Compare, AgreementError> {
+    let key = places::key(places::JOINED.to_string())?;
+    let revision = store.get(&key).await?.map_or(Revision::ZERO, |entry| entry.mod_revision);
+    Ok(Compare::mod_revision(&key, revision))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use restow_store::{Key, Revision};
+    use restow_api::internal_apiserver::ServerStorageVersion;
+    use restow_store::Key;
     use serde_json::{Value, json};
 
     fn entry(name: &str, value: &str) -> Entry {
@@ -170,6 +209,12 @@ mod tests {
         assert_eq!(leases.addresses(), BTreeSet::from(["10.0.0.1:6443".parse().unwrap()]));
         assert_eq!(leases.voters().all().unwrap().len(), 1);
         assert_eq!(leases.participants().all().unwrap().len(), 2);
+        let entry = |id: &str| ServerStorageVersion { api_server_id: id.into(), ..ServerStorageVersion::default() };
+        assert_eq!(
+            leases.participants().without_entry(&[entry("a")]),
+            Some(vec![]),
+            "each is asked for its own resources"
+        );
     }
 
     #[test]

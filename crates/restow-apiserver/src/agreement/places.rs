@@ -17,6 +17,10 @@ pub(super) const LEASE_FOLDER: &str = "/coordination.k8s.io/leases/";
 /// Where StorageVersions lie.
 pub(super) const STORAGE_VERSIONS: &str = "/internal.apiserver.k8s.io/storageversions/";
 
+/// The key that changes whenever a server takes its identity lease, so that whoever concludes something from the list of
+/// leases can compare that nobody has joined since.
+pub(super) const JOINED: &str = "/restow/identity-lease-taken";
+
 /// Where the elections lie.
 pub(super) const ELECTIONS: &str = "/kube-apiserver.internal.k8s.io/storageversions/";
 
@@ -33,6 +37,12 @@ pub(super) fn storage_version_key(resource: &GroupResource) -> Result<Key, Agree
 /// The key of the election about this resource.
 pub(super) fn election_key(resource: &GroupResource) -> Result<Key, AgreementError> {
     key(format!("{ELECTIONS}{}", StorageVersion::name_for(resource)))
+}
+
+/// The resource that the StorageVersion of this name is about.
+pub(super) fn resource_of(name: &str) -> Option<GroupResource> {
+    let (group, resource) = name.rsplit_once('.')?;
+    GroupResource::new(if group == "core" { "" } else { group }, resource).ok()
 }
 
 /// The key for a text.
@@ -54,4 +64,18 @@ pub(super) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T, AgreementErr
 pub(super) fn written(object: Value) -> Bytes {
     // A value that is no object is stored as an empty one; ours always are.
     codec::encode(&Object::from_value(object).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_back_to_its_resource() {
+        for resource in ["pods", "endpointslices.discovery.k8s.io", "widgets.example.com"] {
+            let resource: GroupResource = resource.parse().unwrap();
+            assert_eq!(resource_of(&StorageVersion::name_for(&resource)), Some(resource));
+        }
+        assert_eq!(resource_of("nonsense"), None);
+    }
 }

@@ -5,16 +5,17 @@
 
 use super::elections::Elected;
 use super::identity::Tenure;
-use super::{Agreement, AgreementError, leases, places};
+use super::leases::Roll;
+use super::{Agreement, AgreementError, places};
 use crate::following::name_of;
 use crate::resource::{Membership, Resource};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use rand::Rng;
 use restow_agreement::collect::Collected;
-use restow_agreement::{Participants, register, withdraw};
+use restow_agreement::{Participants, ServerReport, register, withdraw};
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
-use restow_api::{GroupResource, Time};
+use restow_api::{GroupResource, ServerId, Time};
 use restow_store::{Compare, Entry, Key, RangeRequest, Revision, StoreError, StoreExt, Txn, TxnOutcome};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,8 +25,6 @@ use std::time::Duration;
 pub(super) const ATTEMPTS: usize = 30;
 /// How many reports are under way at once.
 const AT_ONCE: usize = 128;
-/// How many leases one transaction may compare at most. A store allows 128 comparisons.
-const MOST_DROPPED: usize = 100;
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -41,6 +40,15 @@ enum Writes {
     Never,
 }
 
+/// What came of reporting a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entered {
+    /// What was reported is what is written.
+    Settled,
+    /// Another version came into force meanwhile.
+    Overtaken,
+}
+
 /// What an object will be.
 enum Outcome {
     Unchanged,
@@ -49,18 +57,28 @@ enum Outcome {
 }
 
 impl Registrar<'_> {
-    /// Reports everything that is written at these places, all at once, and lets each write as soon as it is reported.
+    /// Reports everything that is written at these places, all at once, and lets each write as soon as it is reported. What
+    /// cannot be reported, because an object about it is damaged, waits; everything else does not wait for it.
     pub(super) async fn enter_all(&self, locations: Vec<GroupResource>) -> Result<(), AgreementError> {
         let store = &self.agreement.store;
         let listed = store.range(RangeRequest::prefix(places::STORAGE_VERSIONS)).await?;
         let by_name: HashMap<String, Entry> =
             listed.entries.into_iter().map(|entry| (name_of(&entry.key).to_string(), entry)).collect();
-        let participants = leases::participants(store.as_ref()).await;
+        let roll = Roll::call(store.as_ref()).await;
         futures::stream::iter(locations)
             .map(|location| {
                 let found = by_name.get(&StorageVersion::name_for(&location)).cloned();
-                let participants = participants.clone();
-                async move { self.enter_with(&location, found, participants).await }
+                let roll = roll.clone();
+                async move {
+                    match self.enter_with(&location, found, roll).await {
+                        Err(error @ (AgreementError::Unreadable { .. } | AgreementError::Report { .. })) => {
+                            let reason = error.chain();
+                            tracing::error!(resource = %location, reason, "a resource cannot be written yet");
+                            Ok(())
+                        }
+                        done => done,
+                    }
+                }
             })
             .buffer_unordered(AT_ONCE)
             .try_collect::<Vec<()>>()
@@ -72,7 +90,23 @@ impl Registrar<'_> {
     pub(super) async fn enter(&self, location: &GroupResource) -> Result<(), AgreementError> {
         let store = &self.agreement.store;
         let found = store.get(&places::storage_version_key(location)?).await?;
-        self.enter_with(location, found, leases::participants(store.as_ref()).await).await
+        self.enter_with(location, found, Roll::call(store.as_ref()).await).await
+    }
+
+    /// Takes back whatever an earlier life of this server reported and this one does not stand for, and lets nobody agree
+    /// who does not know of this server.
+    pub(super) async fn withdraw_everything(&self) -> Result<(), AgreementError> {
+        let store = &self.agreement.store;
+        let listed = store.range(RangeRequest::prefix(places::STORAGE_VERSIONS)).await?;
+        let roll = Roll::call(store.as_ref()).await;
+        for entry in listed.entries {
+            let Some(location) = places::resource_of(name_of(&entry.key)) else { continue };
+            self.settle(&location, Some(entry), roll.clone(), |current, participants| {
+                withdrawal(current, participants, &self.agreement.config.identity)
+            })
+            .await?;
+        }
+        self.agreement.withdraw_votes(self.tenure).await
     }
 
     /// Takes back what this server reported about this place.
@@ -80,15 +114,8 @@ impl Registrar<'_> {
         let store = &self.agreement.store;
         let found = store.get(&places::storage_version_key(location)?).await?;
         let own = &self.agreement.config.identity;
-        let decide = |current: Option<&StorageVersion>, _: &Participants| match current {
-            None => Outcome::Unchanged,
-            Some(object) => match withdraw(object, own, Timestamp::now()) {
-                Collected::Keep => Outcome::Unchanged,
-                Collected::Update { status, dropped: _ } => Outcome::Write(status, Vec::new()),
-                Collected::Delete { dropped: _ } => Outcome::Delete(Vec::new()),
-            },
-        };
-        self.settle(location, found, Participants::unreadable(), decide).await?;
+        let roll = Roll::call(store.as_ref()).await;
+        self.settle(location, found, roll, |current, participants| withdrawal(current, participants, own)).await?;
         match &self.agreement.config.elsewhere {
             Some(elsewhere) => elsewhere.withdraw(location).await.map_err(AgreementError::Elsewhere),
             None => Ok(()),
@@ -98,37 +125,70 @@ impl Registrar<'_> {
     async fn enter_with(
         &self,
         location: &GroupResource,
-        found: Option<Entry>,
-        participants: Participants,
+        mut found: Option<Entry>,
+        mut roll: Roll,
     ) -> Result<(), AgreementError> {
+        let store = &self.agreement.store;
+        for _ in 0..ATTEMPTS {
+            if self.enter_once(location, found, roll).await? == Entered::Settled {
+                return Ok(());
+            }
+            // Another version came into force while this one was reported.
+            found = store.get(&places::storage_version_key(location)?).await?;
+            roll = Roll::call(store.as_ref()).await;
+        }
+        Err(AgreementError::Contended { name: StorageVersion::name_for(location), attempts: ATTEMPTS })
+    }
+
+    async fn enter_once(
+        &self,
+        location: &GroupResource,
+        found: Option<Entry>,
+        roll: Roll,
+    ) -> Result<Entered, AgreementError> {
         let writers = self.agreement.writers_at(location);
         let first = writers.first().and_then(|resource| Some((resource, resource.storage.as_deref()?)));
-        let Some((resource, storage)) = first else { return Ok(()) };
+        let Some((resource, storage)) = first else { return Ok(Entered::Settled) };
+        if !self.agreement.config.reports {
+            // Nobody is told in which version this server writes, so nobody must think to know.
+            let own = &self.agreement.config.identity;
+            self.settle(location, found, roll, |current, participants| withdrawal(current, participants, own)).await?;
+            self.agreement.set_membership_at(location, &Membership::Registered(self.tenure.fence.clone()));
+            return Ok(Entered::Settled);
+        }
         if self.agreement.votes_on(resource)
             && let Some(elected) = self.vote(resource).await?
             && let Writes::Never = self.obey(location, &writers, elected).await?
         {
-            return Ok(());
+            return Ok(Entered::Settled);
         }
         let report = self.agreement.report_about(resource, storage)?;
         let decide = |current: Option<&StorageVersion>, participants: &Participants| {
-            let now = Timestamp::now();
-            let mut registration = register(current, participants, &report, now);
-            if registration.dropped.len() > MOST_DROPPED {
-                registration = register(current, &Participants::unreadable(), &report, now);
-            }
+            let registration = register(current, participants, &report, Timestamp::now());
             match current.is_some_and(|object| object.status == registration.status) {
                 // The entry was there after the lease was taken, and nobody may remove it while the lease exists.
                 true => Outcome::Unchanged,
                 false => Outcome::Write(registration.status, registration.dropped),
             }
         };
-        self.settle(location, found, participants, decide).await?;
+        self.settle(location, found, roll, decide).await?;
         if let Some(elsewhere) = &self.agreement.config.elsewhere {
             elsewhere.report(location, &report).await.map_err(AgreementError::Elsewhere)?;
         }
-        self.agreement.set_membership_at(location, &Membership::Registered(self.tenure.fence.clone()));
-        Ok(())
+        Ok(self.grant(location, report))
+    }
+
+    /// Lets everything at this place write that encodes what was reported, and nothing else. What is reported is what the
+    /// first of them encodes; others may be handlers on their way out.
+    fn grant(&self, location: &GroupResource, report: ServerReport) -> Entered {
+        let writers = self.agreement.writers_at(location);
+        let storages = writers.iter().filter_map(|writer| writer.storage.as_ref());
+        let granted: Vec<bool> = storages.map(|storage| storage.grant(&report, &self.tenure.fence)).collect();
+        if granted.first() == Some(&false) {
+            return Entered::Overtaken;
+        }
+        self.agreement.note_said(location, report);
+        Entered::Settled
     }
 
     /// Puts the selected version in force. A new one is not written before it is reported.
@@ -141,12 +201,11 @@ impl Registrar<'_> {
         match elected {
             Elected::Write(version, fences) => {
                 for storage in writers.iter().filter_map(|writer| writer.storage.as_ref()) {
-                    if storage.encoding().version == version {
-                        storage.set_encoding(version.clone(), fences.clone());
+                    let same = storage.encoding().version == version;
+                    storage.set_encoding(version.clone(), fences.clone());
+                    if same {
                         continue;
                     }
-                    storage.set_membership(Membership::Pending);
-                    storage.set_encoding(version.clone(), fences.clone());
                     // What is on its way in the old version arrives while that is still reported.
                     drop(storage.passage().halt().await);
                 }
@@ -166,20 +225,20 @@ impl Registrar<'_> {
         &self,
         location: &GroupResource,
         mut found: Option<Entry>,
-        mut participants: Participants,
+        mut roll: Roll,
         decide: impl Fn(Option<&StorageVersion>, &Participants) -> Outcome,
     ) -> Result<(), AgreementError> {
         let store = &self.agreement.store;
         let key = places::storage_version_key(location)?;
         for attempt in 0..ATTEMPTS {
-            let current = found.as_ref().map(places::read::<StorageVersion>).transpose()?;
-            let Some(txn) =
-                self.transaction(location, &key, found.as_ref(), current.as_ref(), &participants, &decide)?
-            else {
+            let Some(txn) = self.transaction(location, &key, found.as_ref(), &roll, &decide)? else {
                 return Ok(());
             };
             match store.txn(txn.otherwise_get(&key).otherwise_get(&self.tenure.key)).await {
-                Ok(TxnOutcome::Committed { .. }) => return Ok(()),
+                Ok(TxnOutcome::Committed { .. }) => {
+                    self.agreement.trust(location);
+                    return Ok(());
+                }
                 Ok(TxnOutcome::Refused { found: mut read, .. }) => {
                     let lease = read.pop().flatten();
                     if !self.tenure.fence.holds(lease.as_ref()) {
@@ -187,30 +246,48 @@ impl Registrar<'_> {
                     }
                     found = read.pop().flatten();
                 }
-                // It may have been written; whoever reads again will see.
-                Err(StoreError::OutcomeUnknown(_)) => found = store.get(&key).await?,
+                // It may have been written, or may yet be; whoever writes again makes sure that it comes to nothing then.
+                Err(StoreError::OutcomeUnknown(_)) => {
+                    self.agreement.doubt(location);
+                    found = store.get(&key).await?;
+                }
                 Err(error) => return Err(error.into()),
             }
             self.agreement.retries.inc();
             pause(attempt).await;
-            participants = leases::participants(store.as_ref()).await;
+            roll = Roll::call(store.as_ref()).await;
         }
         Err(AgreementError::Contended { name: StorageVersion::name_for(location), attempts: ATTEMPTS })
     }
 
+    /// An object that cannot be read is replaced: everything in it is what servers say of themselves, each of them says it
+    /// again as soon as it finds it missing, and until the last one has done so nobody agrees.
     fn transaction(
         &self,
         location: &GroupResource,
         key: &Key,
         found: Option<&Entry>,
-        current: Option<&StorageVersion>,
-        participants: &Participants,
+        roll: &Roll,
         decide: impl Fn(Option<&StorageVersion>, &Participants) -> Outcome,
     ) -> Result<Option<Txn>, AgreementError> {
-        let (txn, dropped) = match decide(current, participants) {
+        let current = found.and_then(|entry| match places::read::<StorageVersion>(entry) {
+            Ok(object) => Some(object),
+            Err(error) => {
+                tracing::error!(reason = error.chain(), "a StorageVersion is damaged; the API servers report it anew");
+                None
+            }
+        });
+        let outcome = match decide(current.as_ref(), &roll.participants) {
+            Outcome::Unchanged if self.agreement.is_doubted(location) => match current.clone() {
+                Some(object) => Outcome::Write(object.status, Vec::new()),
+                None => Outcome::Unchanged,
+            },
+            outcome => outcome,
+        };
+        let (txn, dropped) = match outcome {
             Outcome::Unchanged => return Ok(None),
             Outcome::Write(status, dropped) => {
-                let mut object = current.cloned().unwrap_or_else(|| fresh(location));
+                let mut object = current.unwrap_or_else(|| fresh(location));
                 object.status = status;
                 (Txn::new().put(key, places::written(serde_json::to_value(&object).unwrap_or_default())), dropped)
             }
@@ -218,10 +295,21 @@ impl Registrar<'_> {
         };
         let revision = found.map_or(Revision::ZERO, |entry| entry.mod_revision);
         let mut txn = txn.when(Compare::mod_revision(key, revision)).when(self.tenure.fence.clone());
+        txn.when.extend(roll.nobody_joined.clone());
         for server in dropped {
             txn = txn.when(Compare::absent(&places::lease_key(&server)?));
         }
         Ok(Some(txn))
+    }
+}
+
+/// What becomes of a StorageVersion when this server has nothing to say about it.
+fn withdrawal(current: Option<&StorageVersion>, participants: &Participants, own: &ServerId) -> Outcome {
+    let Some(object) = current else { return Outcome::Unchanged };
+    match withdraw(object, participants, own, Timestamp::now()) {
+        Collected::Keep => Outcome::Unchanged,
+        Collected::Update { status, dropped: _ } => Outcome::Write(status, Vec::new()),
+        Collected::Delete { dropped: _ } => Outcome::Delete(Vec::new()),
     }
 }
 

@@ -1,16 +1,21 @@
 //! The addresses and node ports of services: each belongs to one service at a time.
 //!
-//! A key in the store says to which service an address belongs. It is taken in a transaction of its own before the
-//! service is written, and whoever finds it checks whether that service still has the address, so nothing needs to be
-//! given back.
+//! A key in the store says to which service an address or a port belongs. The transaction that writes a service also writes
+//! the keys of what it takes, and deletes those of what it gives up ([`alongside`]); it compares that nobody has written
+//! what it takes since it was looked at ([`assign`]). So two who want the same at the same time cannot both have it. A key
+//! whose service does not have what it says, as earlier versions left them, counts for nothing.
 
 use crate::error::ApiError;
 use crate::field::FieldError;
 use crate::object::Object;
+use crate::object_store::Place;
+use crate::server::ApiServer;
 use crate::verbs::Call;
 use rand::Rng;
-use restow_store::{Compare, Key, Revision, StoreExt, Txn, TxnOutcome};
+use restow_api::GroupVersion;
+use restow_store::{Compare, Entry, Key, Mutation, Put, RangeRequest, Revision, StoreExt, Txn};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 /// The first address of the range, and how many there are: 10.96.0.0/12.
@@ -21,21 +26,36 @@ const FREELY: u32 = 256;
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 /// How often another is tried.
 const ATTEMPTS: usize = 64;
+/// How many a service can take in one transaction, which compares each of them.
+const MOST_TAKEN: usize = 100;
 /// What a service keeps when whoever replaces it does not name it.
 const KEPT: [&str; 4] = ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"];
 
-/// Gives a service what it needs and does not have.
-pub(crate) async fn assign(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
+/// What a service can have that no other one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Claim {
+    Address(Ipv4Addr),
+    Port(i64),
+}
+
+/// Gives a service what it needs and does not have. Tells what must hold in the store for it to be had; when that does not
+/// hold any more, it has to be asked again. What `old` has stays its own.
+pub(crate) async fn assign(
+    call: &Call<'_>,
+    object: &mut Object,
+    old: Option<&Object>,
+) -> Result<Vec<Compare>, ApiError> {
     let kind = object.text(&["spec", "type"]).to_string();
     if kind == "ExternalName" {
-        return Ok(());
+        return Ok(Vec::new());
     }
+    let mut claims =
+        Claims { call, owner: owner(object), own: old.map(held).unwrap_or_default(), looked_at: Vec::new() };
     let mut spec = object.get("spec").cloned().unwrap_or_default();
-    let rehearsal = call.dry_run()?;
     let address = match spec["clusterIP"].as_str().unwrap_or_default() {
-        "" => free_address(call, object, rehearsal).await?,
+        "" => free_address(&mut claims).await?,
         "None" => "None".to_string(),
-        wanted => wanted_address(call, object, wanted, rehearsal).await?,
+        wanted => wanted_address(&mut claims, object, wanted).await?,
     };
     spec["clusterIP"] = address.as_str().into();
     spec["clusterIPs"] = json!([address]);
@@ -49,28 +69,32 @@ pub(crate) async fn assign(call: &Call<'_>, object: &mut Object) -> Result<(), A
         let dual = spec["ipFamilyPolicy"] != "SingleStack" && address == "None";
         spec["ipFamilies"] = if dual { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) };
     }
-    assign_ports(call, object, &kind, &mut spec, rehearsal).await?;
+    assign_ports(&mut claims, object, &kind, &mut spec).await?;
     object.set("spec", Some(spec));
-    Ok(())
+    claims.conditions(object)
 }
 
-async fn assign_ports(
-    call: &Call<'_>,
-    object: &Object,
-    kind: &str,
-    spec: &mut Value,
-    rehearsal: bool,
-) -> Result<(), ApiError> {
+async fn assign_ports(claims: &mut Claims<'_>, object: &Object, kind: &str, spec: &mut Value) -> Result<(), ApiError> {
     let needs_ports = kind == "NodePort" || (kind == "LoadBalancer" && spec["allocateLoadBalancerNodePorts"] != false);
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for (index, port) in ports.into_iter().flatten().enumerate() {
         match port["nodePort"].as_i64().unwrap_or_default() {
-            0 if needs_ports => port["nodePort"] = free_port(call, object, rehearsal).await?.into(),
+            0 if needs_ports => port["nodePort"] = free_port(claims).await?.into(),
             0 => {}
-            wanted => wanted_port(call, object, index, wanted, rehearsal).await?,
+            wanted => wanted_port(claims, object, index, wanted).await?,
         }
     }
     Ok(())
+}
+
+/// The keys that change with a service: those of what it takes, and of what it gives up.
+pub(super) fn alongside(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+    let (before, after) = (old.map(held).unwrap_or_default(), new.map(held).unwrap_or_default());
+    let put = |key: Key, owner: &str| Mutation::Put(Put { key, value: owner.to_string().into(), time_to_live: None });
+    let owner = new.map(owner).unwrap_or_default();
+    let taken = after.difference(&before).filter_map(|claim| Some(put(claim.key().ok()?, &owner)));
+    let given_up = before.difference(&after).filter_map(|claim| Some(Mutation::Delete(claim.key().ok()?)));
+    given_up.chain(taken).collect()
 }
 
 /// Carries over what a client left out of a replacement.
@@ -109,18 +133,18 @@ pub(super) fn keep(object: &mut Object, old: &Object) {
     object.set("spec", Some(without_nulls(spec)));
 }
 
-async fn free_address(call: &Call<'_>, object: &Object, rehearsal: bool) -> Result<String, ApiError> {
+async fn free_address(claims: &mut Claims<'_>) -> Result<String, ApiError> {
     for _ in 0..ATTEMPTS {
-        let offset = rand::rng().random_range(FREELY..COUNT - 1);
-        let address = Ipv4Addr::from(FIRST + offset).to_string();
-        if rehearsal || claim(call, object, "addresses", &address, is_address).await? {
-            return Ok(address);
+        let address = Ipv4Addr::from(FIRST + rand::rng().random_range(FREELY..COUNT - 1));
+        if claims.take(Claim::Address(address)).await? {
+            return Ok(address.to_string());
         }
     }
     Err(ApiError::Internal("no free address was found in 10.96.0.0/12".into()))
 }
 
-async fn wanted_address(call: &Call<'_>, object: &Object, wanted: &str, rehearsal: bool) -> Result<String, ApiError> {
+async fn wanted_address(claims: &mut Claims<'_>, object: &Object, wanted: &str) -> Result<String, ApiError> {
+    let call = claims.call;
     let refused = |detail: String| {
         call.invalid(object.name(), vec![FieldError::invalid("spec.clusterIPs", &json!([wanted]), detail)])
     };
@@ -134,77 +158,176 @@ async fn wanted_address(call: &Call<'_>, object: &Object, wanted: &str, rehearsa
             "failed to allocate IP {wanted}: the provided network does not match the current range"
         )));
     }
-    match rehearsal || claim(call, object, "addresses", wanted, is_address).await? {
+    match claims.take(Claim::Address(parsed)).await? {
         true => Ok(wanted.to_string()),
         false => Err(refused(format!("failed to allocate IP {wanted}: provided IP is already allocated"))),
     }
 }
 
-async fn free_port(call: &Call<'_>, object: &Object, rehearsal: bool) -> Result<i64, ApiError> {
+async fn free_port(claims: &mut Claims<'_>) -> Result<i64, ApiError> {
     for _ in 0..ATTEMPTS {
         let port = rand::rng().random_range(NODE_PORTS);
-        if rehearsal || claim(call, object, "node-ports", &port.to_string(), is_port).await? {
+        if claims.take(Claim::Port(port)).await? {
             return Ok(port);
         }
     }
     Err(ApiError::Internal("no free node port was found".into()))
 }
 
-async fn wanted_port(
-    call: &Call<'_>,
-    object: &Object,
-    index: usize,
-    wanted: i64,
-    rehearsal: bool,
-) -> Result<(), ApiError> {
+async fn wanted_port(claims: &mut Claims<'_>, object: &Object, index: usize, wanted: i64) -> Result<(), ApiError> {
     let (first, last) = NODE_PORTS.into_inner();
     let problem = match () {
         () if !NODE_PORTS.contains(&wanted) => {
             format!("provided port is not in the valid range. The range of valid ports is {first}-{last}")
         }
-        () if rehearsal || claim(call, object, "node-ports", &wanted.to_string(), is_port).await? => return Ok(()),
+        () if claims.take(Claim::Port(wanted)).await? => return Ok(()),
         () => "provided port is already allocated".to_string(),
     };
     let field = format!("spec.ports[{index}].nodePort");
-    Err(call.invalid(object.name(), vec![FieldError::invalid(field, &wanted.into(), problem)]))
+    Err(claims.call.invalid(object.name(), vec![FieldError::invalid(field, &wanted.into(), problem)]))
 }
 
-fn is_address(service: &Object, address: &str) -> bool {
-    service.text(&["spec", "clusterIP"]) == address
-}
-
-fn is_port(service: &Object, port: &str) -> bool {
+/// What a service has.
+fn held(service: &Object) -> BTreeSet<Claim> {
+    let address = service.text(&["spec", "clusterIP"]).parse().ok().map(Claim::Address);
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array);
-    ports.into_iter().flatten().filter_map(|known| known["nodePort"].as_i64()).any(|known| port.parse() == Ok(known))
+    let ports = ports.into_iter().flatten().filter_map(|port| port["nodePort"].as_i64()).filter(|port| *port != 0);
+    address.into_iter().chain(ports.map(Claim::Port)).collect()
 }
 
-/// Takes something for a service; `false` when another service has it.
-async fn claim(
-    call: &Call<'_>,
-    object: &Object,
-    folder: &str,
-    what: &str,
-    has: fn(&Object, &str) -> bool,
-) -> Result<bool, ApiError> {
-    let store = call.server.objects().store();
-    let key =
-        Key::try_from(format!("/restow/{folder}/{what}")).map_err(|error| ApiError::Internal(error.to_string()))?;
-    let mine = format!("{}/{}", object.namespace(), object.name());
-    let current = store.get(&key).await?;
-    if let Some(entry) = &current {
-        let holder = String::from_utf8_lossy(&entry.value).to_string();
-        if holder == mine {
+/// How a service is named in the keys of what it has.
+fn owner(service: &Object) -> String {
+    format!("{}/{}", service.namespace(), service.name())
+}
+
+impl Claim {
+    fn key(self) -> Result<Key, ApiError> {
+        let key = match self {
+            Claim::Address(address) => format!("/restow/addresses/{address}"),
+            Claim::Port(port) => format!("/restow/node-ports/{port}"),
+        };
+        Key::try_from(key).map_err(|error| ApiError::Internal(error.to_string()))
+    }
+}
+
+/// What one service is about to take.
+struct Claims<'a> {
+    call: &'a Call<'a>,
+    owner: String,
+    /// What it has already.
+    own: BTreeSet<Claim>,
+    /// What it takes, with the revision of the key that was looked at.
+    looked_at: Vec<(Claim, Revision)>,
+}
+
+impl Claims<'_> {
+    /// Takes something, unless another service has it.
+    async fn take(&mut self, claim: Claim) -> Result<bool, ApiError> {
+        if self.own.contains(&claim) || self.looked_at.iter().any(|(known, _)| *known == claim) {
             return Ok(true);
         }
-        let (namespace, name) = holder.split_once('/').unwrap_or_default();
-        let place = crate::object_store::Place { namespace, ..call.place(name) };
-        if let Some(entry) = call.server.objects().get(place).await?
-            && has(&call.resource.decode(&entry, &call.version).await?, what)
+        let current = self.call.server.objects().store().get(&claim.key()?).await?;
+        if let Some(entry) = &current
+            && let Some(holder) = holder(self.call.server, entry).await?
+            && owner(&holder) != self.owner
+            && held(&holder).contains(&claim)
         {
             return Ok(false);
         }
+        self.looked_at.push((claim, current.map_or(Revision::ZERO, |entry| entry.mod_revision)));
+        Ok(true)
     }
-    let revision = current.map_or(Revision::ZERO, |entry| entry.mod_revision);
-    let txn = Txn::new().when(Compare::mod_revision(&key, revision)).put(&key, mine);
-    Ok(matches!(store.txn(txn).await?, TxnOutcome::Committed { .. }))
+
+    /// What must hold when the service is written.
+    fn conditions(&self, object: &Object) -> Result<Vec<Compare>, ApiError> {
+        if self.looked_at.len() > MOST_TAKEN {
+            let problem = format!("must not take more than {MOST_TAKEN} node ports at once; add them in several steps");
+            let problem = FieldError::invalid("spec.ports", &self.looked_at.len().into(), problem);
+            return Err(self.call.invalid(object.name(), vec![problem]));
+        }
+        let compare = |(claim, revision): &(Claim, Revision)| Ok(Compare::mod_revision(&claim.key()?, *revision));
+        self.looked_at.iter().map(compare).collect()
+    }
+}
+
+/// The service that a key names, if there is one.
+async fn holder(server: &ApiServer, entry: &Entry) -> Result<Option<Object>, ApiError> {
+    let owner = String::from_utf8_lossy(&entry.value).to_string();
+    let (namespace, name) = owner.split_once('/').unwrap_or_default();
+    let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+    let registry = server.registry();
+    let Some(resource) = registry.find(&version, "services").filter(|_| !name.is_empty()) else { return Ok(None) };
+    let place = Place { resource, version: &version, namespace, name };
+    match server.objects().get(place).await? {
+        Some(entry) => Ok(Some(resource.decode(&entry, &version).await?)),
+        None => Ok(None),
+    }
+}
+
+/// Writes the keys that are missing: earlier versions wrote them beside the services, and restored stores may lack them.
+pub(crate) async fn repair(server: &ApiServer) -> Result<(), ApiError> {
+    let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+    let registry = server.registry();
+    let Some(resource) = registry.find(&version, "services") else { return Ok(()) };
+    let Some(storage) = &resource.storage else { return Ok(()) };
+    let store = server.objects().store();
+    for entry in store.range(RangeRequest::new(storage.range(""))).await?.entries {
+        // A service that cannot be read is found out about where it is used.
+        let Ok(service) = resource.decode(&entry, &version).await else { continue };
+        for claim in held(&service) {
+            let key = claim.key()?;
+            let current = store.get(&key).await?;
+            if let Some(known) = &current
+                && let Some(other) = holder(server, known).await?
+                && held(&other).contains(&claim)
+            {
+                if owner(&other) != owner(&service) {
+                    let services = [owner(&other), owner(&service)].join(" and ");
+                    tracing::error!(services, ?claim, "two services have the same; change one of them");
+                }
+                continue;
+            }
+            let revision = current.map_or(Revision::ZERO, |known| known.mod_revision);
+            let txn = Txn::new()
+                .when(Compare::mod_revision(&entry.key, entry.mod_revision))
+                .when(Compare::mod_revision(&key, revision))
+                .put(&key, owner(&service));
+            // Whoever was faster has written the key with the service.
+            store.txn(txn).await?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(address: &str, ports: &[i64]) -> Object {
+        let ports: Vec<Value> = ports.iter().map(|port| json!({"port": 1, "nodePort": port})).collect();
+        let metadata = json!({"namespace": "default", "name": "web"});
+        Object::from_value(json!({"metadata": metadata, "spec": {"clusterIP": address, "ports": ports}})).unwrap()
+    }
+
+    #[test]
+    fn keys_follow_what_a_service_takes_and_gives_up() {
+        let check = |old: Option<Object>, new: Option<Object>, expected: &[&str]| {
+            let told = alongside(old.as_ref(), new.as_ref()).into_iter().map(|mutation| match mutation {
+                Mutation::Put(put) => format!("+{}={}", put.key, String::from_utf8_lossy(&put.value)),
+                Mutation::Delete(key) => format!("-{key}"),
+            });
+            let told: Vec<String> = told.map(|told| told.replace("/restow/", "").replace('"', "")).collect();
+            assert_eq!(told, expected);
+        };
+        let first = || service("10.96.1.1", &[30_001, 30_001]);
+        check(None, Some(first()), &["+addresses/10.96.1.1=default/web", "+node-ports/30001=default/web"]);
+        check(Some(first()), Some(first()), &[]);
+        check(
+            Some(first()),
+            Some(service("10.96.1.1", &[30_002, 0])),
+            &["-node-ports/30001", "+node-ports/30002=default/web"],
+        );
+        check(Some(first()), Some(service("None", &[])), &["-addresses/10.96.1.1", "-node-ports/30001"]);
+        check(Some(first()), None, &["-addresses/10.96.1.1", "-node-ports/30001"]);
+    }
 }

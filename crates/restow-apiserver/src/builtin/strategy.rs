@@ -10,6 +10,7 @@ use crate::release::Release;
 use crate::strategy::{ScaleFields, ScaleSelector, Strategy};
 use crate::types::TypeTable;
 use crate::verbs::metadata;
+use restow_store::Mutation;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -143,6 +144,13 @@ impl Strategy for BuiltinStrategy {
             // Whoever wants another certificate asks anew.
             "CertificateSigningRequest" => object.set("spec", old.get("spec").cloned()),
             _ => {}
+        }
+    }
+
+    fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+        match self.kind.as_str() {
+            "Service" => addresses::alongside(old, new),
+            _ => Vec::new(),
         }
     }
 

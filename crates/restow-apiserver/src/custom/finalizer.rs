@@ -65,10 +65,11 @@ impl Decision for Waiting<'_> {
     }
 }
 
-/// Removes all objects, and counts those that something holds.
+/// Removes all objects, and counts those that something holds. The definition may serve no version at all, so they are
+/// removed by the resource that stands for all versions.
 async fn dismiss_all(server: &ApiServer, handler: &Handler) -> Result<usize, ApiError> {
     let storage = &handler.storage;
-    let Some(resource) = handler.resources.first() else { return dismiss_unserved(server, handler).await };
+    let resource = &handler.whole;
     let version = &storage.encoding().version;
     let mut left = 0;
     for entry in server.objects().store().range(RangeRequest::new(storage.range(""))).await?.entries {
@@ -80,20 +81,6 @@ async fn dismiss_all(server: &ApiServer, handler: &Handler) -> Result<usize, Api
         }
     }
     Ok(left)
-}
-
-/// A definition of which no version is served has no resource to remove objects by; nobody can see them either.
-async fn dismiss_unserved(server: &ApiServer, handler: &Handler) -> Result<usize, ApiError> {
-    let storage = &handler.storage;
-    let store = server.objects().store();
-    let entries = store.range(RangeRequest::new(storage.range(""))).await?.entries;
-    let encoding = storage.encoding();
-    for entry in &entries {
-        let mut removal = restow_store::Txn::new().delete(&entry.key);
-        removal.when = encoding.comparisons();
-        store.txn(removal).await?;
-    }
-    Ok(0)
 }
 
 /// Takes the server's finalizer off a definition; without any left, the definition is gone.

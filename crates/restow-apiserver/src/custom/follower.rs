@@ -15,7 +15,7 @@ use crate::hub::HubEvent;
 use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
 use crate::registry::Registry;
-use crate::resource::Resource;
+use crate::resource::{Resource, Storage};
 use crate::server::ApiServer;
 use crate::verbs::metadata::now;
 use crate::webhook::ServiceResolver;
@@ -37,7 +37,7 @@ pub(crate) struct CustomResources {
     caught_up: watch::Sender<Revision>,
     services: Arc<Services>,
     /// What is gone, and still reported.
-    removed: Mutex<Vec<GroupResource>>,
+    removed: Mutex<Vec<Arc<Storage>>>,
 }
 
 /// A definition, and what serves it.
@@ -92,13 +92,18 @@ impl CustomResources {
     fn close(&self, handler: Option<Handler>) {
         if let Some(handler) = handler {
             handler.storage.passage().close();
-            let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
-            removed.push(handler.storage.location.clone());
+            self.removed().push(handler.storage);
         }
     }
 
-    fn take_removed(&self) -> Vec<GroupResource> {
-        std::mem::take(&mut *self.removed.lock().unwrap_or_else(PoisonError::into_inner))
+    fn removed(&self) -> MutexGuard<'_, Vec<Arc<Storage>>> {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a definition of this resource has a handler.
+    fn serves(&self, location: &GroupResource) -> bool {
+        let known = self.known();
+        known.values().filter_map(|it| it.handler.as_ref()).any(|handler| handler.storage.location == *location)
     }
 
     /// The definitions whose handlers have something to be done about them.
@@ -262,11 +267,22 @@ async fn update_handlers(server: &ApiServer) {
     }
 }
 
-/// Takes back what was reported about resources that are gone.
+/// Takes back what was reported about resources that are gone. What cannot be done now is tried again.
 async fn withdraw_removed(server: &ApiServer) {
-    for location in server.custom().take_removed() {
-        if let Err(error) = server.agreement().withdraw(&location).await {
-            tracing::warn!(resource = %location, %error, "a report could not be withdrawn; it is collected later");
+    let removed = std::mem::take(&mut *server.custom().removed());
+    for storage in removed {
+        // What is on its way arrives while it is still reported.
+        drop(storage.passage().halt().await);
+        // A resource of the same name may be served again by now; that one's report stays.
+        if server.custom().serves(&storage.location) {
+            continue;
+        }
+        let withdrawn = server.agreement().withdraw(&storage.location).await;
+        if let Err(error) = &withdrawn {
+            tracing::warn!(resource = %storage.location, %error, "a report could not be withdrawn; trying again");
+        }
+        if withdrawn.is_err() || !server.agreement().is_settled() {
+            server.custom().removed().push(storage);
         }
     }
 }

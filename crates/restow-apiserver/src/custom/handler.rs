@@ -5,7 +5,7 @@ use crate::custom::in_force::{self, InForce};
 use crate::custom::kind::Kind;
 use crate::custom::resources::{self, Making};
 use crate::error::ApiError;
-use crate::resource::{Membership, Resource, Storage};
+use crate::resource::{Fence, Membership, Resource, Storage};
 use crate::server::ApiServer;
 use arc_swap::ArcSwap;
 use restow_store::{Compare, Entry, StoreExt, Txn, TxnOutcome};
@@ -21,7 +21,7 @@ pub(crate) struct Handler {
     /// What is served, by version.
     pub(crate) resources: Vec<Arc<Resource>>,
     /// All versions at once, as they are reported to the other servers.
-    whole: Arc<Resource>,
+    pub(crate) whole: Arc<Resource>,
 }
 
 /// What to do about a handler.
@@ -76,6 +76,10 @@ impl Handler {
             Some(before) => before.storage.redefined(version.clone(), decodable),
             None => Storage::new(location, version.clone(), decodable),
         });
+        // What is not reported yet must not be written yet; whoever writes waits for the report.
+        if server.agreement().takes_part() {
+            storage.await_report();
+        }
         // Requests and watches that hold earlier resources of this definition see the new schemas too.
         let kind = before.map_or_else(|| Arc::new(ArcSwap::from_pointee(Kind::default())), |it| it.kind.clone());
         kind.store(Arc::new(Kind::new(definition, entry.value.clone())));
@@ -88,22 +92,25 @@ impl Handler {
         if wanted.terminating {
             storage.passage().refuse_new();
         }
+        let fence = Fence::InForce(fence);
         if encoding.version != version || encoding.fences.as_slice() != [fence.clone()] {
             let _halt = storage.passage().halt().await;
-            // What is not reported yet must not be written yet; whoever writes waits for the report.
-            if server.agreement().reports() {
-                storage.set_membership(Membership::Pending);
-            }
             storage.set_encoding(version, vec![fence]);
         }
         Ok(Some(Handler { definition: definition.clone(), storage, kind, resources, whole }))
     }
 
-    /// Reports the storage version to the other servers, unless that is done; until then writes wait. A server that
-    /// is about to join them does it afterwards.
+    /// Reports the storage version and all others to the other servers, unless that is done; until then writes in another
+    /// storage version than before wait. A server that is about to join them does it afterwards.
     pub(crate) async fn report(&self, server: &ApiServer) {
         let agreement = server.agreement();
-        if self.storage.encoding().membership != Membership::Pending || !agreement.is_settled() {
+        if !agreement.takes_part() {
+            return;
+        }
+        if !agreement.is_settled() {
+            return agreement.announce(&self.whole);
+        }
+        if self.storage.encoding().membership != Membership::Pending && agreement.has_reported(&self.whole) {
             return;
         }
         if let Err(error) = agreement.report(&self.whole).await {

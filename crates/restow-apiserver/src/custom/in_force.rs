@@ -51,11 +51,6 @@ pub(crate) fn key(name: &str) -> Result<Key, InvalidKey> {
     Key::try_from(format!("{FOLDER}{name}"))
 }
 
-/// Whether a key says which storage version is in force.
-pub(crate) fn is_about(key: &Key) -> bool {
-    key.as_ref().starts_with(FOLDER.as_bytes())
-}
-
 /// What changes beside a definition that is created, changed or removed.
 pub(crate) fn alongside(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
     let says = |object: Option<&Object>| object.and_then(Definition::of).and_then(|found| InForce::of(&found));

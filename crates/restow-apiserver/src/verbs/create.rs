@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::managed_fields::{self, Given, Writer};
 use crate::namespaces::Sight;
 use crate::object::Object;
-use crate::object_store::{Begin, Change, Changed, Decision};
+use crate::object_store::{Begin, Change, Changed, Decision, EncodedBy};
 use crate::verbs::{Answer, Call, body, metadata, update};
 use async_trait::async_trait;
 use restow_store::{Compare, Mutation};
@@ -43,9 +43,11 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
     let object = admission::mutate(call, Operation::Create, object, None).await?;
     let mut object = checked(call, object)?;
     let name = object.name().to_string();
-    if update::is_service(call) {
-        addresses::assign(call, &mut object).await?;
-    }
+    let unassigned = update::is_service(call).then(|| object.clone());
+    let claims = match &unassigned {
+        Some(_) => addresses::assign(call, &mut object, None).await?,
+        None => Vec::new(),
+    };
     call.server.access().check_grant(&call.user, &object, None, "")?;
     admission::validate(call, Operation::Create, Some(&object), None).await?;
     if call.dry_run()? {
@@ -56,7 +58,8 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
         };
     }
     let charge = Charge::default();
-    let mut decision = Creation { call, object, sight: Sight::Remembered, namespace: None, charge };
+    let sight = Sight::Remembered;
+    let mut decision = Creation { call, object, unassigned, claims, sight, namespace: None, charge };
     match call.server.objects().change(call.place(&name), &mut decision).await? {
         Changed::Created(written) => Ok(call.written(201, written)),
         other => Err(ApiError::Internal(format!("creating ended with {other:?}"))),
@@ -67,6 +70,10 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
 struct Creation<'a> {
     call: &'a Call<'a>,
     object: Object,
+    /// The object without what no other one may have, where it is of such a kind.
+    unassigned: Option<Object>,
+    /// What must hold for it to be had.
+    claims: Vec<Compare>,
     /// How the namespace is looked at: first as remembered, then as stored.
     sight: Sight,
     /// What must hold of the namespace.
@@ -85,6 +92,11 @@ impl Decision for Creation<'_> {
         if before.is_some() {
             return Err(taken(self.call, self.object.name()));
         }
+        // The second time, what was chosen may have been taken meanwhile.
+        if let Some(unassigned) = self.unassigned.as_ref().filter(|_| self.sight == Sight::Stored) {
+            self.object = unassigned.clone();
+            self.claims = addresses::assign(self.call, &mut self.object, None).await?;
+        }
         self.namespace = self.call.check_namespace(self.object.name(), self.sight).await?;
         self.sight = Sight::Stored;
         self.charge = quota::charge(self.call, &self.object, None, std::mem::take(&mut self.charge)).await?;
@@ -92,11 +104,15 @@ impl Decision for Creation<'_> {
     }
 
     fn conditions(&self) -> Vec<Compare> {
-        self.namespace.iter().chain(&self.charge.conditions).cloned().collect()
+        self.namespace.iter().chain(&self.claims).chain(&self.charge.conditions).cloned().collect()
     }
 
     fn alongside(&self) -> Vec<Mutation> {
         self.charge.mutations.clone()
+    }
+
+    fn beside(&self) -> Option<EncodedBy> {
+        self.charge.encoded_by.clone()
     }
 }
 

@@ -14,7 +14,8 @@ const ANNOTATION_BYTES: usize = 256 * 1024;
 /// The letters of generated names: no vowels and no look-alikes, so that they spell nothing.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The finalizers that need no domain in front of them.
-const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orphan"];
+const STANDARD_FINALIZERS: [&str; 4] =
+    ["foregroundDeletion", "kubernetes", "orphan", "customresourcecleanup.apiextensions.k8s.io"];
 /// What the server keeps from the stored object, whatever a client sends.
 const KEPT: [&str; 4] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 

@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::managed_fields::{self, Given, Writer};
 use crate::namespaces::Sight;
 use crate::object::Object;
-use crate::object_store::{Change, Changed, Decision};
+use crate::object_store::{Change, Changed, Decision, EncodedBy};
 use crate::resource::{Origin, Verb};
 use crate::verbs::{Answer, Call, body, create, metadata, subresource};
 use async_trait::async_trait;
@@ -57,7 +57,16 @@ pub(super) async fn replace(call: &Call<'_>, wish: &dyn Wish) -> Result<Answer, 
     let name = &call.target.name;
     let dry_run = call.dry_run()?;
     let charge = Charge::default();
-    let mut decision = Replacement { call, wish, dry_run, rehearsed: None, last_state: None, namespace: None, charge };
+    let mut decision = Replacement {
+        call,
+        wish,
+        dry_run,
+        rehearsed: None,
+        last_state: None,
+        namespace: None,
+        claims: Vec::new(),
+        charge,
+    };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
     if let Some(answer) = decision.rehearsed {
         return Ok(answer);
@@ -81,6 +90,8 @@ struct Replacement<'a> {
     last_state: Option<Object>,
     /// What must hold of the namespace for a new object.
     namespace: Option<Compare>,
+    /// What must hold for addresses and ports that no other service may have.
+    claims: Vec<Compare>,
     /// What it takes from quotas.
     charge: Charge,
 }
@@ -89,7 +100,7 @@ struct Replacement<'a> {
 impl Decision for Replacement<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         // Nobody waits for a turn at the quotas while webhooks are asked.
-        (self.namespace, self.charge) = (None, Charge::default());
+        (self.namespace, self.claims, self.charge) = (None, Vec::new(), Charge::default());
         let (object, entries) = self.wish.make(before).await?;
         let operation = if before.is_some() { Operation::Update } else { Operation::Create };
         let object = admission::mutate(self.call, operation, object, before).await?;
@@ -101,8 +112,8 @@ impl Decision for Replacement<'_> {
                 object
             }
         };
-        if is_service(self.call) && before.is_some_and(|old| old.get("spec") != object.get("spec")) {
-            addresses::assign(self.call, &mut object).await?;
+        if is_service(self.call) && before.is_none_or(|old| old.get("spec") != object.get("spec")) {
+            self.claims = addresses::assign(self.call, &mut object, before).await?;
         }
         self.call.server.access().check_grant(&self.call.user, &object, before, &self.call.target.name)?;
         admission::validate(self.call, operation, Some(&object), before).await?;
@@ -127,11 +138,15 @@ impl Decision for Replacement<'_> {
     }
 
     fn conditions(&self) -> Vec<Compare> {
-        self.namespace.iter().chain(&self.charge.conditions).cloned().collect()
+        self.namespace.iter().chain(&self.claims).chain(&self.charge.conditions).cloned().collect()
     }
 
     fn alongside(&self) -> Vec<Mutation> {
         self.charge.mutations.clone()
+    }
+
+    fn beside(&self) -> Option<EncodedBy> {
+        self.charge.encoded_by.clone()
     }
 }
 

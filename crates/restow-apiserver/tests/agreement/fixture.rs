@@ -16,12 +16,16 @@ use restow_apiserver::{
     Place, ServerConfig, StorageVersions,
 };
 use restow_store::conformance::ModelStore;
-use restow_store::{Entry, Key, RangeRequest, Store, StoreExt};
+use restow_store::{
+    Entry, Key, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome, Watch,
+    WatchRequest,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 pub(crate) const LEASES: &str = "/coordination.k8s.io/leases/kube-system/";
 pub(crate) const STORAGE_VERSIONS: &str = "/internal.apiserver.k8s.io/storageversions/";
@@ -165,4 +169,52 @@ pub(crate) fn widgets_of(stored: &str, versions: &[&str], origin: Origin) -> Res
 pub(crate) async fn stored_version(store: &Arc<dyn Store>, name: &str) -> String {
     let slices = objects(store, "/discovery.k8s.io/endpointslices/default/").await;
     slices[name]["apiVersion"].as_str().unwrap().to_string()
+}
+
+/// A store in which the writes that concern one key take as long as a test wants.
+pub(crate) struct Slow {
+    store: Arc<dyn Store>,
+    /// How the key ends.
+    key: &'static str,
+    is_under_way: watch::Sender<bool>,
+    pub(crate) may_pass: watch::Sender<bool>,
+}
+
+impl Slow {
+    pub(crate) fn at(store: &Arc<dyn Store>, key: &'static str) -> Arc<Self> {
+        let (is_under_way, may_pass) = (watch::Sender::new(false), watch::Sender::new(false));
+        Arc::new(Slow { store: store.clone(), key, is_under_way, may_pass })
+    }
+
+    /// Waits until such a write has been sent and not yet arrived.
+    pub(crate) async fn under_way(&self) {
+        self.is_under_way.subscribe().wait_for(|is| *is).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl Store for Slow {
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
+        self.store.range(request).await
+    }
+
+    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
+        if txn.when.iter().any(|compare| compare.key.to_string().ends_with(self.key)) {
+            self.is_under_way.send_replace(true);
+            self.may_pass.subscribe().wait_for(|pass| *pass).await.unwrap();
+        }
+        self.store.txn(txn).await
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
+        self.store.watch(request).await
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.store.compact(revision).await
+    }
+
+    async fn status(&self) -> Result<Status, StoreError> {
+        self.store.status().await
+    }
 }

@@ -5,6 +5,7 @@
 
 mod fixture;
 mod gates;
+mod guards;
 mod healing;
 mod reports;
 mod votes;

@@ -1,19 +1,15 @@
 //! Servers that vote on the version in which they store.
 
 use crate::fixture::*;
-use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_apiserver::error::ApiError;
 use restow_apiserver::object::Object;
 use restow_apiserver::resource::Origin;
 use restow_apiserver::{ApiServer, Changed, Guarantee, Place};
-use restow_store::{
-    RangeRequest, RangeResponse, Revision, Status, Store, StoreError, Txn, TxnOutcome, Watch, WatchRequest,
-};
+use restow_store::Store;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::watch;
 
 /// The hash that discovery shows for endpoint slices on this server.
 fn hash_of_slices(server: &ApiServer) -> String {
@@ -57,52 +53,17 @@ async fn the_selected_version_moves_soon_under_the_loose_guarantee() {
     roll_by_votes(Guarantee::Loose).await;
 }
 
-/// A store in which the write of one object takes as long as a test wants.
-struct Slow {
-    store: Arc<dyn Store>,
-    is_under_way: watch::Sender<bool>,
-    may_pass: watch::Sender<bool>,
-}
-
-#[async_trait]
-impl Store for Slow {
-    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
-        self.store.range(request).await
-    }
-
-    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
-        if txn.when.iter().any(|compare| compare.key.to_string().ends_with("/slow")) {
-            self.is_under_way.send_replace(true);
-            self.may_pass.subscribe().wait_for(|pass| *pass).await.unwrap();
-        }
-        self.store.txn(txn).await
-    }
-
-    async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
-        self.store.watch(request).await
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.store.compact(revision).await
-    }
-
-    async fn status(&self) -> Result<Status, StoreError> {
-        self.store.status().await
-    }
-}
-
 /// Nothing in the store refuses such a write, so the server itself has to see to it.
 #[tokio::test]
 async fn under_the_loose_guarantee_a_slow_write_arrives_before_another_version_is_reported() {
     let store = store();
-    let (is_under_way, may_pass) = (watch::Sender::new(false), watch::Sender::new(false));
-    let slow = Arc::new(Slow { store: store.clone(), is_under_way, may_pass });
+    let slow = Slow::at(&store, "/slow");
     let beneath: Arc<dyn Store> = slow.clone();
     let b = start_voting(&store, "b", builtins("1.30"), Guarantee::Loose).await;
     let a = start_voting(&beneath, "a", builtins("1.31"), Guarantee::Loose).await;
     let writer = a.clone();
     let writing = tokio::spawn(async move { write_slice(&writer, "slow").await });
-    slow.is_under_way.subscribe().wait_for(|is| *is).await.unwrap();
+    slow.under_way().await;
 
     b.leave().await;
     let _b = start_voting(&store, "b", builtins("1.31"), Guarantee::Loose).await;

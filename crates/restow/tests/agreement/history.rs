@@ -10,6 +10,8 @@ use std::collections::HashMap;
 pub(crate) struct Findings {
     /// How many objects were written in each version, endpoint slices only.
     pub(crate) slices_by_version: HashMap<String, usize>,
+    /// How many widgets, which are custom resources, were written in each version.
+    pub(crate) widgets_by_version: HashMap<String, usize>,
     /// How many writes were checked.
     pub(crate) checked: usize,
 }
@@ -26,8 +28,11 @@ pub(crate) async fn check(store: &dyn Store) -> Findings {
             let key = String::from_utf8(event.key().as_bytes().to_vec()).unwrap();
             let parts: Vec<&str> = key.trim_start_matches('/').split('/').collect();
             let [group, resource, rest @ ..] = parts.as_slice() else { continue };
+            // Beside objects there are small keys of the servers' own, such as the one that names a version in force.
+            if *group == "restow" {
+                continue;
+            }
             let value = match &event.change {
-                // Beside objects there are small keys of the servers' own, such as the one that names a version in force.
                 Change::Put(entry) => serde_json::from_slice::<Value>(&entry.value).ok().filter(Value::is_object),
                 Change::Delete(_) => None,
             };
@@ -40,6 +45,9 @@ pub(crate) async fn check(store: &dyn Store) -> Findings {
                 findings.checked += 1;
                 if *resource == "endpointslices" {
                     *findings.slices_by_version.entry(value["apiVersion"].as_str().unwrap().into()).or_default() += 1;
+                }
+                if *resource == "widgets" {
+                    *findings.widgets_by_version.entry(value["apiVersion"].as_str().unwrap().into()).or_default() += 1;
                 }
             }
         }

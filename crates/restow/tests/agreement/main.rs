@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod custom;
 mod fleet;
 mod gates;
 mod history;
+mod leftovers;
+mod one_owner;
 mod rolling;
 mod voting;
 mod whereabouts;
