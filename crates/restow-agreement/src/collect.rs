@@ -8,6 +8,6 @@ mod lease;
 mod plan;
 mod storage_version;
 
-pub use lease::{IdentityLease, LeaseTimes};
+pub use lease::IdentityLease;
 pub use plan::{CollectEffect, CollectSnapshot, plan};
 pub use storage_version::{Collected, collect};

@@ -1,8 +1,8 @@
 //! Between the model's small numbers and the real types, so that the real functions decide.
 
 use crate::state::{Lease, Record, Removal, Revision, SERVERS, State, Store, Version};
-use jiff::{SignedDuration, Timestamp};
-use restow_agreement::collect::{CollectEffect, CollectSnapshot, IdentityLease, LeaseTimes, plan};
+use jiff::Timestamp;
+use restow_agreement::collect::{CollectEffect, CollectSnapshot, IdentityLease, plan};
 use restow_agreement::trigger::{Agreement, Continuity, Effect, Retry, Sightings, Snapshot, TriggerPolicy, decide};
 use restow_agreement::{Participants, Registration, ServerReport, register};
 use restow_api::internal_apiserver::{ServerStorageVersion, StorageVersion, StorageVersionStatus};
@@ -82,10 +82,7 @@ pub(crate) fn registered(store: &Store, own: usize, encoding: Version) -> (Recor
 pub(crate) fn removals(state: &State) -> Vec<Removal> {
     let lease = |(server, lease): (usize, &Option<Lease>)| {
         let lease = (*lease)?;
-        let age = if lease.expired { 60 } else { 0 };
-        let renewed = now() - SignedDuration::from_secs(age);
-        let times = Some(LeaseTimes { renewed, duration: SignedDuration::from_secs(10) });
-        Some(IdentityLease { id: id(server), revision: ResourceVersion::new("current"), times })
+        Some(IdentityLease { id: id(server), revision: ResourceVersion::new("current"), expired: lease.expired })
     };
     let snapshot = CollectSnapshot {
         storage_versions: state.store.storage_version.iter().map(object).collect(),

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod clocks;
 mod fleet;
 mod gates;
 mod history;
@@ -10,3 +11,4 @@ mod rolling;
 mod voting;
 mod whereabouts;
 mod writers;
+mod wrong_clock;
