@@ -14,6 +14,7 @@
 //! | [`trigger`] | The storage version may have changed: what has to be migrated, and what is known to be stored? |
 //! | [`migrate`] | Objects are being rewritten: what do the answers mean, how fast may it go, when is it done? |
 //! | [`leadership`] | Several controllers run: which of them acts? |
+//! | [`ownership`] | There are keys in a store: are they ours? |
 //! | [`LeaseWatch`] | A lease was read again and again: has it expired? |
 //! | [`Rejoin`] | A server was shut out: how long does it wait before it joins again? |
 //!
@@ -28,6 +29,7 @@ pub mod census;
 pub mod collect;
 pub mod leadership;
 pub mod migrate;
+pub mod ownership;
 pub mod register;
 pub mod trigger;
 pub mod vote;

@@ -5,6 +5,7 @@
 
 mod clocks;
 mod fleet;
+mod foreign_store;
 mod gates;
 mod history;
 mod rolling;
