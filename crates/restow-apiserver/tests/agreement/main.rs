@@ -7,4 +7,5 @@ mod fixture;
 mod gates;
 mod healing;
 mod reports;
+mod unread;
 mod votes;
