@@ -75,7 +75,8 @@ async fn whoever_dies_is_released_in_time_whatever_the_clocks_say() {
         clocks[2].jump(jumps_to);
         let waited = eventually("the dead server is released", async || !fleet.has_lease(dies).await).await;
         println!("server {dies} was released {waited:?} after its death");
-        assert!(waited > Duration::from_secs(6), "released after {waited:?}, before its lease can have expired");
+        // The last renewal was at most three seconds before, or a little more on a busy machine.
+        assert!(waited > Duration::from_secs(4), "released after {waited:?}, before its lease can have expired");
         assert!(waited < Duration::from_secs(15), "released only after {waited:?}");
         expected[dies] = None;
         assert_eq!(tenures(&fleet).await, expected, "nobody else was");
