@@ -78,3 +78,35 @@ async fn a_namespace_stays_while_anything_of_it_is_stored() {
     store.txn(Txn::new().delete(&key("/example.com/widgets/full/w"))).await.unwrap();
     gone(&store, "/core/namespaces/full").await;
 }
+
+/// A config map that is deleted, and waits until its dependents have lost it.
+async fn put_orphaning(store: &Arc<dyn Store>, name: &str) {
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": name, "finalizers": ["orphan"],
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
+        },
+    });
+    put(store, &format!("/core/configmaps/default/{name}"), object.to_string()).await;
+}
+
+#[tokio::test]
+async fn an_owner_does_not_leave_a_dependent_that_nobody_serves() {
+    let store = store();
+    let _server = start(&store, "a", "1.31", "").await;
+    let dependent = |owner: &str, api_version: &str, kind: &str| {
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": owner});
+        let metadata = json!({"name": "d", "namespace": "default", "uid": "d", "ownerReferences": [owner]});
+        json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}).to_string()
+    };
+    put(&store, "/example.com/widgets/default/d", dependent("unserved", "example.com/v1", "Widget")).await;
+    put(&store, "/core/secrets/default/d", dependent("served", "v1", "Secret")).await;
+    put_orphaning(&store, "unserved").await;
+    put_orphaning(&store, "served").await;
+    gone(&store, "/core/configmaps/default/served").await;
+    assert!(exists(&store, "/core/secrets/default/d").await, "it was to be kept");
+    assert!(exists(&store, "/core/configmaps/default/unserved").await, "the widget still has the reference");
+    store.txn(Txn::new().delete(&key("/example.com/widgets/default/d"))).await.unwrap();
+    gone(&store, "/core/configmaps/default/unserved").await;
+}
