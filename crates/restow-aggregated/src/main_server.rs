@@ -8,11 +8,12 @@ use restow_agreement::ServerReport;
 use restow_api::GroupResource;
 use restow_apiserver::AgreementConfig;
 use restow_apiserver::agreement::Elsewhere;
+use restow_clock::Moment;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -33,7 +34,8 @@ pub struct MainServer {
     client: kube::Client,
     identity: Identity,
     renew_interval: Duration,
-    /// How long a renewal is good for, by this server's own clock. Less than the lease says, because clocks differ.
+    /// How long a renewal is good for, by this server's own time since boot, which also counts while it is suspended. Less
+    /// than the lease says, because clocks do not run equally fast.
     good_for: Duration,
     standing: watch::Sender<Standing>,
     reported: Mutex<BTreeMap<GroupResource, ServerReport>>,
@@ -48,7 +50,7 @@ enum Standing {
     /// The lease that is held, and when the last renewal that succeeded was begun.
     Inside {
         held: Held,
-        renewed: Instant,
+        renewed: Moment,
     },
 }
 
@@ -114,7 +116,7 @@ impl MainServer {
         loop {
             tokio::time::sleep(self.renew_interval).await;
             let Standing::Inside { held, .. } = self.standing.borrow().clone() else { return };
-            let begun = Instant::now();
+            let begun = Moment::now();
             match self.identity.renew(&self.client, &held).await {
                 Ok(Some(held)) => {
                     self.standing.send_if_modified(|standing| match standing {
@@ -161,7 +163,7 @@ impl Elsewhere for MainServer {
         self.set_renewal(None);
         self.standing.send_replace(Standing::Outside);
         self.reported().clear();
-        let renewed = Instant::now();
+        let renewed = Moment::now();
         let held = self.identity.take(&self.client).await.map_err(|error| error.to_string())?;
         self.standing.send_replace(Standing::Inside { held, renewed });
         if let Some(own) = self.own.upgrade() {

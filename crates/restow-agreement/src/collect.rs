@@ -8,7 +8,7 @@ mod lease;
 mod plan;
 mod storage_version;
 
-pub use lease::{IdentityLease, LeaseTimes};
+pub use lease::IdentityLease;
 pub use plan::{CollectEffect, CollectSnapshot, plan};
 pub(crate) use storage_version::collect_expecting;
 pub use storage_version::{Collected, MOST_DROPPED, collect};

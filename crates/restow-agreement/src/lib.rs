@@ -15,6 +15,9 @@
 //! | [`trigger`] | The storage version may have changed: what has to be migrated, and what is known to be stored? |
 //! | [`migrate`] | Objects are being rewritten: what do the answers mean, how fast may it go, when is it done? |
 //! | [`leadership`] | Several controllers run: which of them acts? |
+//! | [`ownership`] | There are keys in a store: are they ours? |
+//! | [`LeaseWatch`] | A lease was read again and again: has it expired? |
+//! | [`Rejoin`] | A server was shut out: how long does it wait before it joins again? |
 //!
 //! # What makes it safe
 //!
@@ -29,17 +32,22 @@ pub mod census;
 pub mod collect;
 pub mod leadership;
 pub mod migrate;
+pub mod ownership;
 pub mod register;
 pub mod trigger;
 pub mod vote;
 
 mod agreement;
 mod disagreement;
+mod lease_watch;
 mod participants;
+mod rejoin;
 mod server_report;
 
 pub use agreement::{Consensus, consensus, settle};
 pub use disagreement::{Disagreement, disagreement};
+pub use lease_watch::{LeaseWatch, ReadTime, SeenLease, USUAL_DURATION};
 pub use participants::{Participants, Presence};
 pub use register::{Registration, is_reported, register, withdraw};
+pub use rejoin::Rejoin;
 pub use server_report::{InvalidReport, ServerReport};

@@ -137,6 +137,9 @@ pub enum ApiError {
         /// When to try again, where that is known.
         retry_after: Option<Duration>,
     },
+    /// The store holds what no server of ours wrote, or in a format that this release does not know.
+    #[error("{0}")]
+    UnusableStore(String),
     /// The server cannot serve this now; try again.
     #[error("{message}")]
     Unavailable {

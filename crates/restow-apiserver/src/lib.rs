@@ -27,6 +27,7 @@ pub mod discovery;
 pub mod error;
 pub mod field;
 mod following;
+mod format_mark;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod gates;

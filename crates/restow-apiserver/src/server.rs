@@ -10,6 +10,7 @@ use crate::controllers;
 use crate::custom::CustomResources;
 use crate::discovery::ShowHashes;
 use crate::error::ApiError;
+use crate::format_mark;
 use crate::gates::{Gate, Gates};
 use crate::http::connections;
 use crate::http::documents::Documents;
@@ -107,6 +108,7 @@ impl ApiServer {
             audit.register(&metrics);
         }
         let store: Arc<dyn Store> = Arc::new(MeasuredStore::new(config.store, &metrics));
+        format_mark::claim(store.as_ref()).await?;
         let (hub, following) = Hub::start(store.clone()).await?;
         let objects = ObjectStore::new(store.clone());
         let mut taking_part = config.agreement;

@@ -63,7 +63,7 @@ fn code_and_reason(error: &ApiError) -> (u16, &str) {
         ApiError::TooLargeResourceVersion { .. } | ApiError::Timeout(_) => (504, "Timeout"),
         ApiError::TooManyRequests { .. } | ApiError::DisruptionBudget { .. } => (429, "TooManyRequests"),
         ApiError::Unavailable { .. } => (503, "ServiceUnavailable"),
-        ApiError::Internal(_) => (500, "InternalError"),
+        ApiError::Internal(_) | ApiError::UnusableStore(_) => (500, "InternalError"),
         ApiError::Unexplained(_) => (500, ""),
     }
 }

@@ -8,6 +8,7 @@ use crate::layout::{META_COMPACTED, META_REVISION, Record};
 use crate::pending::{Pending, PendingChange, milliseconds};
 use crate::space::Space;
 use crate::store::Shared;
+use restow_clock::SteadyClock;
 use restow_store::{Compare, Key, Mutation, Revision, StoreError, Txn, TxnOutcome};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,6 +37,9 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
     space: Space,
     compactor: Sender<compactor::Order>,
+    /// By this it is told when keys expire. Deadlines outlive the process, so they are times of day; but a wall clock that
+    /// jumps must not let them come early.
+    clock: SteadyClock,
     /// Why nothing can be written any more, once that is so.
     broken: Option<String>,
 }
@@ -44,7 +48,7 @@ type Waiting = (oneshot::Sender<Result<TxnOutcome, StoreError>>, Result<TxnOutco
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, space: Space, compactor: Sender<compactor::Order>) -> Self {
-        Writer { shared, space, compactor, broken: None }
+        Writer { shared, space, compactor, clock: SteadyClock::beginning_at(SystemTime::now()), broken: None }
     }
 
     /// Works until it is told to stop.
@@ -94,7 +98,7 @@ impl Writer {
     }
 
     fn sleep(&self) -> Duration {
-        let now = milliseconds(SystemTime::now());
+        let now = milliseconds(self.clock.now());
         let wait = self.shared.index().next_expiry().map(|due| Duration::from_millis(due.saturating_sub(now)));
         // A short pause gathers the keys that expire together, and keeps a key that cannot be deleted from spinning.
         let wait = wait.map_or(LONGEST_SLEEP, |wait| wait.clamp(Duration::from_millis(20), LONGEST_SLEEP));
@@ -102,7 +106,7 @@ impl Writer {
     }
 
     fn commit(&mut self, txns: Vec<(Txn, oneshot::Sender<Result<TxnOutcome, StoreError>>)>) {
-        let now = SystemTime::now();
+        let now = self.clock.now();
         let expired = self.shared.index().expired(milliseconds(now), BATCH_EXPIRIES);
         if txns.is_empty() && expired.is_empty() {
             return;

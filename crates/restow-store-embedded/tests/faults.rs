@@ -4,9 +4,11 @@
 
 use restow_store::{KeyRange, RangeRequest, Store, StoreError, StoreExt, Txn, WatchRequest};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore, OpenError};
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -24,7 +26,11 @@ struct CrashWriter {
 
 impl CrashWriter {
     fn start(directory: &Path) -> Self {
-        let mut child = Command::new(WRITER).arg(directory).stdout(Stdio::piped()).spawn().unwrap();
+        Self::start_as(Command::new(WRITER).arg(directory))
+    }
+
+    fn start_as(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         CrashWriter { child, lines }
     }
@@ -126,6 +132,83 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         println!("round {round}: killed after {pause:?}, {} writes acknowledged", after - before);
     }
     assert!(acknowledged.iter().sum::<u64>() > 100, "the writers hardly wrote: {acknowledged:?}");
+}
+
+/// What a process has synced, by a library that is loaded into it.
+struct SyncLog {
+    library: PathBuf,
+    log: PathBuf,
+    /// How long each file was at the beginning, by inode.
+    before: HashMap<u64, u64>,
+}
+
+impl SyncLog {
+    fn begin(folder: &Path, store: &Path) -> Self {
+        let library = folder.join("sync_log.so");
+        if !library.exists() {
+            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sync_log.c");
+            let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).output();
+            let made = made.expect("a C compiler named cc, which Rust needs too");
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        }
+        let log = folder.join("syncs");
+        std::fs::write(&log, "").unwrap();
+        let before = files(store).into_iter().map(|(_, inode, length)| (inode, length)).collect();
+        SyncLog { library, log, before }
+    }
+
+    /// Cuts every file to the length up to which it was synced, as a loss of power may. Returns how many bytes are gone.
+    fn lose_the_rest(&self, store: &Path) -> u64 {
+        let mut synced = self.before.clone();
+        for line in std::fs::read_to_string(&self.log).unwrap().lines() {
+            let (inode, length) = line.split_once(' ').unwrap();
+            synced.insert(inode.parse().unwrap(), length.parse().unwrap());
+        }
+        let mut lost = 0;
+        for (path, inode, length) in files(store) {
+            let kept = synced.get(&inode).copied().unwrap_or(0).min(length);
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(kept).unwrap();
+            lost += length - kept;
+        }
+        lost
+    }
+}
+
+/// All files of a store, with inode and length.
+fn files(store: &Path) -> Vec<(PathBuf, u64, u64)> {
+    let Ok(listing) = std::fs::read_dir(store) else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in listing.map(|item| item.unwrap().path()) {
+        let metadata = path.metadata().unwrap();
+        match metadata.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push((path, metadata.ino(), metadata.len())),
+        }
+    }
+    found
+}
+
+/// A kill cannot show this: what a killed process wrote, the system still has.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_acknowledged_is_lost_when_the_power_fails() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("store");
+    let mut acknowledged = vec![0; 8];
+    let mut lost = 0;
+    for round in 0..6 {
+        let log = SyncLog::begin(parent.path(), &directory);
+        let mut command = Command::new(WRITER);
+        command.arg(&directory).env("LD_PRELOAD", &log.library).env("RESTOW_TEST_SYNC_LOG", &log.log);
+        let mut writer = CrashWriter::start_as(&mut command);
+        writer.wait_for_first_write(&mut acknowledged);
+        writer.kill_after(Duration::from_millis(rand::random_range(50..400)), &mut acknowledged);
+        let gone = log.lose_the_rest(&directory);
+        println!("round {round}: {gone} bytes were written and not synced");
+        check_after_crash(&directory, &acknowledged).await;
+        lost += gone;
+    }
+    assert!(acknowledged.iter().sum::<u64>() > 50, "the writers hardly wrote: {acknowledged:?}");
+    println!("{lost} bytes were lost in all, and none of them was acknowledged");
 }
 
 #[test]

@@ -7,11 +7,12 @@
 use crate::cluster::{Cluster, Kind};
 use crate::failure::{CallError, Failure};
 use crate::proto::{LeaseGrantRequest, LeaseKeepAliveRequest};
+use restow_clock::Moment;
 use restow_store::StoreError;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 const LEAST_RESERVE: Duration = Duration::from_secs(1);
 const MOST_RESERVE: Duration = Duration::from_secs(60);
@@ -34,8 +35,9 @@ struct Shared {
 pub(crate) struct Lease {
     id: i64,
     time_to_live: Duration,
-    /// It lives at least until then.
-    expires: Instant,
+    /// It was granted after this, and lives for so long. The time goes on in etcd while this machine is suspended.
+    granted: Moment,
+    lives: Duration,
 }
 
 impl Lease {
@@ -49,7 +51,7 @@ impl Lease {
     }
 
     fn rest(&self) -> Duration {
-        self.expires.saturating_duration_since(Instant::now())
+        self.lives.saturating_sub(self.granted.elapsed())
     }
 
     /// Whether it can be shared with a key that is about to be written. A part of the reserve is for the writing.
@@ -110,7 +112,7 @@ async fn grant(cluster: &Cluster, time_to_live: Duration) -> Result<Lease, Store
     let seconds = whole.as_secs() + u64::from(whole.subsec_nanos() > 0);
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     // The time is counted from before the request is sent: the server cannot have begun earlier.
-    let before = Instant::now();
+    let before = Moment::now();
     // A lease that was granted without our knowing has no keys and goes by itself, so asking again does no harm.
     let call = cluster.call(Kind::Read, |link| async move {
         link.lease().lease_grant(link.request(LeaseGrantRequest { ttl: seconds, id: 0 })).await
@@ -123,10 +125,7 @@ async fn grant(cluster: &Cluster, time_to_live: Duration) -> Result<Lease, Store
         });
     }
     let lives = Duration::from_secs(granted.ttl.max(seconds).try_into().unwrap_or_default());
-    let expires = before.checked_add(lives).ok_or_else(|| {
-        StoreError::Invalid(format!("a time to live of {} seconds is too long", time_to_live.as_secs()))
-    })?;
-    Ok(Lease { id: granted.id, time_to_live, expires })
+    Ok(Lease { id: granted.id, time_to_live, granted: before, lives })
 }
 
 #[cfg(test)]
@@ -145,14 +144,15 @@ mod tests {
         check(86400, 60);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_lease_is_shared_only_while_its_reserve_lasts() {
-        let time_to_live = Duration::from_secs(100);
-        let lease = Lease { id: 1, time_to_live, expires: Instant::now() + Duration::from_secs(105) };
-        assert!(lease.is_fresh() && !lease.is_short());
-        tokio::time::advance(Duration::from_secs(4)).await;
-        assert!(!lease.is_fresh() && !lease.is_short());
-        tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(lease.is_short());
+    #[test]
+    fn a_lease_is_shared_only_while_its_reserve_lasts() {
+        let time_to_live = Duration::from_secs(1000);
+        let with_rest = |seconds: u64| {
+            let lease = Lease { id: 1, time_to_live, granted: Moment::now(), lives: Duration::from_secs(seconds) };
+            (lease.is_fresh(), lease.is_short())
+        };
+        assert_eq!(with_rest(1050), (true, false));
+        assert_eq!(with_rest(1010), (false, false), "too little is left for another key");
+        assert_eq!(with_rest(990), (false, true));
     }
 }

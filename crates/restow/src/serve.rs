@@ -73,7 +73,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let (release, gates) = (args.release, args.taking_part.gates()?);
     let root_ca = args.root_ca_file.as_deref().map(read).transpose()?;
     let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
-    let server = serving::server(Arc::new(store), setup).await?;
+    let server = serving::server(Arc::new(store), setup)
+        .await
+        .with_context(|| format!("cannot serve from etcd below the prefix {prefix}"))?;
     let greeting = format!("restow is ready at https://{address} as Kubernetes {release}");
     serving::run(server, listener, tls, greeting).await
 }

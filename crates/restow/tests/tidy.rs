@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("restow-api", &[]),
     ("restow-agreement", &["restow-api"]),
+    ("restow-clock", &[]),
     ("restow-store", &[]),
-    ("restow-store-embedded", &["restow-store"]),
-    ("restow-store-etcd", &["restow-store"]),
+    ("restow-store-embedded", &["restow-clock", "restow-store"]),
+    ("restow-store-etcd", &["restow-clock", "restow-store"]),
     ("restow-schema", &[]),
-    ("restow-apiserver", &["restow-api", "restow-agreement", "restow-schema", "restow-store"]),
-    ("restow-aggregated", &["restow-api", "restow-agreement", "restow-apiserver"]),
-    ("restow-migrate", &["restow-api", "restow-agreement"]),
+    ("restow-apiserver", &["restow-api", "restow-agreement", "restow-clock", "restow-schema", "restow-store"]),
+    ("restow-aggregated", &["restow-api", "restow-agreement", "restow-apiserver", "restow-clock"]),
+    ("restow-migrate", &["restow-api", "restow-agreement", "restow-clock"]),
     (
         "restow",
         &[

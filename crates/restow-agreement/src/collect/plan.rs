@@ -49,7 +49,8 @@ pub enum CollectEffect {
     },
 }
 
-/// What to remove at `now`: expired leases first, then the entries and objects that they leave behind.
+/// What to remove: expired leases first, then the entries and objects that they leave behind. `now` only
+/// dates what is written.
 ///
 /// The entries of a server whose lease is deleted in this very pass are collected in it too. That is safe because each
 /// effect names the absent leases as preconditions: if the server renewed just in time, its lease is not deleted, and the
@@ -58,7 +59,7 @@ pub fn plan(snapshot: &CollectSnapshot, now: Timestamp) -> Vec<CollectEffect> {
     let Some(leases) = &snapshot.leases else {
         return Vec::new();
     };
-    let (expired, alive): (Vec<&IdentityLease>, Vec<_>) = leases.iter().partition(|lease| lease.is_expired(now));
+    let (expired, alive): (Vec<&IdentityLease>, Vec<_>) = leases.iter().partition(|lease| lease.expired);
     let alive = participants(alive, snapshot);
     // Until its lease is deleted, an expired server can write. Whoever has an entry loses it on condition that the lease is
     // gone; whoever has none is compared by nobody, so nothing is concluded before its lease is really gone.
@@ -95,27 +96,20 @@ fn removal(object: &StorageVersion, alive: &Participants, all: &Participants, no
 
 #[cfg(test)]
 mod tests {
-    use super::super::LeaseTimes;
     use super::*;
     use crate::agreement::settle;
-    use jiff::SignedDuration;
     use restow_api::internal_apiserver::ServerStorageVersion;
 
-    const RENEWED: &str = "2026-01-01T00:00:00Z";
+    const REPORTED: &str = "2026-01-01T00:00:00Z";
     const NOW: &str = "2026-01-01T00:01:00Z";
 
     fn now() -> Timestamp {
         NOW.parse().unwrap()
     }
 
-    fn lease(id: &str, lasts_seconds: i64) -> IdentityLease {
-        let duration = SignedDuration::from_secs(lasts_seconds);
-        IdentityLease {
-            id: id.parse().unwrap(),
-            control_plane: None,
-            revision: ResourceVersion::new(format!("lease-{id}")),
-            times: Some(LeaseTimes { renewed: RENEWED.parse().unwrap(), duration }),
-        }
+    fn lease(id: &str, expired: bool) -> IdentityLease {
+        let revision = ResourceVersion::new(format!("lease-{id}"));
+        IdentityLease { id: id.parse().unwrap(), control_plane: None, revision, expired }
     }
 
     fn object(resource: &str, entries: &[(&str, &str)]) -> StorageVersion {
@@ -128,7 +122,7 @@ mod tests {
             served_versions: Vec::new(),
         };
         object.status.storage_versions = entries.iter().map(entry).collect();
-        settle(&mut object.status, 0, &Participants::listed([]), RENEWED.parse().unwrap());
+        settle(&mut object.status, 0, &Participants::listed([]), REPORTED.parse().unwrap());
         object
     }
 
@@ -140,7 +134,7 @@ mod tests {
                 object("secrets", &[("alive", "v1")]),
                 object("widgets", &[("dead", "v1"), ("long-dead", "v1")]),
             ],
-            leases: Some(vec![lease("alive", 90), lease("dead", 30)]),
+            leases: Some(vec![lease("alive", false), lease("dead", true)]),
             unread: vec![],
         };
         let mut status = object("pods", &[("alive", "v2")]).status;

@@ -1,10 +1,13 @@
 //! The decision for one resource.
 
 use super::{Agreement, Continuity, Effect, KnownMigration, MigrationState, RemovalReason, Retry, Snapshot};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use restow_api::internal_apiserver::ConditionStatus;
 use restow_api::migration::{MigrationCondition, StorageStateStatus};
 use restow_api::{ResourceVersion, StorageVersionHash, Time};
+
+/// How far apart the clocks of two controllers may be before what one says about time means nothing to the other.
+const CLOCKS_AGREE: SignedDuration = SignedDuration::from_mins(1);
 
 /// What to do about one resource at `now`.
 ///
@@ -99,11 +102,17 @@ fn trusted(snapshot: &Snapshot, now: Timestamp) -> Option<&StorageStateStatus> {
     let heartbeat = status.last_heartbeat_time?.timestamp();
     let is_stale = match snapshot.looked_at {
         Some(looked_at) => now.duration_since(looked_at) > snapshot.policy.away_after,
-        None => now.duration_since(heartbeat) > snapshot.policy.stale_after,
+        None => is_stale(now.duration_since(heartbeat), snapshot.policy.stale_after),
     };
     let is_empty = status.persisted_storage_version_hashes.is_empty();
     let is_broken = snapshot.sightings.continuity == Continuity::Broken;
     (!is_stale && !is_empty && !is_broken).then_some(status)
+}
+
+/// Whether a heartbeat is too old. It may come from another machine's clock; one from the future certainly does, and says
+/// that nobody knows how old it is.
+fn is_stale(age: SignedDuration, stale_after: SignedDuration) -> bool {
+    age > stale_after || age < -CLOCKS_AGREE
 }
 
 /// The versions in which objects may be stored, given what was known before.
@@ -170,6 +179,8 @@ fn next_step(snapshot: &Snapshot, knowledge: &Knowledge, now: Timestamp) -> Next
     match failed {
         None => start(1),
         Some((attempt, at)) => {
+            // A failure in the future was dated by a clock that is ahead of ours, and would be waited for as long.
+            let at = at.filter(|at| at.duration_since(now) <= CLOCKS_AGREE);
             let due = at.and_then(|at| at.checked_add(snapshot.policy.backoff.after(attempt)).ok()).unwrap_or(now);
             let is_due = now >= due || snapshot.retry == Retry::AtOnce;
             if is_due { start(attempt.saturating_add(1)) } else { Next::WaitUntil(due) }

@@ -12,7 +12,9 @@ pub struct Snapshot {
     pub sightings: Sightings,
     /// The status of the resource's StorageState; nothing where there is none.
     pub storage_state: Option<StorageStateStatus>,
-    /// When this controller last looked at the resource and wrote down what it saw; nothing if it has just begun.
+    /// When this controller last looked at the resource and wrote down what it saw; nothing if it has just begun. It is now
+    /// less the time that has passed since, by the time since boot, so that a clock that jumps makes nobody seem away, and a
+    /// machine that was suspended was.
     pub looked_at: Option<Timestamp>,
     /// All migrations of the resource, whoever created them.
     pub migrations: Vec<KnownMigration>,

@@ -330,6 +330,28 @@ fn one_who_was_slow_goes_on_and_one_who_was_away_starts_over() {
 }
 
 #[test]
+fn a_heartbeat_from_the_future_is_worth_nothing() {
+    let seen = |heartbeat: i64| snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", heartbeat)), &[]);
+    assert_eq!(decide(&seen(60), at(0)), [], "clocks are never quite the same");
+    let unknown = Effect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 0));
+    for heartbeat in [61, 3600] {
+        assert_eq!(decide(&seen(heartbeat), at(0)), [unknown.clone(), started("v1", "5", 1)], "{heartbeat}");
+    }
+}
+
+#[test]
+fn a_failure_in_the_future_is_not_waited_for() {
+    let failed = |at_seconds: i64| {
+        let failed = migration("m", "v1", "5", MigrationState::Failed { at: Some(at(at_seconds)) });
+        snapshot(agreed("v1", "5"), Some(state(&[UNKNOWN, "v1"], "v1@5", 0)), &[failed])
+    };
+    let waits = |seen: &Snapshot| decide(seen, at(0)).iter().any(|effect| matches!(effect, Effect::WakeAt(_)));
+    assert!(waits(&failed(0)));
+    assert!(waits(&failed(60)));
+    assert!(!waits(&failed(61)));
+}
+
+#[test]
 fn a_broken_watch_makes_everything_unknown_too() {
     let mut seen = snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", 0)), &[]);
     seen.sightings.continuity = Continuity::Broken;

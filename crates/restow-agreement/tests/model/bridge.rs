@@ -2,9 +2,8 @@
 
 use crate::protocol::Comparisons;
 use crate::state::{Lease, Record, Removal, Revision, SERVERS, State, Store, Version};
-use jiff::{SignedDuration, Timestamp};
-use restow_agreement::collect::Collected;
-use restow_agreement::collect::{CollectEffect, CollectSnapshot, IdentityLease, LeaseTimes, plan};
+use jiff::Timestamp;
+use restow_agreement::collect::{CollectEffect, CollectSnapshot, Collected, IdentityLease, plan};
 use restow_agreement::trigger::{Agreement, Continuity, Effect, Retry, Sightings, Snapshot, TriggerPolicy, decide};
 use restow_agreement::{Participants, Registration, ServerReport, register, withdraw};
 use restow_api::internal_apiserver::{ServerStorageVersion, StorageVersion, StorageVersionStatus};
@@ -122,11 +121,9 @@ pub(crate) fn withdrawn(store: &Store, own: usize, comparisons: Comparisons) -> 
 pub(crate) fn removals(state: &State, comparisons: Comparisons) -> Vec<Removal> {
     let lease = |(server, lease): (usize, &Option<Lease>)| {
         let lease = (*lease)?;
-        let age = if lease.expired { 60 } else { 0 };
-        let renewed = now() - SignedDuration::from_secs(age);
-        let times = Some(LeaseTimes { renewed, duration: SignedDuration::from_secs(10) });
         let control_plane = comparisons.everybody.then(|| "kube-apiserver".to_owned());
-        Some(IdentityLease { id: id(server), control_plane, revision: ResourceVersion::new("current"), times })
+        let revision = ResourceVersion::new("current");
+        Some(IdentityLease { id: id(server), control_plane, revision, expired: lease.expired })
     };
     let snapshot = CollectSnapshot {
         storage_versions: state.store.storage_version.iter().map(object).collect(),

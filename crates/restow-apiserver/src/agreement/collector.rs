@@ -3,14 +3,16 @@
 //! Leadership only saves work: each removal names what it rests on as preconditions, so two leaders do no harm.
 
 use super::identity::Tenure;
-use super::leases::{self, Lease, Leases};
+use super::leases::{self, Leases, watch_one};
 use super::{Agreement, AgreementError, Standing, elections, places};
 use crate::hub::{Hub, Subscription};
-use jiff::{SignedDuration, Timestamp};
-use restow_agreement::collect::{CollectEffect, CollectSnapshot, LeaseTimes, MOST_DROPPED, plan};
+use jiff::Timestamp;
+use restow_agreement::LeaseWatch;
+use restow_agreement::collect::{CollectEffect, CollectSnapshot, MOST_DROPPED, plan};
 use restow_api::internal_apiserver::StorageVersion;
 use restow_api::{MicroTime, ResourceVersion, ServerId, Time};
-use restow_store::{Compare, KeyRange, RangeRequest, Revision, StoreExt, Txn, TxnOutcome};
+use restow_clock::Moment;
+use restow_store::{Compare, KeyRange, RangeRequest, Revision, Txn, TxnOutcome};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +22,7 @@ const LEADER: &str = "storage-version-collector";
 /// How long the leader leads without saying that it is alive.
 const LEADERSHIP: Duration = Duration::from_secs(5);
 /// How often it says so.
-const RENEWAL: SignedDuration = SignedDuration::from_millis(1900);
+const RENEWAL: Duration = Duration::from_millis(1900);
 /// How often everybody looks.
 const BREATH: Duration = Duration::from_secs(1);
 /// After this many looks without anything new, everything is read all the same.
@@ -31,7 +33,14 @@ const MOST_ROUNDS: usize = 50;
 
 /// Collects until the server leaves.
 pub(crate) async fn collect_regularly(agreement: Arc<Agreement>, hub: Arc<Hub>) {
-    let mut collector = Collector { agreement: &agreement, known: Vec::new(), idle: 0 };
+    let mut collector = Collector {
+        agreement: &agreement,
+        watch: LeaseWatch::default(),
+        leader: LeaseWatch::default(),
+        renewed: None,
+        known: Vec::new(),
+        idle: 0,
+    };
     let mut subscription = subscribe(&hub);
     loop {
         wait(&hub, &mut subscription).await;
@@ -58,6 +67,12 @@ enum Collection {
 
 struct Collector<'a> {
     agreement: &'a Agreement,
+    /// What is known of everybody's leases. Who does not lead watches too, and can act as soon as it does.
+    watch: LeaseWatch,
+    /// What is known of the leader's lease.
+    leader: LeaseWatch,
+    /// When this server last said that it leads.
+    renewed: Option<Moment>,
     /// The leases that there were when everything was in order.
     known: Vec<ServerId>,
     idle: u32,
@@ -65,14 +80,13 @@ struct Collector<'a> {
 
 impl Collector<'_> {
     async fn pass(&mut self, tenure: &Tenure) -> Result<(), AgreementError> {
+        let leases = self.read_leases().await?;
         if !self.lead(tenure).await? {
             // Whoever takes over begins with a thorough look.
             self.known.clear();
             return Ok(());
         }
-        let leases = Leases::read(self.agreement.store.as_ref()).await?;
-        let now = Timestamp::now();
-        let overdue = leases.to_collect().0.iter().any(|lease| lease.is_expired(now));
+        let overdue = leases.to_collect(&self.watch).0.iter().any(|lease| lease.expired);
         self.idle += 1;
         if !overdue && self.known == leases.names() && self.idle < THOROUGH {
             return Ok(());
@@ -91,18 +105,24 @@ impl Collector<'_> {
         Ok(())
     }
 
+    async fn read_leases(&mut self) -> Result<Leases, AgreementError> {
+        let leases = Leases::read(self.agreement.store.as_ref()).await?;
+        leases.tell(&mut self.watch);
+        Ok(leases)
+    }
+
     /// Reads, decides and acts. Tells how much of what there was to do could be done.
-    async fn collect(&self, tenure: &Tenure) -> Result<Collection, AgreementError> {
+    async fn collect(&mut self, tenure: &Tenure) -> Result<Collection, AgreementError> {
         let store = &self.agreement.store;
         let nobody_joined = leases::nobody_joined(store.as_ref()).await?;
         let listed = store.range(RangeRequest::prefix(places::STORAGE_VERSIONS)).await?;
         // An object that cannot be read is left to whoever can mend it; the others are not to suffer from it.
         let storage_versions = listed.entries.iter().filter_map(|entry| places::read(entry).ok()).collect();
-        let (mut leases, unread) = Leases::read(store.as_ref()).await?.to_collect();
-        // A server that acts here is alive, whatever the clocks say.
+        let (mut leases, unread) = self.read_leases().await?.to_collect(&self.watch);
+        // A server that acts here is alive, however long its own lease was not renewed.
         let own = &self.agreement.config.identity;
         for lease in leases.iter_mut().filter(|lease| lease.id == *own) {
-            lease.times = Some(LeaseTimes { renewed: Timestamp::MAX, duration: SignedDuration::ZERO });
+            lease.expired = false;
         }
         let snapshot = CollectSnapshot { storage_versions, leases: Some(leases), unread };
         let (mut complete, mut partial) = (true, false);
@@ -152,19 +172,19 @@ impl Collector<'_> {
     }
 
     /// Leads, if nobody else does. Tells whether this server is the leader now.
-    async fn lead(&self, tenure: &Tenure) -> Result<bool, AgreementError> {
+    async fn lead(&mut self, tenure: &Tenure) -> Result<bool, AgreementError> {
         let store = &self.agreement.store;
         let key = places::lease_key(LEADER)?;
-        let found = store.get(&key).await?;
-        let lease = found.as_ref().and_then(|entry| places::read::<Lease>(entry).ok()).unwrap_or_default();
+        let found = watch_one(store.as_ref(), LEADER, &mut self.leader).await?;
+        let lease = found.as_ref().map(|found| found.lease.clone()).unwrap_or_default();
         let own = lease.is_held_by(&self.agreement.holder);
-        if !own && found.is_some() && !lease.is_expired(Timestamp::now()) {
+        if !own && found.as_ref().is_some_and(|found| !found.expired) {
             return Ok(false);
         }
-        let now = Timestamp::now();
-        if own && lease.times().is_some_and(|times| now.duration_since(times.renewed) < RENEWAL) {
+        if own && self.renewed.is_some_and(|renewed| renewed.elapsed() < RENEWAL) {
             return Ok(true);
         }
+        let (now, begun) = (Timestamp::now(), Moment::now());
         let mut metadata = serde_json::to_value(&lease.metadata).unwrap_or_default();
         metadata["name"] = LEADER.into();
         metadata["namespace"] = "kube-system".into();
@@ -181,9 +201,11 @@ impl Collector<'_> {
                 "acquireTime": acquired, "renewTime": MicroTime::new(now), "leaseTransitions": transitions,
             },
         }));
-        let revision = found.map_or(Revision::ZERO, |entry| entry.mod_revision);
+        let revision = found.map_or(Revision::ZERO, |found| found.entry.mod_revision);
         let txn = Txn::new().when(Compare::mod_revision(&key, revision)).when(tenure.fence.clone()).put(&key, value);
-        Ok(matches!(store.txn(txn).await?, TxnOutcome::Committed { .. }))
+        let leads = matches!(store.txn(txn).await?, TxnOutcome::Committed { .. });
+        self.renewed = leads.then_some(begun);
+        Ok(leads)
     }
 }
 

@@ -3,9 +3,10 @@
 //! What counts is the revision at which the lease's key was *created*: everything that this server writes compares it. So
 //! taking always makes the key anew, which shuts out whatever an earlier life of this instance still has under way.
 
-use super::leases::{ADDRESS_ANNOTATION, COMPONENT, IDENTITY_LABEL, Lease};
+use super::leases::{ADDRESS_ANNOTATION, COMPONENT, IDENTITY_LABEL, watch_one};
 use super::{Agreement, AgreementError, places};
 use jiff::Timestamp;
+use restow_agreement::LeaseWatch;
 use restow_api::{MicroTime, Time};
 use restow_store::{Compare, Key, Store, StoreExt, Txn, TxnOutcome};
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ pub(super) struct Tenure {
 pub(super) enum Takeover {
     /// Anybody's: a server that starts replaces its earlier life, which may not have ended yet.
     Always,
-    /// One that nobody renews, or the own: a server that lost its lease may be the earlier life itself.
+    /// One that nobody was seen to renew, or the own: a server that lost its lease may be the earlier life itself.
     Abandoned,
 }
 
@@ -45,17 +46,20 @@ pub(super) enum Renewal {
 }
 
 impl Agreement {
-    /// Makes the lease's key anew.
-    pub(super) async fn take_lease(&self, takeover: Takeover) -> Result<Tenure, AgreementError> {
+    /// Makes the lease's key anew. The watch is about that key, and lasts from one attempt to the next.
+    pub(super) async fn take_lease(
+        &self,
+        takeover: Takeover,
+        watch: &mut LeaseWatch,
+    ) -> Result<Tenure, AgreementError> {
         let key = places::lease_key(self.config.identity.as_str())?;
         for _ in 0..ATTEMPTS {
-            if let Some(entry) = self.store.get(&key).await? {
-                let lease = places::read::<Lease>(&entry).unwrap_or_default();
-                let abandoned = lease.is_held_by(&self.holder) || lease.is_expired(Timestamp::now());
+            if let Some(found) = watch_one(self.store.as_ref(), self.config.identity.as_str(), watch).await? {
+                let abandoned = found.expired || found.lease.is_held_by(&self.holder);
                 if takeover == Takeover::Abandoned && !abandoned {
                     return Err(AgreementError::IdentityTaken(self.config.identity.clone()));
                 }
-                let removal = Txn::new().when(Compare::mod_revision(&key, entry.mod_revision)).delete(&key);
+                let removal = Txn::new().when(Compare::mod_revision(&key, found.entry.mod_revision)).delete(&key);
                 self.store.txn(removal).await?;
             }
             let (uid, since) = (uuid::Uuid::new_v4().to_string(), Timestamp::now());

@@ -1,8 +1,11 @@
 //! The task that lets this server join, keeps it in, and lets it join again when it was shut out.
 
 use super::identity::{Renewal, Takeover, Tenure};
+use super::registrar::jittered;
 use super::{Agreement, AgreementError, Standing};
 use crate::resource::Membership;
+use restow_agreement::{LeaseWatch, Rejoin};
+use restow_clock::Moment;
 use restow_store::Txn;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +17,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Joins, stays, and joins again, until the server leaves.
 pub(crate) async fn keep(agreement: Arc<Agreement>) {
     let mut takeover = Takeover::Always;
+    let (mut watch, mut rejoin) = (LeaseWatch::default(), Rejoin::default());
     let mut pause = Duration::from_millis(20);
     loop {
         let joined = tokio::select! {
-            joined = agreement.join(takeover) => joined,
+            joined = agreement.join(takeover, &mut watch) => joined,
             () = agreement.left() => return,
         };
         match joined {
             Ok(tenure) => {
                 takeover = Takeover::Abandoned;
                 pause = Duration::from_millis(20);
+                let joined = Moment::now();
                 agreement.stay(&tenure).await;
                 if matches!(agreement.standing(), Standing::Left) {
                     return;
@@ -34,6 +39,11 @@ pub(crate) async fn keep(agreement: Arc<Agreement>) {
                      before it writes"
                 );
                 agreement.suspend();
+                let wait = jittered(rejoin.lost_after(joined.elapsed()));
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = agreement.left() => return,
+                }
             }
             Err(error) => {
                 let reason = error.chain();
@@ -48,9 +58,9 @@ pub(crate) async fn keep(agreement: Arc<Agreement>) {
 
 impl Agreement {
     /// Takes the lease and reports everything.
-    async fn join(&self, takeover: Takeover) -> Result<Tenure, AgreementError> {
+    async fn join(&self, takeover: Takeover, watch: &mut LeaseWatch) -> Result<Tenure, AgreementError> {
         let _turn = self.turn.lock().await;
-        let tenure = self.take_lease(takeover).await?;
+        let tenure = self.take_lease(takeover, watch).await?;
         // To report everything can take longer than the lease lasts.
         tokio::select! {
             reported = self.report_everything(&tenure) => reported?,

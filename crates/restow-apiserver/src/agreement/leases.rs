@@ -2,10 +2,10 @@
 
 use super::{AgreementError, places};
 use crate::following::name_of;
-use jiff::{SignedDuration, Timestamp};
-use restow_agreement::Participants;
-use restow_agreement::collect::{IdentityLease, LeaseTimes};
+use restow_agreement::collect::IdentityLease;
+use restow_agreement::{LeaseWatch, Participants, ReadTime, SeenLease};
 use restow_api::{MicroTime, ObjectMeta, ResourceVersion, ServerId};
+use restow_clock::since_boot;
 use restow_store::{Compare, Entry, RangeRequest, Revision, Store, StoreExt};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,30 +27,35 @@ pub(super) struct Lease {
     pub(super) spec: LeaseSpec,
 }
 
-/// Who holds a lease, since when and for how long.
+/// Who holds a lease, since when and for how long. When it was renewed is for people: the clock is another machine's.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct LeaseSpec {
     pub(super) holder_identity: Option<String>,
     pub(super) lease_duration_seconds: Option<i64>,
-    pub(super) renew_time: Option<MicroTime>,
     pub(super) acquire_time: Option<MicroTime>,
     pub(super) lease_transitions: Option<i64>,
 }
 
 /// All leases of the system, by name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Leases {
     /// Nothing for a lease that cannot be understood; it exists all the same.
     by_name: BTreeMap<ServerId, Option<(Lease, ResourceVersion)>>,
+    read: ReadTime,
+}
+
+/// One lease that is watched.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    /// What it says, as far as it can be understood.
+    pub(super) lease: Lease,
+    pub(super) entry: Entry,
+    /// Whether it was seen not to change for longer than it lasts.
+    pub(super) expired: bool,
 }
 
 impl Lease {
-    pub(super) fn times(&self) -> Option<LeaseTimes> {
-        let renewed = self.spec.renew_time?.timestamp();
-        Some(LeaseTimes { renewed, duration: SignedDuration::from_secs(self.spec.lease_duration_seconds?) })
-    }
-
     /// The control plane of the API server whose identity this is; nothing for other leases.
     pub(super) fn control_plane(&self) -> Option<&str> {
         self.metadata.labels.get(IDENTITY_LABEL).map(String::as_str)
@@ -59,28 +64,51 @@ impl Lease {
     pub(super) fn is_held_by(&self, holder: &str) -> bool {
         self.spec.holder_identity.as_deref() == Some(holder)
     }
+}
 
-    /// Whether nobody renews it any more. One that does not say when it was renewed is nobody's.
-    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
-        self.times().is_none_or(|times| times.renewed.checked_add(times.duration).is_ok_and(|end| end < now))
-    }
+/// Reads one lease, and lets a watch take note of it.
+pub(super) async fn watch_one(
+    store: &dyn Store,
+    name: &str,
+    watch: &mut LeaseWatch,
+) -> Result<Option<Watched>, AgreementError> {
+    let asked = since_boot();
+    let entry = store.get(&places::lease_key(name)?).await?;
+    let read = ReadTime { asked, answered: since_boot() };
+    let Some(entry) = entry else {
+        watch.saw([], read);
+        return Ok(None);
+    };
+    let lease = places::read::<Lease>(&entry).unwrap_or_default();
+    let revision = ResourceVersion::new(entry.mod_revision.to_string());
+    let seen = SeenLease { name, revision: &revision, duration_seconds: lease.spec.lease_duration_seconds };
+    watch.saw([seen], read);
+    let expired = watch.is_expired(seen);
+    Ok(Some(Watched { lease, entry, expired }))
 }
 
 impl Leases {
     /// Reads all of them.
     pub(super) async fn read(store: &dyn Store) -> Result<Self, AgreementError> {
+        let asked = since_boot();
         let listed = store.range(RangeRequest::prefix(places::LEASES)).await?;
-        Ok(Self::of(&listed.entries))
+        Ok(Self::of(&listed.entries, ReadTime { asked, answered: since_boot() }))
     }
 
-    fn of(entries: &[Entry]) -> Self {
+    fn of(entries: &[Entry], read: ReadTime) -> Self {
         let lease = |entry: &Entry| {
             // What cannot be the name of a lease names no server either.
             let id = ServerId::new(name_of(&entry.key)).ok()?;
             let revision = ResourceVersion::new(entry.mod_revision.to_string());
             Some((id, places::read::<Lease>(entry).ok().map(|lease| (lease, revision))))
         };
-        Leases { by_name: entries.iter().filter_map(lease).collect() }
+        Leases { by_name: entries.iter().filter_map(lease).collect(), read }
+    }
+
+    /// Lets a watch take note of what was read.
+    pub(super) fn tell(&self, watch: &mut LeaseWatch) {
+        let known = self.by_name.iter().filter_map(|(id, lease)| lease.as_ref().map(|lease| (id, lease)));
+        watch.saw(known.map(|(id, (lease, revision))| seen(id, lease, revision)), self.read);
     }
 
     /// Who takes part: everybody whose lease exists, expired or not. Of one that is unreadable nobody knows whose it is.
@@ -108,8 +136,8 @@ impl Leases {
         known.filter_map(|(lease, _)| lease.metadata.annotations.get(ADDRESS_ANNOTATION)?.parse().ok()).collect()
     }
 
-    /// The leases as the collection sees them, and those of which it knows nothing.
-    pub(super) fn to_collect(&self) -> (Vec<IdentityLease>, Vec<ServerId>) {
+    /// The leases as the collection sees them after such a watch, and those of which it knows nothing.
+    pub(super) fn to_collect(&self, watch: &LeaseWatch) -> (Vec<IdentityLease>, Vec<ServerId>) {
         let mut leases = Vec::new();
         let mut unread = Vec::new();
         for (id, lease) in &self.by_name {
@@ -117,9 +145,8 @@ impl Leases {
                 Some((lease, revision)) => {
                     let control_plane = lease.control_plane().map(str::to_owned);
                     // Other leases are not ours to collect, so they never expire.
-                    let forever = LeaseTimes { renewed: Timestamp::MAX, duration: SignedDuration::ZERO };
-                    let times = if control_plane.is_some() { lease.times() } else { Some(forever) };
-                    leases.push(IdentityLease { id: id.clone(), control_plane, revision: revision.clone(), times });
+                    let expired = control_plane.is_some() && watch.is_expired(seen(id, lease, revision));
+                    leases.push(IdentityLease { id: id.clone(), control_plane, revision: revision.clone(), expired });
                 }
                 None => unread.push(id.clone()),
             }
@@ -131,6 +158,11 @@ impl Leases {
     pub(super) fn names(&self) -> Vec<ServerId> {
         self.by_name.keys().cloned().collect()
     }
+}
+
+/// What a watch sees of a lease.
+fn seen<'a>(id: &'a ServerId, lease: &Lease, revision: &'a ResourceVersion) -> SeenLease<'a> {
+    SeenLease { name: id.as_str(), revision, duration_seconds: lease.spec.lease_duration_seconds }
 }
 
 /// Whether a lease is the identity of a server on this store.
@@ -176,6 +208,7 @@ mod tests {
     use restow_api::internal_apiserver::ServerStorageVersion;
     use restow_store::Key;
     use serde_json::{Value, json};
+    use std::time::Duration;
 
     fn entry(name: &str, value: &str) -> Entry {
         Entry {
@@ -185,6 +218,11 @@ mod tests {
             mod_revision: Revision::new(7),
             version: 2,
         }
+    }
+
+    fn leases_of(entries: &[Entry], second: u64) -> Leases {
+        let time = Duration::from_secs(second);
+        Leases::of(entries, ReadTime { asked: time, answered: time })
     }
 
     fn lease(labels: Value) -> String {
@@ -205,7 +243,7 @@ mod tests {
             lease.to_string()
         };
         let leases =
-            Leases::of(&[entry("a", &at(&identity, "10.0.0.1:6443")), entry("g", &at(&aggregated, "10.0.0.9:1"))]);
+            leases_of(&[entry("a", &at(&identity, "10.0.0.1:6443")), entry("g", &at(&aggregated, "10.0.0.9:1"))], 0);
         assert_eq!(leases.addresses(), BTreeSet::from(["10.0.0.1:6443".parse().unwrap()]));
         assert_eq!(leases.voters().all().unwrap().len(), 1);
         assert_eq!(leases.participants().all().unwrap().len(), 2);
@@ -221,11 +259,15 @@ mod tests {
     fn identity_leases_expire_others_do_not_and_unreadable_ones_are_unknown() {
         let identity = lease(json!({IDENTITY_LABEL: "kube-apiserver"}));
         let other = lease(json!({}));
-        let leases = Leases::of(&[entry("a", &identity), entry("leader", &other), entry("broken", "{")]);
-        let (known, unread) = leases.to_collect();
-        let later: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
-        let expired: Vec<(&str, bool)> =
-            known.iter().map(|lease| (lease.id.as_str(), lease.is_expired(later))).collect();
+        let entries = [entry("a", &identity), entry("leader", &other), entry("broken", "{")];
+        let mut watch = LeaseWatch::default();
+        // What the lease says about its renewal is long past, which is nobody's business.
+        let leases = leases_of(&entries, 0);
+        leases.tell(&mut watch);
+        assert!(leases.to_collect(&watch).0.iter().all(|lease| !lease.expired));
+        (1..=11).for_each(|second| leases_of(&entries, second).tell(&mut watch));
+        let (known, unread) = leases.to_collect(&watch);
+        let expired: Vec<(&str, bool)> = known.iter().map(|lease| (lease.id.as_str(), lease.expired)).collect();
         assert_eq!(expired, [("a", true), ("leader", false)]);
         assert_eq!(known[0].revision.as_str(), "7");
         assert_eq!(unread, ["broken".parse().unwrap()]);

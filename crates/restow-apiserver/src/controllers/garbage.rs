@@ -180,7 +180,9 @@ async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key) -> Result<Vec<
     match seen.waits_for {
         Some(Propagation::Orphan) => {
             for (key, _) in dependents {
-                let Some(dependent) = Found::at(server, &key) else { continue };
+                // One of a kind that is not served must not be left with the reference: when the kind is served again, its
+                // owner would be gone, and it would be deleted though it was to be kept.
+                let dependent = Found::at(server, &key).ok_or(ApiError::NoSuchResource)?;
                 dependent.change(server, Step::LoseOwners(vec![seen.uid.clone()]), "").await?;
             }
             found.change(server, Step::Release(ORPHAN), &seen.uid).await?;
@@ -194,8 +196,8 @@ async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key) -> Result<Vec<
     Ok(Vec::new())
 }
 
-/// What an owner is. Of one whose kind is not served here it cannot be known whether it is gone; that is an error, and
-/// the question is asked again later.
+/// What an owner is. Of one whose kind is not served here, or that cannot be read, it cannot be known whether it is gone;
+/// that is an error, and the question is asked again later.
 async fn standing(server: &ApiServer, owner: &Owner, namespace: &str) -> Result<Standing, ApiError> {
     let version = owner.api_version.parse::<GroupVersion>().map_err(|_| ApiError::NoSuchResource)?;
     let registry = server.registry();
@@ -209,11 +211,9 @@ async fn standing(server: &ApiServer, owner: &Owner, namespace: &str) -> Result<
         (Scope::Namespaced, namespace) => namespace,
     };
     let place = Place { resource, version: &version, namespace, name: &owner.name };
-    let found = server.objects().get(place).await?.and_then(|entry| Seen::of(&entry.value));
-    Ok(match found.filter(|seen| seen.uid == owner.uid) {
-        None => Standing::Absent,
-        Some(seen) if seen.waits_for == Some(Propagation::Foreground) => Standing::Waiting,
-        Some(_) => Standing::Solid,
+    let found = server.objects().get(place).await?;
+    Standing::of(owner, found.as_ref().map(|entry| entry.value.as_ref())).ok_or_else(|| {
+        ApiError::Internal(format!("the owner {} {} cannot be read, so its dependents stay", owner.kind, owner.name))
     })
 }
 

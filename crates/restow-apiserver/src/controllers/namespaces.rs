@@ -6,36 +6,48 @@ use crate::error::ApiError;
 use crate::namespaces::Dismiss;
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision, Place};
-use crate::resource::{Resource, Scope, Verb};
+use crate::resource::{Resource, Scope, Storage, Verb};
 use crate::server::ApiServer;
 use crate::verbs::Call;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
-use restow_store::RangeRequest;
+use restow_store::{Content, Key, KeyRange, RangeRequest};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Whom webhooks see.
 const ACCOUNT: &str = "namespace-controller";
 /// How long to wait before looking again: what held a namespace may have let go.
 const BREATH: Duration = Duration::from_millis(500);
+/// How long to wait where a kind is not served: it takes reads of the whole store to find that out.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Empties namespaces for as long as the server lives.
 pub(crate) async fn empty_namespaces(server: Weak<ApiServer>) {
-    let mut told: BTreeMap<String, String> = BTreeMap::new();
+    let mut told: BTreeMap<String, (String, Instant)> = BTreeMap::new();
     while let Some(strong) = server.upgrade() {
         let changed = strong.namespaces().changed();
         let terminating = strong.namespaces().terminating();
         told.retain(|name, _| terminating.contains(name));
         for name in terminating {
-            let Err(error) = empty(&strong, &name).await else { continue };
-            let error = error.to_string();
-            if told.get(&name) != Some(&error) {
-                tracing::warn!(namespace = name, error, "a namespace could not be emptied yet");
-                told.insert(name, error);
+            let waits = told.get(&name).is_some_and(|(_, until)| Instant::now() < *until);
+            let (reason, pause) = match waits {
+                true => continue,
+                false => match empty(&strong, &name).await {
+                    Ok(None) => continue,
+                    Ok(Some(folder)) => {
+                        (format!("no server here serves the kind of what lies below {folder}"), PATIENCE)
+                    }
+                    Err(error) => (error.to_string(), Duration::ZERO),
+                },
+            };
+            if told.get(&name).is_none_or(|(before, _)| *before != reason) {
+                tracing::warn!(namespace = name, reason, "a namespace could not be emptied yet");
             }
+            told.insert(name, (reason, Instant::now() + pause));
         }
         drop(strong);
         // Whether it was told of a change or only waited, everything is looked at again.
@@ -43,15 +55,13 @@ pub(crate) async fn empty_namespaces(server: Weak<ApiServer>) {
     }
 }
 
-/// Deletes everything in a namespace; once nothing is left, lets the namespace go.
-async fn empty(server: &ApiServer, name: &str) -> Result<(), ApiError> {
-    let Some((namespaces, namespaces_version)) = server.namespace_resource() else { return Ok(()) };
+/// Deletes everything in a namespace; once nothing is left, lets the namespace go. Returns where something lies that cannot
+/// be deleted because its kind is not served.
+async fn empty(server: &ApiServer, name: &str) -> Result<Option<String>, ApiError> {
+    let Some((namespaces, namespaces_version)) = server.namespace_resource() else { return Ok(None) };
     let (mut left, mut failure) = (0, None);
     for resource in server.registry().resources() {
-        let (Some(storage), Some(version)) = (&resource.storage, resource.served.first()) else { continue };
-        if resource.scope != Scope::Namespaced || !resource.verbs.contains(&Verb::Delete) {
-            continue;
-        }
+        let Some((storage, version)) = emptied(resource) else { continue };
         let entries = server.objects().store().range(RangeRequest::new(storage.range(name))).await?.entries;
         for entry in entries {
             let object = crate::following::name_of(&entry.key);
@@ -66,11 +76,51 @@ async fn empty(server: &ApiServer, name: &str) -> Result<(), ApiError> {
     if let Some(failure) = failure {
         return Err(failure);
     }
-    if left == 0 {
+    if left > 0 {
+        return Ok(None);
+    }
+    let unserved = unserved(server, name).await?;
+    if unserved.is_none() {
         let place = Place { resource: &namespaces, version: &namespaces_version, namespace: "", name };
         server.objects().change(place, &mut Release).await?;
     }
-    Ok(())
+    Ok(unserved)
+}
+
+/// Where and as what the objects of a resource are deleted with their namespace; nothing if they are not.
+fn emptied(resource: &Resource) -> Option<(&Storage, &GroupVersion)> {
+    let goes_with_it = resource.scope == Scope::Namespaced && resource.verbs.contains(&Verb::Delete);
+    resource.storage.as_deref().zip(resource.served.first()).filter(|_| goes_with_it)
+}
+
+/// Where something lies in a namespace that is of no kind which this server serves: it may be served soon, for instance
+/// when its definition has been read. The folders are found in the store itself, one read each.
+async fn unserved(server: &ApiServer, name: &str) -> Result<Option<String>, ApiError> {
+    let store = server.objects().store();
+    let registry = server.registry();
+    let emptied = registry.resources().iter().filter_map(|resource| Some(emptied(resource)?.0.folder()));
+    let emptied: BTreeSet<String> = emptied.collect();
+    let first_in = |range: KeyRange| RangeRequest::new(range).content(Content::KeysOnly).limit(1);
+    let mut rest = KeyRange::prefix("/");
+    loop {
+        let page = store.range(first_in(rest.clone())).await?;
+        let Some(folder) = page.entries.first().map(|entry| folder_of(&entry.key)) else { return Ok(None) };
+        // What lies in our own folder is no object.
+        if !emptied.contains(&folder) && !folder.starts_with("/restow/") {
+            let inside = store.range(first_in(KeyRange::prefix(format!("{folder}{name}/")))).await?;
+            if !inside.entries.is_empty() {
+                return Ok(Some(folder));
+            }
+        }
+        let last = Key::new([folder.as_bytes(), &[0xff]].concat());
+        rest = rest.after(&last.map_err(|error| ApiError::Internal(error.to_string()))?);
+    }
+}
+
+/// The group and the resource that a key begins with.
+fn folder_of(key: &Key) -> String {
+    let text = String::from_utf8_lossy(key.as_bytes());
+    text.split_inclusive('/').take(3).collect()
 }
 
 async fn dismiss(

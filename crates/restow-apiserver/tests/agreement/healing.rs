@@ -73,6 +73,27 @@ async fn who_edits_again_and_again_starts_no_storm() {
 }
 
 #[tokio::test]
+async fn who_is_shut_out_again_and_again_starts_no_storm() {
+    let store = store();
+    let server = start(&store, "a", "1.31", "").await;
+    let before = store.status().await.unwrap().revision.get();
+    let mut shut_out = 0;
+    let end = tokio::time::Instant::now() + Duration::from_secs(5);
+    while tokio::time::Instant::now() < end {
+        if let Some(found) = lease(&store, "a").await {
+            store.txn(Txn::new().delete(&found.key)).await.unwrap();
+            shut_out += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Waits of up to 100 ms that double, of each at least a tenth, leave room for twelve in that time.
+    assert!((2..=12).contains(&shut_out), "the server came back {shut_out} times in five seconds");
+    let written = store.status().await.unwrap().revision.get() - before;
+    println!("shut out {shut_out} times, {written} writes");
+    eventually("in the end it is back", || async { server.agreement().is_settled() }).await;
+}
+
+#[tokio::test]
 async fn how_long_servers_disagree_is_measured_by_resource() {
     let store = store();
     let old = start(&store, "old", "1.30", "").await;

@@ -8,4 +8,5 @@ mod gates;
 mod guards;
 mod healing;
 mod reports;
+mod unread;
 mod votes;

@@ -2,14 +2,16 @@
 
 use super::{Context, act, stopped};
 use crate::exchange::Failure;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta, PostParams};
 use restow_agreement::leadership::{LeaseView, Step, step};
+use restow_agreement::{LeaseWatch, ReadTime, SeenLease};
+use restow_api::ResourceVersion;
+use restow_clock::{Moment, since_boot};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 const NAME: &str = "restow-controller";
 
@@ -17,20 +19,21 @@ const NAME: &str = "restow-controller";
 pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
     let api: Api<Lease> = Api::namespaced(context.cluster.client().clone(), &context.config.namespace);
     let me = context.config.identity.clone();
-    let mut seen: Option<(Option<Lease>, Instant)> = None;
+    let mut watched = LeaseWatch::default();
     let mut acting: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)> = None;
-    let mut renewed = Instant::now();
+    let mut renewed = Moment::now();
     let duration = context.config.lease_duration;
     // It is looked at or renewed this often, and without a renewal for so long, the holder stops acting, before another can
     // begin.
     let (interval, deadline) = (duration.mul_f64(0.13), duration.mul_f64(0.66));
     loop {
+        let begun = Moment::now();
         // A server that hangs must not hide that the lease has run out.
-        let turned = tokio::time::timeout(deadline, turn(&api, &me, duration, &mut seen)).await;
+        let turned = tokio::time::timeout(deadline, turn(&api, &me, duration, &mut watched)).await;
         let turned = turned.unwrap_or_else(|_| Err(no_answer(deadline)));
         match turned {
             Ok(true) => {
-                renewed = Instant::now();
+                renewed = begun;
                 if acting.is_none() {
                     tracing::info!("{me} leads");
                     let (end, ended) = watch::channel(false);
@@ -71,21 +74,11 @@ async fn rest(acting: &mut Option<(watch::Sender<bool>, tokio::task::JoinHandle<
 }
 
 /// Looks at the lease once, and takes or renews it. Says whether it is ours.
-async fn turn(
-    api: &Api<Lease>,
-    me: &str,
-    duration: Duration,
-    seen: &mut Option<(Option<Lease>, Instant)>,
-) -> Result<bool, Failure> {
+async fn turn(api: &Api<Lease>, me: &str, duration: Duration, watched: &mut LeaseWatch) -> Result<bool, Failure> {
+    let asked = since_boot();
     let found = api.get_opt(NAME).await?;
-    let since = match seen {
-        Some((before, since)) if *before == found => *since,
-        _ => Instant::now(),
-    };
-    *seen = Some((found.clone(), since));
-    let view = found.as_ref().map(view);
-    let unchanged_for = SignedDuration::try_from(since.elapsed()).unwrap_or(SignedDuration::MAX);
-    let step = step(view.as_ref(), me, unchanged_for);
+    let view = look(found.as_ref(), ReadTime { asked, answered: since_boot() }, watched);
+    let step = step(view.as_ref(), me);
     if step == Step::Wait {
         return Ok(false);
     }
@@ -116,7 +109,7 @@ async fn turn(
 
 async fn give_up(api: &Api<Lease>, me: &str) -> Result<(), Failure> {
     let Some(mut lease) = api.get_opt(NAME).await? else { return Ok(()) };
-    if view(&lease).holder != me {
+    if holder(&lease) != me {
         return Ok(());
     }
     if let Some(spec) = &mut lease.spec {
@@ -126,11 +119,15 @@ async fn give_up(api: &Api<Lease>, me: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn view(lease: &Lease) -> LeaseView {
-    let spec = lease.spec.clone().unwrap_or_default();
-    LeaseView {
-        holder: spec.holder_identity.unwrap_or_default(),
-        renewed: spec.renew_time.map(|time| time.0),
-        duration: spec.lease_duration_seconds.map(|seconds| SignedDuration::from_secs(seconds.into())),
-    }
+/// What a read of the lease says, after those before it.
+fn look(lease: Option<&Lease>, read: ReadTime, watched: &mut LeaseWatch) -> Option<LeaseView> {
+    let revision = ResourceVersion::new(lease?.metadata.resource_version.clone().unwrap_or_default());
+    let duration_seconds = lease?.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).map(i64::from);
+    let seen = SeenLease { name: NAME, revision: &revision, duration_seconds };
+    watched.saw([seen], read);
+    Some(LeaseView { holder: holder(lease?), expired: watched.is_expired(seen) })
+}
+
+fn holder(lease: &Lease) -> String {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default()
 }

@@ -15,6 +15,7 @@ use restow_agreement::migrate::stored_versions::stale_marks;
 use restow_agreement::trigger::{Continuity, KnownMigration, Retry, Sightings, Snapshot, TriggerPolicy};
 use restow_api::migration::{GROUP, StorageState, StorageVersionMigration};
 use restow_api::{GroupResource, ObjectMeta, StorageVersionHash};
+use restow_clock::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that one pass goes by.
@@ -24,7 +25,7 @@ pub(super) struct View {
     pub(super) states: BTreeMap<String, StateObject>,
     pub(super) definitions: Vec<Definition>,
     /// Since when the servers were asked for it.
-    pub(super) asked_at: Timestamp,
+    pub(super) asked_at: Moment,
     wake: Wake,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct View {
 pub(super) const RETRY_ANNOTATION: &str = "restow.dev/retry";
 
 pub(super) async fn observe(context: &Context, wake: &Wake) -> Result<View, Failure> {
-    let asked_at = Timestamp::now();
+    let asked_at = Moment::now();
     let group = wake.only_group();
     let scope = group.as_deref().map_or(Scope::All, Scope::Group);
     let observation = ask_servers(&context.cluster, scope).await?;

@@ -16,6 +16,7 @@ use kube::core::{GroupVersionKind, Object};
 use kube::runtime::{WatchStreamExt, watcher};
 use restow_api::GroupResource;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
+use restow_clock::Moment;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,7 +47,7 @@ struct State {
     /// The resources whose reported versions have been watched without a gap since the last pass.
     followed: BTreeSet<GroupResource>,
     /// When each resource was last looked at, and what was seen written down.
-    looked_at: BTreeMap<GroupResource, Timestamp>,
+    looked_at: BTreeMap<GroupResource, Moment>,
 }
 
 impl Wake {
@@ -121,11 +122,12 @@ impl Wakes {
         let encodings = state.encodings.remove(resource).unwrap_or_default();
         let hashes = encodings.iter().map(|encoding| hash_of(encoding, kind)).collect();
         let is_unbroken = !state.followed.insert(resource.clone());
-        SinceLastPass { hashes, encodings, is_unbroken, looked_at: state.looked_at.get(resource).copied() }
+        let looked_at = state.looked_at.get(resource).and_then(|at| Timestamp::now().checked_sub(at.elapsed()).ok());
+        SinceLastPass { hashes, encodings, is_unbroken, looked_at }
     }
 
     /// What was seen until this time is written down.
-    pub(super) fn looked(&self, resource: GroupResource, at: Timestamp) {
+    pub(super) fn looked(&self, resource: GroupResource, at: Moment) {
         self.lock().looked_at.insert(resource, at);
     }
 

@@ -38,6 +38,8 @@ pub(super) struct Keeper {
 const SECRET: &str = "restow-webhook";
 const MADE_ANNOTATION: &str = "restow.dev/made";
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
+/// The past that certificates include, for API servers whose clocks are behind.
+const CLOCKS_BEHIND: Duration = Duration::from_secs(24 * 3600);
 /// How often others may be faster to renew before that is an error.
 const MOST_TRIES: usize = 5;
 
@@ -116,8 +118,10 @@ impl Bundle {
     }
 }
 
+/// Whether two thirds of their time are over. Made in the future, they are of a replica whose clock is ahead, and nobody
+/// knows how old they are once the difference is as large as that.
 fn is_due(made: u64, now: u64, lifetime: Duration) -> bool {
-    now.saturating_sub(made) >= (lifetime * 2 / 3).as_secs()
+    now.abs_diff(made) >= (lifetime * 2 / 3).as_secs()
 }
 
 fn now() -> u64 {
@@ -138,7 +142,7 @@ fn make(names: &[String], lifetime: Duration, before: Option<&Bundle>) -> anyhow
     authority.distinguished_name.push(DnType::CommonName, format!("restow-webhook-ca-{}", now()));
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    authority.not_before = OffsetDateTime::now_utc() - Duration::from_secs(600);
+    authority.not_before = OffsetDateTime::now_utc() - CLOCKS_BEHIND;
     authority.not_after = until;
     let authority_key = KeyPair::generate()?;
     let authority_certificate = authority.self_signed(&authority_key)?.pem();
@@ -147,7 +151,7 @@ fn make(names: &[String], lifetime: Duration, before: Option<&Bundle>) -> anyhow
     params.distinguished_name.push(DnType::CommonName, "restow-webhook");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.not_before = OffsetDateTime::now_utc() - Duration::from_secs(600);
+    params.not_before = OffsetDateTime::now_utc() - CLOCKS_BEHIND;
     params.not_after = until;
     let key = KeyPair::generate()?;
     let certificate = params.signed_by(&key, &issuer)?.pem();
@@ -165,6 +169,8 @@ mod tests {
         let lifetime = Duration::from_secs(90);
         assert!(!is_due(1_000, 1_059, lifetime));
         assert!(is_due(1_000, 1_060, lifetime));
+        assert!(!is_due(1_000, 960, lifetime));
+        assert!(is_due(1_000, 900, lifetime), "from the future");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,10 @@ pub(crate) type Addresses = Arc<RwLock<Vec<Option<String>>>>;
 pub(crate) struct Fleet {
     pub(crate) store: EtcdStore,
     pub(crate) addresses: Addresses,
+    /// What the servers have in their environment beside the usual, by their number.
+    pub(crate) environment: Vec<Vec<(String, PathBuf)>>,
+    /// For how many seconds identity leases last, and after how many they are renewed.
+    pub(crate) lease: (&'static str, &'static str),
     servers: Vec<Option<Child>>,
     folder: tempfile::TempDir,
     etcd: LocalEtcd,
@@ -32,16 +37,26 @@ impl Fleet {
         let made = Command::new(RESTOW).arg("pki").arg(folder.path().join("pki")).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let addresses = Arc::new(RwLock::new(vec![None; size]));
-        Fleet { store, addresses, servers: (0..size).map(|_| None).collect(), folder, etcd }
+        let (servers, environment) = ((0..size).map(|_| None).collect(), vec![Vec::new(); size]);
+        Fleet { store, addresses, environment, lease: ("4", "1"), servers, folder, etcd }
     }
 
-    /// Starts one server and waits until it is ready.
-    pub(crate) fn start(&mut self, number: usize, release: &str, more: &[&str]) {
+    /// Where files can be made that are gone afterwards.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn etcd(&self) -> &LocalEtcd {
+        &self.etcd
+    }
+
+    fn command(&self, number: usize, release: &str, more: &[&str]) -> Command {
         let pki = self.folder.path().join("pki");
-        let mut child = Command::new(RESTOW)
+        let mut command = Command::new(RESTOW);
+        command
             .args(["serve", "--listen", "127.0.0.1:0", "--release", release])
             .args(["--etcd-endpoints", &self.etcd.endpoint(), "--identity", &identity(number)])
-            .args(["--identity-lease-duration-seconds", "4", "--identity-lease-renew-seconds", "1"])
+            .args(["--identity-lease-duration-seconds", self.lease.0, "--identity-lease-renew-seconds", self.lease.1])
             .arg("--tls-cert-file")
             .arg(pki.join("server.crt"))
             .arg("--tls-private-key-file")
@@ -49,9 +64,39 @@ impl Fleet {
             .arg("--client-ca-file")
             .arg(pki.join("ca.crt"))
             .args(more)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .envs(self.environment[number].iter().cloned())
+            .stdout(Stdio::piped());
+        command
+    }
+
+    /// Runs a server that is expected to end by itself.
+    pub(crate) fn run_until_it_ends(&self, number: usize, release: &str) -> Output {
+        let mut child = self.command(number, release, &[]).stderr(Stdio::piped()).spawn().unwrap();
+        let patience = Instant::now() + Duration::from_secs(60);
+        while child.try_wait().unwrap().is_none() {
+            if Instant::now() > patience {
+                child.kill().unwrap();
+                panic!("the server goes on: {:?}", child.wait_with_output());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child.wait_with_output().unwrap()
+    }
+
+    /// Starts one server and waits until it is ready.
+    pub(crate) fn start(&mut self, number: usize, release: &str, more: &[&str]) {
+        let child = self.command(number, release, more).spawn().unwrap();
+        self.wait_until_ready(number, child);
+    }
+
+    /// Starts several servers at the same time, and waits until all are ready.
+    pub(crate) fn start_together(&mut self, count: usize, release: &str) {
+        let children: Vec<Child> =
+            (0..count).map(|number| self.command(number, release, &[]).spawn().unwrap()).collect();
+        children.into_iter().enumerate().for_each(|(number, child)| self.wait_until_ready(number, child));
+    }
+
+    fn wait_until_ready(&mut self, number: usize, mut child: Child) {
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod clocks;
 mod custom;
 mod fleet;
+mod foreign_store;
 mod gates;
 mod history;
 mod leftovers;
@@ -13,3 +15,4 @@ mod rolling;
 mod voting;
 mod whereabouts;
 mod writers;
+mod wrong_clock;

@@ -90,6 +90,19 @@ impl Seen {
     }
 }
 
+impl Standing {
+    /// What an owner is, given what is stored in its place. Nothing where that cannot be read: it may be the owner.
+    pub(super) fn of(owner: &Owner, stored: Option<&[u8]>) -> Option<Self> {
+        let Some(stored) = stored else { return Some(Standing::Absent) };
+        let seen = Seen::of(stored).filter(|seen| !seen.uid.is_empty())?;
+        Some(match seen.waits_for {
+            _ if seen.uid != owner.uid => Standing::Absent,
+            Some(Propagation::Foreground) => Standing::Waiting,
+            _ => Standing::Solid,
+        })
+    }
+}
+
 impl Graph {
     /// Takes note of an object, and tells what to look at.
     pub(super) fn put(&mut self, key: &Key, seen: Seen) -> Vec<Work> {
@@ -209,6 +222,21 @@ mod tests {
         assert_eq!(graph.put(&key("o"), waiting("o")), [Work::Owner(key("o"))]);
         assert_eq!(graph.remove(&key("a"), "a"), [Work::Owner(key("o"))]);
         assert_eq!(graph.dependents("o"), []);
+    }
+
+    #[test]
+    fn an_owner_that_cannot_be_read_is_not_absent() {
+        let owner = Owner { uid: "o".into(), ..Owner::default() };
+        let stored = |uid: &str| json!({"metadata": {"uid": uid}}).to_string().into_bytes();
+        let of = |stored: Option<&[u8]>| Standing::of(&owner, stored);
+        assert_eq!(of(None), Some(Standing::Absent));
+        assert_eq!(of(Some(&stored("o"))), Some(Standing::Solid));
+        assert_eq!(of(Some(&stored("another"))), Some(Standing::Absent));
+        let protobuf: &[u8] = b"k8s\0\n\x09\n\x02v1\x12\x03Pod";
+        let odd = br#"{"metadata":{"uid":"o","ownerReferences":7}}"#;
+        for unreadable in [protobuf, b"", b"{", br#"{"metadata":{}}"#, odd] {
+            assert_eq!(of(Some(unreadable)), None, "{unreadable:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,52 @@
+//! How long a server that was shut out waits before it joins again.
+
+use crate::trigger::Backoff;
+use jiff::SignedDuration;
+use std::time::Duration;
+
+/// The waits double from one loss to the next. Joining costs a write for each resource, so a server that is shut out
+/// again and again, whatever the reason, must not spend all of its time, and the store's, on it.
+const WAITS: Backoff = Backoff { first: SignedDuration::from_millis(100), cap: SignedDuration::from_secs(10) };
+/// A server that has held its lease for this long has been in order, and what came before does not count any more.
+const CALM: Duration = Duration::from_secs(30);
+
+/// How often in a row a server was shut out soon after it had joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rejoin {
+    losses: u32,
+}
+
+impl Rejoin {
+    /// Takes note that a lease was lost that had been held for so long. Returns how long to wait at most; a random part
+    /// of it is enough, so that servers which lost their leases together do not come back together.
+    pub fn lost_after(&mut self, held: Duration) -> Duration {
+        self.losses = if held >= CALM { 1 } else { self.losses.saturating_add(1) };
+        // Waits are never negative.
+        WAITS.after(self.losses).unsigned_abs()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_shut_out_again_and_again_waits_longer_each_time() {
+        let mut rejoin = Rejoin::default();
+        let mut lost_after = |held: u64| rejoin.lost_after(Duration::from_secs(held)).as_millis();
+        assert_eq!(lost_after(3600), 100);
+        assert_eq!([0; 8].map(|held| lost_after(held)), [200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        assert_eq!(lost_after(29), 10_000);
+        assert_eq!(lost_after(30), 100, "it was in order for long enough");
+    }
+
+    #[test]
+    fn joining_again_stays_rare_in_the_long_run() {
+        let (mut rejoin, mut time, mut joined) = (Rejoin::default(), Duration::ZERO, 0);
+        while time < Duration::from_secs(600) {
+            time += rejoin.lost_after(Duration::ZERO);
+            joined += 1;
+        }
+        assert!(joined < 70, "{joined} times in ten minutes");
+    }
+}

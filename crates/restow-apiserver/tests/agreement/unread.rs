@@ -1,0 +1,112 @@
+//! Nothing is deleted because something else could not be read: owners of unknown kinds, owners that are damaged, objects of
+//! kinds that are not served.
+
+use crate::fixture::*;
+use restow_store::{Key, Store, StoreExt, Txn};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn key(text: &str) -> Key {
+    Key::try_from(text).unwrap()
+}
+
+async fn put(store: &Arc<dyn Store>, name: &str, value: impl Into<bytes::Bytes>) {
+    store.put(&key(name), value.into()).await.unwrap();
+}
+
+async fn exists(store: &Arc<dyn Store>, name: &str) -> bool {
+    store.get(&key(name)).await.unwrap().is_some()
+}
+
+/// A config map that belongs to something.
+async fn put_owned(store: &Arc<dyn Store>, name: &str, api_version: &str, kind: &str) {
+    let owner = json!({"apiVersion": api_version, "kind": kind, "name": "owner", "uid": "the-owner"});
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default", "uid": name, "ownerReferences": [owner]},
+    });
+    put(store, &format!("/core/configmaps/default/{name}"), object.to_string()).await;
+}
+
+async fn gone(store: &Arc<dyn Store>, name: &str) {
+    eventually(name, || async { !exists(store, name).await }).await;
+}
+
+#[tokio::test]
+async fn what_has_an_owner_that_cannot_be_read_stays() {
+    let store = store();
+    let _server = start(&store, "a", "1.31", "").await;
+    // There, but not to be read.
+    put(&store, "/apps/deployments/default/owner", &b"k8s\0\n\x13\n\x07apps/v1\x12\x08Deploy"[..]).await;
+    put_owned(&store, "of-a-damaged-one", "apps/v1", "Deployment").await;
+    put_owned(&store, "of-an-unknown-kind", "example.com/v1", "Widget").await;
+    put_owned(&store, "of-an-unknown-version", "apps/v1beta9", "Deployment").await;
+    // Each of these must go, so that it is seen that the collector has come past the others: twice, since what could not be
+    // done is tried again after a while.
+    for control in ["first", "second"] {
+        put_owned(&store, control, "v1", "Secret").await;
+        gone(&store, &format!("/core/configmaps/default/{control}")).await;
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    }
+    for kept in ["of-a-damaged-one", "of-an-unknown-kind", "of-an-unknown-version"] {
+        assert!(exists(&store, &format!("/core/configmaps/default/{kept}")).await, "{kept} was deleted");
+    }
+    // When it can be known that the owner is gone, its dependent goes.
+    store.txn(Txn::new().delete(&key("/apps/deployments/default/owner"))).await.unwrap();
+    gone(&store, "/core/configmaps/default/of-a-damaged-one").await;
+}
+
+fn terminating(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": name, "uid": name, "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Terminating"},
+    })
+}
+
+#[tokio::test]
+async fn a_namespace_stays_while_anything_of_it_is_stored() {
+    let store = store();
+    let _server = start(&store, "a", "1.31", "").await;
+    let widget = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"full"}}"#;
+    put(&store, "/example.com/widgets/full/w", widget).await;
+    put(&store, "/core/namespaces/full", terminating("full").to_string()).await;
+    // It comes later in the order in which they are looked at.
+    put(&store, "/core/namespaces/none", terminating("none").to_string()).await;
+    gone(&store, "/core/namespaces/none").await;
+    assert!(exists(&store, "/core/namespaces/full").await, "a widget, which is not served, lies in it");
+    store.txn(Txn::new().delete(&key("/example.com/widgets/full/w"))).await.unwrap();
+    gone(&store, "/core/namespaces/full").await;
+}
+
+/// A config map that is deleted, and waits until its dependents have lost it.
+async fn put_orphaning(store: &Arc<dyn Store>, name: &str) {
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": name, "finalizers": ["orphan"],
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
+        },
+    });
+    put(store, &format!("/core/configmaps/default/{name}"), object.to_string()).await;
+}
+
+#[tokio::test]
+async fn an_owner_does_not_leave_a_dependent_that_nobody_serves() {
+    let store = store();
+    let _server = start(&store, "a", "1.31", "").await;
+    let dependent = |owner: &str, api_version: &str, kind: &str| {
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": owner});
+        let metadata = json!({"name": "d", "namespace": "default", "uid": "d", "ownerReferences": [owner]});
+        json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}).to_string()
+    };
+    put(&store, "/example.com/widgets/default/d", dependent("unserved", "example.com/v1", "Widget")).await;
+    put(&store, "/core/secrets/default/d", dependent("served", "v1", "Secret")).await;
+    put_orphaning(&store, "unserved").await;
+    put_orphaning(&store, "served").await;
+    gone(&store, "/core/configmaps/default/served").await;
+    assert!(exists(&store, "/core/secrets/default/d").await, "it was to be kept");
+    assert!(exists(&store, "/core/configmaps/default/unserved").await, "the widget still has the reference");
+    store.txn(Txn::new().delete(&key("/example.com/widgets/default/d"))).await.unwrap();
+    gone(&store, "/core/configmaps/default/unserved").await;
+}
