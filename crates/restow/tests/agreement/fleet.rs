@@ -2,9 +2,10 @@
 
 use restow_store::{Key, RangeRequest, Store, StoreExt};
 use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
+use restow_testkit::{drain, next_line, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
@@ -52,13 +53,10 @@ impl Fleet {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
+        let (line, rest) = next_line(BufReader::new(child.stdout.take().unwrap()));
         let address = line.split("https://").nth(1).and_then(|rest| rest.split([' ', ';']).next());
         let address = address.unwrap_or_else(|| panic!("the server said {line:?}")).to_string();
-        // Whatever else it says must not block it.
-        std::thread::spawn(move || for _ in lines.lines() {});
+        drain(rest);
         self.servers[number] = Some(child);
         self.addresses.write().unwrap()[number] = Some(address);
     }
@@ -68,7 +66,7 @@ impl Fleet {
         self.addresses.write().unwrap()[number] = None;
         let mut child = self.servers[number].take().unwrap();
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-        assert!(child.wait().unwrap().success());
+        assert!(wait(&mut child).success());
     }
 
     pub(crate) fn kill(&mut self, number: usize) {
