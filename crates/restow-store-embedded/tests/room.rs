@@ -81,7 +81,9 @@ async fn the_longest_time_to_live_is_taken_and_the_store_goes_on() {
     let store = EmbeddedStore::open(EmbeddedConfig::new(parent.path().join("store"))).unwrap();
     store.txn(Txn::new().put_for(&key(1), "long", Duration::MAX)).await.unwrap();
     store.txn(Txn::new().put_for(&key(2), "short", Duration::from_millis(1))).await.unwrap();
+    let begun = Instant::now();
     while store.get(&key(2)).await.unwrap().is_some() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the short one does not expire");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(store.get(&key(1)).await.unwrap().unwrap().value, "long");

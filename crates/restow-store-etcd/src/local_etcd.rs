@@ -69,7 +69,9 @@ pub struct LocalEtcdTls {
 #[non_exhaustive]
 pub enum LocalEtcdError {
     /// There is no such program.
-    #[error("there is no etcd at {0:?}: install it (on Debian: apt-get install etcd-server) or set RESTOW_ETCD")]
+    #[error(
+        "there is no etcd at {0:?}: put one on the PATH, or set RESTOW_ETCD (./test fetches one into target/test-tools)"
+    )]
     NotInstalled(PathBuf),
     /// The operating system refused something.
     #[error("cannot {0}")]

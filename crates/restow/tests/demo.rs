@@ -4,6 +4,7 @@
 
 use restow_store::{RangeRequest, Store};
 use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
+use restow_testkit::{output, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,7 +19,7 @@ fn demo(folder: &Path, arguments: &[&str]) -> Command {
 
 fn plays_to_the_end(arguments: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    let output = demo(folder.path(), arguments).output().unwrap();
+    let output = output(&mut demo(folder.path(), arguments));
     let (told, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{told}\n{errors}");
     assert!(told.contains("This is the fence."), "{told}");
@@ -58,7 +59,7 @@ async fn nothing_is_left_when_it_is_interrupted() {
         assert!(lines.any(|line| line.contains("woke up too late")), "the story did not get that far");
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let rest: Vec<String> = lines.collect();
-        assert_eq!(child.wait().unwrap().code(), Some(5), "{rest:?}");
+        assert_eq!(wait(&mut child).code(), Some(5), "{rest:?}");
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "{arguments:?}");
     }
     assert_eq!(keys(&etcd).await, Vec::<String>::new());

@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use restow_testkit::{drain, next_line, output};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,12 +18,9 @@ struct Running(Child);
 impl Running {
     fn start(command: &mut Command) -> Self {
         let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
-        let mut lines = BufReader::new(running.0.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
+        let (line, rest) = next_line(BufReader::new(running.0.stdout.take().unwrap()));
         assert!(!line.is_empty(), "{command:?} said nothing");
-        // Whatever else it says must not block it.
-        std::thread::spawn(move || for _ in lines.lines() {});
+        drain(rest);
         running
     }
 
@@ -60,12 +58,9 @@ impl Main {
 
     fn kubectl(&self, arguments: &[&str]) -> String {
         let cache = self.kubeconfig.with_extension("cache");
-        let output = Command::new("kubectl")
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("KUBECACHEDIR", cache)
-            .args(arguments)
-            .output()
-            .unwrap();
+        let mut command = Command::new("kubectl");
+        command.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", cache).args(arguments);
+        let output = output(&mut command);
         String::from_utf8_lossy(&output.stdout).to_string()
     }
 

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use restow_testkit::{next_line, output};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -15,8 +16,7 @@ struct Garden {
 impl Garden {
     fn start(folder: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_garden")).arg(folder).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (line, _) = next_line(BufReader::new(child.stdout.take().unwrap()));
         assert!(line.starts_with("try: kubectl"), "the server said {line:?}");
         Garden { child, kubeconfig: folder.join("kubeconfig") }
     }
@@ -25,7 +25,7 @@ impl Garden {
         let cache = self.kubeconfig.with_extension("cache");
         let mut command = Command::new("kubectl");
         command.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", cache).args(arguments);
-        let output = command.output().unwrap();
+        let output = output(&mut command);
         match output.status.success() {
             true => Ok(String::from_utf8(output.stdout).unwrap()),
             false => Err(String::from_utf8_lossy(&output.stderr).to_string()),

@@ -106,7 +106,7 @@ fn all_rules_hold_while_servers_report_nothing() {
 #[test]
 fn all_rules_hold_in_larger_worlds() {
     if std::env::var_os("RESTOW_TEST_LONG").is_none() {
-        println!("skipped: set RESTOW_TEST_LONG=1 to check some 14 million states");
+        restow_testkit::skip("set RESTOW_TEST_LONG=1 to check some 14 million states");
         return;
     }
     prove("three restarts, one write, two migrations", budget(3, 0, 1, 2));

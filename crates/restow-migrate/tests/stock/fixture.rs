@@ -27,10 +27,10 @@ pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
     CLUSTER.write().await
 }
 
-/// The cluster; nothing, said loudly, where none is given.
+/// The cluster; nothing where none is given, and then the test is skipped.
 pub(crate) async fn cluster() -> Option<Cluster> {
     let Some(path) = std::env::var_os("RESTOW_TEST_KUBECONFIG") else {
-        eprintln!("SKIPPED: set RESTOW_TEST_KUBECONFIG to a cluster that may be changed to run this test");
+        restow_testkit::skip("set RESTOW_TEST_KUBECONFIG to a cluster that may be changed");
         return None;
     };
     Some(Cluster::connect(Some(&PathBuf::from(path))).await.unwrap())

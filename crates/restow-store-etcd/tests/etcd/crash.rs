@@ -1,13 +1,13 @@
 //! A server that is killed and restarted under load: what was acknowledged is there, what failed is not, and only what
 //! is reported as unknown may be either.
 
-use crate::support::{connect, key, start};
+use crate::support::{PATIENCE, connect, key, start};
 use restow_store::{At, Content, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt};
 use restow_store_etcd::EtcdStore;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const WRITERS: usize = 6;
 const CRASHES: usize = 5;
@@ -48,8 +48,9 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..WRITERS).map(|writer| tokio::spawn(write(store.clone(), writer, stop.clone()))).collect();
     for crash in 0..CRASHES {
-        let before = store.status().await.unwrap().revision;
+        let (before, begun) = (store.status().await.unwrap().revision, Instant::now());
         while store.status().await.unwrap().revision.get() < before.get() + 50 + 37 * crash as u64 {
+            assert!(begun.elapsed() < PATIENCE, "the writers are stuck");
             tokio::task::yield_now().await;
         }
         etcd.kill();

@@ -10,7 +10,7 @@ async fn a_missing_program_is_said_with_what_to_install() {
     let options = LocalEtcdOptions { program: Some(PathBuf::from("/nowhere/etcd")), ..Default::default() };
     let error = LocalEtcd::start_with(options).await.map(|_| ()).unwrap_err();
     assert!(matches!(error, LocalEtcdError::NotInstalled(_)));
-    assert!(error.to_string().contains("apt-get install etcd-server"), "{error}");
+    assert!(error.to_string().contains("set RESTOW_ETCD"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -168,6 +168,7 @@ async fn a_slow_consumer_gets_everything_and_holds_nobody_up() {
 async fn progress_marks_come_promptly_where_the_server_can() {
     let (_etcd, store) = fresh().await;
     if !store.status().await.unwrap().prompt_progress {
+        restow_testkit::skip("etcd before 3.4.25 sends no prompt progress marks; it runs on the newer etcd");
         return;
     }
     let request = WatchRequest::from_now(KeyRange::prefix("nothing/")).with_progress(Duration::from_millis(50));

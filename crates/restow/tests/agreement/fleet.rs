@@ -2,9 +2,10 @@
 
 use restow_store::{Key, RangeRequest, Store, StoreExt};
 use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
+use restow_testkit::{drain, next_line, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, RwLock};
@@ -97,13 +98,10 @@ impl Fleet {
     }
 
     fn wait_until_ready(&mut self, number: usize, mut child: Child) {
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
+        let (line, rest) = next_line(BufReader::new(child.stdout.take().unwrap()));
         let address = line.split("https://").nth(1).and_then(|rest| rest.split([' ', ';']).next());
         let address = address.unwrap_or_else(|| panic!("the server said {line:?}")).to_string();
-        // Whatever else it says must not block it.
-        std::thread::spawn(move || for _ in lines.lines() {});
+        drain(rest);
         self.servers[number] = Some(child);
         self.addresses.write().unwrap()[number] = Some(address);
     }
@@ -113,7 +111,7 @@ impl Fleet {
         self.addresses.write().unwrap()[number] = None;
         let mut child = self.servers[number].take().unwrap();
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-        assert!(child.wait().unwrap().success());
+        assert!(wait(&mut child).success());
     }
 
     pub(crate) fn kill(&mut self, number: usize) {

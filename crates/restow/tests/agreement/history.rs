@@ -2,6 +2,7 @@
 
 use crate::writers::VIA;
 use restow_store::{Change, KeyRange, Revision, Store, WatchRequest};
+use restow_testkit::PATIENCE;
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -23,7 +24,7 @@ pub(crate) async fn check(store: &dyn Store) -> Findings {
     let mut reports: HashMap<String, Value> = HashMap::new();
     let mut findings = Findings::default();
     loop {
-        let batch = watch.next().await.unwrap().unwrap();
+        let batch = tokio::time::timeout(PATIENCE, watch.next()).await.unwrap().unwrap().unwrap();
         for event in batch.events {
             let key = String::from_utf8(event.key().as_bytes().to_vec()).unwrap();
             let parts: Vec<&str> = key.trim_start_matches('/').split('/').collect();

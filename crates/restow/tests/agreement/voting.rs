@@ -141,7 +141,7 @@ async fn a_skipped_release_refuses_writes_in_words_and_goes_on_reading() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_releases_up_and_down() {
     if std::env::var_os("RESTOW_TEST_LONG").is_none() {
-        println!("skipped: set RESTOW_TEST_LONG=1 to go through all releases");
+        restow_testkit::skip("set RESTOW_TEST_LONG=1 to go through all releases");
         return;
     }
     let mut fleet = Fleet::of(3).await;

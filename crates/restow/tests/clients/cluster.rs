@@ -1,7 +1,8 @@
 //! Servers to test against: processes of the real binary, on the embedded store or on a private etcd.
 
 use restow_store_etcd::LocalEtcd;
-use std::io::{BufRead, BufReader};
+use restow_testkit::{drain, next_line, output, wait};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -146,7 +147,7 @@ impl Server {
     }
 
     pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> Output {
-        self.kubectl_command(arguments).output().unwrap()
+        output(&mut self.kubectl_command(arguments))
     }
 
     pub(crate) fn kubectl_command(&self, arguments: &[&str]) -> Command {
@@ -169,7 +170,7 @@ impl Server {
     pub(crate) fn stop(mut self) -> std::process::ExitStatus {
         let process = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
-        self.child.wait().unwrap()
+        wait(&mut self.child)
     }
 
     /// Kills the server.
@@ -189,18 +190,15 @@ impl Drop for Server {
 
 /// Reads the line that a server prints when it is ready.
 fn wait_until_ready(mut child: Child) -> (Child, String) {
-    let mut lines = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    lines.read_line(&mut line).unwrap();
+    let (line, rest) = next_line(BufReader::new(child.stdout.take().unwrap()));
     let address = line.split("https://").nth(1).and_then(|rest| rest.split([' ', ';']).next());
     let address = address.unwrap_or_else(|| panic!("the server said {line:?}")).to_string();
-    // Whatever else it says must not block it.
-    std::thread::spawn(move || for _ in lines.lines() {});
+    drain(rest);
     (child, address)
 }
 
 fn run(command: &mut Command) {
-    let output = command.output().unwrap();
+    let output = output(command);
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 

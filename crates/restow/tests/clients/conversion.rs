@@ -1,6 +1,7 @@
 //! Conversion by webhook, on each store: what works, and what becomes of requests when the webhook does not.
 
 use crate::cluster::{Cluster, On, Server, eventually};
+use crate::kube_rs::until;
 use crate::webhook::{Reply, Webhook};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
@@ -103,9 +104,7 @@ async fn webhooks_convert(on: On) {
     install(&cluster, &json!({"url": webhook.url("/convert"), "caBundle": webhook.ca_bundle}));
     let server = &cluster.servers[0];
     let (v1, v2) = (gadgets(server, "v1").await, gadgets(server, "v2").await);
-    while v1.list(&ListParams::default()).await.is_err() {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    until("the resource is served", async || v1.list(&ListParams::default()).await.ok()).await;
     what_is_stored_is_answered(&cluster);
     every_verb_converts(&v1, &v2, &webhook).await;
     one_bad_object_is_named(&v1, &v2, &webhook).await;
@@ -310,11 +309,8 @@ async fn a_circle_ends(v1: &Api<DynamicObject>, v2: &Api<DynamicObject>, webhook
 async fn a_webhook_comes_and_goes(v2: &Api<DynamicObject>, webhook: &mut Webhook) {
     for _ in 0..2 {
         webhook.stop();
-        let mut failure = String::new();
         // Connections that were open are closed a moment later.
-        while failure.is_empty() {
-            failure = v2.get("a").await.err().map(|error| error.to_string()).unwrap_or_default();
-        }
+        let failure = until("it cannot be asked", async || v2.get("a").await.err()).await.to_string();
         assert!(failure.contains("conversion webhook for conversion.example.com/v1, Kind=Gadget failed"), "{failure}");
         webhook.resume();
         assert_eq!(v2.get("a").await.unwrap().data["spec"]["width"], 2);
@@ -330,11 +326,8 @@ async fn services_are_found(cluster: &Cluster, v2: &Api<DynamicObject>, webhook:
     let reference = json!({"name": "hook", "namespace": "default", "path": "/convert", "port": port});
     webhook.asked();
     install(cluster, &json!({"service": reference, "caBundle": webhook.ca_bundle}));
-    let mut seen = v2.get("a").await;
-    while seen.is_err() {
-        seen = v2.get("a").await;
-    }
-    assert_eq!(seen.unwrap().data["spec"]["width"], 2);
+    let seen = until("the service is found", async || v2.get("a").await.ok()).await;
+    assert_eq!(seen.data["spec"]["width"], 2);
 }
 
 async fn strangers_are_not_trusted(
@@ -350,10 +343,7 @@ async fn strangers_are_not_trusted(
             config["caBundle"] = ca_bundle.as_str().into();
         }
         install(cluster, &config);
-        let mut failure = String::new();
-        while failure.is_empty() {
-            failure = v2.get("a").await.err().map(|error| error.to_string()).unwrap_or_default();
-        }
+        let failure = until("the change is seen", async || v2.get("a").await.err()).await.to_string();
         assert!(failure.to_lowercase().contains("certificate"), "{failure}");
         assert_eq!(v1.get("a").await.unwrap().data["spec"]["size"], "2x3");
     }

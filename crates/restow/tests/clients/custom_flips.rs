@@ -8,9 +8,11 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use restow_store::{Change, KeyRange, Revision, Store, WatchRequest};
 use restow_store_etcd::{EtcdConfig, EtcdStore};
+use restow_testkit::PATIENCE;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const FLIPS: usize = 8;
 
@@ -63,10 +65,11 @@ async fn keep_changing(cluster: &Cluster) -> u64 {
     }
     let definitions = resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
     for flip in 0..FLIPS {
-        let seen = done.load(Ordering::Relaxed);
+        let (seen, begun) = (done.load(Ordering::Relaxed), Instant::now());
         while done.load(Ordering::Relaxed) < seen + 20 {
+            assert!(begun.elapsed() < PATIENCE, "the writers are stuck");
             assert!(!writers.iter().any(tokio::task::JoinHandle::is_finished), "a writer has failed");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let server = &cluster.servers[flip % cluster.servers.len()];
         let api: Api<DynamicObject> = Api::all_with(server.client().await, &definitions);
@@ -139,7 +142,7 @@ async fn check_history(endpoint: &str) -> Checked {
     let mut in_force = String::new();
     let mut reached = Revision::ZERO;
     while reached < latest {
-        let batch = watch.next().await.unwrap().unwrap();
+        let batch = tokio::time::timeout(PATIENCE, watch.next()).await.unwrap().unwrap().unwrap();
         reached = batch.revision;
         for event in batch.events {
             let Change::Put(entry) = event.change else { continue };

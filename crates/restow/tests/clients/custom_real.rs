@@ -25,7 +25,7 @@ async fn real_definitions_install_and_are_served_on_etcd() {
 
 async fn real_definitions_install_and_are_served(on: On) {
     let Some(folder) = folder() else {
-        println!("NOT TESTED: no folder of real CustomResourceDefinitions; name one with RESTOW_TEST_CRDS");
+        restow_testkit::skip("set RESTOW_TEST_CRDS to a folder of CustomResourceDefinitions");
         return;
     };
     let cluster = Cluster::one(on).await;

@@ -9,7 +9,7 @@ mod watching;
 use std::time::{Duration, Instant};
 
 /// Asks again until there is an answer.
-async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(answer) = ask().await {
@@ -21,7 +21,11 @@ async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
 }
 
 /// A config map with these labels and data.
-fn config_map(name: &str, labels: &[(&str, &str)], data: &[(&str, &str)]) -> k8s_openapi::api::core::v1::ConfigMap {
+pub(crate) fn config_map(
+    name: &str,
+    labels: &[(&str, &str)],
+    data: &[(&str, &str)],
+) -> k8s_openapi::api::core::v1::ConfigMap {
     let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
     k8s_openapi::api::core::v1::ConfigMap {
         metadata: kube::core::ObjectMeta {

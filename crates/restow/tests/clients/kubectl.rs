@@ -5,7 +5,8 @@ mod forms;
 mod waiting;
 
 use crate::cluster::{Cluster, On, eventually};
-use std::io::{BufRead, BufReader};
+use restow_testkit::next_line;
+use std::io::BufReader;
 use std::process::Stdio;
 
 const DEPLOYMENT: &str = "
@@ -151,10 +152,12 @@ async fn three_servers_on_one_etcd_are_one_cluster() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut seen = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut seen = BufReader::new(watch.stdout.take().unwrap());
     for (number, server) in [first, second, third].into_iter().enumerate() {
         server.kubectl(&["-n", "demo", "create", "configmap", &format!("by-{number}")]);
-        assert_eq!(seen.next().unwrap().unwrap(), format!("configmap/by-{number}"), "a watch crosses servers");
+        let (line, rest) = next_line(seen);
+        assert_eq!(line, format!("configmap/by-{number}\n"), "a watch crosses servers");
+        seen = rest;
     }
     watch.kill().unwrap();
     watch.wait().unwrap();

@@ -2,10 +2,11 @@
 
 use crate::cluster::{Cluster, On, RESTOW, Server, eventually};
 use crate::custom::{crontab, storage_version};
+use restow_testkit::output;
 use std::process::{Command, Output};
 
 fn restow(arguments: &[&str]) -> (Output, String) {
-    let output = Command::new(RESTOW).args(arguments).output().unwrap();
+    let output = output(Command::new(RESTOW).args(arguments));
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     (output, text)
 }
@@ -136,7 +137,7 @@ fn kubectl_finds_us_as_a_plugin_and_shells_can_complete() {
     }
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let run = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).env("PATH", &path).output().unwrap();
+        let output = output(Command::new(program).args(arguments).env("PATH", &path));
         assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };

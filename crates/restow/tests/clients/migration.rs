@@ -13,9 +13,10 @@ use futures::StreamExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use restow_api::storage_version_hash;
+use restow_testkit::{drain, next_line};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -41,12 +42,10 @@ impl Controller {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
+        let (line, rest) = next_line(BufReader::new(child.stdout.take().unwrap()));
         let metrics = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
         let metrics = metrics.unwrap_or_else(|| panic!("the controller said {line:?}")).to_string();
-        std::thread::spawn(move || for _ in lines.lines() {});
+        drain(rest);
         Controller { child, metrics }
     }
 

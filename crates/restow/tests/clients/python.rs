@@ -1,6 +1,7 @@
-//! The official Python client, on each store. `./test` installs it; without that, these tests say so and do nothing.
+//! The official Python client, on each store. `./test` brings it; without it these tests are skipped.
 
 use crate::cluster::{Cluster, On};
+use restow_testkit::output;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,12 +17,12 @@ async fn the_python_client_works_on_etcd() {
 
 async fn the_python_client_works(on: On) {
     let Some(python) = python() else {
-        eprintln!("SKIPPED: the Python client is not installed; ./test installs it");
+        restow_testkit::skip("no Python client; ./test brings one, unless RESTOW_TEST_PYTHON is 'skip'");
         return;
     };
     let cluster = Cluster::one(on).await;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/python/drive.py");
-    let output = Command::new(python).arg(script).arg(&cluster.servers[0].kubeconfig).output().unwrap();
+    let output = output(Command::new(python).arg(script).arg(&cluster.servers[0].kubeconfig));
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.ends_with("ok\n"), "{said}{errors}");
 }

@@ -1,10 +1,11 @@
 //! Starting, stopping and starting again; and what is said when that does not work.
 
 use crate::cluster::{RESTOW, Server};
+use restow_testkit::output;
 use std::process::Command;
 
 fn fails(arguments: &[&str]) -> String {
-    let output = Command::new(RESTOW).args(arguments).output().unwrap();
+    let output = output(Command::new(RESTOW).args(arguments));
     assert!(!output.status.success(), "restow {} succeeded", arguments.join(" "));
     String::from_utf8_lossy(&output.stderr).to_string()
 }

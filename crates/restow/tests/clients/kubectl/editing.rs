@@ -1,6 +1,7 @@
 //! Changing objects in all the ways that kubectl has.
 
 use crate::cluster::{Cluster, On};
+use restow_testkit::output;
 use std::os::unix::fs::PermissionsExt;
 
 const SERVICE: &str = "
@@ -65,7 +66,7 @@ fn edits_differences_and_replacements(cluster: &Cluster) {
     cluster.kubectl(&["create", "configmap", "edited", "--from-literal=x=1"]);
     let editor = cluster.file("editor", "#!/bin/sh\nsed -i 's/x: \"1\"/x: \"2\"/' \"$1\"\n");
     std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let edit = |arguments: &[&str]| server.kubectl_command(arguments).env("KUBE_EDITOR", &editor).output().unwrap();
+    let edit = |arguments: &[&str]| output(server.kubectl_command(arguments).env("KUBE_EDITOR", &editor));
     let done = edit(&["edit", "cm", "edited"]);
     assert_eq!(String::from_utf8_lossy(&done.stdout), "configmap/edited edited\n");
     assert_eq!(data(), "2");

@@ -1,8 +1,12 @@
 //! Waiting for what happens to objects, and speaking to the server through kubectl's proxy.
 
 use crate::cluster::{Cluster, On, Server};
-use std::io::{BufRead, BufReader, Lines};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use crate::kube_rs::config_map;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, PostParams};
+use restow_testkit::{next_line, wait};
+use std::io::BufReader;
+use std::process::{Child, ChildStdout, Stdio};
 
 #[tokio::test]
 async fn kubectl_waits_and_watches_on_the_embedded_store() {
@@ -20,24 +24,26 @@ async fn kubectl_waits_and_watches(on: On) {
     waits_end_when_it_is_so(server);
     watches_show_what_happens(server);
     deletions_wait_for_finalizers(server);
-    the_proxy_passes_everything_on(server);
+    the_proxy_passes_everything_on(server).await;
 }
 
 /// A kubectl that runs beside the test. It ends when this is dropped.
 struct Running {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Option<BufReader<ChildStdout>>,
 }
 
 impl Running {
     fn start(server: &Server, arguments: &[&str]) -> Self {
         let mut child = server.kubectl_command(arguments).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Running { child, lines }
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Running { child, lines: Some(lines) }
     }
 
     fn line(&mut self) -> String {
-        self.lines.next().expect("kubectl ended early").unwrap()
+        let (line, lines) = next_line(self.lines.take().unwrap());
+        self.lines = Some(lines);
+        line.strip_suffix('\n').expect("kubectl ended early").to_string()
     }
 }
 
@@ -89,26 +95,21 @@ fn deletions_wait_for_finalizers(server: &Server) {
     let marked = server.kubectl(&["get", "cm", "held", "-o", "jsonpath={.metadata.deletionTimestamp}"]);
     assert!(!marked.is_empty(), "the object is marked and held");
     finalizers("null");
-    assert!(deleting.child.wait().unwrap().success());
+    assert!(wait(&mut deleting.child).success());
     server.kubectl_fails(&["get", "cm", "held"]);
     assert_eq!(server.kubectl(&["delete", "cm", "held", "--ignore-not-found"]), "");
     server.kubectl(&["wait", "--for=delete", "cm/held", "--timeout=60s"]);
 }
 
-fn the_proxy_passes_everything_on(server: &Server) {
+async fn the_proxy_passes_everything_on(server: &Server) {
     let mut proxy = Running::start(server, &["proxy", "--port=0"]);
     let line = proxy.line();
     let address = line.rsplit(' ').next().unwrap();
-    let curl = |arguments: &[&str]| {
-        let output = Command::new("curl").args(["-s", "--max-time", "60"]).args(arguments).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let collection = format!("http://{address}/api/v1/namespaces/default/configmaps");
-    let object = r#"{"metadata":{"name":"proxied"}}"#;
-    let made = curl(&["-H", "Content-Type: application/json", "-d", object, &collection]);
-    assert!(made.contains("\"uid\""), "{made}");
-    assert!(curl(&[&format!("{collection}/proxied")]).contains("proxied"));
-    let gone = curl(&["-X", "DELETE", &format!("{collection}/proxied")]);
-    assert!(gone.contains("\"Success\""), "{gone}");
-    assert!(curl(&[&format!("{collection}/proxied")]).contains("\"NotFound\""));
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let maps: Api<ConfigMap> = Api::namespaced(kube::Client::try_from(config).unwrap(), "default");
+    let made = maps.create(&PostParams::default(), &config_map("proxied", &[], &[])).await.unwrap();
+    assert!(made.metadata.uid.is_some());
+    assert_eq!(maps.get("proxied").await.unwrap().metadata.uid, made.metadata.uid);
+    maps.delete("proxied", &DeleteParams::default()).await.unwrap();
+    assert!(maps.get_opt("proxied").await.unwrap().is_none());
 }

@@ -47,7 +47,7 @@ async fn a_server_that_hangs_is_named_and_when_it_is_gone_the_migration_begins_b
     })
     .await;
     widgets.store_in("v2").await;
-    let status = Command::new(RESTOW).args(["status", "--kubeconfig"]).arg(&server.kubeconfig).output().unwrap();
+    let status = restow_testkit::output(Command::new(RESTOW).args(["status", "--kubeconfig"]).arg(&server.kubeconfig));
     let words = String::from_utf8(status.stdout).unwrap();
     assert!(words.contains(&hung), "{words}");
     assert_eq!(status.status.code(), Some(4), "{words}");
