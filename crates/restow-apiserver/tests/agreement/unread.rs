@@ -79,16 +79,19 @@ async fn a_namespace_stays_while_anything_of_it_is_stored() {
     gone(&store, "/core/namespaces/full").await;
 }
 
-/// A config map that is deleted, and waits until its dependents have lost it.
-async fn put_orphaning(store: &Arc<dyn Store>, name: &str) {
-    let object = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {
-            "name": name, "namespace": "default", "uid": name, "finalizers": ["orphan"],
-            "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0,
-        },
-    });
-    put(store, &format!("/core/configmaps/default/{name}"), object.to_string()).await;
+/// A config map that others belong to.
+fn owner(name: &str) -> Value {
+    let metadata = json!({"name": name, "namespace": "default", "uid": name});
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+}
+
+/// The same when it is deleted, and waits until its dependents have lost it.
+fn orphaning(name: &str) -> Value {
+    let mut object = owner(name);
+    object["metadata"]["finalizers"] = json!(["orphan"]);
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+    object
 }
 
 #[tokio::test]
@@ -100,10 +103,14 @@ async fn an_owner_does_not_leave_a_dependent_that_nobody_serves() {
         let metadata = json!({"name": "d", "namespace": "default", "uid": "d", "ownerReferences": [owner]});
         json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}).to_string()
     };
+    for name in ["unserved", "served"] {
+        put(&store, &format!("/core/configmaps/default/{name}"), owner(name).to_string()).await;
+    }
     put(&store, "/example.com/widgets/default/d", dependent("unserved", "example.com/v1", "Widget")).await;
     put(&store, "/core/secrets/default/d", dependent("served", "v1", "Secret")).await;
-    put_orphaning(&store, "unserved").await;
-    put_orphaning(&store, "served").await;
+    for name in ["unserved", "served"] {
+        put(&store, &format!("/core/configmaps/default/{name}"), orphaning(name).to_string()).await;
+    }
     gone(&store, "/core/configmaps/default/served").await;
     assert!(exists(&store, "/core/secrets/default/d").await, "it was to be kept");
     assert!(exists(&store, "/core/configmaps/default/unserved").await, "the widget still has the reference");
