@@ -13,6 +13,7 @@ mod conversion;
 mod custom;
 mod custom_flips;
 mod custom_real;
+mod exit_codes;
 mod kube_rs;
 mod kubectl;
 mod looking;
