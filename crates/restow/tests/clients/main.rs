@@ -22,4 +22,5 @@ mod outage;
 mod python;
 mod start_up;
 mod usual_life;
+mod verifying;
 mod webhook;
