@@ -2,13 +2,25 @@
 //! with the version that the API servers write now.
 //!
 //! Nothing here reads a store; whoever does hands over keys and values. A value says itself which group, version and
-//! kind it is of, so the layout of the keys does not matter: the same rules read our own stores and a stock cluster's
-//! etcd.
+//! kind it is of; the key is needed only for values that do not tell, such as encrypted ones. The same rules read our own
+//! stores and a stock cluster's etcd.
+//!
+//! The rule of [`judge`]: "nothing old is stored" is said only if every value that was read is known to be in the storage
+//! version in force of the cluster that was asked. Everything else is old, or cannot be told, and has a named reason.
 
+mod identity;
+mod judgement;
+mod layout;
+mod moves;
 mod stored_form;
 mod tally;
+mod target;
 mod verdict;
 
-pub use stored_form::StoredForm;
+pub use identity::{Identity, RevisionsSeen, StoredUid};
+pub use judgement::{ApiAnswer, Doubt, Evidence, Judgement, judge};
+pub use layout::{FURTHER_FOLDERS, folders_of_resource, resource_of_folder};
+pub use stored_form::{StoredForm, uid_of};
 pub use tally::{Census, CensusRow, Encoding};
-pub use verdict::{KindVerdict, Target, Verdict, judge};
+pub use target::{DefinedVersions, StorageVersionInForce, Target, in_force, steady};
+pub use verdict::{Because, KindVerdict, OpaqueVerdict, Verdict};

@@ -1,36 +1,53 @@
 //! `restow verify`: proof of what is stored, from the store itself.
 
+mod asked;
+mod report;
 mod source;
 mod through_api;
 
 use crate::cluster_args::ClusterArgs;
 use crate::etcd_args::EtcdArgs;
-use crate::output::{Colour, Output, columns, paint_rows};
-use anyhow::{Context, ensure};
+use crate::output::Output;
+use anyhow::{bail, ensure};
+use asked::Asked;
 use clap::Args;
-use restow_agreement::census::{CensusRow, Encoding, KindVerdict, Target, Verdict, judge};
-use restow_migrate::overview::look;
-use serde::Serialize;
-use std::path::PathBuf;
+use report::Proof;
+use restow_agreement::census::{
+    ApiAnswer, Because, Evidence, Identity, Judgement, RevisionsSeen, Target, Verdict, judge, steady,
+};
+use restow_apiserver::stored::StoredCensus;
+use restow_migrate::cluster::Cluster;
+use restow_store::Store;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// How often it is looked again whether objects that the API shows have come to lie in the store.
+const LOOKS: usize = 3;
 
 /// Prove in which versions objects are stored, by reading the store itself.
 ///
 /// It only reads. Give --etcd-endpoints for etcd (our own or a stock cluster's), or --data-dir for the embedded store of a
 /// server that is stopped; without either, the running server is asked to read its store. What the API servers write now is
-/// asked of the cluster; for a stopped server it is read from the store.
+/// asked of the cluster, after a check that etcd is the etcd of this cluster; for a stopped server it is read from the store.
+///
+/// "Nothing old is stored" is said only if every value that was read is known to be in the storage version. A kind that
+/// nobody serves, a value that cannot be read or is encrypted, a prefix with nothing in it: these end with 4.
 ///
 /// Without access to the store, --through-api asks the API servers to write each object of the named resources as it is,
 /// which changes nothing where it is stored in the storage version already. That is evidence, and covers encrypted objects too,
 /// but it is no reading: the first few objects that are stored otherwise are rewritten by being asked about. It stops at
-/// them. Objects that somebody else writes meanwhile are asked about again.
+/// them. Objects that somebody else writes meanwhile are asked about again. Together with --etcd-endpoints the API
+/// servers are asked only about resources with encrypted values.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
-  0  nothing old is stored
+  0  nothing old is stored: every value is known to be in the storage version
   1  it could not run
+  2  the command line is wrong
   3  something old is stored
-  4  it cannot be told: the API servers disagree, values are encrypted, or objects refuse to be written")]
+  4  it cannot be told, and the reasons are listed: nothing is stored there, it is another cluster's store, the API servers
+     disagree, values are encrypted or cannot be read, a kind is not served, or objects refuse to be written")]
 pub(crate) struct VerifyArgs {
     /// The resources to verify, such as widgets.example.com; all without.
     #[arg(value_name = "RESOURCE")]
@@ -43,8 +60,9 @@ pub(crate) struct VerifyArgs {
     /// The data directory of a stopped server.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["etcd_endpoints", "kubeconfig", "context"])]
     data_dir: Option<PathBuf>,
-    /// Ask the API servers instead of reading the store. Needs the names of resources, and permission to patch their objects.
-    #[arg(long, requires = "resources", conflicts_with_all = ["etcd_endpoints", "data_dir"])]
+    /// Ask the API servers instead of reading the store, which needs the names of resources; with --etcd-endpoints, about
+    /// encrypted values alone. Needs permission to patch the objects.
+    #[arg(long, conflicts_with = "data_dir")]
     through_api: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -53,168 +71,182 @@ pub(crate) struct VerifyArgs {
     output: Output,
 }
 
-/// What was found.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Proof {
-    /// The revision of the store that was read.
-    revision: u64,
-    /// How many values were read.
-    total: u64,
-    /// The verdict on all that was asked for.
-    verdict: Verdict,
-    kinds: Vec<KindVerdict>,
-    /// Values that do not tell their version: encrypted, or no objects.
-    opaque: Vec<CensusRow>,
-}
-
-/// What was found by asking.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ThroughApi {
-    resources: Vec<through_api::Finding>,
-}
-
 pub(crate) async fn run(args: VerifyArgs) -> anyhow::Result<ExitCode> {
-    if args.through_api {
-        let found = through_api::ask(&args.cluster.connect().await?, &args.resources).await?;
-        args.output.print(&found, || through_api::table(&found))?;
-        return Ok(exit_code(worst(found.resources.iter().map(|one| one.verdict))));
-    }
-    let (census, targets) = match (&args.data_dir, args.etcd_endpoints.is_empty()) {
-        (Some(directory), _) => source::stopped(directory).await?,
-        (None, false) => {
-            let config = args.etcd.config(&args.etcd_endpoints)?;
-            (source::etcd(config).await?, args.targets().await?)
-        }
-        (None, true) => (source::running(&args.cluster).await?, args.targets().await?),
+    let proof = match (&args.data_dir, args.etcd_endpoints.is_empty()) {
+        (Some(directory), _) => args.prove_stopped(directory).await?,
+        (None, false) => args.prove_from_etcd().await?,
+        (None, true) if args.through_api => return args.ask_instead().await,
+        (None, true) => args.prove_running().await?,
     };
-    let (opaque, told): (Vec<CensusRow>, Vec<CensusRow>) =
-        census.rows.into_iter().partition(|row| matches!(row.encoding, Encoding::Encrypted { .. } | Encoding::Other));
-    for wanted in &args.resources {
-        ensure!(
-            targets.iter().any(|target| is_named(&target.resource, wanted)),
-            "the cluster does not serve {wanted}; name it as in `kubectl api-resources -o name`"
-        );
-    }
-    let mut kinds = judge(&told, &targets);
-    if !args.resources.is_empty() {
-        kinds.retain(|kind| args.resources.iter().any(|wanted| is_named(&kind.resource, wanted)));
-    }
-    let mut proof =
-        Proof { revision: census.to_revision, total: census.total, verdict: Verdict::Unknown, kinds, opaque };
-    proof.verdict = verdict(&proof, &args.resources);
-    args.output.print(&proof, || table(&proof, args.output))?;
-    Ok(exit_code(proof.verdict))
+    args.output.print(&proof, || proof.table(args.output))?;
+    Ok(exit_code(proof.judgement.verdict))
 }
 
 impl VerifyArgs {
-    /// What the API servers write now.
-    async fn targets(&self) -> anyhow::Result<Vec<Target>> {
+    /// Asks the API servers about the named resources, and reads nothing.
+    async fn ask_instead(&self) -> anyhow::Result<ExitCode> {
+        ensure!(
+            !self.resources.is_empty(),
+            "--through-api needs the names of the resources to ask about; with --etcd-endpoints, it asks about those with \
+             encrypted values"
+        );
+        let found = through_api::ask(&self.cluster.connect().await?, &self.resources).await?;
+        self.output.print(&found, || through_api::table(&found))?;
+        Ok(exit_code(found.verdict()))
+    }
+
+    /// Reads the data of a stopped server.
+    async fn prove_stopped(&self, directory: &Path) -> anyhow::Result<Proof> {
+        let (census, targets) = source::stopped(directory).await?;
+        let evidence = self.evidence(census, targets, Identity::OneAndTheSame)?;
+        Ok(self.proof(judge(&evidence), evidence, BTreeSet::new()))
+    }
+
+    /// Has a running server read its own store.
+    async fn prove_running(&self) -> anyhow::Result<Proof> {
         let cluster = self.cluster.connect().await?;
-        let overview = look(&cluster).await.context(
-            "cannot ask the API servers which versions they write now, without which nobody can say what is old",
-        )?;
-        let target = |resource: restow_migrate::overview::ResourceOverview| Target {
-            group: resource.group,
-            kind: resource.kind,
-            resource: resource.resource,
-            hash: resource.hash,
-            candidates: resource.candidates,
+        let before = asked::ask(&cluster).await?;
+        let census = source::running(&self.cluster).await?;
+        let after = asked::ask(&cluster).await?;
+        let targets = steady(&before.targets, after.targets);
+        let evidence = self.evidence(census, targets, Identity::OneAndTheSame)?;
+        Ok(self.proof(judge(&evidence), evidence, BTreeSet::new()))
+    }
+
+    /// Reads etcd, and asks the API whether it is the same cluster's.
+    async fn prove_from_etcd(&self) -> anyhow::Result<Proof> {
+        let config = self.etcd.config(&self.etcd_endpoints)?;
+        let cluster = self.cluster.connect().await?;
+        let before = asked::ask(&cluster).await?;
+        let store = source::etcd(config).await?;
+        let census = source::census(&store).await?;
+        let identity = compare(&store, &cluster).await?;
+        let after = asked::ask(&cluster).await?;
+        let is_same = matches!(identity, Identity::Same { .. });
+        let targets = steady(&before.targets, after.targets);
+        let mut evidence = self.evidence(census, targets, identity)?;
+        let mut not_covered = BTreeSet::new();
+        // Of another cluster nothing is asked, and above all nothing is written to it.
+        if is_same {
+            let asked = Asked { targets: evidence.targets.clone(), served: after.served };
+            (evidence.elsewhere, not_covered) = self.stored_elsewhere(&store, &cluster, &asked, &evidence).await?;
+            if self.through_api {
+                evidence.answers = answers(&cluster, &judge(&evidence)).await?;
+            }
+        }
+        Ok(self.proof(judge(&evidence), evidence, not_covered))
+    }
+
+    fn evidence(&self, census: StoredCensus, targets: Vec<Target>, identity: Identity) -> anyhow::Result<Evidence> {
+        let resources = || targets.iter().map(|target| target.resource.as_str());
+        let wanted = self.resources.iter().map(|name| meant(name, resources()).map(String::from));
+        let wanted = wanted.collect::<anyhow::Result<Vec<String>>>()?;
+        Ok(Evidence {
+            total: census.total,
+            from_revision: census.from_revision,
+            to_revision: census.to_revision,
+            rows: census.rows,
+            targets,
+            identity,
+            answers: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
+            wanted,
+        })
+    }
+
+    /// The resources that the API has objects of and this store has not, with what is known; and those among them that other
+    /// API servers keep, which need not be here.
+    async fn stored_elsewhere(
+        &self,
+        store: &dyn Store,
+        cluster: &Cluster,
+        asked: &Asked,
+        evidence: &Evidence,
+    ) -> anyhow::Result<(BTreeMap<String, String>, BTreeSet<String>)> {
+        let judgement = judge(evidence);
+        let kinds = judgement.kinds.iter().map(|kind| &kind.resource);
+        let seen: BTreeSet<&String> = kinds.chain(judgement.opaque.iter().map(|values| &values.resource)).collect();
+        let is_unseen = |target: &&Target| {
+            !seen.contains(&target.resource)
+                && (evidence.wanted.is_empty() || evidence.wanted.contains(&target.resource))
         };
-        Ok(overview.resources.into_iter().map(target).collect())
+        let unseen: Vec<&Target> = asked.targets.iter().filter(is_unseen).collect();
+        let aggregated = asked::aggregated_groups(cluster).await;
+        let (others, mut open): (Vec<&Target>, Vec<&Target>) =
+            unseen.into_iter().partition(|target| aggregated.contains(&target.group) && evidence.wanted.is_empty());
+        let mut found = BTreeMap::new();
+        for _ in 0..LOOKS {
+            let names = open.iter().filter_map(|target| asked.served.get_key_value(&target.resource));
+            let names = names.map(|(name, resource)| (name.clone(), resource.clone())).collect();
+            found = asked::have_objects(cluster, names).await;
+            open.retain(|target| found.contains_key(&target.resource));
+            let mut missing = Vec::new();
+            for target in open {
+                // What was written since the store was read is there by now.
+                match source::has_any(store, target).await? {
+                    true => drop(found.remove(&target.resource)),
+                    false => missing.push(target),
+                }
+            }
+            open = missing;
+        }
+        Ok((found, others.into_iter().map(|target| target.resource.clone()).collect()))
+    }
+
+    fn proof(&self, judgement: Judgement, evidence: Evidence, not_covered: BTreeSet<String>) -> Proof {
+        let this: Vec<String> = std::iter::once("restow".into()).chain(std::env::args().skip(1)).collect();
+        Proof {
+            revision: evidence.to_revision,
+            total: evidence.total,
+            identity: evidence.identity,
+            next: Proof::commands(&judgement, &this.join(" ")),
+            judgement,
+            not_covered,
+        }
     }
 }
 
-/// Whether a resource is meant by its full name, or by its plural name alone.
-fn is_named(resource: &str, wanted: &str) -> bool {
-    resource == wanted || resource.split('.').next() == Some(wanted)
+/// Whether the store is that of the cluster.
+async fn compare(store: &dyn Store, cluster: &Cluster) -> anyhow::Result<Identity> {
+    let stored = source::uid(store).await?;
+    let before = source::revision(store).await?.get();
+    let told = asked::revision(cluster).await;
+    let after = source::revision(store).await?.get();
+    Ok(Identity::compare(stored, asked::uid(cluster).await, RevisionsSeen { before, told, after }))
 }
 
-/// Encrypted values hide their version: they are proof of nothing, unless other resources were asked for.
-fn verdict(proof: &Proof, wanted: &[String]) -> Verdict {
-    let is_wanted = |folder: &str| wanted.is_empty() || wanted.iter().any(|wanted| is_in_folder(wanted, folder));
-    let is_encrypted = |row: &&CensusRow| matches!(row.encoding, Encoding::Encrypted { .. });
-    let is_hidden = proof.opaque.iter().filter(is_encrypted).any(|row| is_wanted(&row.group));
-    worst(proof.kinds.iter().map(|kind| kind.verdict).chain(is_hidden.then_some(Verdict::Unknown)))
+/// What the API servers say of the resources whose values are encrypted.
+async fn answers(cluster: &Cluster, judgement: &Judgement) -> anyhow::Result<BTreeMap<String, ApiAnswer>> {
+    let encrypted = judgement.opaque.iter().filter_map(|values| match &values.because {
+        Because::Encrypted { resource } => resource.clone(),
+        _ => None,
+    });
+    let names: Vec<String> = encrypted.collect::<BTreeSet<_>>().into_iter().collect();
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    Ok(through_api::ask(cluster, &names).await?.answers())
 }
 
-/// Whether the objects of a resource can lie in this folder of keys, which has its plural name somewhere.
-fn is_in_folder(resource: &str, folder: &str) -> bool {
-    folder.split('/').any(|part| Some(part) == resource.split('.').next())
-}
-
-fn worst(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
-    let all: Vec<Verdict> = verdicts.collect();
-    [Verdict::Old, Verdict::Unknown].into_iter().find(|verdict| all.contains(verdict)).unwrap_or(Verdict::Current)
+/// The resource that is meant by a name: its full one, or its plural name where no other resource has that too.
+fn meant<'r>(name: &str, resources: impl Iterator<Item = &'r str>) -> anyhow::Result<&'r str> {
+    let mut named: Vec<&str> =
+        resources.filter(|resource| *resource == name || resource.split('.').next() == Some(name)).collect();
+    named.sort_unstable();
+    named.dedup();
+    match (named.iter().find(|resource| **resource == name), named.as_slice()) {
+        (Some(exact), _) => Ok(exact),
+        (None, [one]) => Ok(one),
+        (None, []) => bail!("the cluster does not serve {name}; name it as in `kubectl api-resources -o name`"),
+        (None, several) => bail!("{name} can be any of {}; give the full name", several.join(", ")),
+    }
 }
 
 fn exit_code(verdict: Verdict) -> ExitCode {
     match verdict {
-        Verdict::Current | Verdict::NotServed => ExitCode::SUCCESS,
+        Verdict::Current => ExitCode::SUCCESS,
         Verdict::Old => ExitCode::from(3),
         Verdict::Unknown => ExitCode::from(4),
-    }
-}
-
-fn table(proof: &Proof, output: Output) -> String {
-    let mut lines =
-        vec![["RESOURCE", "KIND", "STORAGE VERSION", "REALLY STORED", "VERDICT"].map(String::from).to_vec()];
-    if output == Output::Wide {
-        lines[0].push("EXAMPLE OF OLD".into());
-    }
-    let mut colours = Vec::new();
-    for kind in proof.kinds.iter().filter(|kind| output == Output::Wide || kind.verdict != Verdict::NotServed) {
-        let stored: Vec<String> = kind.stored.iter().map(|(version, count)| format!("{version}: {count}")).collect();
-        let resource = if kind.resource.is_empty() { "-".to_string() } else { kind.resource.clone() };
-        let version = kind.storage_version.clone().unwrap_or_else(|| "unknown".into());
-        let mut line = vec![resource, kind.kind.clone(), version, stored.join(", "), words(kind.verdict).to_string()];
-        if output == Output::Wide {
-            line.push(kind.example_of_old.clone().unwrap_or_default());
-        }
-        lines.push(line);
-        colours.push(colour(kind.verdict));
-    }
-    let mut text = paint_rows(&columns(&lines), &colours);
-    for row in &proof.opaque {
-        if let Encoding::Encrypted { provider, key } = &row.encoding {
-            text.push_str(&format!("{}: {} encrypted with {provider}, key {key}\n", row.group, row.count));
-        }
-    }
-    text.push_str(&format!("\n{}\n", summary(proof)));
-    text
-}
-
-fn summary(proof: &Proof) -> String {
-    let old: Vec<&str> =
-        proof.kinds.iter().filter(|kind| kind.verdict == Verdict::Old).map(|kind| kind.resource.as_str()).collect();
-    let read = format!("{} values read at revision {}", proof.total, proof.revision);
-    match proof.verdict {
-        Verdict::Current | Verdict::NotServed => format!("Nothing old is stored ({read})."),
-        Verdict::Old => {
-            format!("Something old is stored ({read}). To bring it up to date: restow migrate {}", old.join(" "))
-        }
-        Verdict::Unknown => format!(
-            "It cannot be told whether something old is stored ({read}): the API servers do not agree, or values are \
-             encrypted. See: restow explain proof"
-        ),
-    }
-}
-
-fn colour(verdict: Verdict) -> Option<Colour> {
-    match verdict {
-        Verdict::Old => Some(Colour::Red),
-        Verdict::Unknown => Some(Colour::Yellow),
-        Verdict::Current | Verdict::NotServed => None,
-    }
-}
-
-fn words(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Current => "current",
-        Verdict::Old => "OLD",
-        Verdict::Unknown => "unknown",
-        Verdict::NotServed => "not served",
     }
 }
 
@@ -222,41 +254,14 @@ fn words(verdict: Verdict) -> &'static str {
 mod tests {
     use super::*;
 
-    fn proof(verdict: Option<Verdict>, encrypted_in: Option<&str>) -> Proof {
-        let kind = |verdict| KindVerdict {
-            resource: "widgets.example.com".into(),
-            group: "example.com".into(),
-            kind: "Widget".into(),
-            storage_version: Some("v2".into()),
-            stored: Default::default(),
-            example_of_old: None,
-            verdict,
-        };
-        let row = |folder: &str| CensusRow {
-            group: folder.into(),
-            kind: String::new(),
-            encoding: Encoding::Encrypted { provider: "aescbc:v1".into(), key: "1".into() },
-            count: 1,
-            bytes: 1,
-            example: String::new(),
-        };
-        let (kinds, opaque) = (verdict.map(kind).into_iter().collect(), encrypted_in.map(row).into_iter().collect());
-        Proof { revision: 1, total: 1, verdict: Verdict::Unknown, kinds, opaque }
-    }
-
-    fn check(proof: &Proof, wanted: &[&str], expected: Verdict) {
-        let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-        assert_eq!(verdict(proof, &wanted), expected, "{proof:?} {wanted:?}");
-    }
-
     #[test]
-    fn only_what_is_seen_to_be_current_is_a_success() {
-        check(&proof(Some(Verdict::Current), None), &[], Verdict::Current);
-        check(&proof(Some(Verdict::Old), None), &[], Verdict::Old);
-        check(&proof(Some(Verdict::Unknown), None), &[], Verdict::Unknown);
-        check(&proof(None, Some("secrets/default")), &[], Verdict::Unknown);
-        check(&proof(None, Some("secrets/default")), &["secrets"], Verdict::Unknown);
-        check(&proof(Some(Verdict::Current), Some("secrets/default")), &["widgets.example.com"], Verdict::Current);
-        check(&proof(Some(Verdict::Old), Some("widgets/default")), &["widgets.example.com"], Verdict::Old);
+    fn a_resource_is_meant_by_a_name_that_no_other_has() {
+        let served = ["widgets.example.com", "events", "events.example.com", "jobs.a.com", "jobs.b.com"];
+        let meant = |name: &str| meant(name, served.into_iter());
+        assert_eq!(meant("widgets").unwrap(), "widgets.example.com");
+        assert_eq!(meant("widgets.example.com").unwrap(), "widgets.example.com");
+        assert_eq!(meant("events").unwrap(), "events");
+        assert!(meant("jobs").unwrap_err().to_string().contains("jobs.a.com, jobs.b.com"));
+        assert!(meant("nonsense").unwrap_err().to_string().contains("kubectl api-resources -o name"));
     }
 }

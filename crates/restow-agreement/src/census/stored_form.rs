@@ -79,6 +79,27 @@ impl<'v> StoredForm<'v> {
     }
 }
 
+/// The uid of an object in JSON or in Kubernetes' protobuf; nothing where the value is neither, or has none.
+pub fn uid_of(value: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        uid: String,
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        metadata: Metadata,
+    }
+    let uid = match value.strip_prefix(PROTOBUF_MARK) {
+        // The envelope's second field is the object, whose first one is its metadata, whose fifth one is the uid.
+        Some(envelope) => {
+            let uid = text_field(text_field(text_field(envelope, 2)?, 1)?, 5)?;
+            std::str::from_utf8(uid).ok()?.to_owned()
+        }
+        None => serde_json::from_slice::<Named>(value).ok()?.metadata.uid,
+    };
+    Some(uid).filter(|uid| !uid.is_empty())
+}
+
 /// The content of the first field of this number that has a length, in a protobuf message.
 fn text_field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
     while !message.is_empty() {
@@ -151,11 +172,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn uids_are_read_in_both_forms() {
+        assert_eq!(uid_of(br#"{"kind":"Namespace","metadata":{"name":"a","uid":"u-1"}}"#).as_deref(), Some("u-1"));
+        let metadata = b"\n\x01a*\x03u-1";
+        let object = [&[0x0a, metadata.len() as u8][..], metadata].concat();
+        let envelope = [b"k8s\0\n\x0f\n\x02v1\x12\x09Namespace\x12", &[object.len() as u8][..], &object].concat();
+        let form = StoredForm::Protobuf { api_version: "v1".into(), kind: "Namespace".into() };
+        assert_eq!(StoredForm::of(&envelope), form);
+        assert_eq!(uid_of(&envelope).as_deref(), Some("u-1"));
+        for value in [
+            &b""[..],
+            b"{}",
+            br#"{"metadata":{"uid":""}}"#,
+            b"k8s\0",
+            b"k8s:enc:aescbc:v1:k:x",
+            &envelope[..envelope.len() - 1],
+        ] {
+            assert_eq!(uid_of(value), None, "{value:?}");
+        }
+    }
+
     proptest::proptest! {
         #[test]
         fn no_value_is_too_strange(value in proptest::collection::vec(proptest::num::u8::ANY, 0..64)) {
             let marked = [PROTOBUF_MARK, &value].concat();
             StoredForm::of(&marked);
+            uid_of(&marked);
             StoredForm::of(&value);
         }
     }

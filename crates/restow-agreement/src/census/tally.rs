@@ -1,13 +1,29 @@
 //! Counting stored values.
 
 use super::StoredForm;
+use super::layout::{FURTHER_FOLDERS, folder_of, is_own_record};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How many stored values there are of each kind, in each encoding.
+/// How many lines are kept apart, so that memory does not grow with what lies in a store. No cluster has as many kinds.
+const MOST_ROWS: usize = 10_000;
+
+/// Names of groups, versions and kinds that are longer than this are none.
+const LONGEST_NAME: usize = 320;
+
+/// How many stored values there are of each kind, in each encoding and folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    rows: BTreeMap<(String, String, Encoding), Count>,
+    rows: BTreeMap<Line, Count>,
+}
+
+/// What is counted together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Line {
+    group: String,
+    kind: String,
+    encoding: Encoding,
+    folder: String,
 }
 
 /// How a group of values is encoded.
@@ -31,6 +47,8 @@ pub enum Encoding {
         /// The name of the key.
         key: String,
     },
+    /// No object, but a record that API servers are known to keep at this place.
+    Record,
     /// Not an object of Kubernetes, or damaged.
     Other,
 }
@@ -38,7 +56,10 @@ pub enum Encoding {
 /// One line of a census.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CensusRow {
-    /// The group; empty for the core group. For values that do not tell, the folder they lie in.
+    /// The folder of keys that they lie in, which is that of one resource, as in `/secrets` or `/example.com/widgets`.
+    #[serde(default)]
+    pub folder: String,
+    /// The group; empty for the core group, and for values that do not tell.
     pub group: String,
     /// The kind; empty for values that do not tell.
     pub kind: String,
@@ -63,33 +84,45 @@ struct Count {
 impl Census {
     /// Counts one more value.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
+        let folder = folder_of(key);
+        let is_object = |api_version: &str, kind: &str| {
+            let is_name = |text: &str| (1..=LONGEST_NAME).contains(&text.len());
+            is_name(api_version) && is_name(kind)
+        };
         let (group, kind, encoding) = match StoredForm::of(value) {
-            StoredForm::Json { api_version, kind } => {
+            StoredForm::Json { api_version, kind } if is_object(&api_version, &kind) => {
                 let (group, version) = split(&api_version);
                 (group, kind.into_owned(), Encoding::Json { version })
             }
-            StoredForm::Protobuf { api_version, kind } => {
+            StoredForm::Protobuf { api_version, kind } if is_object(&api_version, &kind) => {
                 let (group, version) = split(&api_version);
                 (group, kind.into_owned(), Encoding::Protobuf { version })
             }
-            StoredForm::Encrypted { provider, key: name } => {
-                let encoding = Encoding::Encrypted { provider: provider.into_owned(), key: name.into_owned() };
-                (folder(key), String::new(), encoding)
+            StoredForm::Encrypted { provider, key } => {
+                let encoding = Encoding::Encrypted { provider: provider.into_owned(), key: key.into_owned() };
+                (String::new(), String::new(), encoding)
             }
-            StoredForm::Other => (folder(key), String::new(), Encoding::Other),
+            _ if is_own_record(&folder, value) => (String::new(), String::new(), Encoding::Record),
+            _ => (String::new(), String::new(), Encoding::Other),
         };
+        let mut line = Line { group, kind, encoding, folder };
+        if self.rows.len() >= MOST_ROWS && !self.rows.contains_key(&line) {
+            let (group, kind, folder) = (String::new(), String::new(), FURTHER_FOLDERS.to_string());
+            line = Line { group, kind, encoding: Encoding::Other, folder };
+        }
         let fresh = || Count { count: 0, bytes: 0, example: String::from_utf8_lossy(key).into_owned() };
-        let count = self.rows.entry((group, kind, encoding)).or_insert_with(fresh);
+        let count = self.rows.entry(line).or_insert_with(fresh);
         count.count += 1;
         count.bytes += value.len() as u64;
     }
 
     /// Every line, by group, kind and encoding.
     pub fn rows(&self) -> Vec<CensusRow> {
-        let row = |((group, kind, encoding), count): (&(String, String, Encoding), &Count)| CensusRow {
-            group: group.clone(),
-            kind: kind.clone(),
-            encoding: encoding.clone(),
+        let row = |(line, count): (&Line, &Count)| CensusRow {
+            folder: line.folder.clone(),
+            group: line.group.clone(),
+            kind: line.kind.clone(),
+            encoding: line.encoding.clone(),
             count: count.count,
             bytes: count.bytes,
             example: count.example.clone(),
@@ -105,13 +138,6 @@ fn split(api_version: &str) -> (String, String) {
     }
 }
 
-/// The first two parts of a key, which tell what it is about where the value does not.
-fn folder(key: &[u8]) -> String {
-    let key = String::from_utf8_lossy(key);
-    let parts: Vec<&str> = key.split('/').filter(|part| !part.is_empty()).take(2).collect();
-    parts.join("/")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,20 +149,48 @@ mod tests {
         census.add(b"/example.com/widgets/b", br#"{"apiVersion":"example.com/v1","kind":"Widget"}"#);
         census.add(b"/example.com/widgets/c", br#"{"apiVersion":"example.com/v2","kind":"Widget"}"#);
         census.add(b"/secrets/default/d", b"k8s:enc:aesgcm:v1:old:xyz");
-        let lines: Vec<_> = census.rows().into_iter().map(|row| (row.group, row.encoding, row.count)).collect();
+        census.add(b"/secrets/other/d", b"k8s:enc:aesgcm:v1:old:xyz");
+        census.add(b"/foreign/d", b"\x00\x01");
+        census.add(b"/restow/leaders/garbage", b"a server");
+        let lines: Vec<_> = census.rows().into_iter().map(|row| (row.folder, row.encoding, row.count)).collect();
         let json = |version: &str| Encoding::Json { version: version.into() };
+        let encrypted = Encoding::Encrypted { provider: "aesgcm:v1".into(), key: "old".into() };
         assert_eq!(
             lines,
             [
-                ("example.com".to_string(), json("v1"), 2),
-                ("example.com".to_string(), json("v2"), 1),
-                (
-                    "secrets/default".to_string(),
-                    Encoding::Encrypted { provider: "aesgcm:v1".into(), key: "old".into() },
-                    1
-                ),
+                ("/secrets".to_string(), encrypted, 2),
+                ("/restow/leaders".to_string(), Encoding::Record, 1),
+                ("/foreign".to_string(), Encoding::Other, 1),
+                ("/example.com/widgets".to_string(), json("v1"), 2),
+                ("/example.com/widgets".to_string(), json("v2"), 1),
             ]
         );
-        assert_eq!(census.rows()[0].example, "/example.com/widgets/a");
+        assert_eq!(census.rows()[3].example, "/example.com/widgets/a");
+    }
+
+    #[test]
+    fn whatever_lies_in_a_store_takes_a_bounded_number_of_lines() {
+        let mut census = Census::default();
+        for number in 0..MOST_ROWS + 1_000 {
+            let (key, value) = (format!("/{number}"), format!(r#"{{"apiVersion":"v1","kind":"K{number}"}}"#));
+            census.add(key.as_bytes(), value.as_bytes());
+        }
+        let rows = census.rows();
+        assert_eq!(rows.len(), MOST_ROWS + 1);
+        assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), (MOST_ROWS + 1_000) as u64);
+        let further: Vec<_> = rows.iter().filter(|row| row.folder == FURTHER_FOLDERS).collect();
+        assert_eq!((further.len(), further[0].count), (1, 1_000));
+        assert_eq!(further[0].encoding, Encoding::Other, "which cannot be told");
+    }
+
+    #[test]
+    fn names_that_cannot_be_names_are_none() {
+        let mut census = Census::default();
+        let long = "K".repeat(LONGEST_NAME + 1);
+        for (api_version, kind) in [("", "A"), ("v1", ""), ("v1", long.as_str()), (long.as_str(), "A")] {
+            census.add(b"/a", format!(r#"{{"apiVersion":"{api_version}","kind":"{kind}"}}"#).as_bytes());
+        }
+        let rows = census.rows();
+        assert_eq!((rows.len(), rows[0].count, &rows[0].encoding), (1, 4, &Encoding::Other));
     }
 }

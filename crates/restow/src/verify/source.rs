@@ -4,22 +4,26 @@ use crate::cluster_args::ClusterArgs;
 use anyhow::Context;
 use http::Request;
 use indicatif::{ProgressBar, ProgressStyle};
-use restow_agreement::census::Target;
+use restow_agreement::census::{StoredForm, StoredUid, Target, folders_of_resource, uid_of};
 use restow_api::internal_apiserver::StorageVersion;
 use restow_api::{GroupVersion, StorageVersionHash, storage_version_hash};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::release::Release;
 use restow_apiserver::stored::{StoredCensus, take_census};
-use restow_store::{RangeRequest, Store};
+use restow_store::{Content, Key, RangeRequest, Revision, Store, StoreExt};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
 use restow_store_etcd::{EtcdConfig, EtcdStore};
 use serde_json::Value;
 use std::path::Path;
 
-/// Reads etcd.
-pub(super) async fn etcd(config: EtcdConfig) -> anyhow::Result<StoredCensus> {
-    let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
-    census(&store).await
+/// Where the namespace kube-system lies: in our layout, and in kube-apiserver's.
+const KUBE_SYSTEM: [&str; 2] = ["/core/namespaces/kube-system", "/namespaces/kube-system"];
+
+/// Opens etcd.
+pub(super) async fn etcd(mut config: EtcdConfig) -> anyhow::Result<EtcdStore> {
+    // kube-apiserver takes the prefix with or without a slash at its end.
+    config.prefix.truncate(config.prefix.trim_end_matches('/').len());
+    EtcdStore::connect(config).await.context("cannot use etcd")
 }
 
 /// Asks a running server to read its store.
@@ -49,7 +53,8 @@ pub(super) async fn stopped(directory: &Path) -> anyhow::Result<(StoredCensus, V
     Ok((census(&store).await?, targets(&store).await?))
 }
 
-async fn census(store: &dyn Store) -> anyhow::Result<StoredCensus> {
+/// Reads everything that lies in a store.
+pub(super) async fn census(store: &dyn Store) -> anyhow::Result<StoredCensus> {
     let style = ProgressStyle::with_template("{spinner} {pos} values read, {per_sec}")?;
     let bar = ProgressBar::new_spinner().with_style(style);
     let census = take_census(store, |count| bar.set_position(count)).await.context("cannot read the store");
@@ -57,12 +62,45 @@ async fn census(store: &dyn Store) -> anyhow::Result<StoredCensus> {
     census
 }
 
-/// What is written now, from the reports and definitions that lie in the store.
+/// The namespace kube-system, as it is stored.
+pub(super) async fn uid(store: &dyn Store) -> anyhow::Result<StoredUid> {
+    for place in KUBE_SYSTEM {
+        if let Some(entry) = store.get(&Key::try_from(place)?).await.context("cannot read the store")? {
+            return Ok(match (uid_of(&entry.value), StoredForm::of(&entry.value)) {
+                (Some(uid), _) => StoredUid::Is(uid),
+                (None, StoredForm::Encrypted { .. }) => StoredUid::Encrypted,
+                (None, _) => StoredUid::Unreadable,
+            });
+        }
+    }
+    Ok(StoredUid::Absent)
+}
+
+/// The store's present revision.
+pub(super) async fn revision(store: &dyn Store) -> anyhow::Result<Revision> {
+    let request = RangeRequest::prefix("/").limit(1).content(Content::KeysOnly);
+    Ok(store.range(request).await.context("cannot read the store")?.revision)
+}
+
+/// Whether anything of a resource is stored now.
+pub(super) async fn has_any(store: &dyn Store, target: &Target) -> anyhow::Result<bool> {
+    for folder in folders_of_resource(target) {
+        let request = RangeRequest::prefix(format!("{folder}/")).limit(1).content(Content::KeysOnly);
+        if !store.range(request).await.context("cannot read the store")?.entries.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What is written now, from the reports and CRDs that lie in the store.
 async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
     let mut targets = Vec::new();
-    let builtin = builtin::resources(Release::NEWEST, &RuntimeConfig::default())?;
+    let everything = RuntimeConfig { all_betas: true, all_alphas: true, ..RuntimeConfig::default() };
+    let builtin = builtin::resources(Release::NEWEST, &everything)?;
     let reports = store.range(RangeRequest::prefix("/internal.apiserver.k8s.io/storageversions/")).await?;
     for entry in reports.entries {
+        // What a report that cannot be read is about counts as not served, and is shown.
         let Ok(report) = serde_json::from_slice::<StorageVersion>(&entry.value) else { continue };
         let named = |resource: &&restow_apiserver::resource::Resource| {
             StorageVersion::name_for(&resource.group_resource) == report.metadata.name
@@ -71,11 +109,16 @@ async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
         let common = report.status.common_encoding_version.as_deref();
         let encoding = common.and_then(|version| version.parse::<GroupVersion>().ok());
         let kind = resource.names.kind.clone();
+        let disagreement = || "its servers did not agree on a storage version when they were stopped".to_string();
         targets.push(Target {
             group: encoding.as_ref().map_or(resource.group_resource.group(), |encoding| encoding.group()).to_string(),
-            hash: encoding.as_ref().map(|encoding| hash(encoding.group(), encoding.version(), &kind)),
+            in_force: encoding
+                .as_ref()
+                .map(|encoding| hash(encoding.group(), encoding.version(), &kind))
+                .ok_or_else(disagreement),
             candidates: encoding.iter().map(|encoding| encoding.version().to_string()).collect(),
             resource: resource.group_resource.to_string(),
+            defined: None,
             kind,
         });
     }
@@ -84,18 +127,20 @@ async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// What a custom resource definition says.
+/// What a CRD says.
 fn defined(definition: &Value) -> Option<Target> {
     let spec = &definition["spec"];
     let (group, kind) = (spec["group"].as_str()?, spec["names"]["kind"].as_str()?);
     let versions = spec["versions"].as_array()?;
     let storage = versions.iter().find(|version| version["storage"] == true)?["name"].as_str()?;
+    let names: Vec<String> = versions.iter().filter_map(|version| version["name"].as_str().map(String::from)).collect();
     Some(Target {
         group: group.to_string(),
         kind: kind.to_string(),
         resource: definition["metadata"]["name"].as_str()?.to_string(),
-        hash: Some(hash(group, storage, kind)),
-        candidates: versions.iter().filter_map(|version| version["name"].as_str().map(String::from)).collect(),
+        in_force: Ok(hash(group, storage, kind)),
+        candidates: names.clone(),
+        defined: Some(names),
     })
 }
 

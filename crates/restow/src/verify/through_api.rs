@@ -5,10 +5,11 @@
 //! is not going to write does not compare. So this really asks for writes, a few at a time, and stops at the first
 //! object that was stored otherwise, which is rewritten by then.
 
-use super::{ThroughApi, is_named};
+use super::meant;
+use super::report::{colour, words};
 use crate::output::{columns, paint_rows};
 use anyhow::{Context, bail};
-use restow_agreement::census::Verdict;
+use restow_agreement::census::{ApiAnswer, Verdict};
 use restow_agreement::migrate::pacer::PacerLimits;
 use restow_api::GroupResource;
 use restow_migrate::agreement::{Scope, observe};
@@ -16,24 +17,50 @@ use restow_migrate::cluster::Cluster;
 use restow_migrate::overview::{ResourceOverview, look};
 use restow_migrate::runner::{self, Ending, Order, Progress, RunOptions};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use tokio::sync::watch;
 
 /// How many objects are asked about at once, which is also how many may be rewritten before it is noticed.
 const AT_ONCE: usize = 4;
 
+/// What was found by asking.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ThroughApi {
+    resources: Vec<Finding>,
+}
+
 /// What was found about one resource.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Finding {
+struct Finding {
     resource: String,
     storage_version: Option<String>,
     /// How many objects were found to be current.
     current: u64,
     /// How many were not, and are now.
     rewritten: u64,
-    pub(super) verdict: Verdict,
+    verdict: Verdict,
     /// What the verdict rests on.
     words: String,
+}
+
+impl ThroughApi {
+    /// The worst of all.
+    pub(super) fn verdict(&self) -> Verdict {
+        let has = |verdict| self.resources.iter().any(|one| one.verdict == verdict);
+        [Verdict::Old, Verdict::Unknown].into_iter().find(|verdict| has(*verdict)).unwrap_or(Verdict::Current)
+    }
+
+    /// What to make of it where the values of these resources are known to be encrypted.
+    pub(super) fn answers(self) -> BTreeMap<String, ApiAnswer> {
+        let answer = |one: Finding| match one.verdict {
+            Verdict::Current => (one.resource, ApiAnswer::AllCurrent { objects: one.current }),
+            Verdict::Old => (one.resource, ApiAnswer::SomeOld { words: one.words }),
+            Verdict::Unknown => (one.resource, ApiAnswer::Unknown { words: one.words }),
+        };
+        self.resources.into_iter().map(answer).collect()
+    }
 }
 
 /// Asks about these resources, one after the other.
@@ -41,9 +68,8 @@ pub(super) async fn ask(cluster: &Cluster, wanted: &[String]) -> anyhow::Result<
     let overview = look(cluster).await.context("cannot ask the API servers what they write")?;
     let mut resources = Vec::new();
     for name in wanted {
-        let Some(resource) = overview.resources.iter().find(|resource| is_named(&resource.resource, name)) else {
-            bail!("the cluster does not serve {name}; name it as in `kubectl api-resources -o name`");
-        };
+        let name = meant(name, overview.resources.iter().map(|resource| resource.resource.as_str()))?;
+        let Some(resource) = overview.resources.iter().find(|resource| resource.resource == name) else { continue };
         let asked = ask_about(cluster, resource).await;
         resources.push(asked.with_context(|| format!("cannot verify {}", resource.resource))?);
     }
@@ -105,11 +131,11 @@ pub(super) fn table(found: &ThroughApi) -> String {
             version,
             current,
             rewritten,
-            super::words(one.verdict).to_string(),
+            words(one.verdict).to_string(),
             one.words.clone(),
         ]);
     }
-    let colours: Vec<_> = found.resources.iter().map(|one| super::colour(one.verdict)).collect();
+    let colours: Vec<_> = found.resources.iter().map(|one| colour(one.verdict)).collect();
     let mut text = paint_rows(&columns(&lines), &colours);
     let old: Vec<&str> =
         found.resources.iter().filter(|one| one.verdict == Verdict::Old).map(|one| one.resource.as_str()).collect();

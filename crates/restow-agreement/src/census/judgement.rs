@@ -1,0 +1,209 @@
+//! The verdict on everything that was read.
+
+use super::layout::{FURTHER_FOLDERS, resource_of_folder};
+use super::verdict::{is_record, judge_kinds};
+use super::{Because, CensusRow, Encoding, Identity, KindVerdict, OpaqueVerdict, Target, Verdict};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Everything that a verdict rests on.
+#[derive(Clone, Debug)]
+pub struct Evidence {
+    /// How many values were read.
+    pub total: u64,
+    /// The revision that reading began at.
+    pub from_revision: u64,
+    /// The revision that reading ended at.
+    pub to_revision: u64,
+    /// What was read.
+    pub rows: Vec<CensusRow>,
+    /// What the API servers write now.
+    pub targets: Vec<Target>,
+    /// Whether they are the API servers of this store.
+    pub identity: Identity,
+    /// What the API servers said of resources with encrypted values.
+    pub answers: BTreeMap<String, ApiAnswer>,
+    /// Resources of which the API has objects, or may have, but the store none.
+    pub elsewhere: BTreeMap<String, String>,
+    /// The full names of the resources that the verdict is to be about; about everything where there are none.
+    pub wanted: Vec<String>,
+}
+
+/// What the API servers said when they were asked to write each object of a resource as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiAnswer {
+    /// They left so many objects as they were, and there are no others.
+    AllCurrent {
+        /// How many.
+        objects: u64,
+    },
+    /// They rewrote some.
+    SomeOld {
+        /// What was found.
+        words: String,
+    },
+    /// They did not say.
+    Unknown {
+        /// Why.
+        words: String,
+    },
+}
+
+/// Why nothing can be said of the whole, whatever was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "reason")]
+pub enum Doubt {
+    /// There was nothing to read.
+    NothingStored,
+    /// What was read belongs to another cluster than the one that was asked.
+    OtherCluster {
+        /// How that is known.
+        because: String,
+    },
+    /// It is not known whether what was read belongs to the cluster that was asked.
+    ClusterNotCompared {
+        /// Why.
+        because: String,
+    },
+    /// It was not read as it was at one point in time.
+    SeveralRevisions {
+        /// The first one.
+        from: u64,
+        /// The last one.
+        to: u64,
+    },
+    /// The objects of a resource do not lie here.
+    StoredElsewhere {
+        /// The resource.
+        resource: String,
+        /// What is known.
+        because: String,
+    },
+}
+
+/// What is to be said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Judgement {
+    /// The verdict on all that it is about.
+    pub verdict: Verdict,
+    /// Why nothing can be said of the whole.
+    pub doubts: Vec<Doubt>,
+    /// The verdict on each kind.
+    pub kinds: Vec<KindVerdict>,
+    /// The verdict on values that do not tell their kind.
+    pub opaque: Vec<OpaqueVerdict>,
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doubt::NothingStored => write!(
+                f,
+                "nothing is stored under this prefix; give the --etcd-prefix that the API servers have (for kube-apiserver \
+                 it is /registry, where no flag says otherwise), and the etcd that they use"
+            ),
+            Doubt::OtherCluster { because } => write!(
+                f,
+                "the store and the API belong to different clusters: {because}. Give the etcd and the kubeconfig of one \
+                 cluster"
+            ),
+            Doubt::ClusterNotCompared { because } => write!(
+                f,
+                "it could not be checked whether the store and the API belong to one cluster: {because}. It needs \
+                 permission to get and list namespaces, and the prefix and the etcd in which namespaces are stored"
+            ),
+            Doubt::SeveralRevisions { from, to } => write!(
+                f,
+                "the store was compacted while it was read, from revision {from} to {to}, so objects may have changed behind \
+                 the reader; run it again, or on a restored snapshot's copy of the control plane"
+            ),
+            Doubt::StoredElsewhere { resource, because } => write!(f, "{resource}: {because}"),
+        }
+    }
+}
+
+/// Says what is stored. `Current` is said only if nothing at all speaks against it.
+pub fn judge(evidence: &Evidence) -> Judgement {
+    let doubts = doubts(evidence);
+    let is_wanted_folder = |folder: &str| {
+        evidence.wanted.is_empty()
+            || folder == FURTHER_FOLDERS
+            || resource_of_folder(folder, &evidence.targets)
+                .is_some_and(|found| evidence.wanted.contains(&found.resource))
+    };
+    let mut kinds = judge_kinds(&evidence.rows, &evidence.targets);
+    kinds.retain(|kind| {
+        evidence.wanted.contains(&kind.resource) || kind.folders.iter().any(|folder| is_wanted_folder(folder))
+    });
+    let mut opaque = judge_opaque(evidence);
+    opaque.retain(|values| is_wanted_folder(&values.row.folder));
+    let lines = || kinds.iter().map(|kind| kind.verdict).chain(opaque.iter().map(|values| values.verdict));
+    let is_of_this_cluster =
+        evidence.total > 0 && matches!(evidence.identity, Identity::Same { .. } | Identity::OneAndTheSame);
+    let verdict = match () {
+        () if !is_of_this_cluster => Verdict::Unknown,
+        () if lines().any(|verdict| verdict == Verdict::Old) => Verdict::Old,
+        () if doubts.is_empty() && lines().all(|verdict| verdict == Verdict::Current) => Verdict::Current,
+        () => Verdict::Unknown,
+    };
+    Judgement { verdict, doubts, kinds, opaque }
+}
+
+fn doubts(evidence: &Evidence) -> Vec<Doubt> {
+    let (from, to) = (evidence.from_revision, evidence.to_revision);
+    let nothing = (evidence.total == 0).then_some(Doubt::NothingStored);
+    let other = match &evidence.identity {
+        // Where nothing is stored, there was nothing to compare either.
+        _ if evidence.total == 0 => None,
+        Identity::OneAndTheSame | Identity::Same { .. } => None,
+        Identity::Different { because } => Some(Doubt::OtherCluster { because: because.clone() }),
+        Identity::NotCompared { because } => Some(Doubt::ClusterNotCompared { because: because.clone() }),
+    };
+    let several = (from != to).then_some(Doubt::SeveralRevisions { from, to });
+    let elsewhere = evidence.elsewhere.iter();
+    let elsewhere = elsewhere.filter(|(resource, _)| evidence.wanted.is_empty() || evidence.wanted.contains(resource));
+    let elsewhere = elsewhere
+        .map(|(resource, because)| Doubt::StoredElsewhere { resource: resource.clone(), because: because.clone() });
+    nothing.into_iter().chain(other).chain(several).chain(elsewhere).collect()
+}
+
+fn judge_opaque(evidence: &Evidence) -> Vec<OpaqueVerdict> {
+    let is_opaque = |row: &&CensusRow| !matches!(row.encoding, Encoding::Json { .. } | Encoding::Protobuf { .. });
+    let resource = |row: &CensusRow| resource_of_folder(&row.folder, &evidence.targets).map(|target| &target.resource);
+    let mut encrypted: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in evidence.rows.iter().filter(|row| matches!(row.encoding, Encoding::Encrypted { .. })) {
+        if let Some(resource) = resource(row) {
+            *encrypted.entry(resource).or_default() += row.count;
+        }
+    }
+    let judge = |row: &CensusRow| {
+        let resource = resource(row).cloned();
+        let because = match (&row.encoding, &resource) {
+            _ if is_record(row) => Because::RecordsOfServers,
+            (Encoding::Encrypted { .. }, Some(resource)) => {
+                let count = encrypted.get(resource.as_str()).copied().unwrap_or(u64::MAX);
+                judge_encrypted(resource, count, evidence.answers.get(resource))
+            }
+            (Encoding::Encrypted { .. }, None) => Because::Encrypted { resource: None },
+            _ => Because::Unreadable,
+        };
+        let resource = resource.unwrap_or_default();
+        OpaqueVerdict { row: row.clone(), resource, verdict: because.verdict(), because }
+    };
+    evidence.rows.iter().filter(is_opaque).map(judge).collect()
+}
+
+/// The API server lists the very folder that the encrypted values lie in, so there must be as many objects as values.
+fn judge_encrypted(resource: &str, count: u64, answer: Option<&ApiAnswer>) -> Because {
+    match answer {
+        None => Because::Encrypted { resource: Some(resource.to_string()) },
+        Some(ApiAnswer::AllCurrent { objects }) if *objects >= count => Because::LeftAsTheyWere,
+        Some(ApiAnswer::AllCurrent { objects }) => Because::AskedInVain {
+            words: format!("they showed {objects} objects, and {count} encrypted values are stored; run it again"),
+        },
+        Some(ApiAnswer::SomeOld { words }) => Because::RewrittenWhenAsked { words: words.clone() },
+        Some(ApiAnswer::Unknown { words }) => Because::AskedInVain { words: words.clone() },
+    }
+}

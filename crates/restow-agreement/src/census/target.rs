@@ -1,0 +1,118 @@
+//! In which version the API servers write a kind now, as far as that is certain.
+
+use restow_api::{StorageVersionHash, storage_version_hash};
+
+/// The hash of the storage version in force, or why that is not known.
+pub type StorageVersionInForce = Result<StorageVersionHash, String>;
+
+/// What the API servers write a kind as now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The group that it is served in; empty for the core group.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The name of the resource.
+    pub resource: String,
+    /// The storage version in force.
+    pub in_force: StorageVersionInForce,
+    /// The versions that the hash may stand for.
+    pub candidates: Vec<String>,
+    /// The versions that its CRD has; nothing for what is built in.
+    pub defined: Option<Vec<String>>,
+}
+
+impl Target {
+    /// The name of the resource without its group.
+    pub fn plural(&self) -> &str {
+        self.resource.split('.').next().unwrap_or_default()
+    }
+}
+
+/// What a CRD says of its versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DefinedVersions<'d> {
+    /// The group.
+    pub group: &'d str,
+    /// The kind.
+    pub kind: &'d str,
+    /// The storage version.
+    pub storage: &'d str,
+    /// Whether discovery can show it: the storage version of a CRD has a hash only while it is served.
+    pub is_served: bool,
+}
+
+/// The storage version in force, from what the API servers say and what the CRD says, if there is one.
+///
+/// `told` is what all API servers agree on, or why they do not. `is_everyone_silent` is whether every API server was asked
+/// and none of them named any version.
+pub fn in_force(
+    told: StorageVersionInForce,
+    is_everyone_silent: bool,
+    definition: Option<DefinedVersions<'_>>,
+) -> StorageVersionInForce {
+    let Some(definition) = definition else { return told };
+    let defined = StorageVersionHash::new(storage_version_hash(definition.group, definition.storage, definition.kind));
+    match told {
+        Ok(hash) if hash == defined => Ok(defined),
+        Ok(_) => Err(format!(
+            "the CRD's storage version is {}, but the API servers still write another one",
+            definition.storage
+        )),
+        Err(_) if is_everyone_silent && !definition.is_served => Ok(defined),
+        Err(words) => Err(words),
+    }
+}
+
+/// What held before the store was read and holds after it; what has changed meanwhile is not known.
+pub fn steady(before: &[Target], after: Vec<Target>) -> Vec<Target> {
+    let was = |now: &Target| before.iter().find(|was| was.resource == now.resource).map(|was| &was.in_force);
+    let settle = |mut now: Target| {
+        if now.in_force.is_ok() && was(&now) != Some(&now.in_force) {
+            now.in_force = Err("its storage version changed while the store was read; run it again".into());
+        }
+        now
+    };
+    after.into_iter().map(settle).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(version: &str) -> StorageVersionHash {
+        StorageVersionHash::new(storage_version_hash("example.com", version, "Widget"))
+    }
+
+    #[test]
+    fn the_storage_version_in_force_is_what_servers_and_crd_both_say() {
+        let crd =
+            |storage, is_served| Some(DefinedVersions { group: "example.com", kind: "Widget", storage, is_served });
+        let silent = || Err("does not say".to_string());
+        assert_eq!(in_force(Ok(hash("v1")), false, None), Ok(hash("v1")));
+        assert_eq!(in_force(Ok(hash("v2")), false, crd("v2", true)), Ok(hash("v2")));
+        assert!(in_force(Ok(hash("v1")), false, crd("v2", true)).unwrap_err().contains("v2"));
+        // A version that is not served has no hash in discovery: only then does silence mean nothing.
+        assert_eq!(in_force(silent(), true, crd("v2", false)), Ok(hash("v2")));
+        assert_eq!(in_force(silent(), true, crd("v2", true)), silent());
+        assert_eq!(in_force(silent(), false, crd("v2", false)), silent());
+        assert_eq!(in_force(silent(), true, None), silent());
+    }
+
+    #[test]
+    fn what_changes_while_the_store_is_read_is_not_known() {
+        let target = |in_force| Target {
+            group: "example.com".into(),
+            kind: "Widget".into(),
+            resource: "widgets.example.com".into(),
+            in_force,
+            candidates: Vec::new(),
+            defined: None,
+        };
+        let one = |before: Vec<Target>, after| steady(&before, vec![target(after)]).remove(0).in_force;
+        assert_eq!(one(vec![target(Ok(hash("v1")))], Ok(hash("v1"))), Ok(hash("v1")));
+        assert!(one(vec![target(Ok(hash("v1")))], Ok(hash("v2"))).is_err());
+        assert!(one(vec![target(Err("no".into()))], Ok(hash("v2"))).is_err());
+        assert!(one(Vec::new(), Ok(hash("v2"))).is_err());
+    }
+}

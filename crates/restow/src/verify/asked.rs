@@ -1,0 +1,202 @@
+//! What the API says: which versions the API servers write now, which cluster they are, and what they have objects of.
+
+use anyhow::Context;
+use futures::{StreamExt, stream};
+use http::Request;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
+use restow_agreement::census::{DefinedVersions, Target, in_force};
+use restow_agreement::trigger::Agreement;
+use restow_api::GroupVersionResource;
+use restow_migrate::agreement::{Observation, ResourceObservation, Scope, observe};
+use restow_migrate::cluster::Cluster;
+use restow_migrate::definition::Definition;
+use restow_migrate::discovery::equivalents;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many CRDs are read at a time. Their schemas can be large.
+const DEFINITIONS_AT_A_TIME: u32 = 50;
+
+/// How many collections are asked for at once.
+const AT_ONCE: usize = 8;
+
+/// What the API servers write now.
+pub(super) struct Asked {
+    pub(super) targets: Vec<Target>,
+    /// How each resource is read, where it is served.
+    pub(super) served: BTreeMap<String, GroupVersionResource>,
+}
+
+/// Part of a list.
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMetadata,
+    items: Vec<Definition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PageMetadata {
+    #[serde(rename = "continue")]
+    token: String,
+}
+
+/// Asks the API servers what they write.
+pub(super) async fn ask(cluster: &Cluster) -> anyhow::Result<Asked> {
+    let without = "cannot ask the API servers which versions they write now, without which nobody can say what is old";
+    let observation = observe(cluster, Scope::All).await.context(without)?;
+    let definitions = definitions(cluster).await.context(without)?;
+    let same = equivalents();
+    let mut asked = Asked { targets: Vec::new(), served: BTreeMap::new() };
+    for name in observation.resources().into_iter().filter(|name| !same.contains(name)) {
+        let Some(seen) = observation.resource(&name) else { continue };
+        let full_name = name.to_string();
+        let definition = definitions.get(&full_name);
+        asked.served.insert(full_name.clone(), seen.resource.resource.clone());
+        asked.targets.push(Target {
+            group: name.group().to_string(),
+            kind: seen.resource.kind.clone(),
+            in_force: in_force(told(&seen), is_silent(&observation, &seen), definition.and_then(versions)),
+            candidates: candidates(definition),
+            defined: definition.map(names),
+            resource: full_name,
+        });
+    }
+    // What no version of is served, or what is being deleted, is not among what can be rewritten, and may be stored still.
+    for (name, definition) in &definitions {
+        if !asked.served.contains_key(name) {
+            asked.targets.push(unserved(&observation, name, definition));
+        }
+    }
+    Ok(asked)
+}
+
+fn told(seen: &ResourceObservation) -> Result<restow_api::StorageVersionHash, String> {
+    let disagreement = || seen.disagreement().unwrap_or_else(|| "the API servers do not agree".into());
+    seen.agreed().cloned().ok_or_else(disagreement)
+}
+
+/// Whether every server was asked and none named a version.
+fn is_silent(observation: &Observation, seen: &ResourceObservation) -> bool {
+    let Agreement::Disagreed(hashes) = &seen.agreement else { return false };
+    observation.is_complete() && hashes.iter().all(restow_api::StorageVersionHash::is_unknown)
+}
+
+fn unserved(observation: &Observation, name: &str, definition: &Definition) -> Target {
+    let words = "no API server serves it, or not everything that can be done with it".to_string();
+    Target {
+        group: definition.spec.group.clone(),
+        kind: definition.spec.names.kind.clone(),
+        resource: name.to_string(),
+        in_force: in_force(Err(words), observation.is_complete(), versions(definition)),
+        candidates: candidates(Some(definition)),
+        defined: Some(names(definition)),
+    }
+}
+
+fn versions(definition: &Definition) -> Option<DefinedVersions<'_>> {
+    let storage = definition.spec.versions.iter().find(|version| version.storage)?;
+    Some(DefinedVersions {
+        group: &definition.spec.group,
+        kind: &definition.spec.names.kind,
+        storage: &storage.name,
+        is_served: storage.served,
+    })
+}
+
+fn names(definition: &Definition) -> Vec<String> {
+    definition.spec.versions.iter().map(|version| version.name.clone()).collect()
+}
+
+/// The versions that a hash may stand for. What is built in has never had others.
+fn candidates(definition: Option<&Definition>) -> Vec<String> {
+    let usual = || {
+        let stages = ["", "beta1", "beta2", "beta3", "alpha1", "alpha2", "alpha3"];
+        (1..=2).flat_map(move |major| stages.map(|stage| format!("v{major}{stage}"))).collect()
+    };
+    definition.map(names).unwrap_or_else(usual)
+}
+
+/// All CRDs by name; none where there is no such API.
+async fn definitions(cluster: &Cluster) -> anyhow::Result<BTreeMap<String, Definition>> {
+    let mut found = BTreeMap::new();
+    let mut token = String::new();
+    loop {
+        let path = format!(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit={DEFINITIONS_AT_A_TIME}&continue={token}"
+        );
+        let page: Page = match cluster.client().request(Request::get(path).body(Vec::new())?).await {
+            Ok(page) => page,
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(found),
+            Err(error) => return Err(error).context("cannot list CRDs"),
+        };
+        for definition in page.items {
+            found.insert(definition.metadata.name.clone().unwrap_or_default(), definition);
+        }
+        if page.metadata.token.is_empty() {
+            return Ok(found);
+        }
+        token = page.metadata.token;
+    }
+}
+
+/// The uid of the namespace kube-system, or why it is not shown.
+pub(super) async fn uid(cluster: &Cluster) -> Result<String, String> {
+    let namespaces: Api<Namespace> = Api::all(cluster.client().clone());
+    let found = namespaces.get_metadata("kube-system").await.map_err(|error| error.to_string())?;
+    found.metadata.uid.ok_or_else(|| "it has no uid".to_string())
+}
+
+/// The latest revision that the API servers know of; nothing where they do not say, or not as a number.
+pub(super) async fn revision(cluster: &Cluster) -> Option<u64> {
+    let namespaces: Api<Namespace> = Api::all(cluster.client().clone());
+    let list = namespaces.list_metadata(&ListParams::default().limit(1)).await.ok()?;
+    list.metadata.resource_version?.parse().ok()
+}
+
+/// Of these resources, those that the API has objects of, or may have, each with what is known.
+pub(super) async fn have_objects(
+    cluster: &Cluster,
+    resources: Vec<(String, GroupVersionResource)>,
+) -> BTreeMap<String, String> {
+    let ask = |(name, resource): (String, GroupVersionResource)| async move {
+        let root = match resource.group() {
+            "" => format!("/api/{}", resource.version()),
+            group => format!("/apis/{group}/{}", resource.version()),
+        };
+        let request = Request::get(format!("{root}/{}?limit=1", resource.resource()))
+            .header(http::header::ACCEPT, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
+            .body(Vec::new())
+            .map_err(|error| error.to_string());
+        let list = match request {
+            Ok(request) => cluster
+                .client()
+                .request::<kube::core::ObjectList<PartialObjectMeta>>(request)
+                .await
+                .map_err(|error| error.to_string()),
+            Err(error) => Err(error),
+        };
+        match list {
+            Ok(list) if list.items.is_empty() => None,
+            Ok(_) => Some((name, "the API has objects of it, and none of them lies under this prefix".to_string())),
+            Err(error) => {
+                Some((name, format!("none is stored under this prefix, and the API does not list it: {error}")))
+            }
+        }
+    };
+    let found: Vec<_> = stream::iter(resources).map(ask).buffer_unordered(AT_ONCE).collect().await;
+    found.into_iter().flatten().collect()
+}
+
+/// The groups that other servers serve behind the API server (aggregation), which may keep their objects elsewhere.
+pub(super) async fn aggregated_groups(cluster: &Cluster) -> BTreeSet<String> {
+    let services: Api<APIService> = Api::all(cluster.client().clone());
+    // Where that is not shown, none is taken for such.
+    let list = services.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    let specs = list.into_iter().filter_map(|one| one.spec);
+    specs.filter(|spec| spec.service.is_some()).filter_map(|spec| spec.group).collect()
+}

@@ -1,0 +1,166 @@
+//! What `restow verify` prints.
+
+use crate::output::{Colour, Output, columns, paint_rows};
+use restow_agreement::census::{Because, Encoding, Identity, Judgement, KindVerdict, OpaqueVerdict, Verdict};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// What was found.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Proof {
+    /// The revision of the store that was read.
+    pub(super) revision: u64,
+    /// How many values were read.
+    pub(super) total: u64,
+    /// Whether the store is that of the cluster that was asked.
+    pub(super) identity: Identity,
+    #[serde(flatten)]
+    pub(super) judgement: Judgement,
+    /// Resources of other API servers behind this one, of which nothing lies in this store and nothing is said.
+    pub(super) not_covered: BTreeSet<String>,
+    /// The commands to run next.
+    pub(super) next: Vec<String>,
+}
+
+impl Proof {
+    /// What to run, after this command, for what was found.
+    pub(super) fn commands(judgement: &Judgement, this: &str) -> Vec<String> {
+        let mut old = BTreeSet::new();
+        let mut encrypted = false;
+        let kinds = judgement.kinds.iter().map(|kind| (&kind.resource, &kind.because));
+        let opaque = judgement.opaque.iter().map(|values| (&values.resource, &values.because));
+        for (resource, because) in kinds.chain(opaque) {
+            match because {
+                Because::Encrypted { resource: Some(_) } => encrypted = true,
+                _ if because.verdict() == Verdict::Old => {
+                    old.insert(resource.as_str());
+                }
+                _ => {}
+            }
+        }
+        let is_of_this_cluster = !judgement.doubts.iter().any(|doubt| {
+            use restow_agreement::census::Doubt;
+            matches!(doubt, Doubt::NothingStored | Doubt::OtherCluster { .. } | Doubt::ClusterNotCompared { .. })
+        });
+        if !is_of_this_cluster {
+            return Vec::new();
+        }
+        let migrate =
+            (!old.is_empty()).then(|| format!("restow migrate {}", old.into_iter().collect::<Vec<_>>().join(" ")));
+        let ask = encrypted.then(|| format!("{this} --through-api"));
+        migrate.into_iter().chain(ask).collect()
+    }
+
+    /// For people.
+    pub(super) fn table(&self, output: Output) -> String {
+        let is_wide = output == Output::Wide;
+        let mut lines =
+            vec![["RESOURCE", "KIND", "STORAGE VERSION", "REALLY STORED", "VERDICT"].map(String::from).to_vec()];
+        if is_wide {
+            lines[0].push("EXAMPLE".into());
+        }
+        let mut colours = Vec::new();
+        let is_record = |values: &&OpaqueVerdict| values.because == Because::RecordsOfServers;
+        let kinds = self.judgement.kinds.iter().map(|kind| (kind_cells(kind), &kind.example, kind.verdict));
+        let opaque = self.judgement.opaque.iter().filter(|values| is_wide || !is_record(values));
+        let examples: Vec<_> = opaque.map(|values| (values, Some(values.row.example.clone()))).collect();
+        let opaque = examples.iter().map(|(values, example)| (opaque_cells(values), example, values.verdict));
+        for (mut cells, example, verdict) in kinds.chain(opaque) {
+            cells.push(words(verdict).to_string());
+            if is_wide {
+                cells.push(example.clone().unwrap_or_default());
+            }
+            lines.push(cells);
+            colours.push(colour(verdict));
+        }
+        let mut text = paint_rows(&columns(&lines), &colours);
+        text.push_str(&self.reasons());
+        text.push_str(&format!("\n{}\n", self.summary()));
+        text
+    }
+
+    /// One line for everything that is not current, and for what was not read.
+    fn reasons(&self) -> String {
+        let mut text = String::new();
+        for kind in self.judgement.kinds.iter().filter(|kind| kind.verdict != Verdict::Current) {
+            let name = if kind.resource.is_empty() { named(&kind.group, &kind.kind) } else { kind.resource.clone() };
+            let example = kind.example.as_deref().unwrap_or_default();
+            text.push_str(&format!("{name}: {} (for instance {example})\n", kind.because));
+        }
+        for values in self.judgement.opaque.iter().filter(|values| values.verdict != Verdict::Current) {
+            let name = if values.resource.is_empty() { &values.row.folder } else { &values.resource };
+            text.push_str(&format!("{name}: {} (for instance {})\n", values.because, values.row.example));
+        }
+        for resource in &self.not_covered {
+            text.push_str(&format!(
+                "{resource}: served by another API server, which does not store it here: not verified\n"
+            ));
+        }
+        if text.is_empty() { text } else { format!("\n{text}") }
+    }
+
+    fn summary(&self) -> String {
+        let read = format!("{} values read at revision {}", self.total, self.revision);
+        let mut text = match self.judgement.verdict {
+            Verdict::Current => format!("Nothing old is stored ({read})."),
+            Verdict::Old => format!("Something old is stored ({read})."),
+            Verdict::Unknown => format!("It cannot be told whether something old is stored ({read})."),
+        };
+        for doubt in &self.judgement.doubts {
+            text.push_str(&format!("\nBecause {doubt}."));
+        }
+        for command in &self.next {
+            text.push_str(&format!("\nTo go on: {command}"));
+        }
+        if self.judgement.verdict == Verdict::Unknown {
+            text.push_str("\nSee also: restow explain proof");
+        }
+        text
+    }
+}
+
+fn kind_cells(kind: &KindVerdict) -> Vec<String> {
+    let stored: Vec<String> = kind.stored.iter().map(|(version, count)| format!("{version}: {count}")).collect();
+    let is_moved = matches!(kind.because, Because::Moved { .. });
+    let resource = if kind.resource.is_empty() { "-".to_string() } else { kind.resource.clone() };
+    let version = match (&kind.storage_version, &kind.because) {
+        (Some(version), _) => version.clone(),
+        (None, Because::RecordsOfServers) => "-".into(),
+        (None, _) => "unknown".into(),
+    };
+    let name = if is_moved || kind.resource.is_empty() { named(&kind.group, &kind.kind) } else { kind.kind.clone() };
+    vec![resource, name, version, stored.join(", ")]
+}
+
+fn opaque_cells(values: &OpaqueVerdict) -> Vec<String> {
+    let count = values.row.count;
+    let stored = match &values.row.encoding {
+        Encoding::Encrypted { provider, key } => format!("encrypted with {provider}, key {key}: {count}"),
+        Encoding::Record => format!("records: {count}"),
+        Encoding::Other | Encoding::Json { .. } | Encoding::Protobuf { .. } => format!("unreadable: {count}"),
+    };
+    let name = if values.resource.is_empty() { &values.row.folder } else { &values.resource };
+    vec![name.clone(), "-".into(), "-".into(), stored]
+}
+
+/// A kind with its group.
+fn named(group: &str, kind: &str) -> String {
+    if group.is_empty() { kind.to_string() } else { format!("{kind}.{group}") }
+}
+
+pub(super) fn colour(verdict: Verdict) -> Option<Colour> {
+    match verdict {
+        Verdict::Old => Some(Colour::Red),
+        Verdict::Unknown => Some(Colour::Yellow),
+        Verdict::Current => None,
+    }
+}
+
+pub(super) fn words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Current => "current",
+        Verdict::Old => "OLD",
+        Verdict::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,146 @@
+//! Every exit code of `restow migrate` that its help documents.
+
+use crate::cluster::{Cluster, RESTOW, Server, eventually};
+use crate::custom::{crontab, storage_version};
+use crate::webhook::{Reply, Webhook};
+use serde_json::json;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const CRONTABS: &str = "crontabs.stable.example.com";
+
+fn migrate(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(RESTOW);
+    let output = command.arg("migrate").args(arguments).arg("--kubeconfig").arg(kubeconfig).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output.status.code(), text)
+}
+
+fn apply(server: &Server, name: &str, text: &str) {
+    let path = server.kubeconfig.with_file_name(name);
+    std::fs::write(&path, text).unwrap();
+    server.kubectl(&["apply", "-f", path.to_str().unwrap()]);
+}
+
+/// A server with so many objects in v1, of a CRD whose storage version is v2 since.
+fn with_old_objects(folder: &Path, count: usize) -> Server {
+    let server = Server::up(folder);
+    apply(&server, "old.yaml", &storage_version(true, false));
+    server.kubectl(&["wait", "--for=condition=Established", &format!("crd/{CRONTABS}")]);
+    let objects: Vec<String> =
+        (0..count).map(|number| crontab("v1", &format!("job-{number}"), "{replicas: 1}")).collect();
+    apply(&server, "objects.yaml", &objects.join("---\n"));
+    apply(&server, "new.yaml", &storage_version(false, true));
+    server
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_rewritten_is_0_and_what_cannot_run_is_1_or_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_old_objects(folder.path(), 5);
+    let check = |arguments: &[&str], expected: i32, words: &str| {
+        let (code, text) = migrate(&server.kubeconfig, arguments);
+        assert_eq!(code, Some(expected), "{arguments:?} {text}");
+        assert!(text.contains(words), "{arguments:?} {text}");
+    };
+    check(&["nonsense.example.com"], 1, "kubectl api-resources -o name");
+    check(&["configmaps", "secrets", "--continue-from", "x"], 1, "exactly one resource");
+    check(&[], 2, "RESOURCE");
+    check(&[CRONTABS, "--all"], 2, "cannot be used with");
+    check(&[CRONTABS], 0, "Succeeded");
+    check(&[CRONTABS], 0, "Succeeded");
+
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = folder.path().join("nobody");
+    let text = std::fs::read_to_string(&server.kubeconfig).unwrap();
+    std::fs::write(&nobody, text.replace(&server.address, &closed.to_string())).unwrap();
+    let (code, text) = migrate(&nobody, &[CRONTABS]);
+    assert_eq!(code, Some(1), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_refused_is_3_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_old_objects(folder.path(), 5);
+    let policy = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: refusing}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [stable.example.com], apiVersions: ['*'], operations: [UPDATE], resources: [crontabs]}
+  validations:
+  - {expression: \"object.metadata.name != 'job-3'\", message: not this one}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: refusing}
+spec: {policyName: refusing, validationActions: [Deny]}
+";
+    apply(&server, "policy.yaml", policy);
+    eventually("the policy is in force", || {
+        !server.try_kubectl(&["annotate", "--overwrite", CRONTABS, "job-3", "a=b", "--dry-run=server"]).status.success()
+    });
+    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("default/job-3") && text.contains("not this one"), "{text}");
+    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS, "--dry-run"]);
+    assert_eq!(code, Some(3), "{text}");
+    let stored = server.kubectl(&["get", "crd", CRONTABS, "-o", "jsonpath={.status.storedVersions}"]);
+    assert_eq!(stored, r#"["v1","v2"]"#, "nothing was proven");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_do_not_agree_are_4_and_named() {
+    let cluster = Cluster::on_etcd(&["1.30", "1.31"]).await;
+    let (code, text) = migrate(&cluster.servers[0].kubeconfig, &["endpointslices.discovery.k8s.io"]);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("do not agree") && text.contains("v1beta1"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn being_stopped_is_5_and_it_can_be_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_old_objects(folder.path(), 60);
+    // Each write takes a while, so that there is a time in which to stop it.
+    let webhook = Webhook::start(|review| {
+        let answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "response": {"uid": review["request"]["uid"], "allowed": true}});
+        Reply::Later(Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            Reply::Json(answer)
+        }))
+    });
+    let webhook = webhook.await;
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "slow"},
+        "webhooks": [{
+            "name": "slow.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {"url": webhook.url("/"), "caBundle": webhook.ca_bundle},
+            "rules": [{"apiGroups": ["stable.example.com"], "apiVersions": ["*"], "operations": ["UPDATE"],
+                       "resources": ["crontabs"]}],
+        }],
+    });
+    apply(&server, "webhook.json", &configuration.to_string());
+    eventually("the webhook is in force", || {
+        server.kubectl(&["annotate", "--overwrite", CRONTABS, "job-3", "a=b", "--dry-run=server"]);
+        !webhook.asked().is_empty()
+    });
+    let mut command = Command::new(RESTOW);
+    command.args(["migrate", CRONTABS, "--max-in-flight", "1", "--kubeconfig"]).arg(&server.kubeconfig);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("objects are being rewritten", || !webhook.asked().is_empty());
+    let process = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert!(text.contains("Stopped"), "{text}");
+    server.kubectl(&["delete", "validatingwebhookconfiguration", "slow"]);
+    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS]);
+    assert_eq!(code, Some(0), "{text}");
+}
