@@ -119,6 +119,13 @@ pub enum Outcome {
         /// Where to go on.
         continue_token: Option<String>,
     },
+    /// A webhook cannot be reached without which nothing can be written; once it can be, it can go on from here.
+    WebhookDown {
+        /// What is known of that.
+        words: String,
+        /// Where to go on.
+        continue_token: Option<String>,
+    },
     /// The resource is not served any more.
     ResourceGone,
     /// Nothing was written: it was only asked what the server would say.
@@ -270,6 +277,9 @@ async fn rewrite(
         Ending::Stopped { continue_token } => Outcome::Stopped(continue_token.clone()),
         Ending::Silent { words, continue_token } => {
             Outcome::ServerSilent { words: words.clone(), continue_token: continue_token.clone() }
+        }
+        Ending::WebhookDown { words, continue_token } => {
+            Outcome::WebhookDown { words: words.clone(), continue_token: continue_token.clone() }
         }
         Ending::ResourceGone => Outcome::ResourceGone,
         Ending::Asked => Outcome::Asked,

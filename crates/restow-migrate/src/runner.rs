@@ -26,7 +26,7 @@ use restow_agreement::migrate::pacer::{Pacer, PacerLimits};
 use restow_agreement::migrate::passes::{AfterPass, PassReport, after_passes};
 use restow_api::migration::MigrationFailure;
 use rewrite::Rewriting;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use under_way::PassEnd;
 
@@ -47,6 +47,9 @@ pub struct RunOptions {
     pub settled: Option<Settled>,
     /// Where an earlier run stopped.
     pub continue_token: Option<String>,
+    /// How long a webhook that cannot be reached is waited for, while nothing else goes on, before the run ends. Whoever
+    /// has other work does that meanwhile.
+    pub webhook_patience: Duration,
 }
 
 /// How a run ended, and what it did.
@@ -86,6 +89,13 @@ pub enum Ending {
         /// Where to go on; only the first pass is worth going on with.
         continue_token: Option<String>,
     },
+    /// A webhook without which no object can be written cannot be reached. Nothing is wrong with the objects.
+    WebhookDown {
+        /// What is known of that.
+        words: String,
+        /// Where to go on; only the first pass is worth going on with.
+        continue_token: Option<String>,
+    },
     /// The resource is not served any more.
     ResourceGone,
     /// Nothing was written: it was only asked what the server would say.
@@ -116,6 +126,7 @@ impl Default for RunOptions {
             owners: None,
             settled: None,
             continue_token: None,
+            webhook_patience: Duration::from_secs(10),
         }
     }
 }
@@ -146,6 +157,8 @@ pub async fn run(
         settled: options.settled.clone(),
         list_revision: String::new(),
         probe: None,
+        webhook_patience: options.webhook_patience,
+        webhook_down_since: None,
     };
     let mut token = options.continue_token;
     let mut passes: Vec<PassReport> = Vec::new();
@@ -161,6 +174,10 @@ pub async fn run(
             PassEnd::Silent { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
                 break Ending::Silent { words, continue_token };
+            }
+            PassEnd::WebhookDown { words, continue_token } => {
+                let continue_token = continue_token.filter(|_| passes.len() == 1);
+                break Ending::WebhookDown { words, continue_token };
             }
             PassEnd::ResourceGone => break Ending::ResourceGone,
             PassEnd::Complete if options.mode == Mode::DryRun => break Ending::Asked,

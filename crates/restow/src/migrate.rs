@@ -29,7 +29,7 @@ Exit codes:
   0  everything is stored in the storage version, and that is proven
   1  it could not run
   3  some objects could not be rewritten; they are listed with the reasons
-  4  the API servers do not agree, or ceased to, or one of them does not answer
+  4  the API servers do not agree, or ceased to, or one of them does not answer, or a webhook cannot be reached
   5  it was stopped; what is done is done")]
 pub(crate) struct MigrateArgs {
     /// The resources, such as widgets.example.com or secrets.
@@ -168,6 +168,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::NeverSettles => "NeverSettles",
         Outcome::Stopped(_) => "Stopped",
         Outcome::ServerSilent { .. } => "ServerSilent",
+        Outcome::WebhookDown { .. } => "WebhookDown",
         Outcome::ResourceGone => "ResourceGone",
         Outcome::Asked => "Asked",
     }

@@ -266,7 +266,7 @@ pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String
         Outcome::NoAgreement(words) | Outcome::AgreementChanged(words) | Outcome::DefinitionChanged(words) => {
             failed(words.clone())
         }
-        Outcome::ServerSilent { words, .. } => failed(words.clone()),
+        Outcome::ServerSilent { words, .. } | Outcome::WebhookDown { words, .. } => failed(words.clone()),
         Outcome::NeverSettles => failed("objects keep changing their stored version".to_owned()),
         Outcome::ResourceGone => failed("the resource is not served any more".to_owned()),
         Outcome::Stopped(_) | Outcome::Asked => None,

@@ -34,6 +34,10 @@ pub(super) struct Pass<'a> {
     pub(super) list_revision: String,
     /// Reads that tell how long others wait; none where there is too little to do for that to matter.
     pub(super) probe: Option<Probe>,
+    /// How long a webhook that cannot be reached is waited for.
+    pub(super) webhook_patience: Duration,
+    /// Since when a webhook cannot be reached, and nothing else has gone on.
+    pub(super) webhook_down_since: Option<Instant>,
 }
 
 /// Who is asked to rewrite an object.
@@ -171,6 +175,10 @@ impl Pass<'_> {
                 if let SettledObject::Silent(words) = settled {
                     return Ok(Some(work.silent(words)));
                 }
+                if let SettledObject::WebhookDown(object, message) = settled {
+                    work.queue.push_front(object);
+                    return Ok(self.webhook_down(work, &message));
+                }
                 self.settled(work, settled)
             }
             found = listed => return self.listed(work, found),
@@ -229,7 +237,7 @@ impl Pass<'_> {
         work.listing = Listing::Next { token, tries: tries + 1 };
         match judge_listing(&failure.refusal()) {
             Verdict::Overloaded(wait) => self.overloaded(wait),
-            Verdict::WebhookDown => self.webhook_down(&failure.message),
+            Verdict::WebhookDown => return Ok(self.webhook_down(work, &failure.message)),
             Verdict::TryAgain if tries < MOST_TRIES => {}
             Verdict::Refused if failure.code == 500 => self.unlistable(work, token_of_failure, failure),
             _ => return Err(RunError::List(failure)),
@@ -271,6 +279,7 @@ impl Pass<'_> {
     }
 
     fn took(&mut self, work: &mut Work, token: Option<String>, page: Page) {
+        self.webhook_down_since = None;
         self.progress.send_modify(|progress| {
             progress.saw_page(page.objects.len() as u64, page.remaining, work.listed);
             progress.continue_token = work.tokens[0].clone();
@@ -326,11 +335,6 @@ impl Pass<'_> {
                 work.queue.push_front(object);
                 return Ok(());
             }
-            SettledObject::WebhookDown(object, message) => {
-                self.webhook_down(&message);
-                work.queue.push_front(object);
-                return Ok(());
-            }
             SettledObject::NotAllowed(failure) => return Err(RunError::NotAllowed(failure)),
             settled => self.count(work, settled),
         }
@@ -339,6 +343,7 @@ impl Pass<'_> {
     }
 
     fn count(&mut self, work: &mut Work, settled: SettledObject) {
+        self.webhook_down_since = None;
         let report = &mut work.report;
         let (pacer, failures) = (&self.pacer, &mut self.failures);
         self.progress.send_modify(|progress| {
@@ -387,12 +392,16 @@ impl Pass<'_> {
     }
 
     /// Nothing can be rewritten until the webhook is back, and what is written meanwhile by others loses its owners of
-    /// fields; so nothing is sent for a while.
-    fn webhook_down(&mut self, message: &str) {
+    /// fields; so nothing is sent for a while. A webhook that stays away ends the pass, so that whoever waits for this one
+    /// to be done does not wait for the webhook, too.
+    fn webhook_down(&mut self, work: &mut Work, message: &str) -> Option<PassEnd> {
+        let words = format!("a webhook cannot be reached: {message}");
+        if self.webhook_down_since.get_or_insert_with(Instant::now).elapsed() >= self.webhook_patience {
+            return Some(work.webhook_down(words));
+        }
         self.pacer.overloaded(WEBHOOK_WAIT, self.began.elapsed());
-        self.progress.send_modify(|progress| {
-            progress.waiting = Some(format!("a webhook cannot be reached: {message}"));
-        });
+        self.progress.send_modify(|progress| progress.waiting = Some(words));
+        None
     }
 }
 

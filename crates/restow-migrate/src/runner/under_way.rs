@@ -21,6 +21,11 @@ pub(super) enum PassEnd {
         words: String,
         continue_token: Option<String>,
     },
+    /// A webhook cannot be reached, and nothing else is left to do.
+    WebhookDown {
+        words: String,
+        continue_token: Option<String>,
+    },
     ResourceGone,
 }
 
@@ -73,6 +78,11 @@ impl Work {
     /// The end of a pass that cannot go on while a server does not answer.
     pub(super) fn silent(&mut self, words: String) -> PassEnd {
         PassEnd::Silent { words, continue_token: self.tokens[1].take() }
+    }
+
+    /// The end of a pass that cannot go on while a webhook cannot be reached.
+    pub(super) fn webhook_down(&mut self, words: String) -> PassEnd {
+        PassEnd::WebhookDown { words, continue_token: self.tokens[1].take() }
     }
 
     /// Goes on with the next namespace, if one after the other is listed; else the listing is over.

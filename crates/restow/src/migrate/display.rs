@@ -173,7 +173,7 @@ impl Summary {
             ExitCode::FAILURE
         } else if has(&["SomeFailed", "NeverSettles"]) || self.resources.iter().any(|line| line.failed > 0) {
             ExitCode::from(3)
-        } else if has(&["NoAgreement", "ServerSilent", "AgreementChanged", "DefinitionChanged"]) {
+        } else if has(&["NoAgreement", "ServerSilent", "WebhookDown", "AgreementChanged", "DefinitionChanged"]) {
             ExitCode::from(4)
         } else {
             ExitCode::SUCCESS
@@ -192,7 +192,9 @@ impl Line {
                 (Some("objects keep changing their stored version; does one API server store another?".into()), None)
             }
             Outcome::Stopped(token) => (None, token),
-            Outcome::ServerSilent { words, continue_token } => (Some(words), continue_token),
+            Outcome::ServerSilent { words, continue_token } | Outcome::WebhookDown { words, continue_token } => {
+                (Some(words), continue_token)
+            }
             _ => (None, None),
         };
         let (passes, failures, progress) = match report.run {
