@@ -5,9 +5,9 @@
 
 use super::Context;
 use super::wakes::{Wake, Wakes};
-use super::work::describe;
+use super::work::{Aim, describe, waits_for};
 use crate::exchange::Failure;
-use crate::migration::{MigrationOptions, MigrationReport, Outcome, Reins, migrate};
+use crate::migration::{MigrationOptions, MigrationReport, Reins, migrate};
 use crate::runner::{Order, Progress};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -158,7 +158,7 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
     write(&context, &migration, begun).await;
     let ending = loop {
         match attempt(&context, &resource).await {
-            Ok(report) if matches!(report.outcome, Outcome::NoAgreement(_) | Outcome::ServerSilent { .. }) => {}
+            Ok(report) if waits_for(&report.outcome, Aim::WhateverIsAgreed).is_some() => {}
             Ok(report) => break describe(&report),
             Err(words) => break Some((MigrationCondition::FAILED, words)),
         }

@@ -101,9 +101,12 @@ impl View {
         let migrations: Vec<&MigrationObject> = self.migrations_of(resource).collect();
         // A version that a definition has ever stored stands in its status until a migration has taken it away, also one
         // that came and went while nobody looked.
-        let stored = self.definition(resource).map(|found| definition::view(found).stored_versions).unwrap_or_default();
-        let stored =
-            stored.iter().map(|version| hash_of(&format!("{}/{version}", resource.group()), &seen.resource.kind));
+        let recorded = self.definition(resource).map(|found| {
+            let stored = definition::view(found).stored_versions;
+            let hash = |version: &String| hash_of(&format!("{}/{version}", resource.group()), &seen.resource.kind);
+            stored.iter().map(hash).collect::<Vec<StorageVersionHash>>()
+        });
+        let recorded = recorded.filter(|recorded| !recorded.is_empty());
         let continuity = match &storage_state {
             Some(last) if !since.is_unbroken => Continuity::after_restart(last, seen.revision.as_ref()),
             _ => Continuity::Unbroken,
@@ -112,8 +115,9 @@ impl View {
             sightings: Sightings {
                 agreement: seen.agreement.clone(),
                 revision: seen.revision.clone(),
-                since_last_pass: since.hashes.into_iter().chain(stored).collect(),
+                since_last_pass: since.hashes,
                 continuity,
+                recorded,
                 disagreement: seen.disagreement(),
             },
             storage_state,
