@@ -13,6 +13,7 @@
 
 pub mod guard;
 pub mod managed_fields;
+pub mod marks;
 pub mod pacer;
 pub mod passes;
 pub mod stored_versions;

@@ -9,7 +9,8 @@
 //! | [`discovery`] | which resources are stored, and in which version each server stores them |
 //! | [`agreement`] | whether all servers store a resource in the same version |
 //! | [`runner`] | rewrites the objects of one resource until nothing old is left |
-//! | [`definition`] | the mark and the stored versions of custom resource definitions |
+//! | [`definition`] | reading custom resource definitions, and writing their annotations and stored versions |
+//! | [`mark`] | who marked a definition as being migrated: set, renewed, taken away |
 //! | [`migration`] | one migration from agreement to stored versions: what `restow migrate` and the controller share |
 //! | [`controller`] | does all of this by itself |
 //! | [`overview`] | everything that is known about the storage versions of a cluster, for people |
@@ -21,6 +22,7 @@ pub mod controller;
 pub mod definition;
 pub mod discovery;
 pub mod install;
+pub mod mark;
 pub mod migration;
 pub mod overview;
 pub mod runner;

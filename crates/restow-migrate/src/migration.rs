@@ -5,10 +5,12 @@
 
 use crate::agreement::{Observation, ResourceObservation, Scope, observe};
 use crate::cluster::Cluster;
-use crate::definition::{self, Definition, Mark};
+use crate::definition::{self, Definition};
 use crate::exchange::{Failure, exchange_json};
+use crate::mark::{MOST_CONFLICTS, Marking, Refusals, command_holder};
 use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, RunReport};
 use crate::step::Step;
+use restow_agreement::migrate::marks::{Holder, Party};
 use restow_agreement::migrate::stored_versions::{Trim, trim};
 use restow_api::migration::{MigrationCondition, SettledObjects, StorageVersionMigration};
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
@@ -27,6 +29,8 @@ pub struct MigrationOptions {
     pub expected: Option<Target>,
     /// What an earlier, failed migration to the same target has made sure of. It is used only if nothing has changed since.
     pub settled: Option<Settled>,
+    /// Who marks the definition; nothing is a command of this process.
+    pub holder: Option<Holder>,
     /// For tests: where to give up as if the process had died there.
     pub dies_at: Option<Step>,
 }
@@ -193,24 +197,32 @@ pub async fn migrate(
         let (observed, target) = ((&observation, &seen), target);
         return rewrite(observed, start.as_ref(), &options, reins, target).await;
     }
+    let holder = options.holder.clone().unwrap_or_else(command_holder);
+    let mut marking = Marking { cluster, resource, holder };
     let marked = match &start {
-        Some(start) => Some(mark(cluster, start).await?),
+        Some(start) => Some(marking.set(start).await.map_err(MigrationError::Definition)?),
         None => None,
     };
     die(&options, Step::Marked)?;
-    let done = rewrite((&observation, &seen), marked.as_ref(), &options, reins, target).await;
-    let done = match done {
-        Ok(report) if report.outcome == Outcome::Succeeded => {
-            confirm(cluster, resource, marked.as_ref(), &options, report).await
+    let work = async {
+        match rewrite((&observation, &seen), marked.as_ref(), &options, reins, target).await {
+            Ok(report) if report.outcome == Outcome::Succeeded => {
+                confirm(cluster, resource, marked.as_ref(), &options, report).await
+            }
+            other => other,
         }
-        other => other,
+    };
+    let done = match marked.is_some() {
+        true => marking.renewed_while(work).await,
+        false => work.await,
     };
     if matches!(done, Err(MigrationError::Died(_))) {
         return done;
     }
     // Whatever came of it, the mark goes.
     if marked.is_some() {
-        unmark(cluster, resource).await?;
+        let refusals = refusals(marking.holder.party, &done);
+        marking.lift(refusals).await.map_err(MigrationError::Definition)?;
     }
     die(&options, Step::Unmarked)?;
     done
@@ -366,37 +378,22 @@ async fn trim_stored_versions(
     }))
 }
 
-/// How often a write to a definition is tried when others write it at the same time.
-const MOST_CONFLICTS: u32 = 20;
-
-async fn mark(cluster: &Cluster, start: &Definition) -> Result<Definition, MigrationError> {
-    let resource = definition::resource(start);
-    let mut current = start.clone();
-    for _ in 0..MOST_CONFLICTS {
-        match definition::set_mark(cluster.client(), &current, Mark::Migrating).await {
-            Ok(marked) => return Ok(marked),
-            Err(failure) if failure.code == 409 => {}
-            Err(failure) => return Err(MigrationError::Definition(failure)),
+/// What a migration by hand could not rewrite, in a sentence. A controller writes that into its migration.
+fn refusals(party: Party, done: &Result<MigrationReport, MigrationError>) -> Refusals {
+    let Ok(report) = done else { return Refusals::Unknown };
+    match (&report.outcome, &report.run) {
+        (Outcome::Succeeded, _) => Refusals::None,
+        (Outcome::SomeFailed, Some(run)) if party == Party::Command => {
+            let first = run.failures.first().map(|failure| {
+                let name = [failure.namespace.as_str(), failure.name.as_str()].join("/");
+                let message: String = failure.message.chars().take(LONGEST_REFUSAL).collect();
+                format!(", the first being {}: {} {message}", name.trim_start_matches('/'), failure.code)
+            });
+            Refusals::Some(format!("{} objects were refused{}", run.progress.counts.failed, first.unwrap_or_default()))
         }
-        let Some(resource) = &resource else { break };
-        match definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)? {
-            Some(read) => current = read,
-            None => break,
-        }
+        _ => Refusals::Unknown,
     }
-    Ok(current)
 }
 
-/// Takes the mark off the definition of a resource, if there is one.
-pub async fn unmark(cluster: &Cluster, resource: &GroupResource) -> Result<(), MigrationError> {
-    for _ in 0..MOST_CONFLICTS {
-        let found = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
-        let Some(found) = found else { return Ok(()) };
-        match definition::set_mark(cluster.client(), &found, Mark::None).await {
-            Ok(_) => return Ok(()),
-            Err(failure) if matches!(failure.code, 404 | 409) => {}
-            Err(failure) => return Err(MigrationError::Definition(failure)),
-        }
-    }
-    Ok(())
-}
+/// How much of the server's words about a refused object is written down at its definition.
+const LONGEST_REFUSAL: usize = 300;

@@ -174,7 +174,8 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
 async fn attempt(context: &Context, resource: &GroupResource) -> Result<MigrationReport, String> {
     let (_order, orders) = watch::channel(Order::Run);
     let (progress, _seen) = watch::channel(Progress::default());
-    let options = MigrationOptions { dies_at: None, ..context.config.migration.clone() };
+    let holder = Some(context.holder());
+    let options = MigrationOptions { dies_at: None, holder, ..context.config.migration.clone() };
     let reins = Reins { orders, progress: &progress };
     migrate(&context.cluster, resource, options, reins).await.map_err(|error| error.to_string())
 }

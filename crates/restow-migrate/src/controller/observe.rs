@@ -6,16 +6,17 @@ use crate::agreement::{Observation, ResourceObservation, Scope, hash_of, observe
 use crate::definition::{self, Definition};
 use crate::discovery::equivalents;
 use crate::exchange::Failure;
-use crate::migration::unmark;
+use crate::mark::{self, mark_of};
 use crate::runner::Order;
 use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DeleteParams, ListParams};
 use kube::core::GroupVersionKind;
-use restow_agreement::migrate::stored_versions::stale_marks;
+use restow_agreement::migrate::marks::{Mark, PATIENCE, is_stale};
 use restow_agreement::trigger::{Continuity, KnownMigration, Retry, Sightings, Snapshot, TriggerPolicy};
 use restow_api::migration::{GROUP, StorageState, StorageVersionMigration};
 use restow_api::{GroupResource, ObjectMeta, StorageVersionHash};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// Everything that one pass goes by.
 pub(super) struct View {
@@ -179,25 +180,68 @@ pub(super) fn wire(migration: &MigrationObject) -> StorageVersionMigration {
     }
 }
 
-/// Takes marks away whose migration has ended in any way, and forgets what is known about resources that are gone.
-pub(super) async fn sweep(context: &Context, view: &View, running: &BTreeSet<GroupResource>) -> Result<(), Failure> {
-    let marked: Vec<GroupResource> = view
-        .definitions
-        .iter()
-        .filter(|definition| definition::view(definition).is_marked)
-        .filter_map(definition::resource)
-        .collect();
+/// Takes marks away whose migration has ended in any way, and forgets what is known about resources that are gone. Returns
+/// when to look again at marks that somebody else holds.
+pub(super) async fn sweep(
+    context: &Context,
+    view: &View,
+    running: &BTreeSet<GroupResource>,
+    marks: &mut Marks,
+) -> Result<Option<Timestamp>, Failure> {
     let mut migrating = resources_of(&view.migrations);
     migrating.extend(running.iter().cloned());
     migrating.extend(context.in_tree.resources());
-    for resource in stale_marks(&marked, &migrating) {
+    let mut due = None;
+    for definition in &view.definitions {
+        let Some(resource) = definition::resource(definition) else { continue };
+        let Some(holder) = marks.holder(&resource, mark_of(definition)) else { continue };
+        if migrating.contains(&resource) {
+            continue;
+        }
+        if !is_stale(&holder.text, holder.seen_at.elapsed()) {
+            due = Timestamp::now().checked_add(PATIENCE).ok();
+            continue;
+        }
         tracing::info!("{resource}: no migration is under way; taking its mark away");
-        if let Err(error) = unmark(&context.cluster, resource).await {
+        if let Err(error) = mark::sweep(&context.cluster, definition).await {
             tracing::warn!("{resource}: {error}");
         }
     }
+    forget_what_is_gone(context, view).await;
+    Ok(due)
+}
+
+/// Who holds which mark, and since when it has looked like this to us.
+#[derive(Default)]
+pub(super) struct Marks {
+    holders: BTreeMap<GroupResource, SeenHolder>,
+}
+
+#[derive(Clone)]
+struct SeenHolder {
+    text: String,
+    seen_at: Instant,
+}
+
+impl Marks {
+    /// The holder of a mark, since it was first seen like this; nothing where there is no mark.
+    fn holder(&mut self, resource: &GroupResource, found: Mark) -> Option<SeenHolder> {
+        let Mark::By(text) = found else {
+            self.holders.remove(resource);
+            return None;
+        };
+        let seen = self.holders.entry(resource.clone());
+        let seen = seen.or_insert_with(|| SeenHolder { text: text.clone(), seen_at: Instant::now() });
+        if seen.text != text {
+            *seen = SeenHolder { text, seen_at: Instant::now() };
+        }
+        Some(seen.clone())
+    }
+}
+
+async fn forget_what_is_gone(context: &Context, view: &View) {
     if !view.wake.is_everything() {
-        return Ok(());
+        return;
     }
     let served = view.observation.resources();
     for (name, state) in &view.states {
@@ -211,8 +255,8 @@ pub(super) async fn sweep(context: &Context, view: &View, running: &BTreeSet<Gro
             let uid = state.metadata.uid.clone();
             let precondition =
                 kube::api::Preconditions { uid, resource_version: state.metadata.resource_version.clone() };
+            // Whoever has changed it meanwhile has a reason to keep it.
             let _ = context.states().delete(name, &DeleteParams::default().preconditions(precondition)).await;
         }
     }
-    Ok(())
 }

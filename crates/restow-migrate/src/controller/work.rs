@@ -153,6 +153,7 @@ impl Work {
         let wire = wire(&self.migration);
         let mut options = self.context.config.migration.clone();
         options.expected = Target::of(&wire);
+        options.holder = Some(self.context.holder());
         options.run.continue_token.clone_from(&self.continue_token);
         options.run.webhook_patience = if self.fruitless == 0 { WEBHOOK_PATIENCE } else { Duration::ZERO };
         options.settled = Settled::of(&wire);
