@@ -3,6 +3,11 @@
 //! Where the servers report their storage versions (the StorageVersion API), that is what counts. Else every server is
 //! asked for its own discovery document. A server that cannot be asked is one that may store anything.
 
+mod managed;
+mod partial;
+
+pub use partial::observe_what_can_be_seen;
+
 use crate::cluster::{Cluster, Instance};
 use crate::discovery::{Discovery, StoredResource, discover, discover_group};
 use crate::exchange::{Failure, exchange_json};

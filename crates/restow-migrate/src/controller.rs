@@ -3,6 +3,7 @@
 //! One loop observes, decides (`restow_agreement::trigger`) and executes; events and timers only wake it, and each pass
 //! reads everything anew. Migrations run beside it. Only the holder of the lease acts, but nothing breaks when two do.
 
+mod collections;
 mod effects;
 mod events;
 mod failures;

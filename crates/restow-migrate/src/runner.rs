@@ -163,7 +163,7 @@ pub async fn run(
     let mut token = options.continue_token;
     let mut passes: Vec<PassReport> = Vec::new();
     let ending = loop {
-        progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1));
+        progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1, token.as_deref()));
         // A failure counts if it is still one in the last pass.
         pass.failures.clear();
         let asked = if passes.is_empty() { Asked::OneServer } else { Asked::EveryServer };

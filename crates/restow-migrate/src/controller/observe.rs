@@ -1,5 +1,6 @@
 //! Reads what the trigger decides by, and tidies what a crash may have left behind.
 
+use super::collections::{all_definitions, all_objects, definitions_of};
 use super::orders::is_paused;
 use super::{Context, MigrationObject, Resources, StateObject, Wake, resources_of};
 use crate::agreement::{Observation, ResourceObservation, Scope, hash_of, observe as ask_servers};
@@ -9,8 +10,7 @@ use crate::exchange::Failure;
 use crate::mark::{self, mark_of};
 use crate::runner::Order;
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DeleteParams, ListParams};
-use kube::core::GroupVersionKind;
+use kube::api::DeleteParams;
 use restow_agreement::migrate::marks::{Mark, PATIENCE, is_stale};
 use restow_agreement::trigger::{Continuity, KnownMigration, Retry, Sightings, Snapshot, TriggerPolicy};
 use restow_api::migration::{GROUP, StorageState, StorageVersionMigration};
@@ -23,6 +23,7 @@ pub(super) struct View {
     pub(super) observation: Observation,
     pub(super) migrations: Vec<MigrationObject>,
     pub(super) states: BTreeMap<String, StateObject>,
+    /// All definitions, or those of the resources that this pass is about.
     pub(super) definitions: Vec<Definition>,
     /// Since when the servers were asked for it.
     pub(super) asked_at: Timestamp,
@@ -38,16 +39,23 @@ pub(super) async fn observe(context: &Context, wake: &Wake) -> Result<View, Fail
     let scope = group.as_deref().map_or(Scope::All, Scope::Group);
     let observation = ask_servers(&context.cluster, scope).await?;
     let migrations = migrations(context).await?;
-    let states = context.states().list(&ListParams::default()).await?.items;
+    let states = all_objects(&context.states()).await?;
     let states = states.into_iter().filter_map(|state| Some((state.metadata.name.clone()?, state))).collect();
-    let definitions: Api<Definition> = Api::all_with(context.cluster.client().clone(), &definition_api());
-    let definitions = definitions.list(&ListParams::default()).await?.items;
+    let definitions = match wake.is_everything() {
+        true => all_definitions(context).await?,
+        false => {
+            // That of the migrations says whether all of them shall pause.
+            let mut resources = wake.resources().clone();
+            resources.extend(definition_of_migrations());
+            definitions_of(context, &resources).await?
+        }
+    };
     Ok(View { observation, migrations, states, definitions, asked_at, wake: wake.clone() })
 }
 
 pub(super) async fn migrations(context: &Context) -> Result<Vec<MigrationObject>, Failure> {
-    match context.migrations().list(&ListParams::default()).await.map_err(Failure::from) {
-        Ok(list) => Ok(list.items),
+    match all_objects(&context.migrations()).await {
+        Ok(found) => Ok(found),
         Err(failure) if failure.code == 404 => Err(Failure {
             message: "migration.k8s.io/v1alpha1 is not served; run `restow install` to install its definitions"
                 .to_owned(),
@@ -57,13 +65,12 @@ pub(super) async fn migrations(context: &Context) -> Result<Vec<MigrationObject>
     }
 }
 
-pub(super) fn definition_api() -> ApiResource {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions")
+fn definition_of_migrations() -> Option<GroupResource> {
+    GroupResource::new(GROUP, StorageVersionMigration::RESOURCE).ok()
 }
 
 impl View {
-    /// The resources that this pass is about.
+    /// The resources that this pass is about. Of one that is not managed there is nothing to decide.
     pub(super) fn resources(&self, which: Resources) -> Vec<GroupResource> {
         let custom: BTreeSet<GroupResource> = self.definitions.iter().filter_map(definition::resource).collect();
         let same = equivalents();
@@ -71,14 +78,14 @@ impl View {
             self.wake.concerns(resource)
                 && !same.contains(resource)
                 && (which == Resources::All || custom.contains(resource))
+                && self.observation.is_managed(resource, custom.contains(resource))
         };
         self.observation.resources().into_iter().filter(concerns).collect()
     }
 
     /// Whether all migrations shall pause: the annotation on the definition of migrations says so.
     pub(super) fn order(&self) -> Order {
-        let name = format!("{}.{GROUP}", StorageVersionMigration::RESOURCE);
-        let definition = self.definitions.iter().find(|definition| definition.metadata.name.as_ref() == Some(&name));
+        let definition = definition_of_migrations().and_then(|name| self.definition(&name));
         match definition.is_some_and(|definition| is_paused(&definition.metadata)) {
             true => Order::Pause,
             false => Order::Run,

@@ -2,6 +2,7 @@
 
 use super::listing::{ListedObject, Page, PageQuery, namespaces, page};
 use super::probe::{PAUSE, Probe, SHORT_PAUSE};
+use super::progress::Counted;
 use super::rewrite::{Mode, Rewriting, Settled as SettledObject, record, silent};
 use super::under_way::{Found, Listing, PassEnd, Place, Work};
 use super::unreadable;
@@ -346,38 +347,41 @@ impl Pass<'_> {
         self.webhook_down_since = None;
         let report = &mut work.report;
         let (pacer, failures) = (&self.pacer, &mut self.failures);
+        let counted = match settled {
+            SettledObject::Rewritten => {
+                report.rewritten += 1;
+                Counted::Rewritten
+            }
+            SettledObject::Current => {
+                report.current += 1;
+                Counted::Skipped
+            }
+            SettledObject::Gone => {
+                report.gone += 1;
+                Counted::Skipped
+            }
+            SettledObject::Unsettled => {
+                report.unsettled += 1;
+                Counted::Skipped
+            }
+            SettledObject::Failed(failure) => {
+                report.failed += 1;
+                if failures.len() < MOST_FAILURES {
+                    failures.push(failure);
+                }
+                Counted::Refused
+            }
+            // These say nothing about the object yet.
+            SettledObject::Overloaded(..)
+            | SettledObject::WebhookDown(..)
+            | SettledObject::NotAllowed(_)
+            | SettledObject::Silent(_) => return,
+        };
         self.progress.send_modify(|progress| {
-            progress.done();
+            progress.count(counted);
             progress.waiting = None;
             progress.concurrency = pacer.limit();
             progress.overloads = pacer.overloads();
-            let is_first = progress.pass == 1;
-            match settled {
-                SettledObject::Rewritten => {
-                    report.rewritten += 1;
-                    progress.counts.rewritten += 1;
-                }
-                SettledObject::Current | SettledObject::Gone | SettledObject::Unsettled => {
-                    match settled {
-                        SettledObject::Current => report.current += 1,
-                        SettledObject::Gone => report.gone += 1,
-                        _ => report.unsettled += 1,
-                    }
-                    progress.counts.skipped += u64::from(is_first);
-                }
-                SettledObject::Failed(failure) => {
-                    report.failed += 1;
-                    progress.counts.failed += 1;
-                    if failures.len() < MOST_FAILURES {
-                        failures.push(failure);
-                    }
-                }
-                // These say nothing about the object yet.
-                SettledObject::Overloaded(..)
-                | SettledObject::WebhookDown(..)
-                | SettledObject::NotAllowed(_)
-                | SettledObject::Silent(_) => {}
-            }
         });
     }
 
