@@ -105,14 +105,15 @@ fn about(cluster: &Cluster, failure: Failure) -> Failure {
     }
 }
 
-/// The StorageVersions by name; none where the API is not served.
+/// The StorageVersions by name; none where the API is not served, or where we may not read them: then each server has to
+/// be asked.
 async fn reported(cluster: &Cluster) -> Result<BTreeMap<String, StorageVersion>, Failure> {
     let path = format!("/apis/{}/{}", StorageVersion::API_VERSION, StorageVersion::RESOURCE);
     let request = Request::get(path).body(Vec::new());
     let request = request.map_err(|error| Failure { message: error.to_string(), ..Failure::default() })?;
     match exchange_json::<StorageVersionList>(cluster.client(), request).await {
         Ok(list) => Ok(list.items.into_iter().map(|item| (item.metadata.name.clone(), item)).collect()),
-        Err(failure) if failure.code == 404 => Ok(BTreeMap::new()),
+        Err(failure) if matches!(failure.code, 403 | 404) => Ok(BTreeMap::new()),
         Err(failure) => Err(failure),
     }
 }

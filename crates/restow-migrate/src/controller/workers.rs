@@ -70,8 +70,10 @@ impl Workers {
         };
         let resource = resource.group_resource();
         // One that somebody paused does not hold up another, which nobody has.
-        let is_at_work = |worker: &Worker| worker.resource == resource && *worker.order.borrow() != Order::Pause;
-        let is_busy = self.running.values().any(is_at_work);
+        let is_in_the_way = |worker: &Worker| {
+            worker.resource == resource && (*worker.order.borrow() != Order::Pause || order == Order::Pause)
+        };
+        let is_busy = self.running.values().any(is_in_the_way);
         if self.running.contains_key(&uid) || self.ended.contains(&uid) || is_busy {
             return;
         }
