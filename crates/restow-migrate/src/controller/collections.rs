@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 /// How many definitions one answer may hold.
-const DEFINITIONS_AT_ONCE: u32 = 16;
+const DEFINITIONS_AT_ONCE: u32 = 4;
 /// How many other objects one answer may hold; they are small.
 const OBJECTS_AT_ONCE: u32 = 100;
 /// Up to so many definitions are read one by one, rather than all of them.
