@@ -19,6 +19,7 @@ pub mod difference;
 pub mod guard;
 pub mod key_rotation;
 pub mod managed_fields;
+pub mod marks;
 pub mod pacer;
 pub mod passes;
 pub mod stored_versions;

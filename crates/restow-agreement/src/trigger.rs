@@ -9,7 +9,10 @@
 //! * Only a migration that succeeded shrinks them, and only to the version that *this migration was for*, plus whatever was
 //!   seen since. (Were it shrunk to the version that is current when the success is noticed, a change in between would be
 //!   lost.)
-//! * When something may have been missed (nobody looked for too long, a watch was interrupted), they become "Unknown".
+//! * When something may have been missed (nobody looked for too long, a watch was interrupted), they become "Unknown", unless
+//!   the custom resource definition has kept record of it meanwhile.
+//!
+//! Migrations that somebody else made are never removed: they are carried out, and waited for by their names.
 
 mod backoff;
 mod decide;
@@ -21,7 +24,9 @@ pub use backoff::Backoff;
 pub use decide::decide;
 pub use effect::{Effect, RemovalReason};
 pub use policy::TriggerPolicy;
-pub use snapshot::{Agreement, Continuity, KnownMigration, MigrationState, Retry, Sightings, Snapshot};
+pub use snapshot::{
+    Agreement, Author, Continuity, KnownMigration, MigrationState, PAUSED_ANNOTATION, Retry, Sightings, Snapshot,
+};
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,8 @@
 use jiff::Timestamp;
 use proptest::prelude::*;
 use restow_agreement::trigger::{
-    Agreement, Continuity, Effect, KnownMigration, MigrationState, Retry, Sightings, Snapshot, TriggerPolicy, decide,
+    Agreement, Author, Continuity, Effect, KnownMigration, MigrationState, Retry, Sightings, Snapshot, TriggerPolicy,
+    decide,
 };
 use restow_api::migration::StorageStateStatus;
 use restow_api::{ResourceVersion, StorageVersionHash};
@@ -23,6 +24,8 @@ enum Event {
     Restart,
     /// The running migration comes to its end; it fails if the agreement changed, or for a reason of its own.
     End { well: bool },
+    /// Somebody applies a migration that names nothing but the resource.
+    Ask,
     /// Time passes.
     Wait { minutes: i64 },
 }
@@ -32,6 +35,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (0..SERVERS, 1u8..4).prop_map(|(server, version)| Event::Change { server, version }),
         6 => prop::option::weighted(0.2, 0usize..4).prop_map(|effects| Event::Pass { effects }),
         1 => Just(Event::Restart),
+        1 => Just(Event::Ask),
         4 => prop::bool::weighted(0.8).prop_map(|well| Event::End { well }),
         2 => (0i64..30).prop_map(|minutes| Event::Wait { minutes }),
     ]
@@ -51,14 +55,21 @@ struct World {
     state: Option<StorageStateStatus>,
     migrations: Vec<KnownMigration>,
     created: u32,
+    /// How many migrations somebody else made.
+    asked: usize,
     /// Versions seen since the last pass that was carried out to its end.
     seen: Vec<StorageVersionHash>,
     restarted: bool,
+    /// What the definition says of itself, where there is one.
+    recorded: Option<BTreeSet<StorageVersionHash>>,
 }
 
 impl World {
-    fn new() -> Self {
+    /// A resource of a definition, or a built-in one. A definition's stored versions may be untrue at first: somebody wrote
+    /// them by hand.
+    fn new(is_custom: bool) -> Self {
         World {
+            recorded: is_custom.then(|| BTreeSet::from([hash(1)])),
             minutes: 0,
             servers: [1; SERVERS],
             revision: 1,
@@ -66,6 +77,7 @@ impl World {
             state: None,
             migrations: Vec::new(),
             created: 0,
+            asked: 0,
             seen: Vec::new(),
             restarted: true,
         }
@@ -99,6 +111,7 @@ impl World {
                 revision,
                 since_last_pass: self.seen.clone(),
                 continuity,
+                recorded: self.recorded.as_ref().map(|recorded| recorded.iter().cloned().collect()),
                 disagreement: None,
             },
             storage_state: self.state.clone(),
@@ -115,6 +128,7 @@ impl World {
                 self.revision += u32::from(self.servers[*server] != *version);
                 self.servers[*server] = *version;
                 self.stored.insert(hash(*version));
+                self.recorded.iter_mut().for_each(|recorded| recorded.extend([hash(*version)]));
                 self.seen.push(hash(*version));
             }
             Event::Pass { effects } => self.pass(*effects),
@@ -123,6 +137,10 @@ impl World {
                 self.restarted = true;
             }
             Event::End { well } => self.end(*well),
+            Event::Ask => {
+                self.asked += 1;
+                self.create(None, None, 1, Author::Somebody);
+            }
             Event::Wait { minutes } => self.minutes += minutes,
         }
     }
@@ -149,24 +167,46 @@ impl World {
     }
 
     fn start(&mut self, target: &StorageVersionHash, agreement_revision: &Option<ResourceVersion>, attempt: u32) {
-        assert!(!self.migrations.iter().any(KnownMigration::is_live), "two migrations at once");
+        assert!(self.live().next().is_none(), "two migrations at once");
+        self.create(Some(target.clone()), agreement_revision.clone(), attempt, Author::Trigger);
+    }
+
+    /// The trigger's own migrations that wait or run.
+    fn live(&self) -> impl Iterator<Item = &KnownMigration> {
+        self.migrations.iter().filter(|migration| migration.is_live() && migration.author == Author::Trigger)
+    }
+
+    fn create(
+        &mut self,
+        target: Option<StorageVersionHash>,
+        agreement_revision: Option<ResourceVersion>,
+        attempt: u32,
+        author: Author,
+    ) {
         self.created += 1;
         self.migrations.push(KnownMigration {
             name: format!("m{}", self.created),
             uid: self.created.to_string(),
-            target: Some(target.clone()),
-            agreement_revision: agreement_revision.clone(),
+            target,
+            agreement_revision,
             attempt,
             state: MigrationState::Live,
+            author,
+            is_paused: false,
         });
     }
 
     fn end(&mut self, well: bool) {
-        let (now, current) = (self.now(), self.agreement_revision());
+        let (now, current, agreed) = (self.now(), self.agreement_revision(), self.agreed().map(hash));
         let Some(running) = self.migrations.iter_mut().find(|migration| migration.is_live()) else { return };
-        if well && running.agreement_revision == current {
+        if running.author == Author::Somebody {
+            // It is for whatever is agreed on.
+            (running.target, running.agreement_revision) = (agreed.clone(), current.clone());
+        }
+        if well && agreed.is_some() && running.agreement_revision == current {
             running.state = MigrationState::Succeeded;
             self.stored = running.target.iter().cloned().collect();
+            self.recorded.iter_mut().for_each(|recorded| recorded.clone_from(&self.stored));
         } else {
             running.state = MigrationState::Failed { at: Some(now) };
         }
@@ -182,9 +222,12 @@ impl World {
             persisted.contains(version) || persisted.iter().any(|hash| hash.is_unknown())
         };
         assert!(self.stored.iter().all(covered), "{:?} is stored, {persisted:?} is said", self.stored);
+        let is_by_somebody = |migration: &&KnownMigration| migration.author == Author::Somebody;
+        assert_eq!(self.migrations.iter().filter(is_by_somebody).count(), self.asked, "none of them is removed");
         assert_eq!(persisted.iter().collect::<BTreeSet<_>>().len(), persisted.len(), "a version is listed twice");
 
-        let live: Vec<_> = self.migrations.iter().filter(|migration| migration.is_live()).collect();
+        let live: Vec<_> = self.live().collect();
+        let is_asked_for = self.migrations.iter().any(KnownMigration::is_on_its_way);
         match self.agreed() {
             None => {
                 assert!(live.is_empty(), "nothing runs without agreement");
@@ -199,7 +242,7 @@ impl World {
                 let failed =
                     self.migrations.iter().any(|migration| matches!(migration.state, MigrationState::Failed { .. }));
                 assert!(
-                    *persisted == [hash(version)] || !live.is_empty() || failed,
+                    *persisted == [hash(version)] || is_asked_for || failed,
                     "something is to be done and nobody does it"
                 );
             }
@@ -217,8 +260,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_stored_is_always_among_what_is_said(events in prop::collection::vec(event(), 1..60)) {
-        let mut world = World::new();
+    fn what_is_stored_is_always_among_what_is_said(
+        events in prop::collection::vec(event(), 1..60),
+        is_custom in any::<bool>(),
+    ) {
+        let mut world = World::new(is_custom);
         for event in &events {
             world.apply(event);
         }
@@ -226,8 +272,12 @@ proptest! {
     }
 
     #[test]
-    fn when_the_changes_end_everything_gets_migrated(events in prop::collection::vec(event(), 1..30), version in 1u8..4) {
-        let mut world = World::new();
+    fn when_the_changes_end_everything_gets_migrated(
+        events in prop::collection::vec(event(), 1..30),
+        version in 1u8..4,
+        is_custom in any::<bool>(),
+    ) {
+        let mut world = World::new(is_custom);
         for event in &events {
             world.apply(event);
         }

@@ -3,6 +3,8 @@
 //! Reads everything that tells: which servers there are, what each says in its own discovery document, what they report in
 //! StorageVersions, and what the CRD names. What it comes to is decided in `restow_agreement::migrate::api_servers`.
 
+mod managed;
+
 use crate::cluster::{Cluster, Instance, Reach};
 use crate::definition::{self, Definition};
 use crate::discovery::{Discovery, StoredResource, discover, discover_group};
@@ -85,13 +87,22 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
             instances.push(instance);
         }
     }
+    // Behind a load balancer, or from a laptop, none of them may be reached by its own address.
+    if instances.is_empty() && cluster.reach() == Reach::EachServer {
+        let (common, discovery) = ask(cluster.common()).await;
+        match discovery {
+            Ok(discovery) => {
+                discoveries.push((common.name.clone(), Ok(discovery)));
+                instances.push(common);
+            }
+            Err(failure) => {
+                let message = format!("no API server can be asked ({}): {}", common.name, failure.message);
+                return Err(Failure { message, ..failure });
+            }
+        }
+    }
     if instances.is_empty() {
-        let first = discoveries.into_iter().find_map(|(name, discovery)| Some((name, discovery.err()?)));
-        let (name, failure) = first.unwrap_or_default();
-        return Err(Failure {
-            message: format!("no API server can be asked ({name}): {}", failure.message),
-            ..failure
-        });
+        return Err(discoveries.into_iter().find_map(|(_, discovery)| discovery.err()).unwrap_or_default());
     }
     Ok(Observation { instances, servers, discoveries, reported })
 }
@@ -182,7 +193,7 @@ impl Observation {
 
     /// Whether every server could be asked.
     pub fn is_complete(&self) -> bool {
-        self.discoveries.iter().all(|(_, discovery)| discovery.is_ok())
+        self.servers.hidden().is_none() && self.discoveries.iter().all(|(_, discovery)| discovery.is_ok())
     }
 
     fn answered(&self) -> impl Iterator<Item = (&str, &Discovery)> {

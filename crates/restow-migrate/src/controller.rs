@@ -3,6 +3,7 @@
 //! One loop observes, decides (`restow_agreement::trigger`) and executes; events and timers only wake it, and each pass
 //! reads everything anew. Migrations run beside it. Only the holder of the lease acts, but nothing breaks when two do.
 
+mod collections;
 mod effects;
 mod events;
 mod failures;
@@ -26,7 +27,8 @@ use in_tree::InTree;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Api, ApiResource};
 use kube::core::{GroupVersionKind, Object};
-use observe::View;
+use observe::{Marks, View};
+use restow_agreement::migrate::marks::{Holder, Party};
 use restow_agreement::migrate::window::Window;
 use restow_agreement::trigger::{Effect, Snapshot, TriggerPolicy, decide};
 use restow_api::GroupResource;
@@ -118,6 +120,11 @@ impl Context {
         Api::all_with(self.cluster.client().clone(), &migration_api())
     }
 
+    /// Who marks definitions.
+    fn holder(&self) -> Holder {
+        Holder::new(Party::Controller, &self.config.identity)
+    }
+
     pub(crate) fn states(&self) -> Api<StateObject> {
         Api::all_with(self.cluster.client().clone(), &state_api())
     }
@@ -150,6 +157,7 @@ async fn act(context: Context, mut stop: watch::Receiver<bool>) {
     let watching = wakes::watch_cluster(&context, Arc::clone(&wakes));
     let mut workers = Workers::new(context.clone(), Arc::clone(&wakes));
     let in_tree = tokio::spawn(in_tree::follow(context.clone(), Arc::clone(&wakes)));
+    let mut marks = Marks::default();
     let mut failed_passes = 0u32;
     let mut next_poll = tokio::time::Instant::now();
     loop {
@@ -161,7 +169,7 @@ async fn act(context: Context, mut stop: watch::Receiver<bool>) {
             }
             () = stopped(&mut stop) => break,
         };
-        match pass(&context, &wakes, &mut workers, &wake).await {
+        match pass(&context, &wakes, (&mut workers, &mut marks), &wake).await {
             Ok(due) => {
                 failed_passes = 0;
                 if wake.is_everything() {
@@ -201,7 +209,7 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
 async fn pass(
     context: &Context,
     wakes: &Wakes,
-    workers: &mut Workers,
+    (workers, marks): (&mut Workers, &mut Marks),
     wake: &Wake,
 ) -> Result<Option<Timestamp>, Failure> {
     let view = observe::observe(context, wake).await?;
@@ -231,14 +239,14 @@ async fn pass(
     let order = view.order();
     let live = if done.changed { observe::migrations(context).await? } else { view.migrations.clone() };
     workers.follow(live, order);
-    observe::sweep(context, &view, &workers.resources()).await?;
+    let recheck = observe::sweep(context, &view, &workers.resources(), marks).await?;
     // A server that is back, or has caught up, need not be noticed in any other way.
     let again = match (view.observation.is_complete(), done.has_disagreement) {
         (false, _) => Some(SILENT_SERVER_WAIT),
         (true, true) => Some(DISAGREEMENT_WAIT),
         (true, false) => None,
     };
-    Ok(again.and_then(|wait| Timestamp::now().checked_add(wait).ok()).into_iter().chain(done.due).min())
+    Ok(again.and_then(|wait| Timestamp::now().checked_add(wait).ok()).into_iter().chain(done.due).chain(recheck).min())
 }
 
 /// How long to wait before servers of which one did not answer are asked again.

@@ -79,26 +79,13 @@ pub async fn read(client: &Client, resource: &GroupResource) -> Result<Option<De
     }
 }
 
-/// Marks a definition, or takes the mark away. Returns it as it is then.
-pub async fn set_mark(client: &Client, definition: &Definition, mark: Mark) -> Result<Definition, Failure> {
-    if view(definition).is_marked == (mark == Mark::Migrating) {
-        return Ok(definition.clone());
-    }
-    let value = if mark == Mark::Migrating { json!("true") } else { Value::Null };
+/// Changes annotations of a definition; null takes one away. Returns it as it is then.
+pub async fn annotate(client: &Client, definition: &Definition, annotations: Value) -> Result<Definition, Failure> {
     let mut metadata = precondition(definition);
-    metadata["annotations"] = json!({ MIGRATING_ANNOTATION: value });
+    metadata["annotations"] = annotations;
     let name = definition.metadata.name.as_deref().unwrap_or_default();
     let request = request("PATCH", &format!("{PATH}/{name}"), Some(json!({ "metadata": metadata })))?;
     patiently(client, request).await
-}
-
-/// Whether a definition is marked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// Its objects are being migrated.
-    Migrating,
-    /// They are not.
-    None,
 }
 
 /// Writes the stored versions.

@@ -10,7 +10,8 @@
 //! | [`agreement`] | whether all servers store a resource in the same version |
 //! | [`settling`] | since when they do, and how long a write that was encoded before may still be under way |
 //! | [`runner`] | rewrites the objects of one resource until nothing old is left |
-//! | [`definition`] | the mark and the stored versions of custom resource definitions |
+//! | [`definition`] | reading custom resource definitions, and writing their annotations and stored versions |
+//! | [`mark`] | who marked a definition as being migrated: set, renewed, taken away |
 //! | [`migration`] | one migration from agreement to stored versions: what `restow migrate` and the controller share |
 //! | [`controller`] | does all of this by itself |
 //! | [`overview`] | everything that is known about the storage versions of a cluster, for people |
@@ -22,6 +23,7 @@ pub mod controller;
 pub mod definition;
 pub mod discovery;
 pub mod install;
+pub mod mark;
 pub mod migration;
 pub mod overview;
 pub mod runner;

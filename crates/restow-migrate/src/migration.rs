@@ -5,12 +5,14 @@
 
 use crate::agreement::{Observation, ResourceObservation, Scope, observe};
 use crate::cluster::{Cluster, Reach};
-use crate::definition::{self, Definition, Mark};
+use crate::definition::{self, Definition};
 use crate::discovery::StoredResource;
 use crate::exchange::{Failure, exchange_json};
+use crate::mark::{MOST_CONFLICTS, Marking, Refusals, command_holder};
 use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, RunReport};
 use crate::settling::SETTLING_TIME;
 use crate::step::Step;
+use restow_agreement::migrate::marks::{Holder, Party};
 use restow_agreement::migrate::stored_versions::{Trim, trim};
 use restow_api::migration::{MigrationCondition, SettledObjects, StorageVersionMigration};
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
@@ -36,6 +38,8 @@ pub struct MigrationOptions {
     pub settling_time: Duration,
     /// How long to wait for the API servers to agree, or to serve the resource at all.
     pub patience: Duration,
+    /// Who marks the definition; nothing is a command of this process.
+    pub holder: Option<Holder>,
     /// For tests: where to give up as if the process had died there.
     pub dies_at: Option<Step>,
 }
@@ -49,6 +53,7 @@ impl Default for MigrationOptions {
             settled: None,
             settling_time: SETTLING_TIME,
             patience: Duration::ZERO,
+            holder: None,
             dies_at: None,
         }
     }
@@ -151,6 +156,13 @@ pub enum Outcome {
         /// Where to go on.
         continue_token: Option<String>,
     },
+    /// A webhook cannot be reached without which nothing can be written; once it can be, it can go on from here.
+    WebhookDown {
+        /// What is known of that.
+        words: String,
+        /// Where to go on.
+        continue_token: Option<String>,
+    },
     /// The resource is gone: no API server serves it, and it has no CRD.
     ResourceGone,
     /// Nothing was written: it was only asked what the server would say.
@@ -222,28 +234,37 @@ pub async fn migrate(
     if options.run.mode == Mode::DryRun {
         return rewrite(cluster, &start, &options, &reins).await;
     }
+    let holder = options.holder.clone().unwrap_or_else(command_holder);
+    let mut marking = Marking { cluster, resource, holder };
     if let Some(found) = &start.definition {
-        let marked = mark(cluster, found).await?;
+        let marked = marking.set(found).await.map_err(MigrationError::Definition)?;
         // What was agreed on was about the definition as it was before.
         if let Trim::Changed(words) = trim(&definition::view(found), &definition::view(&marked)) {
-            unmark(cluster, resource).await?;
+            marking.lift(Refusals::Unknown).await.map_err(MigrationError::Definition)?;
             return Ok(ended(None, Outcome::DefinitionChanged(words)));
         }
         start.definition = Some(marked);
     }
     die(&options, Step::Marked)?;
-    let done = match rewrite(cluster, &start, &options, &reins).await {
-        Ok(report) if report.outcome == Outcome::Succeeded => {
-            confirm(cluster, resource, &start, &options, report).await
+    let work = async {
+        match rewrite(cluster, &start, &options, &reins).await {
+            Ok(report) if report.outcome == Outcome::Succeeded => {
+                confirm(cluster, resource, &start, &options, report).await
+            }
+            other => other,
         }
-        other => other,
+    };
+    let done = match start.definition.is_some() {
+        true => marking.renewed_while(work).await,
+        false => work.await,
     };
     if matches!(done, Err(MigrationError::Died(_))) {
         return done;
     }
     // Whatever came of it, the mark goes.
     if start.definition.is_some() {
-        unmark(cluster, resource).await?;
+        let refusals = refusals(marking.holder.party, &done);
+        marking.lift(refusals).await.map_err(MigrationError::Definition)?;
     }
     die(&options, Step::Unmarked)?;
     done
@@ -437,6 +458,9 @@ async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result
                 _ => not_ready(words.clone(), continue_token.clone()),
             }
         }
+        Ending::WebhookDown { words, continue_token } => {
+            Outcome::WebhookDown { words: words.clone(), continue_token: continue_token.clone() }
+        }
         Ending::Asked => Outcome::Asked,
     })
 }
@@ -519,37 +543,22 @@ async fn trim_stored_versions(
     }))
 }
 
-/// How often a write to a definition is tried when others write it at the same time.
-const MOST_CONFLICTS: u32 = 20;
-
-async fn mark(cluster: &Cluster, start: &Definition) -> Result<Definition, MigrationError> {
-    let resource = definition::resource(start);
-    let mut current = start.clone();
-    for _ in 0..MOST_CONFLICTS {
-        match definition::set_mark(cluster.client(), &current, Mark::Migrating).await {
-            Ok(marked) => return Ok(marked),
-            Err(failure) if failure.code == 409 => {}
-            Err(failure) => return Err(MigrationError::Definition(failure)),
+/// What a migration by hand could not rewrite, in a sentence. A controller writes that into its migration.
+fn refusals(party: Party, done: &Result<MigrationReport, MigrationError>) -> Refusals {
+    let Ok(report) = done else { return Refusals::Unknown };
+    match (&report.outcome, &report.run) {
+        (Outcome::Succeeded, _) => Refusals::None,
+        (Outcome::SomeFailed, Some(run)) if party == Party::Command => {
+            let first = run.failures.first().map(|failure| {
+                let name = [failure.namespace.as_str(), failure.name.as_str()].join("/");
+                let message: String = failure.message.chars().take(LONGEST_REFUSAL).collect();
+                format!(", the first being {}: {} {message}", name.trim_start_matches('/'), failure.code)
+            });
+            Refusals::Some(format!("{} objects were refused{}", run.progress.counts.failed, first.unwrap_or_default()))
         }
-        let Some(resource) = &resource else { break };
-        match definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)? {
-            Some(read) => current = read,
-            None => break,
-        }
+        _ => Refusals::Unknown,
     }
-    Ok(current)
 }
 
-/// Takes the mark off the definition of a resource, if there is one.
-pub async fn unmark(cluster: &Cluster, resource: &GroupResource) -> Result<(), MigrationError> {
-    for _ in 0..MOST_CONFLICTS {
-        let found = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
-        let Some(found) = found else { return Ok(()) };
-        match definition::set_mark(cluster.client(), &found, Mark::None).await {
-            Ok(_) => return Ok(()),
-            Err(failure) if matches!(failure.code, 404 | 409) => {}
-            Err(failure) => return Err(MigrationError::Definition(failure)),
-        }
-    }
-    Ok(())
-}
+/// How much of the server's words about a refused object is written down at its definition.
+const LONGEST_REFUSAL: usize = 300;

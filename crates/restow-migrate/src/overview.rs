@@ -13,8 +13,10 @@ use crate::cluster::Cluster;
 use crate::definition::Definition;
 use crate::discovery::equivalents;
 use crate::exchange::{Failure, exchange_json};
+use crate::mark::{mark_of, refusals_of};
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
+use restow_agreement::migrate::marks::{Holder, Mark, Party};
 use restow_api::migration::StorageState;
 use restow_api::{GroupResource, StorageVersionHash, storage_version_hash};
 use serde::de::DeserializeOwned;
@@ -38,6 +40,9 @@ pub struct Overview {
     pub source: Source,
     /// Every stored resource, by name.
     pub resources: Vec<ResourceOverview>,
+    /// What could not be looked at, and why; all that depends on it cannot be told.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hidden: Vec<String>,
 }
 
 /// An API server.
@@ -76,12 +81,21 @@ pub struct ResourceOverview {
     pub hash: Option<StorageVersionHash>,
     /// The versions that objects may be stored in; `None` when nobody has kept record of it.
     pub stored_versions: Option<Vec<String>>,
+    /// Whether anything tells in which version it is stored. Most aggregated API servers do not, and nothing can be done
+    /// about their objects.
+    pub is_managed: bool,
     /// What each server writes, or [`NO_ANSWER`].
     pub servers: BTreeMap<String, String>,
     /// Why the servers do not agree.
     pub disagreement: Option<String>,
     /// The running or latest migration.
     pub migration: Option<MigrationOverview>,
+    /// Who migrates it by hand, by the mark on its definition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migrated_by_hand: Option<String>,
+    /// What the last migration by hand could not rewrite.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_by_hand: Option<String>,
     /// What has to happen before everything is stored in the storage version.
     pub waits_for: Option<Waiting>,
     /// When a controller last kept record of it.
@@ -100,26 +114,30 @@ struct Items<T> {
 /// Looks at a cluster.
 pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
     let observation = observe(cluster, Scope::All).await?;
+    let mut hidden = Vec::new();
     let groups: APIGroupList = exchange_json(cluster.client(), get("/apis")?).await?;
     let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for group in groups.groups {
         versions.insert(group.name, group.versions.into_iter().map(|version| version.version).collect());
     }
-    let definitions: Option<Vec<Definition>> =
-        list(cluster, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?;
-    let definitions = definitions.unwrap_or_default();
+    let definitions: Vec<Definition> =
+        readable(list(cluster, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await, &mut hidden)?;
     let states: Vec<StorageState> =
-        list(cluster, "/apis/migration.k8s.io/v1alpha1/storagestates").await?.unwrap_or_default();
-    let migrations = migrations::all(cluster).await?;
+        readable(list(cluster, "/apis/migration.k8s.io/v1alpha1/storagestates").await, &mut hidden)?;
+    let migrations = readable(migrations::all(cluster).await.map(Some), &mut hidden)?;
     let same = equivalents();
     let mut resources = Vec::new();
     for name in observation.resources().into_iter().filter(|name| !same.contains(name)) {
         let full_name = name.to_string();
         let definition = definitions.iter().find(|one| one.metadata.name.as_deref() == Some(full_name.as_str()));
         let Some(seen) = observation.resource(&name, definition) else { continue };
+        // The settling time of whoever wants to prove something counts from here.
+        observation.agreed_since(cluster, &seen, definition);
         let candidates = candidates(versions.get(name.group()), definition);
         let version_of = |hash: &StorageVersionHash| version_of(hash, &name, &seen.resource.kind, &candidates);
         let hash = seen.agreed().cloned();
+        // Where definitions cannot be read, it may have one.
+        let is_managed = observation.is_managed(&name, definition.is_some() || !hidden.is_empty());
         let mut resource = ResourceOverview {
             resource: full_name.clone(),
             group: name.group().to_string(),
@@ -127,8 +145,11 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
             storage_version: hash.as_ref().map(&version_of),
             stored_versions: stored_versions(definition, &states, &name, &version_of),
             servers: seen.by_server.iter().map(|(server, words)| (server.clone(), shown(words, &version_of))).collect(),
-            disagreement: seen.disagreement(),
-            migration: migrations::latest(&migrations, &name),
+            is_managed,
+            disagreement: seen.disagreement().filter(|_| is_managed),
+            migration: migrations::latest(&migrations, &name, &version_of),
+            migrated_by_hand: definition.and_then(by_hand),
+            refused_by_hand: definition.and_then(refusals_of).map(str::to_owned),
             waits_for: None,
             recorded_at: recorded_at(&states, &name),
             hash,
@@ -138,7 +159,7 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
         resources.push(resource);
     }
     let source = if observation.reporting().is_empty() { Source::Discovery } else { Source::Reports };
-    Ok(Overview { servers: servers(&observation, source), source, resources })
+    Ok(Overview { servers: servers(&observation, source), source, resources, hidden })
 }
 
 /// Every server that reports, or that was asked.
@@ -200,6 +221,27 @@ fn stored_versions(
     }
     let state = states.iter().find(|state| state.metadata.name == StorageState::name_for(name))?;
     Some(state.status.persisted_storage_version_hashes.iter().map(version_of).collect())
+}
+
+/// Who migrates a resource by hand, as its mark says.
+fn by_hand(definition: &Definition) -> Option<String> {
+    let Mark::By(text) = mark_of(definition) else { return None };
+    match text.parse::<Holder>() {
+        Ok(holder) if holder.party == Party::Command => Some(holder.name),
+        _ => None,
+    }
+}
+
+/// What was listed. What we may not read is told, and the rest shown.
+fn readable<T>(listed: Result<Option<Vec<T>>, Failure>, hidden: &mut Vec<String>) -> Result<Vec<T>, Failure> {
+    match listed {
+        Ok(found) => Ok(found.unwrap_or_default()),
+        Err(failure) if matches!(failure.code, 401 | 403) => {
+            hidden.push(failure.to_string());
+            Ok(Vec::new())
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// All objects of a collection; nothing where it is not served.

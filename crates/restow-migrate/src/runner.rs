@@ -26,6 +26,7 @@ use restow_agreement::migrate::pacer::{Pacer, PacerLimits};
 use restow_agreement::migrate::passes::{AfterPass, PassReport, after_passes};
 use restow_api::migration::MigrationFailure;
 use rewrite::{Care, Rewriting};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use under_way::PassEnd;
@@ -53,6 +54,9 @@ pub struct RunOptions {
     pub settles_at: Option<Instant>,
     /// Where an earlier run stopped.
     pub continue_token: Option<String>,
+    /// How long a webhook that cannot be reached is waited for, while nothing else goes on, before the run ends. Whoever
+    /// has other work does that meanwhile.
+    pub webhook_patience: Duration,
 }
 
 /// How a run ended, and what it did.
@@ -99,6 +103,13 @@ pub enum Ending {
         /// Where to go on; only the first pass is worth going on with.
         continue_token: Option<String>,
     },
+    /// A webhook without which no object can be written cannot be reached. Nothing is wrong with the objects.
+    WebhookDown {
+        /// What is known of that.
+        words: String,
+        /// Where to go on; only the first pass is worth going on with.
+        continue_token: Option<String>,
+    },
     /// Nothing was written: it was only asked what the server would say.
     Asked,
 }
@@ -129,6 +140,7 @@ impl Default for RunOptions {
             other_versions: Vec::new(),
             settles_at: None,
             continue_token: None,
+            webhook_patience: Duration::from_secs(10),
         }
     }
 }
@@ -162,6 +174,8 @@ pub async fn run(
         probe: None,
         care: Care::None,
         is_after_settling: false,
+        webhook_patience: options.webhook_patience,
+        webhook_down_since: None,
     };
     let mut token = options.continue_token;
     let mut passes: Vec<PassReport> = Vec::new();
@@ -170,7 +184,7 @@ pub async fn run(
             break Ending::Stopped { continue_token: None };
         }
         pass.is_after_settling = options.settles_at.is_none_or(|at| at <= Instant::now());
-        progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1));
+        progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1, token.as_deref()));
         // A failure counts if it is still one in the last pass.
         pass.failures.clear();
         let asked = if passes.is_empty() { Asked::OneServer } else { Asked::EveryServer };
@@ -187,6 +201,10 @@ pub async fn run(
             PassEnd::NotServed { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
                 break Ending::NotServed { words, continue_token };
+            }
+            PassEnd::WebhookDown { words, continue_token } => {
+                let continue_token = continue_token.filter(|_| passes.len() == 1);
+                break Ending::WebhookDown { words, continue_token };
             }
             PassEnd::Complete if options.mode == Mode::DryRun => break Ending::Asked,
             PassEnd::Complete => match after_passes(&passes) {

@@ -193,6 +193,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::NeverSettles => "NeverSettles",
         Outcome::Stopped(_) => "Stopped",
         Outcome::ServerSilent { .. } => "ServerSilent",
+        Outcome::WebhookDown { .. } => "WebhookDown",
         Outcome::ResourceGone => "ResourceGone",
         Outcome::Asked => "Asked",
     }

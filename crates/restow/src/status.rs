@@ -22,9 +22,9 @@ const EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
-  0  all API servers agree on every resource shown
+  0  all API servers agree on every resource shown that is managed
   1  it could not run
-  4  they do not agree, or one of them does not answer")]
+  4  they do not agree, or one of them does not answer, or something cannot be told")]
 pub(crate) struct StatusArgs {
     /// The resources to show, such as widgets.example.com; all without.
     #[arg(value_name = "RESOURCE")]
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let overview = args.look(&cluster).await?;
     args.output.print(&overview, || table(&overview, args.output, Room::Enough))?;
     let agreed = overview.resources.iter().all(|resource| resource.disagreement.is_none());
-    Ok(if agreed { ExitCode::SUCCESS } else { ExitCode::from(4) })
+    Ok(if agreed && overview.hidden.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(4) })
 }
 
 impl StatusArgs {

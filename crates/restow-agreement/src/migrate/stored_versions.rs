@@ -4,9 +4,6 @@
 //! stored versions shrink only after a migration that was proven, and only if the definition is still the one that the
 //! migration began with.
 
-use restow_api::GroupResource;
-use std::collections::BTreeSet;
-
 /// The annotation that marks a definition while its objects are migrated.
 pub const MIGRATING_ANNOTATION: &str = "ksvm.sigs.k8s.io/migrating";
 
@@ -54,12 +51,6 @@ pub fn trim(start: &DefinitionView, end: &DefinitionView) -> Trim {
     if end.stored_versions == only { Trim::Nothing } else { Trim::To(only) }
 }
 
-/// The marked definitions whose mark has to go, because no migration of their objects is under way. Whatever ended the
-/// migration, a success, a failure, its deletion or a crash, ends here.
-pub fn stale_marks<'a>(marked: &'a [GroupResource], migrating: &BTreeSet<GroupResource>) -> Vec<&'a GroupResource> {
-    marked.iter().filter(|resource| !migrating.contains(resource)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,12 +82,5 @@ mod tests {
         ] {
             assert!(matches!(trim(&start, &end), Trim::Changed(_)), "{end:?}");
         }
-    }
-
-    #[test]
-    fn a_mark_without_a_migration_is_stale() {
-        let resources: Vec<GroupResource> = ["a.x.io", "b.x.io"].map(|text| text.parse().unwrap()).into();
-        let migrating = BTreeSet::from([resources[0].clone()]);
-        assert_eq!(stale_marks(&resources, &migrating), [&resources[1]]);
     }
 }

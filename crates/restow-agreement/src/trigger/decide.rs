@@ -1,6 +1,6 @@
 //! The decision for one resource.
 
-use super::{Agreement, Continuity, Effect, KnownMigration, MigrationState, RemovalReason, Retry, Snapshot};
+use super::{Agreement, Author, Continuity, Effect, KnownMigration, MigrationState, RemovalReason, Retry, Snapshot};
 use jiff::{SignedDuration, Timestamp};
 use restow_api::internal_apiserver::ConditionStatus;
 use restow_api::migration::{MigrationCondition, StorageStateStatus};
@@ -96,7 +96,8 @@ fn conditions(snapshot: &Snapshot, now: Timestamp) -> Vec<MigrationCondition> {
 }
 
 /// The state as it was written by the last pass, if it can still be relied on. One who has looked before knows since when
-/// nobody has; one who has not goes by the heartbeat of whoever has.
+/// nobody has; one who has not goes by the heartbeat of whoever has. Where the definition keeps record of what is stored,
+/// nothing is missed while nobody looks.
 fn trusted(snapshot: &Snapshot, now: Timestamp) -> Option<&StorageStateStatus> {
     let status = snapshot.storage_state.as_ref()?;
     let heartbeat = status.last_heartbeat_time?.timestamp();
@@ -106,7 +107,8 @@ fn trusted(snapshot: &Snapshot, now: Timestamp) -> Option<&StorageStateStatus> {
     };
     let is_empty = status.persisted_storage_version_hashes.is_empty();
     let is_broken = snapshot.sightings.continuity == Continuity::Broken;
-    (!is_stale && !is_empty && !is_broken).then_some(status)
+    let is_complete = snapshot.sightings.recorded.is_some() || (!is_stale && !is_broken);
+    (is_complete && !is_empty).then_some(status)
 }
 
 /// Whether a heartbeat is too old. It may come from another machine's clock; one from the future certainly does, and says
@@ -165,11 +167,13 @@ fn next_step(snapshot: &Snapshot, knowledge: &Knowledge, now: Timestamp) -> Next
         // A migration that began before nobody knew anything cannot make anything known.
         return start(1);
     }
-    let mut fitting = snapshot
-        .migrations
-        .iter()
+    let (mine, others): (Vec<&KnownMigration>, Vec<&KnownMigration>) =
+        snapshot.migrations.iter().partition(|migration| migration.author == Author::Trigger);
+    let mut fitting = mine
+        .into_iter()
         .filter(|migration| migration.target.as_ref() == Some(hash) && migration.agreement_revision == *revision);
-    if fitting.clone().any(KnownMigration::is_live) {
+    // What somebody else asked for is for whatever the servers agree on, and does the same work.
+    if fitting.clone().any(KnownMigration::is_live) || others.into_iter().any(KnownMigration::is_on_its_way) {
         return Next::Nothing;
     }
     let failed = fitting.find_map(|migration| match migration.state {
@@ -188,8 +192,8 @@ fn next_step(snapshot: &Snapshot, knowledge: &Knowledge, now: Timestamp) -> Next
     }
 }
 
-/// The migrations that have to go: before a new one all of them, without agreement those that run, else those that run
-/// towards something else.
+/// The migrations that have to go, of those that the trigger made: before a new one all of them, without agreement those
+/// that run, else those that run towards something else.
 fn removals(snapshot: &Snapshot, next: &Next) -> Vec<Effect> {
     let reason = match next {
         Next::Blocked => RemovalReason::NoAgreement,
@@ -205,11 +209,11 @@ fn removals(snapshot: &Snapshot, next: &Next) -> Vec<Effect> {
         uid: migration.uid.clone(),
         reason,
     };
-    snapshot.migrations.iter().filter(must_go).map(remove).collect()
+    let mine = snapshot.migrations.iter().filter(|migration| migration.author == Author::Trigger);
+    mine.filter(must_go).map(remove).collect()
 }
 
-/// Whether a migration relies on an agreement that no longer holds. One whose author did not say what it is for is left
-/// alone: whoever runs it takes the agreement that it finds.
+/// Whether a migration relies on an agreement that no longer holds.
 fn is_superseded(snapshot: &Snapshot, migration: &KnownMigration) -> bool {
     match (&snapshot.sightings.agreement, &migration.target) {
         (Agreement::Agreed(hash), Some(target)) => {

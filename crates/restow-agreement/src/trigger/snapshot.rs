@@ -5,6 +5,9 @@ use jiff::Timestamp;
 use restow_api::migration::{MigrationCondition, StorageStateStatus, StorageVersionMigration};
 use restow_api::{ResourceVersion, StorageVersionHash};
 
+/// The annotation with which a migration, or all of them, are paused.
+pub const PAUSED_ANNOTATION: &str = "restow.dev/paused";
+
 /// Everything that was read about one resource, in one pass.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
@@ -35,6 +38,9 @@ pub struct Sightings {
     pub since_last_pass: Vec<StorageVersionHash>,
     /// Whether anything can have been missed since the last pass.
     pub continuity: Continuity,
+    /// What the custom resource definition itself says may be stored; nothing for other resources. The API servers add to it
+    /// each version that they begin to store, and only a proven migration takes one away, whether anybody looks or not.
+    pub recorded: Option<Vec<StorageVersionHash>>,
     /// Which server stores what, in one sentence, where they do not agree.
     pub disagreement: Option<String>,
 }
@@ -82,6 +88,19 @@ pub struct KnownMigration {
     pub attempt: u32,
     /// How far it is.
     pub state: MigrationState,
+    /// Who made it.
+    pub author: Author,
+    /// Whether someone has paused it.
+    pub is_paused: bool,
+}
+
+/// Who made a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Author {
+    /// This trigger, which says at its creation what it is for.
+    Trigger,
+    /// Somebody else. It is carried out, and its name stays until that somebody deletes it, because people wait for it.
+    Somebody,
 }
 
 /// How far a migration is.
@@ -100,14 +119,18 @@ pub enum MigrationState {
 
 impl Sightings {
     /// Every version seen, now or since the last pass, in the order of sight.
+    ///
+    /// A server that could not be asked may store anything, unless the definition says what: no server stores a version of
+    /// a custom resource that is not on its definition's own record.
     pub fn all(&self) -> Vec<StorageVersionHash> {
         let now = match &self.agreement {
             Agreement::Agreed(hash) => std::slice::from_ref(hash),
             Agreement::Disagreed(hashes) => hashes.as_slice(),
         };
         let mut all: Vec<StorageVersionHash> = Vec::new();
-        for hash in self.since_last_pass.iter().chain(now) {
-            if !all.contains(hash) {
+        for hash in self.since_last_pass.iter().chain(self.recorded.iter().flatten()).chain(now) {
+            let is_answered = hash.is_unknown() && self.recorded.is_some();
+            if !all.contains(hash) && !is_answered {
                 all.push(hash.clone());
             }
         }
@@ -127,6 +150,11 @@ impl Continuity {
 }
 
 impl KnownMigration {
+    /// Whether it will do what a migration of the trigger's own would do, without being told.
+    pub fn is_on_its_way(&self) -> bool {
+        self.is_live() && !self.is_paused
+    }
+
     /// Whether it waits or runs.
     pub fn is_live(&self) -> bool {
         self.state == MigrationState::Live
@@ -141,6 +169,7 @@ impl From<&StorageVersionMigration> for KnownMigration {
             (Some(_), None) => MigrationState::Succeeded,
             (None, None) => MigrationState::Live,
         };
+        let annotations = &object.metadata.annotations;
         KnownMigration {
             name: object.metadata.name.clone(),
             uid: object.metadata.uid.clone(),
@@ -148,6 +177,11 @@ impl From<&StorageVersionMigration> for KnownMigration {
             agreement_revision: object.agreement_revision(),
             attempt: object.attempt(),
             state,
+            author: match annotations.contains_key(StorageVersionMigration::TARGET_HASH_ANNOTATION) {
+                true => Author::Trigger,
+                false => Author::Somebody,
+            },
+            is_paused: annotations.get(PAUSED_ANNOTATION).is_some_and(|value| value != "false"),
         }
     }
 }

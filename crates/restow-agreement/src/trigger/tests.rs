@@ -6,6 +6,8 @@ use restow_api::internal_apiserver::ConditionStatus;
 use restow_api::migration::StorageStateStatus;
 use restow_api::{ResourceVersion, StorageVersionHash, Time};
 
+mod known_by_others;
+
 const UNKNOWN: &str = "Unknown";
 
 /// The decision without the time since which it is open, which has a test of its own.
@@ -51,12 +53,21 @@ fn migration(uid: &str, target: &str, revision: &str, state: MigrationState) -> 
         agreement_revision: Some(ResourceVersion::new(revision)),
         attempt: 1,
         state,
+        author: Author::Trigger,
+        is_paused: false,
     }
 }
 
 fn sightings(agreement: Agreement, revision: &str) -> Sightings {
     let revision = Some(ResourceVersion::new(revision));
-    Sightings { agreement, revision, since_last_pass: vec![], continuity: Continuity::Unbroken, disagreement: None }
+    Sightings {
+        agreement,
+        revision,
+        since_last_pass: vec![],
+        continuity: Continuity::Unbroken,
+        recorded: None,
+        disagreement: None,
+    }
 }
 
 fn agreed(text: &str, revision: &str) -> Sightings {
@@ -460,8 +471,14 @@ fn a_wire_migration_is_read_for_what_matters() {
         agreement_revision: None,
         attempt: 1,
         state: MigrationState::Failed { at: Some("2026-01-01T00:00:00Z".parse().unwrap()) },
+        author: Author::Trigger,
+        is_paused: false,
     };
     assert_eq!(KnownMigration::from(&object), expected);
+    let wire = serde_json::json!({"metadata": {"name": "mine", "annotations": {"restow.dev/paused": "true"}}});
+    let object: restow_api::migration::StorageVersionMigration = serde_json::from_value(wire).unwrap();
+    let known = KnownMigration::from(&object);
+    assert_eq!((known.author, known.is_paused, known.is_on_its_way()), (Author::Somebody, true, false));
 }
 
 #[test]

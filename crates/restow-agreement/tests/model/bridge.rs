@@ -163,6 +163,7 @@ pub(crate) fn migration_target(record: &Record) -> Option<Version> {
             revision: Some(ResourceVersion::new("current")),
             since_last_pass: Vec::new(),
             continuity: Continuity::Unbroken,
+            recorded: None,
             disagreement: None,
         },
         storage_state: Some(StorageStateStatus {

@@ -207,6 +207,10 @@ impl MigrationCondition {
     pub const SUCCEEDED: &'static str = "Succeeded";
     /// The migration has ended without completing.
     pub const FAILED: &'static str = "Failed";
+    /// The reason of a condition "Running" that is false, though the migration has not ended: it waits.
+    pub const WAITING: &'static str = "Waiting";
+    /// The reason of a condition "Running" that is false, though the migration has not ended: someone paused it.
+    pub const PAUSED: &'static str = "Paused";
     /// On a StorageState: all servers store the same version.
     pub const AGREED: &'static str = "Agreed";
 }

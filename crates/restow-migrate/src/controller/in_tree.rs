@@ -5,9 +5,9 @@
 
 use super::Context;
 use super::wakes::{Wake, Wakes};
-use super::work::describe;
+use super::work::{Aim, describe, waits_for};
 use crate::exchange::Failure;
-use crate::migration::{MigrationOptions, MigrationReport, Outcome, Reins, migrate};
+use crate::migration::{MigrationOptions, MigrationReport, Reins, migrate};
 use crate::runner::{Order, Progress};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -158,7 +158,7 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
     write(&context, &migration, begun).await;
     let ending = loop {
         match attempt(&context, &resource).await {
-            Ok(report) if is_to_wait(&report.outcome) => {}
+            Ok(report) if waits_for(&report.outcome, Aim::WhateverIsAgreed).is_some() => {}
             Ok(report) => break describe(&report),
             Err(words) => break Some((MigrationCondition::FAILED, words)),
         }
@@ -171,14 +171,11 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
     wakes.wake(Wake::resource(resource));
 }
 
-fn is_to_wait(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::NoAgreement(_) | Outcome::ServerSilent { .. } | Outcome::NotReady { .. })
-}
-
 async fn attempt(context: &Context, resource: &GroupResource) -> Result<MigrationReport, String> {
     let (_order, orders) = watch::channel(Order::Run);
     let (progress, _seen) = watch::channel(Progress::default());
-    let options = MigrationOptions { dies_at: None, ..context.config.migration.clone() };
+    let holder = Some(context.holder());
+    let options = MigrationOptions { dies_at: None, holder, ..context.config.migration.clone() };
     let reins = Reins { orders, progress: &progress };
     migrate(&context.cluster, resource, options, reins).await.map_err(|error| error.to_string())
 }

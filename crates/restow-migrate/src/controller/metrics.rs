@@ -133,7 +133,7 @@ impl Metrics {
         }
         if let Some(pace) = pace {
             self.rate.get_or_create(&labels(resource)).set(pace);
-            let left = counts.remaining.unwrap_or(0) as f64 / pace.max(0.001);
+            let left = progress.total_in_pass.saturating_sub(progress.done_in_pass) as f64 / pace.max(0.001);
             self.time_left.get_or_create(&labels(resource)).set(left);
         }
         self.concurrency.get_or_create(&labels(resource)).set(number(progress.concurrency as u64));
@@ -144,6 +144,7 @@ impl Metrics {
     pub(super) fn ended(&self, resource: &GroupResource, result: &str, progress: &Progress, took: Duration) {
         let mut progress = progress.clone();
         progress.counts.remaining = Some(0);
+        progress.done_in_pass = progress.total_in_pass;
         progress.concurrency = 0;
         self.progressed(resource, &progress, Some(progress.counts.seen as f64 / took.as_secs_f64().max(0.001)));
         let labels = ResultLabels { resource: resource.to_string(), result: result.to_owned() };

@@ -1,28 +1,30 @@
 //! Reads what the trigger decides by, and tidies what a crash may have left behind.
 
+use super::collections::{all_definitions, all_objects, definitions_of};
 use super::orders::is_paused;
 use super::{Context, MigrationObject, Resources, StateObject, Wake, resources_of};
 use crate::agreement::{Observation, ResourceObservation, Scope, hash_of, observe as ask_servers};
 use crate::definition::{self, Definition};
 use crate::discovery::equivalents;
 use crate::exchange::Failure;
-use crate::migration::unmark;
+use crate::mark::{self, mark_of};
 use crate::runner::Order;
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DeleteParams, ListParams};
-use kube::core::GroupVersionKind;
-use restow_agreement::migrate::stored_versions::stale_marks;
+use kube::api::DeleteParams;
+use restow_agreement::migrate::marks::{Mark, PATIENCE, is_stale};
 use restow_agreement::trigger::{Continuity, KnownMigration, Retry, Sightings, Snapshot, TriggerPolicy};
 use restow_api::migration::{GROUP, StorageState, StorageVersionMigration};
 use restow_api::{GroupResource, ObjectMeta, StorageVersionHash};
 use restow_clock::Moment;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 /// Everything that one pass goes by.
 pub(super) struct View {
     pub(super) observation: Observation,
     pub(super) migrations: Vec<MigrationObject>,
     pub(super) states: BTreeMap<String, StateObject>,
+    /// All definitions, or those of the resources that this pass is about.
     pub(super) definitions: Vec<Definition>,
     /// Since when the servers were asked for it.
     pub(super) asked_at: Moment,
@@ -38,16 +40,23 @@ pub(super) async fn observe(context: &Context, wake: &Wake) -> Result<View, Fail
     let scope = group.as_deref().map_or(Scope::All, Scope::Group);
     let observation = ask_servers(&context.cluster, scope).await?;
     let migrations = migrations(context).await?;
-    let states = context.states().list(&ListParams::default()).await?.items;
+    let states = all_objects(&context.states()).await?;
     let states = states.into_iter().filter_map(|state| Some((state.metadata.name.clone()?, state))).collect();
-    let definitions: Api<Definition> = Api::all_with(context.cluster.client().clone(), &definition_api());
-    let definitions = definitions.list(&ListParams::default()).await?.items;
+    let definitions = match wake.is_everything() {
+        true => all_definitions(context).await?,
+        false => {
+            // That of the migrations says whether all of them shall pause.
+            let mut resources = wake.resources().clone();
+            resources.extend(definition_of_migrations());
+            definitions_of(context, &resources).await?
+        }
+    };
     Ok(View { observation, migrations, states, definitions, asked_at, wake: wake.clone() })
 }
 
 pub(super) async fn migrations(context: &Context) -> Result<Vec<MigrationObject>, Failure> {
-    match context.migrations().list(&ListParams::default()).await.map_err(Failure::from) {
-        Ok(list) => Ok(list.items),
+    match all_objects(&context.migrations()).await {
+        Ok(found) => Ok(found),
         Err(failure) if failure.code == 404 => Err(Failure {
             message: "migration.k8s.io/v1alpha1 is not served; run `restow install` to install its definitions"
                 .to_owned(),
@@ -57,13 +66,12 @@ pub(super) async fn migrations(context: &Context) -> Result<Vec<MigrationObject>
     }
 }
 
-pub(super) fn definition_api() -> ApiResource {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions")
+fn definition_of_migrations() -> Option<GroupResource> {
+    GroupResource::new(GROUP, StorageVersionMigration::RESOURCE).ok()
 }
 
 impl View {
-    /// The resources that this pass is about.
+    /// The resources that this pass is about. Of one that is not managed there is nothing to decide.
     pub(super) fn resources(&self, which: Resources) -> Vec<GroupResource> {
         let custom: BTreeSet<GroupResource> = self.definitions.iter().filter_map(definition::resource).collect();
         let same = equivalents();
@@ -71,14 +79,14 @@ impl View {
             self.wake.concerns(resource)
                 && !same.contains(resource)
                 && (which == Resources::All || custom.contains(resource))
+                && self.observation.is_managed(resource, custom.contains(resource))
         };
         self.observation.resources().into_iter().filter(concerns).collect()
     }
 
     /// Whether all migrations shall pause: the annotation on the definition of migrations says so.
     pub(super) fn order(&self) -> Order {
-        let name = format!("{}.{GROUP}", StorageVersionMigration::RESOURCE);
-        let definition = self.definitions.iter().find(|definition| definition.metadata.name.as_ref() == Some(&name));
+        let definition = definition_of_migrations().and_then(|name| self.definition(&name));
         match definition.is_some_and(|definition| is_paused(&definition.metadata)) {
             true => Order::Pause,
             false => Order::Run,
@@ -102,9 +110,12 @@ impl View {
         let migrations: Vec<&MigrationObject> = self.migrations_of(resource).collect();
         // A version that a definition has ever stored stands in its status until a migration has taken it away, also one
         // that came and went while nobody looked.
-        let stored = self.definition(resource).map(|found| definition::view(found).stored_versions).unwrap_or_default();
-        let stored =
-            stored.iter().map(|version| hash_of(&format!("{}/{version}", resource.group()), &seen.resource.kind));
+        let recorded = self.definition(resource).map(|found| {
+            let stored = definition::view(found).stored_versions;
+            let hash = |version: &String| hash_of(&format!("{}/{version}", resource.group()), &seen.resource.kind);
+            stored.iter().map(hash).collect::<Vec<StorageVersionHash>>()
+        });
+        let recorded = recorded.filter(|recorded| !recorded.is_empty());
         let continuity = match &storage_state {
             Some(last) if !since.is_unbroken => Continuity::after_restart(last, seen.revision.as_ref()),
             _ => Continuity::Unbroken,
@@ -113,8 +124,9 @@ impl View {
             sightings: Sightings {
                 agreement: seen.agreement.clone(),
                 revision: seen.revision.clone(),
-                since_last_pass: since.hashes.into_iter().chain(stored).collect(),
+                since_last_pass: since.hashes,
                 continuity,
+                recorded,
                 disagreement: seen.disagreement(),
             },
             storage_state,
@@ -176,25 +188,68 @@ pub(super) fn wire(migration: &MigrationObject) -> StorageVersionMigration {
     }
 }
 
-/// Takes marks away whose migration has ended in any way, and forgets what is known about resources that are gone.
-pub(super) async fn sweep(context: &Context, view: &View, running: &BTreeSet<GroupResource>) -> Result<(), Failure> {
-    let marked: Vec<GroupResource> = view
-        .definitions
-        .iter()
-        .filter(|definition| definition::view(definition).is_marked)
-        .filter_map(definition::resource)
-        .collect();
+/// Takes marks away whose migration has ended in any way, and forgets what is known about resources that are gone. Returns
+/// when to look again at marks that somebody else holds.
+pub(super) async fn sweep(
+    context: &Context,
+    view: &View,
+    running: &BTreeSet<GroupResource>,
+    marks: &mut Marks,
+) -> Result<Option<Timestamp>, Failure> {
     let mut migrating = resources_of(&view.migrations);
     migrating.extend(running.iter().cloned());
     migrating.extend(context.in_tree.resources());
-    for resource in stale_marks(&marked, &migrating) {
+    let mut due = None;
+    for definition in &view.definitions {
+        let Some(resource) = definition::resource(definition) else { continue };
+        let Some(holder) = marks.holder(&resource, mark_of(definition)) else { continue };
+        if migrating.contains(&resource) {
+            continue;
+        }
+        if !is_stale(&holder.text, holder.seen_at.elapsed()) {
+            due = Timestamp::now().checked_add(PATIENCE).ok();
+            continue;
+        }
         tracing::info!("{resource}: no migration is under way; taking its mark away");
-        if let Err(error) = unmark(&context.cluster, resource).await {
+        if let Err(error) = mark::sweep(&context.cluster, definition).await {
             tracing::warn!("{resource}: {error}");
         }
     }
+    forget_what_is_gone(context, view).await;
+    Ok(due)
+}
+
+/// Who holds which mark, and since when it has looked like this to us.
+#[derive(Default)]
+pub(super) struct Marks {
+    holders: BTreeMap<GroupResource, SeenHolder>,
+}
+
+#[derive(Clone)]
+struct SeenHolder {
+    text: String,
+    seen_at: Instant,
+}
+
+impl Marks {
+    /// The holder of a mark, since it was first seen like this; nothing where there is no mark.
+    fn holder(&mut self, resource: &GroupResource, found: Mark) -> Option<SeenHolder> {
+        let Mark::By(text) = found else {
+            self.holders.remove(resource);
+            return None;
+        };
+        let seen = self.holders.entry(resource.clone());
+        let seen = seen.or_insert_with(|| SeenHolder { text: text.clone(), seen_at: Instant::now() });
+        if seen.text != text {
+            *seen = SeenHolder { text, seen_at: Instant::now() };
+        }
+        Some(seen.clone())
+    }
+}
+
+async fn forget_what_is_gone(context: &Context, view: &View) {
     if !view.wake.is_everything() {
-        return Ok(());
+        return;
     }
     let served = view.observation.resources();
     for (name, state) in &view.states {
@@ -208,8 +263,8 @@ pub(super) async fn sweep(context: &Context, view: &View, running: &BTreeSet<Gro
             let uid = state.metadata.uid.clone();
             let precondition =
                 kube::api::Preconditions { uid, resource_version: state.metadata.resource_version.clone() };
+            // Whoever has changed it meanwhile has a reason to keep it.
             let _ = context.states().delete(name, &DeleteParams::default().preconditions(precondition)).await;
         }
     }
-    Ok(())
 }

@@ -3,12 +3,10 @@
 use crate::runner::Order;
 use jiff::Timestamp;
 use restow_agreement::migrate::window::{self, Window};
+use restow_agreement::trigger::PAUSED_ANNOTATION;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-
-/// The annotation with which a migration, or all of them, are paused.
-pub(super) const PAUSED_ANNOTATION: &str = "restow.dev/paused";
 
 /// Whether annotations say that something is paused.
 pub(super) fn is_paused(metadata: &kube::core::ObjectMeta) -> bool {

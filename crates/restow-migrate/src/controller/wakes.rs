@@ -3,7 +3,8 @@
 //! A wake says which resources to look at, nothing about them. Only the versions that watches showed are kept, because a
 //! version that came and went between two passes has been written, too.
 
-use super::observe::{SinceLastPass, definition_api};
+use super::collections::{definitions, definitions_watch, objects_watch};
+use super::observe::SinceLastPass;
 use super::{Context, MigrationObject, migration_api};
 use crate::agreement::hash_of;
 use crate::definition::{self, Definition};
@@ -65,6 +66,10 @@ impl Wake {
 
     pub(super) fn concerns(&self, resource: &GroupResource) -> bool {
         self.everything || self.resources.contains(resource)
+    }
+
+    pub(super) fn resources(&self) -> &BTreeSet<GroupResource> {
+        &self.resources
     }
 
     /// The one group that all resources are of, if it is one.
@@ -153,7 +158,7 @@ impl Wakes {
 /// Follows everything that can make a pass necessary. Ends when the handle is aborted.
 pub(super) fn watch_cluster(context: &Context, wakes: Arc<Wakes>) -> tokio::task::JoinHandle<()> {
     let client = context.cluster.client().clone();
-    let definitions: Api<Definition> = Api::all_with(client.clone(), &definition_api());
+    let definitions = definitions(context);
     let migrations: Api<MigrationObject> = Api::all_with(client.clone(), &migration_api());
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
@@ -179,7 +184,7 @@ fn storage_version_api() -> ApiResource {
 }
 
 async fn follow_definitions(definitions: Api<Definition>, wakes: Arc<Wakes>) {
-    let mut events = watcher(definitions, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watcher(definitions, definitions_watch()).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
             Ok(watcher::Event::Apply(definition) | watcher::Event::InitApply(definition)) => {
@@ -196,7 +201,7 @@ async fn follow_definitions(definitions: Api<Definition>, wakes: Arc<Wakes>) {
 }
 
 async fn follow_migrations(migrations: Api<MigrationObject>, wakes: Arc<Wakes>) {
-    let mut events = watcher(migrations, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watcher(migrations, objects_watch()).default_backoff().boxed();
     while let Some(event) = events.next().await {
         if let Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object) | watcher::Event::Delete(object)) =
             event
@@ -210,7 +215,7 @@ async fn follow_migrations(migrations: Api<MigrationObject>, wakes: Arc<Wakes>) 
 }
 
 async fn follow_reports(reported: Api<Object<Value, StorageVersionStatus>>, wakes: Arc<Wakes>) {
-    let mut events = watcher(reported, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watcher(reported, objects_watch()).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
             Ok(watcher::Event::Init) => wakes.lost_sight(),
@@ -238,7 +243,7 @@ async fn follow_names<K>(api: Api<K>, labels: &str, sign: fn(&K) -> String, wake
 where
     K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    let mut events = watcher(api, watcher::Config::default().labels(labels)).default_backoff().boxed();
+    let mut events = watcher(api, objects_watch().labels(labels)).default_backoff().boxed();
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     while let Some(event) = events.next().await {
         match event {

@@ -9,15 +9,20 @@ use crate::exchange::Failure;
 use crate::migration::{MigrationError, MigrationReport, Outcome, Reins, Settled, Target, migrate};
 use crate::runner::{Order, Progress};
 use crate::step::Step;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use restow_agreement::migrate::window;
+use restow_agreement::trigger::Backoff;
 use restow_api::internal_apiserver::ConditionStatus;
-use restow_api::migration::{MigrationCondition, MigrationFailure, SettledObjects, StorageVersionMigrationStatus};
+use restow_api::migration::{
+    MigrationCondition, MigrationCounts, MigrationFailure, SettledObjects, StorageVersionMigrationStatus,
+};
 use restow_api::{GroupResource, Time};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::task::JoinHandle;
 
 /// One migration.
 pub(super) struct Work {
@@ -25,13 +30,19 @@ pub(super) struct Work {
     migration: MigrationObject,
     resource: GroupResource,
     orders: watch::Receiver<Order>,
+    /// Whoever holds one of these may rewrite. One that waits holds none.
+    slots: Arc<Semaphore>,
     continue_token: Option<String>,
+    /// How many attempts in a row have ended with waiting, and come to nothing.
+    fruitless: u32,
 }
 
 /// How often progress is written down.
 const SAVE_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a migration that waits for agreement waits before it asks again.
-const AGREEMENT_WAIT: Duration = Duration::from_secs(5);
+/// How long a migration that waits for a server, an agreement or a webhook waits before it tries again.
+const WAIT: Backoff = Backoff { first: SignedDuration::from_secs(5), cap: SignedDuration::from_secs(30) };
+/// How long a webhook that cannot be reached may keep a slot from others. One that was away at the last attempt may not.
+const WEBHOOK_PATIENCE: Duration = Duration::from_secs(4);
 /// The failures that a condition quotes.
 const QUOTED_FAILURES: usize = 3;
 
@@ -41,28 +52,16 @@ impl Work {
         migration: MigrationObject,
         resource: GroupResource,
         orders: watch::Receiver<Order>,
+        slots: Arc<Semaphore>,
     ) -> Self {
         let continue_token = Some(migration.spec.continue_token.clone()).filter(|token| !token.is_empty());
-        Work { context, migration, resource, orders, continue_token }
+        Work { context, migration, resource, orders, slots, continue_token, fruitless: 0 }
     }
 
     pub(super) async fn run(mut self) {
-        if *self.orders.borrow() == Order::Stop {
-            return;
-        }
-        let (progress, seen) = watch::channel(Progress::default());
+        let (progress, _seen) = watch::channel(Progress::default());
         let started = Instant::now();
-        self.write(&running(None)).await;
-        Step::Running.crash_if(self.context.config.migration.dies_at);
-        let target = wire(&self.migration).target_hash().map(|hash| format!(" to {hash}")).unwrap_or_default();
-        // The first object need not wait until this is told.
-        let words = format!("rewriting the stored objects of {}{target}", self.resource);
-        let told = tokio::spawn(tell(self.context.clone(), self.migration.clone(), Happened::Started, words));
-        let saver = tokio::spawn(save(self.context.clone(), self.name(), self.resource.clone(), seen));
         let report = self.attempts(&progress).await;
-        saver.abort();
-        // If it panicked, there is nothing left to wait for.
-        let _ = told.await;
         let last = progress.borrow().clone();
         if let Some(report) = report {
             self.finish(report, &last, started.elapsed()).await;
@@ -70,79 +69,130 @@ impl Work {
     }
 
     /// Tries until there is something to say about it. Of one that was told to stop there is nothing to say, unless it has
-    /// succeeded: it was deleted, or another controller goes on with it.
+    /// succeeded: it was deleted, or another controller goes on with it. While it waits, for whatever it may be, it holds
+    /// neither a slot nor a mark.
     async fn attempts(
         &mut self,
         progress: &watch::Sender<Progress>,
     ) -> Option<Result<MigrationReport, MigrationError>> {
-        loop {
-            self.wait_until_allowed().await;
-            if *self.orders.borrow() == Order::Stop {
-                return None;
+        let mut told = None;
+        let report = loop {
+            self.wait_until_allowed(progress).await;
+            let Some(slot) = self.slot().await else { break None };
+            if self.why_not_now().is_some() {
+                continue;
             }
+            told = told.or_else(|| Some(self.tell_of_the_start()));
             let report = self.attempt(progress).await;
+            drop(slot);
             let has_succeeded = matches!(&report, Ok(MigrationReport { outcome: Outcome::Succeeded, .. }));
             let has_died = matches!(&report, Err(MigrationError::Died(_)));
             if *self.orders.borrow() == Order::Stop && !has_succeeded && !has_died {
-                return None;
+                break None;
             }
-            match &report {
-                Ok(MigrationReport { outcome: Outcome::Stopped(token), .. }) => self.continue_token.clone_from(token),
-                Ok(MigrationReport { outcome: Outcome::NoAgreement(words), .. }) => {
-                    self.wait_for_agreement(&words.clone()).await;
-                }
-                Ok(MigrationReport {
-                    outcome:
-                        Outcome::ServerSilent { words, continue_token } | Outcome::NotReady { words, continue_token },
-                    ..
-                }) => {
-                    self.continue_token.clone_from(continue_token);
-                    self.wait_for_agreement(&words.clone()).await;
-                }
-                _ => return Some(report),
+            match report {
+                Ok(MigrationReport { outcome: Outcome::Stopped(token), .. }) => self.continue_token = token,
+                Ok(report) => match waits_for(&report.outcome, self.aim()) {
+                    Some(waiting) => self.wait(&report, waiting, progress).await,
+                    None => break Some(Ok(report)),
+                },
+                failed => break Some(failed),
             }
+        };
+        if let Some(told) = told {
+            // If it panicked, there is nothing left to wait for.
+            let _ = told.await;
+        }
+        report
+    }
+
+    fn aim(&self) -> Aim {
+        if Target::of(&wire(&self.migration)).is_some() { Aim::OneVersion } else { Aim::WhateverIsAgreed }
+    }
+
+    /// Waits for its turn; nothing when it is told to stop meanwhile.
+    async fn slot(&mut self) -> Option<OwnedSemaphorePermit> {
+        let slots = Arc::clone(&self.slots);
+        let mut orders = self.orders.clone();
+        tokio::select! {
+            biased;
+            // When nobody can give orders any more, that says it too.
+            _ = orders.wait_for(|order| *order == Order::Stop) => None,
+            slot = slots.acquire_owned() => slot.ok(),
         }
     }
 
-    /// Says why nothing happens, and waits a little.
-    async fn wait_for_agreement(&mut self, words: &str) {
-        tracing::info!("{}: {words}", self.resource);
-        self.write(&running(Some(words))).await;
+    /// The first object need not wait until this is told.
+    fn tell_of_the_start(&self) -> JoinHandle<()> {
+        let target = wire(&self.migration).target_hash().map(|hash| format!(" to {hash}")).unwrap_or_default();
+        let words = format!("rewriting the stored objects of {}{target}", self.resource);
+        tokio::spawn(tell(self.context.clone(), self.migration.clone(), Happened::Started, words))
+    }
+
+    /// Says why nothing happens, and waits a while, longer each time that nothing has come of it.
+    async fn wait(&mut self, report: &MigrationReport, waiting: Waits, progress: &watch::Sender<Progress>) {
+        tracing::info!("{}: {}", self.resource, waiting.words);
+        if let KeepsPlace::At(token) = waiting.place {
+            self.continue_token = token;
+        }
+        let passes = report.run.iter().flat_map(|run| &run.passes);
+        let is_fruitless = passes.map(|pass| pass.rewritten + pass.current + pass.gone).sum::<u64>() == 0;
+        self.fruitless = if is_fruitless { self.fruitless.saturating_add(1) } else { 0 };
+        let counts = progress.borrow().counts;
+        self.write(&waiting_status(MigrationCondition::WAITING, &waiting.words, counts)).await;
+        let wait = Duration::try_from(WAIT.after(self.fruitless)).unwrap_or_default();
         tokio::select! {
-            () = tokio::time::sleep(AGREEMENT_WAIT) => {}
+            () = tokio::time::sleep(wait) => {}
             _ = self.orders.changed() => {}
         }
     }
 
-    async fn attempt(&self, progress: &watch::Sender<Progress>) -> Result<MigrationReport, MigrationError> {
+    async fn attempt(&mut self, progress: &watch::Sender<Progress>) -> Result<MigrationReport, MigrationError> {
+        self.write(&running()).await;
+        Step::Running.crash_if(self.context.config.migration.dies_at);
         let wire = wire(&self.migration);
         let mut options = self.context.config.migration.clone();
         options.expected = Target::of(&wire);
+        options.holder = Some(self.context.holder());
         options.run.continue_token.clone_from(&self.continue_token);
+        options.run.webhook_patience = if self.fruitless == 0 { WEBHOOK_PATIENCE } else { Duration::ZERO };
         options.settled = Settled::of(&wire);
+        let (end, ended) = oneshot::channel();
+        let seen = progress.subscribe();
+        let saver = tokio::spawn(save(self.context.clone(), self.name(), self.resource.clone(), seen, ended));
         let (orders, watcher) = within(self.context.config.windows.clone(), self.orders.clone());
         let report = migrate(&self.context.cluster, &self.resource, options, Reins { orders, progress }).await;
         watcher.abort();
+        // What it writes last must not come after what is written next. A server that hangs is not waited for.
+        let _ = end.send(());
+        let abort = saver.abort_handle();
+        if tokio::time::timeout(SAVE_INTERVAL, saver).await.is_err() {
+            abort.abort();
+        }
         report
     }
 
     /// Waits while it is paused, and for a window.
-    async fn wait_until_allowed(&mut self) {
-        loop {
-            let order = *self.orders.borrow_and_update();
-            let window = window::wait(&self.context.config.windows, Timestamp::now());
-            let words = match (order, &window) {
-                (Order::Stop, _) | (Order::Run, None) => return,
-                (Order::Pause, _) => "paused by the annotation restow.dev/paused",
-                (Order::Run, Some(_)) => "waiting for a maintenance window",
-            };
-            self.write(&running(Some(words))).await;
-            let wait = window.and_then(|wait| Duration::try_from(wait).ok());
+    async fn wait_until_allowed(&mut self, progress: &watch::Sender<Progress>) {
+        while let Some((reason, words, wait)) = self.why_not_now() {
+            let counts = progress.borrow().counts;
+            self.write(&waiting_status(reason, words, counts)).await;
             tokio::select! {
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
                 _ = self.orders.changed() => {}
             }
-            self.write(&running(None)).await;
+        }
+    }
+
+    /// Why nothing may be rewritten now, and for how long at most; nothing where it may, or where it shall end.
+    fn why_not_now(&mut self) -> Option<(&'static str, &'static str, Option<Duration>)> {
+        let order = *self.orders.borrow_and_update();
+        let window = window::wait(&self.context.config.windows, Timestamp::now());
+        let wait = window.and_then(|wait| Duration::try_from(wait).ok());
+        match (order, &window) {
+            (Order::Stop, _) | (Order::Run, None) => None,
+            (Order::Pause, _) => Some((MigrationCondition::PAUSED, "paused by the annotation restow.dev/paused", None)),
+            (Order::Run, Some(_)) => Some((MigrationCondition::WAITING, "waiting for a maintenance window", wait)),
         }
     }
 
@@ -272,16 +322,66 @@ pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String
         }
         // The controller asks each API server, so that it does not come to this.
         Outcome::Unproven(words) => failed(words.clone()),
-        Outcome::ServerSilent { words, .. } | Outcome::NotReady { words, .. } => failed(words.clone()),
+        Outcome::ServerSilent { words, .. } | Outcome::NotReady { words, .. } | Outcome::WebhookDown { words, .. } => {
+            failed(words.clone())
+        }
         Outcome::NeverSettles => failed("objects keep changing their stored version".to_owned()),
         Outcome::ResourceGone => failed("the resource is not served any more".to_owned()),
         Outcome::Stopped(_) | Outcome::Asked => None,
     }
 }
 
-fn running(waiting: Option<&str>) -> Value {
-    let words = waiting.unwrap_or_default();
-    json!({"conditions": [condition(MigrationCondition::RUNNING, ConditionStatus::True, words)], "reason": words})
+/// What a migration that cannot go on waits for.
+pub(super) struct Waits {
+    words: String,
+    place: KeepsPlace,
+}
+
+/// Where a migration goes on that had to wait.
+pub(super) enum KeepsPlace {
+    /// Where it began the last time.
+    AsBefore,
+    /// At this token, or at the beginning.
+    At(Option<String>),
+}
+
+/// Whether a migration is for one version alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// Its author said which.
+    OneVersion,
+    /// It is for whatever the servers agree on: one that someone made with nothing but a resource in it.
+    WhateverIsAgreed,
+}
+
+/// What an attempt waits for that has not ended the migration; nothing where it has. One that is for whatever is agreed on
+/// begins anew when that has changed meanwhile, because whoever waits for it waits for its success.
+pub(super) fn waits_for(outcome: &Outcome, aim: Aim) -> Option<Waits> {
+    match outcome {
+        Outcome::AgreementChanged(words) | Outcome::DefinitionChanged(words) if aim == Aim::WhateverIsAgreed => {
+            Some(Waits { words: format!("begins anew: {words}"), place: KeepsPlace::At(None) })
+        }
+        Outcome::NoAgreement(words) => Some(Waits { words: words.clone(), place: KeepsPlace::AsBefore }),
+        Outcome::ServerSilent { words, continue_token }
+        | Outcome::NotReady { words, continue_token }
+        | Outcome::WebhookDown { words, continue_token } => {
+            Some(Waits { words: words.clone(), place: KeepsPlace::At(continue_token.clone()) })
+        }
+        _ => None,
+    }
+}
+
+fn running() -> Value {
+    json!({"conditions": [condition(MigrationCondition::RUNNING, ConditionStatus::True, "")], "reason": ""})
+}
+
+/// It has begun, perhaps, and does nothing now, for this reason.
+fn waiting_status(reason: &str, words: &str, counts: MigrationCounts) -> Value {
+    let waiting = MigrationCondition {
+        reason: reason.to_owned(),
+        ..condition(MigrationCondition::RUNNING, ConditionStatus::False, words)
+    };
+    json!({"conditions": [waiting], "reason": words, "counts": counts})
 }
 
 fn condition(condition_type: &str, status: ConditionStatus, message: &str) -> MigrationCondition {
@@ -295,11 +395,24 @@ fn condition(condition_type: &str, status: ConditionStatus, message: &str) -> Mi
 }
 
 /// Writes progress down from time to time, so that whoever comes next can go on, and everybody can see it.
-async fn save(context: Context, name: String, resource: GroupResource, mut seen: watch::Receiver<Progress>) {
+async fn save(
+    context: Context,
+    name: String,
+    resource: GroupResource,
+    mut seen: watch::Receiver<Progress>,
+    mut ended: oneshot::Receiver<()>,
+) {
     let mut before: Option<(Progress, Instant)> = None;
     loop {
-        tokio::time::sleep(SAVE_INTERVAL).await;
-        if seen.changed().await.is_err() {
+        let next = async {
+            tokio::time::sleep(SAVE_INTERVAL).await;
+            seen.changed().await
+        };
+        let is_over = tokio::select! {
+            changed = next => changed.is_err(),
+            _ = &mut ended => true,
+        };
+        if is_over {
             return;
         }
         let progress = seen.borrow_and_update().clone();

@@ -1,4 +1,4 @@
-//! Runs the migrations that there are, some at once.
+//! Runs the migrations that there are: each has a task of its own, and some at once may rewrite.
 
 use super::orders::is_paused;
 use super::wakes::{Wake, Wakes};
@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 pub(super) struct Workers {
     context: Context,
     wakes: Arc<Wakes>,
+    /// One for each migration that may rewrite at a time. Those that wait take none.
     slots: Arc<Semaphore>,
     running: BTreeMap<String, Worker>,
     /// Those that have ended. What was read before that still shows them as live.
@@ -68,18 +69,19 @@ impl Workers {
             return;
         };
         let resource = resource.group_resource();
-        let is_busy = self.running.values().any(|worker| worker.resource == resource);
+        // One that somebody paused does not hold up another, which nobody has.
+        let is_in_the_way = |worker: &Worker| {
+            worker.resource == resource && (*worker.order.borrow() != Order::Pause || order == Order::Pause)
+        };
+        let is_busy = self.running.values().any(is_in_the_way);
         if self.running.contains_key(&uid) || self.ended.contains(&uid) || is_busy {
             return;
         }
         let (order, orders) = watch::channel(order);
-        let slots = Arc::clone(&self.slots);
-        let work = Work::new(self.context.clone(), migration, resource.clone(), orders);
+        let work = Work::new(self.context.clone(), migration, resource.clone(), orders, Arc::clone(&self.slots));
         let (wakes, wake) = (Arc::clone(&self.wakes), Wake::resource(resource.clone()));
         let handle = tokio::spawn(async move {
-            if let Ok(_slot) = slots.acquire_owned().await {
-                work.run().await;
-            }
+            work.run().await;
             // Another migration of the same resource may have waited for this one to end.
             wakes.wake(wake);
         });

@@ -3,8 +3,8 @@
 use super::list;
 use crate::cluster::Cluster;
 use crate::exchange::Failure;
-use restow_api::GroupResource;
 use restow_api::migration::{MigrationCounts, MigrationFailure};
+use restow_api::{GroupResource, StorageVersionHash};
 use serde::{Deserialize, Serialize};
 
 /// Where migrations are found, by API. Of the versions of one API the first that is served is asked.
@@ -19,8 +19,11 @@ pub struct MigrationOverview {
     pub name: String,
     /// The group of the object: `migration.k8s.io`, or `storagemigration.k8s.io` for the one in Kubernetes itself.
     pub api: &'static str,
-    /// `Pending`, `Running`, `Succeeded` or `Failed`.
+    /// `Pending`, `Running`, `Waiting`, `Paused`, `Succeeded` or `Failed`.
     pub state: String,
+    /// The version that it was for, where it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
     /// How many objects it has dealt with, where it tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<MigrationCounts>,
@@ -64,8 +67,9 @@ struct Resource {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Status {
+    target_storage_version_hash: Option<StorageVersionHash>,
     conditions: Vec<Condition>,
     reason: String,
     counts: Option<MigrationCounts>,
@@ -78,6 +82,7 @@ struct Condition {
     #[serde(rename = "type")]
     condition_type: String,
     status: String,
+    reason: String,
     message: String,
 }
 
@@ -96,7 +101,11 @@ pub(super) async fn all(cluster: &Cluster) -> Result<Vec<Migration>, Failure> {
 }
 
 /// The migration of a resource that runs or waits, else the latest.
-pub(super) fn latest(migrations: &[Migration], name: &GroupResource) -> Option<MigrationOverview> {
+pub(super) fn latest(
+    migrations: &[Migration],
+    name: &GroupResource,
+    version_of: &dyn Fn(&StorageVersionHash) -> String,
+) -> Option<MigrationOverview> {
     let of_resource = migrations.iter().filter(|migration| {
         let wanted = &migration.spec.resource;
         wanted.group == name.group() && wanted.resource == name.resource()
@@ -109,6 +118,7 @@ pub(super) fn latest(migrations: &[Migration], name: &GroupResource) -> Option<M
         name: newest.metadata.name.clone(),
         api: newest.api,
         state: newest.state().to_owned(),
+        target: newest.status.target_storage_version_hash.as_ref().map(version_of),
         counts: newest.status.counts,
         message: newest.message(),
         first_failure: newest.status.failures.first().cloned(),
@@ -125,7 +135,10 @@ impl MigrationOverview {
 impl Migration {
     fn state(&self) -> &'static str {
         let states = ["Succeeded", "Failed", "Running"];
-        states.into_iter().find(|state| self.condition(state).is_some()).unwrap_or("Pending")
+        let waiting = ["Waiting", "Paused"];
+        let state = states.into_iter().find(|state| self.condition(state).is_some());
+        let is_said = |reason: &&str| self.status.conditions.iter().any(|one| one.reason == **reason);
+        state.or_else(|| waiting.into_iter().find(is_said)).unwrap_or("Pending")
     }
 
     fn condition(&self, state: &str) -> Option<&Condition> {
@@ -163,11 +176,22 @@ mod tests {
         let name: GroupResource = "widgets.example.com".parse().unwrap();
         let (old, new) =
             (migration("old", "2026-01-01T00:00:00Z", ""), migration("new", "2026-01-02T00:00:00Z", "Failed"));
-        let shown = latest(&[old, new.clone()], &name).unwrap();
+        let latest = |migrations: &[Migration]| super::latest(migrations, &name, &ToString::to_string);
+        let shown = latest(&[old, new.clone()]).unwrap();
         assert_eq!((shown.name.as_str(), shown.state.as_str()), ("old", "Pending"));
         let before = migration("before", "2026-01-01T00:00:00Z", "Succeeded");
-        let shown = latest(&[new, before], &name).unwrap();
+        let shown = latest(&[new, before]).unwrap();
         assert_eq!((shown.name.as_str(), shown.state.as_str(), shown.message.as_str()), ("new", "Failed", "because"));
-        assert_eq!(latest(&[], &name), None);
+        assert_eq!(latest(&[]), None);
+    }
+
+    #[test]
+    fn what_waits_or_is_paused_does_not_run() {
+        for (reason, expected) in [("Waiting", "Waiting"), ("Paused", "Paused"), ("", "Pending")] {
+            let mut migration = migration("one", "2026-01-01T00:00:00Z", "Running");
+            migration.status.conditions[0].status = "False".into();
+            migration.status.conditions[0].reason = reason.into();
+            assert_eq!(migration.state(), expected);
+        }
     }
 }

@@ -34,6 +34,8 @@ pub(super) fn waits_for(resource: &ResourceOverview) -> Option<Waiting> {
     };
     let has_old = resource.stored_versions.as_ref().is_some_and(is_old);
     let migration = resource.migration.as_ref();
+    let is_for_this_version =
+        |migration: &MigrationOverview| migration.target.is_some() && migration.target == resource.storage_version;
     let has_failed = migration.is_some_and(|migration| migration.state == "Failed");
     let (kind, words) = match migration {
         Some(migration) if resource.disagreement.is_some() && migration.is_open() => {
@@ -46,9 +48,21 @@ pub(super) fn waits_for(resource: &ResourceOverview) -> Option<Waiting> {
             (WaitingFor::Start, with_message("its migration has not begun", migration))
         }
         Some(migration) if migration.is_open() => (WaitingFor::Migration, progress(migration)),
+        _ if resource.migrated_by_hand.is_some() => {
+            let who = resource.migrated_by_hand.as_deref().unwrap_or_default();
+            (WaitingFor::Migration, format!("is being migrated by hand, by {who}"))
+        }
         Some(migration) if has_failed && (has_old || resource.stored_versions.is_none()) => {
             (WaitingFor::Mending, failure(migration))
         }
+        _ if has_old && resource.refused_by_hand.is_some() => {
+            let words = resource.refused_by_hand.as_deref().unwrap_or_default();
+            (WaitingFor::Mending, format!("was migrated by hand, but {words}"))
+        }
+        Some(migration) if migration.state == "Succeeded" && has_old && is_for_this_version(migration) => (
+            WaitingFor::Start,
+            "its migration has succeeded, and has to be accounted for or made sure of again".to_owned(),
+        ),
         _ if has_old && resource.recorded_at.is_some() => {
             let when = resource.recorded_at.as_deref().unwrap_or_default();
             (WaitingFor::Start, format!("its migration has not begun; a controller last looked at {when}"))
@@ -67,10 +81,16 @@ fn with_message(words: &str, migration: &MigrationOverview) -> String {
 }
 
 fn progress(migration: &MigrationOverview) -> String {
-    let Some(counts) = migration.counts else { return with_message("its migration runs", migration) };
-    let left = counts.remaining.map(|left| format!(", {left} left")).unwrap_or_default();
+    let runs = match (migration.state.as_str(), migration.counts.and_then(|counts| counts.remaining)) {
+        ("Waiting", _) => "its migration waits",
+        ("Paused", _) => "its migration is paused",
+        (_, Some(0)) => "its migration checks what it has done",
+        _ => "its migration runs",
+    };
+    let Some(counts) = migration.counts.filter(|counts| counts.seen > 0) else { return with_message(runs, migration) };
+    let left = counts.remaining.filter(|left| *left > 0).map(|left| format!(", {left} left")).unwrap_or_default();
     let failed = if counts.failed > 0 { format!(", {} refused", counts.failed) } else { String::new() };
-    let words = format!("its migration runs: {} rewritten, {} current{failed}{left}", counts.rewritten, counts.skipped);
+    let words = format!("{runs}: {} rewritten, {} current{failed}{left}", counts.rewritten, counts.skipped);
     with_message(&words, migration)
 }
 
@@ -105,9 +125,12 @@ mod tests {
             storage_version: Some("v2".into()),
             hash: None,
             stored_versions: stored.map(|stored| stored.iter().map(ToString::to_string).collect()),
+            is_managed: true,
             servers: BTreeMap::new(),
             disagreement: None,
             migration: None,
+            migrated_by_hand: None,
+            refused_by_hand: None,
             waits_for: None,
             recorded_at: None,
             candidates: Vec::new(),
@@ -119,6 +142,7 @@ mod tests {
             name: "widgets-1".into(),
             api: "migration.k8s.io",
             state: state.into(),
+            target: None,
             counts,
             message: String::new(),
             first_failure: None,
@@ -155,9 +179,22 @@ mod tests {
         let torn = ResourceOverview { disagreement: Some("no".into()), ..of(migration("Running", None)) };
         check(&torn, Some((Agreement, "its migration waits")));
         check(&of(migration("Pending", None)), Some((Start, "has not begun")));
-        let counts = MigrationCounts { seen: 9, rewritten: 4, skipped: 1, failed: 2, remaining: Some(3) };
+        let counts = MigrationCounts { seen: 10, rewritten: 4, skipped: 1, failed: 2, remaining: Some(3) };
         let running = of(migration("Running", Some(counts)));
         check(&running, Some((Migration, "4 rewritten, 1 current, 2 refused, 3 left")));
+        let paused = MigrationOverview { message: "because".into(), ..migration("Paused", Some(counts)) };
+        check(&of(paused), Some((Migration, "is paused: 4 rewritten, 1 current, 2 refused, 3 left; because")));
+        let checking = MigrationCounts { skipped: 4, remaining: Some(0), ..counts };
+        check(&of(migration("Running", Some(checking))), Some((Migration, "checks what it has done: 4 rewritten")));
+        let by_hand = ResourceOverview { migrated_by_hand: Some("laptop-12".into()), ..old.clone() };
+        check(&by_hand, Some((Migration, "by hand, by laptop-12")));
+        let refused = ResourceOverview { refused_by_hand: Some("2 objects were refused".into()), ..old.clone() };
+        check(&refused, Some((Mending, "but 2 objects were refused")));
+        let counted = ResourceOverview { recorded_at: Some("noon".into()), ..of(migration("Succeeded", None)) };
+        check(&counted, Some((Start, "has not begun")));
+        let this = MigrationOverview { target: Some("v2".into()), ..migration("Succeeded", None) };
+        let counted = ResourceOverview { migration: Some(this), ..counted };
+        check(&counted, Some((Start, "has succeeded")));
         let first =
             MigrationFailure { namespace: "a".into(), name: "b".into(), message: "no".into(), ..Default::default() };
         let failed = MigrationOverview { first_failure: Some(first), ..migration("Failed", Some(counts)) };

@@ -2,6 +2,7 @@
 
 use super::listing::{ListedObject, Page, PageQuery, namespaces, page};
 use super::probe::{PAUSE, Probe, SHORT_PAUSE};
+use super::progress::Counted;
 use super::rewrite::{
     CHANGED_BY_ADMISSION, Care, End, Mode, Rewriting, Settled as SettledObject, Task, not_served, record, silent,
 };
@@ -41,6 +42,10 @@ pub(super) struct Pass<'a> {
     pub(super) care: Care,
     /// Whether all servers have stored the target version for long enough when the present pass begins.
     pub(super) is_after_settling: bool,
+    /// How long a webhook that cannot be reached is waited for.
+    pub(super) webhook_patience: Duration,
+    /// Since when a webhook cannot be reached, and nothing else has gone on.
+    pub(super) webhook_down_since: Option<Instant>,
 }
 
 /// Who is asked to rewrite an object.
@@ -181,6 +186,10 @@ impl Pass<'_> {
             Some(settled) = work.in_flight.next() => match settled {
                 SettledObject::Silent(words) => return Ok(Some(work.silent(words))),
                 SettledObject::NotServed(words) => return Ok(Some(work.not_served(words))),
+                SettledObject::WebhookDown(task, message) => {
+                    work.queue.push_front(task);
+                    return Ok(self.webhook_down(work, &message));
+                }
                 settled => self.settled(work, settled),
             },
             found = listed => return self.listed(work, found),
@@ -243,7 +252,7 @@ impl Pass<'_> {
         work.listing = Listing::Next { token, tries: tries + 1 };
         match judge_listing(&failure.refusal()) {
             Verdict::Overloaded(wait) => self.overloaded(wait),
-            Verdict::WebhookDown => self.webhook_down(&failure.message),
+            Verdict::WebhookDown => return Ok(self.webhook_down(work, &failure.message)),
             Verdict::TryAgain if tries < MOST_TRIES => {}
             Verdict::Refused if failure.code == 500 => self.unlistable(work, token_of_failure, failure),
             _ => return Err(RunError::List(failure)),
@@ -293,6 +302,7 @@ impl Pass<'_> {
     }
 
     fn took(&mut self, work: &mut Work, token: Option<String>, page: Page) {
+        self.webhook_down_since = None;
         self.progress.send_modify(|progress| {
             progress.saw_page(page.objects.len() as u64, page.remaining, work.listed);
             progress.continue_token = work.tokens[0].clone();
@@ -354,43 +364,38 @@ impl Pass<'_> {
                 work.queue.push_front(task);
                 return Ok(());
             }
-            SettledObject::WebhookDown(task, message) => {
-                self.webhook_down(&message);
-                work.queue.push_front(task);
-                return Ok(());
-            }
             SettledObject::NotAllowed(failure) => return Err(RunError::NotAllowed(failure)),
             SettledObject::Done(end, changed) => self.count(work, end, changed),
             // These end the pass before they come here.
-            SettledObject::Silent(_) | SettledObject::NotServed(_) => {}
+            SettledObject::Silent(_) | SettledObject::NotServed(_) | SettledObject::WebhookDown(..) => {}
         }
         self.pacer.answered(in_flight, self.began.elapsed());
         Ok(())
     }
 
     fn count(&mut self, work: &mut Work, end: End, changed: Changed) {
+        self.webhook_down_since = None;
         work.report.record(end.kind(), changed);
-        if matches!(&end, End::Failed(failure) if failure.reason == CHANGED_BY_ADMISSION) {
-            // It will be the same with the others: they are not written for nothing.
-            self.care = Care::Beforehand;
-        }
-        let (pacer, failures) = (&self.pacer, &mut self.failures);
+        let counted = match (end, changed) {
+            (End::Failed(failure), _) => {
+                if failure.reason == CHANGED_BY_ADMISSION {
+                    // It will be the same with the others: they are not written for nothing.
+                    self.care = Care::Beforehand;
+                }
+                if self.failures.len() < MOST_FAILURES {
+                    self.failures.push(failure);
+                }
+                Counted::Refused
+            }
+            (_, Changed::Yes) => Counted::Rewritten,
+            (_, Changed::No) => Counted::Skipped,
+        };
+        let pacer = &self.pacer;
         self.progress.send_modify(|progress| {
-            progress.done();
+            progress.count(counted);
             progress.waiting = None;
             progress.concurrency = pacer.limit();
             progress.overloads = pacer.overloads();
-            let is_first = progress.pass == 1;
-            progress.counts.rewritten += u64::from(changed == Changed::Yes);
-            match end {
-                End::Failed(failure) => {
-                    progress.counts.failed += 1;
-                    if failures.len() < MOST_FAILURES {
-                        failures.push(failure);
-                    }
-                }
-                _ => progress.counts.skipped += u64::from(is_first && changed == Changed::No),
-            }
         });
     }
 
@@ -405,12 +410,16 @@ impl Pass<'_> {
     }
 
     /// Nothing can be rewritten until the webhook is back, and what is written meanwhile by others loses its owners of
-    /// fields; so nothing is sent for a while.
-    fn webhook_down(&mut self, message: &str) {
+    /// fields; so nothing is sent for a while. A webhook that stays away ends the pass, so that whoever waits for this one
+    /// to be done does not wait for the webhook, too.
+    fn webhook_down(&mut self, work: &mut Work, message: &str) -> Option<PassEnd> {
+        let words = format!("a webhook cannot be reached: {message}");
+        if self.webhook_down_since.get_or_insert_with(Instant::now).elapsed() >= self.webhook_patience {
+            return Some(work.webhook_down(words));
+        }
         self.pacer.overloaded(WEBHOOK_WAIT, self.began.elapsed());
-        self.progress.send_modify(|progress| {
-            progress.waiting = Some(format!("a webhook cannot be reached: {message}"));
-        });
+        self.progress.send_modify(|progress| progress.waiting = Some(words));
+        None
     }
 }
 

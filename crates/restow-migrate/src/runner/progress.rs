@@ -25,7 +25,8 @@ pub struct Progress {
     pub done_in_pass: u64,
     /// How many objects this pass has, as far as is known.
     pub total_in_pass: u64,
-    /// The numbers over all passes: objects seen first, and what became of them.
+    /// What became of the objects so far. They add up: what was rewritten, left alone, refused and is still to come are all
+    /// objects that there are, whichever pass this is, and however often the work was interrupted.
     pub counts: MigrationCounts,
     /// How many objects may be in flight.
     pub concurrency: usize,
@@ -35,26 +36,140 @@ pub struct Progress {
     pub waiting: Option<String>,
     /// Where the page begins that is worked on.
     pub continue_token: Option<String>,
+    /// How often an object was rewritten, in all passes.
+    #[serde(skip)]
+    rewritten: u64,
+    /// How many objects of this pass were refused.
+    #[serde(skip)]
+    refused: u64,
+    /// How many objects lie before the place where the first pass began, in the middle of all.
+    #[serde(skip)]
+    before: u64,
+    /// How many objects lie before the page that was listed last, and before the one whose token is kept.
+    #[serde(skip)]
+    listed_before: [u64; 2],
+}
+
+/// What a pass found out about one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// It was rewritten.
+    Rewritten,
+    /// It was left alone, or is gone, or others write it.
+    Skipped,
+    /// It cannot be rewritten.
+    Refused,
 }
 
 impl Progress {
-    pub(super) fn begin_pass(&mut self, pass: u64) {
+    /// A pass begins: the first one at `token`, if an earlier run stopped there.
+    pub(super) fn begin_pass(&mut self, pass: u64, token: Option<&str>) {
+        let is_resumed = pass == 1 && token.is_some() && token == self.continue_token.as_deref();
+        self.before = if is_resumed { self.listed_before[1] } else { 0 };
         self.pass = pass;
         self.done_in_pass = 0;
-        self.counts.failed = 0;
-        self.counts.remaining = None;
+        self.refused = 0;
+        self.listed_before = [self.before; 2];
+        if pass == 1 {
+            self.total_in_pass = 0;
+            self.add_up();
+            self.counts.remaining = None;
+        }
     }
 
     pub(super) fn saw_page(&mut self, objects: u64, remaining: Option<u64>, listed_before: u64) {
-        if self.pass == 1 {
-            self.counts.seen += objects;
-        }
+        self.listed_before = [self.before + listed_before, self.listed_before[0]];
         self.total_in_pass = listed_before + objects + remaining.unwrap_or(0);
+        self.add_up();
     }
 
     /// One object of this pass has been dealt with.
-    pub(super) fn done(&mut self) {
+    pub(super) fn count(&mut self, counted: Counted) {
         self.done_in_pass += 1;
-        self.counts.remaining = Some(self.total_in_pass.saturating_sub(self.done_in_pass));
+        self.rewritten += u64::from(counted == Counted::Rewritten);
+        self.refused += u64::from(counted == Counted::Refused);
+        self.add_up();
+    }
+
+    /// The first pass deals with every object; from the second one on, every object has been dealt with, and is only looked
+    /// at again. What was refused counts until a later pass has come through without refusing as much.
+    fn add_up(&mut self) {
+        let total = self.before + self.total_in_pass.max(self.done_in_pass);
+        let is_over = self.done_in_pass >= self.total_in_pass;
+        let dealt_with = if self.pass <= 1 { self.before + self.done_in_pass } else { total };
+        let refused = if self.pass <= 1 || is_over { self.refused } else { self.refused.max(self.counts.failed) };
+        let failed = refused.min(dealt_with);
+        let rewritten = self.rewritten.min(dealt_with - failed);
+        self.counts = MigrationCounts {
+            seen: total,
+            rewritten,
+            skipped: dealt_with - failed - rewritten,
+            failed,
+            remaining: Some(total - dealt_with),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rewritten, skipped, refused, remaining; they add up to all objects.
+    fn numbers(progress: &Progress) -> [u64; 4] {
+        let counts = progress.counts;
+        let numbers = [counts.rewritten, counts.skipped, counts.failed, counts.remaining.unwrap_or(0)];
+        assert_eq!(numbers.iter().sum::<u64>(), counts.seen, "{counts:?}");
+        numbers
+    }
+
+    fn work(progress: &mut Progress, counted: Counted, times: u64) {
+        (0..times).for_each(|_| progress.count(counted));
+    }
+
+    #[test]
+    fn the_numbers_add_up_in_every_pass() {
+        let mut progress = Progress::default();
+        progress.begin_pass(1, None);
+        progress.saw_page(500, Some(1_500), 0);
+        work(&mut progress, Counted::Rewritten, 300);
+        work(&mut progress, Counted::Skipped, 100);
+        assert_eq!(numbers(&progress), [300, 100, 0, 1_600]);
+        for listed in [500, 1_000, 1_500] {
+            progress.saw_page(500, Some(1_500 - listed), listed);
+        }
+        work(&mut progress, Counted::Refused, 10);
+        work(&mut progress, Counted::Rewritten, 1_590);
+        assert_eq!(numbers(&progress), [1_890, 100, 10, 0]);
+        // A second pass looks at all of them again, and deals with none anew.
+        progress.begin_pass(2, None);
+        progress.saw_page(500, Some(1_500), 0);
+        work(&mut progress, Counted::Skipped, 644);
+        assert_eq!(numbers(&progress), [1_890, 100, 10, 0], "what was refused counts until this pass is over");
+        work(&mut progress, Counted::Skipped, 1_356);
+        assert_eq!(numbers(&progress), [1_890, 110, 0, 0]);
+    }
+
+    #[test]
+    fn an_interruption_keeps_what_was_done_before_it() {
+        let mut progress = Progress::default();
+        progress.begin_pass(1, None);
+        for (listed, token) in [(0, None), (500, None), (1_000, Some("at 500"))] {
+            progress.saw_page(500, Some(1_500 - listed), listed);
+            progress.continue_token = token.map(str::to_owned);
+        }
+        work(&mut progress, Counted::Rewritten, 1_100);
+        assert_eq!(numbers(&progress), [1_100, 0, 0, 900]);
+        progress.begin_pass(1, Some("at 500"));
+        progress.saw_page(500, Some(1_000), 0);
+        work(&mut progress, Counted::Skipped, 500);
+        assert_eq!(numbers(&progress), [1_000, 0, 0, 1_000], "what was rewritten is not counted as left alone");
+        work(&mut progress, Counted::Rewritten, 1_000);
+        assert_eq!(numbers(&progress), [2_000, 0, 0, 0]);
+        // One that begins anew has dealt with nothing.
+        progress.begin_pass(1, None);
+        assert_eq!((progress.counts.seen, progress.counts.remaining), (0, None));
+        progress.saw_page(500, Some(1_500), 0);
+        work(&mut progress, Counted::Skipped, 500);
+        assert_eq!(numbers(&progress), [500, 0, 0, 1_500]);
     }
 }

@@ -26,6 +26,11 @@ pub(super) enum PassEnd {
         words: String,
         continue_token: Option<String>,
     },
+    /// A webhook cannot be reached, and nothing else is left to do.
+    WebhookDown {
+        words: String,
+        continue_token: Option<String>,
+    },
 }
 
 /// What is under way in a pass.
@@ -86,6 +91,11 @@ impl Work {
     /// The end of a pass that cannot go on while a server does not serve the resource.
     pub(super) fn not_served(&mut self, words: String) -> PassEnd {
         PassEnd::NotServed { words, continue_token: self.tokens[1].take() }
+    }
+
+    /// The end of a pass that cannot go on while a webhook cannot be reached.
+    pub(super) fn webhook_down(&mut self, words: String) -> PassEnd {
+        PassEnd::WebhookDown { words, continue_token: self.tokens[1].take() }
     }
 
     /// Counts the objects that lie between an object that cannot be read and the one that was found behind it: more were

@@ -47,6 +47,21 @@ async fn a_webhook_that_is_down_for_a_while_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_webhook_that_stays_away_ends_the_run_which_can_go_on_later() {
+    let server = Arc::new(Mutex::new(Server { webhook_downs: u32::MAX, ..Server::with_objects(40) }));
+    let options =
+        RunOptions { page_size: 10, webhook_patience: std::time::Duration::from_millis(1), ..RunOptions::default() };
+    let report = migrate(&[instance(&server)], options.clone()).await.unwrap();
+    assert!(matches!(&report.ending, Ending::WebhookDown { words, .. } if words.contains("refused")), "{report:?}");
+    assert_eq!((report.failures.len(), report.progress.counts.failed), (0, 0), "no object is to blame");
+    server.lock().unwrap().webhook_downs = 0;
+    let Ending::WebhookDown { continue_token, .. } = report.ending else { unreachable!() };
+    let report = migrate(&[instance(&server)], RunOptions { continue_token, ..options }).await.unwrap();
+    assert_eq!(report.ending, Ending::Proven, "{report:?}");
+    assert_eq!(server.lock().unwrap().old_objects(), 0);
+}
+
+#[tokio::test]
 async fn expired_tokens_are_gone_on_from_and_listed_again() {
     let (report, _) = check_all_is_rewritten(Server { expiries: 2, ..Server::with_objects(60) }).await;
     assert!(report.passes[0].has_gaps);

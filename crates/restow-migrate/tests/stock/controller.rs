@@ -3,11 +3,11 @@
 use crate::fixture::{Fixture, alone, cluster, eventually};
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
+use restow_agreement::migrate::stored_versions::MIGRATING_ANNOTATION;
 use restow_api::storage_version_hash;
 use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
-use restow_migrate::definition::{self, Mark};
+use restow_migrate::definition;
 use restow_migrate::install::{Action, InstallOptions, install};
-use restow_migrate::migration::unmark;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -65,8 +65,9 @@ async fn the_guard_refuses_another_storage_version_while_objects_are_migrated_an
     let _alone = alone().await;
     install(cluster.client(), &InstallOptions::default()).await.unwrap();
     let Some(fixture) = Fixture::alone("guards", 1).await else { return };
+    let mark = |value: Value| json!({ MIGRATING_ANNOTATION: value });
     eventually("the definition is marked", async || {
-        definition::set_mark(cluster.client(), &fixture.definition().await, Mark::Migrating).await.is_ok()
+        definition::annotate(cluster.client(), &fixture.definition().await, mark(json!("true"))).await.is_ok()
     })
     .await;
     // A new policy takes a moment to be in force. Changing back and forth is allowed as long as it is not.
@@ -82,7 +83,7 @@ async fn the_guard_refuses_another_storage_version_while_objects_are_migrated_an
     .await;
     assert!(refusal.contains("cannot be changed while the stored objects are being migrated"), "{refusal}");
     fixture.rename().await;
-    unmark(&cluster, &fixture.resource).await.unwrap();
+    definition::annotate(cluster.client(), &fixture.definition().await, mark(Value::Null)).await.unwrap();
     eventually("the storage version can be changed again", async || {
         fixture.try_to_store_in("v2").await.is_ok() && fixture.try_to_store_in("v1").await.is_ok()
     })

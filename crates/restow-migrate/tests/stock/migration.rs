@@ -20,7 +20,7 @@ async fn run(fixture: &Fixture, options: MigrationOptions) -> Result<MigrationRe
 async fn flip(fixture: &Fixture) {
     let hash = async || {
         let seen = observe(&fixture.cluster, Scope::Group(fixture.resource.group())).await.unwrap();
-        seen.resource(&fixture.resource).and_then(|seen| seen.agreed().cloned())
+        seen.resource(&fixture.resource, None).and_then(|seen| seen.agreed().cloned())
     };
     let before = hash().await;
     fixture.store_in("v2").await;

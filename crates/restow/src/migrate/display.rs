@@ -256,9 +256,9 @@ impl Line {
             Outcome::Unproven(words) => (Some(words), None),
             Outcome::ResourceGone => (Some("no API server serves it any more; nothing is proven".into()), None),
             Outcome::Stopped(token) => (None, token),
-            Outcome::ServerSilent { words, continue_token } | Outcome::NotReady { words, continue_token } => {
-                (Some(words), continue_token)
-            }
+            Outcome::ServerSilent { words, continue_token }
+            | Outcome::NotReady { words, continue_token }
+            | Outcome::WebhookDown { words, continue_token } => (Some(words), continue_token),
             _ => (None, None),
         };
         let unreached = report.run.as_ref().and_then(|run| run.passes.last()).map_or(0, |pass| pass.unreached);

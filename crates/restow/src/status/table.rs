@@ -62,6 +62,7 @@ fn line(resource: &ResourceOverview, output: Output) -> Vec<String> {
     let stored = resource.stored_versions.as_ref().map_or("unknown".to_string(), |versions| versions.join(","));
     let silent = resource.servers.values().filter(|words| *words == NO_ANSWER).count();
     let servers = match (&resource.disagreement, silent) {
+        _ if !resource.is_managed => "not managed".to_string(),
         (None, _) if resource.servers.len() == 1 => "1".to_string(),
         (None, _) => format!("{} agree", resource.servers.len()),
         (Some(_), 0) => "disagree".to_string(),
@@ -79,11 +80,18 @@ fn line(resource: &ResourceOverview, output: Output) -> Vec<String> {
 
 /// The state of the migration, with how much of it is done where that is known.
 fn migration(resource: &ResourceOverview) -> String {
-    let Some(migration) = &resource.migration else { return "-".to_string() };
+    let Some(migration) = &resource.migration else {
+        return if resource.migrated_by_hand.is_some() { "By hand".to_string() } else { "-".to_string() };
+    };
+    // What has succeeded for a version that is not the present one says nothing about what waits now.
+    if let ("Succeeded", Some(_)) = (migration.state.as_str(), &resource.waits_for) {
+        return migration.target.as_ref().map_or("-".to_string(), |target| format!("Succeeded for {target}"));
+    }
     match migration.counts.filter(|_| migration.state == "Running").and_then(|counts| {
         let done = counts.rewritten + counts.skipped + counts.failed;
         Some((done * 100).checked_div(done + counts.remaining?).unwrap_or(100))
     }) {
+        Some(100) => "Running, checking".to_string(),
         Some(percent) => format!("Running {percent} %"),
         None => migration.state.clone(),
     }
@@ -114,7 +122,18 @@ fn below(overview: &Overview, room: Room) -> String {
     if !waiting.is_empty() {
         text.push_str(&format!("\n{}\n", waiting.join("\n")));
     }
-    let unknown = overview.resources.iter().filter(|one| one.stored_versions.is_none()).count();
+    let foreign: Vec<&str> =
+        overview.resources.iter().filter(|one| !one.is_managed).map(|one| one.resource.as_str()).collect();
+    if let [first, rest @ ..] = foreign.as_slice() {
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        text.push_str(&format!(
+            "\nNot managed, because their API servers do not say in which version they store them: {first}{more}.\n"
+        ));
+    }
+    for hidden in &overview.hidden {
+        text.push_str(&format!("\nCannot be told: {hidden}\n"));
+    }
+    let unknown = overview.resources.iter().filter(|one| one.is_managed && one.stored_versions.is_none()).count();
     if unknown > 0 {
         text.push_str(&format!(
             "\nWhat is stored of {unknown} resources is on nobody's record: `restow verify` reads the store.\n"
@@ -213,9 +232,12 @@ mod tests {
             storage_version: agreed.then(|| servers[0].1.to_string()),
             hash: None,
             stored_versions: Some(vec!["v1".into()]),
+            is_managed: true,
             servers: servers.iter().map(|(server, version)| (server.to_string(), version.to_string())).collect(),
             disagreement: (!agreed).then(|| "they do not".to_string()),
             migration: None,
+            migrated_by_hand: None,
+            refused_by_hand: None,
             waits_for: None,
             recorded_at: None,
             candidates: Vec::new(),
@@ -224,7 +246,8 @@ mod tests {
 
     fn overview(resources: Vec<ResourceOverview>) -> Overview {
         let server = |name: &str| ServerOverview { name: name.into(), silent_because: None };
-        Overview { servers: vec![server("a"), server("b")], source: Source::Reports, resources }
+        let servers = vec![server("a"), server("b")];
+        Overview { servers, source: Source::Reports, resources, hidden: Vec::new() }
     }
 
     #[test]

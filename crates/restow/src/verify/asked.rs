@@ -53,9 +53,9 @@ pub(super) async fn ask(cluster: &Cluster) -> anyhow::Result<Asked> {
     let same = equivalents();
     let mut asked = Asked { targets: Vec::new(), served: BTreeMap::new() };
     for name in observation.resources().into_iter().filter(|name| !same.contains(name)) {
-        let Some(seen) = observation.resource(&name) else { continue };
         let full_name = name.to_string();
         let definition = definitions.get(&full_name);
+        let Some(seen) = observation.resource(&name, definition) else { continue };
         asked.served.insert(full_name.clone(), seen.resource.resource.clone());
         asked.targets.push(Target {
             group: name.group().to_string(),

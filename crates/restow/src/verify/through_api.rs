@@ -14,8 +14,10 @@ use restow_agreement::migrate::pacer::PacerLimits;
 use restow_api::GroupResource;
 use restow_migrate::agreement::{Scope, observe};
 use restow_migrate::cluster::Cluster;
+use restow_migrate::definition;
 use restow_migrate::overview::{ResourceOverview, look};
 use restow_migrate::runner::{self, Ending, Order, Progress, RunOptions};
+use restow_migrate::settling::SETTLING_TIME;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tokio::sync::watch;
@@ -86,8 +88,10 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Re
         verdict: Verdict::Unknown,
         words,
     };
+    let definition = definition::read(cluster.client(), &name).await?;
     let before = observe(cluster, Scope::Group(name.group())).await?;
-    let Some(seen) = before.resource(&name, None) else { bail!("it is not served any more") };
+    let Some(seen) = before.resource(&name, definition.as_ref()) else { bail!("it is not served any more") };
+    let agreed_since = before.agreed_since(cluster, &seen, definition.as_ref());
     if let Some(words) = seen.disagreement() {
         return Ok(unknown(words));
     }
@@ -101,11 +105,17 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Re
         std::future::pending::<()>().await;
     });
     let pacer = PacerLimits { first: AT_ONCE, ceiling: AT_ONCE, ..PacerLimits::default() };
-    let options = RunOptions { pacer, ..RunOptions::default() };
+    // As in a migration: a server that reports before it writes has nothing under way that was encoded before.
+    let settles_at = agreed_since.filter(|_| seen.revision.is_none()).map(|since| since + SETTLING_TIME);
+    let options = RunOptions { pacer, settles_at, ..RunOptions::default() };
     let report = runner::run(&before.instances, &seen.resource, options, orders, &progress).await?;
     let after = observe(cluster, Scope::Group(name.group())).await?;
-    let is_the_same =
-        after.resource(&name, None).is_some_and(|now| (now.agreed(), &now.revision) == (seen.agreed(), &seen.revision));
+    let definition = definition::read(cluster.client(), &name).await?;
+    let now = after.resource(&name, definition.as_ref());
+    let is_the_same = now.is_some_and(|now| {
+        (now.agreed(), &now.revision) == (seen.agreed(), &seen.revision)
+            && after.agreed_since(cluster, &now, definition.as_ref()) == agreed_since
+    });
     let (counts, failure) = (report.progress.counts, report.failures.first());
     let (verdict, words) = match &report.ending {
         _ if counts.rewritten > 0 => (Verdict::Old, "some were stored otherwise; looking ended there".to_owned()),

@@ -4,7 +4,9 @@ mod crashes;
 mod faults;
 mod in_tree;
 mod ksvm;
+mod memory;
 mod silence;
+mod waiting;
 mod webhook;
 mod whole;
 
@@ -68,6 +70,18 @@ impl Controller {
             assert!(started.elapsed() < Duration::from_secs(180), "the controller has not ended");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// The most resident memory that it has ever had, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
     }
 
     pub(crate) fn kill(&mut self) {

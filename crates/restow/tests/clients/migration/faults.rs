@@ -204,7 +204,7 @@ async fn refused_objects_are_listed_and_only_they_are_tried_again() {
 }
 
 /// A policy that refuses updates of the widgets for which this holds.
-fn refusing(what: &str) -> String {
+pub(super) fn refusing(what: &str) -> String {
     format!(
         "
 apiVersion: admissionregistration.k8s.io/v1

@@ -1,0 +1,54 @@
+//! Which resources can be taken care of at all.
+//!
+//! A server that says nothing about the storage versions of a resource has them for itself: most aggregated API servers do.
+//! Their objects lie in stores of their own, and nothing that we see could ever prove anything about them. That is no
+//! disagreement, which would end one day.
+
+use super::Observation;
+use restow_api::GroupResource;
+use restow_api::internal_apiserver::StorageVersion;
+
+impl Observation {
+    /// Whether anything tells in which version a resource is stored: a server's discovery, the servers' reports, or the
+    /// resource's definition. Where a server cannot be asked, it may be the one that tells.
+    pub fn is_managed(&self, name: &GroupResource, has_definition: bool) -> bool {
+        let is_reported = self
+            .reported
+            .get(&StorageVersion::name_for(name))
+            .is_some_and(|report| !report.status.storage_versions.is_empty());
+        let is_told = self.answered().filter_map(|(_, discovery)| discovery.get(name)).any(|one| one.hash.is_some());
+        has_definition || is_reported || is_told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::{Discovery, StoredResource};
+    use restow_api::StorageVersionHash;
+    use std::collections::BTreeMap;
+
+    fn discovery(hash: Option<&str>) -> Discovery {
+        let resource = StoredResource {
+            resource: "networkpolicies.v3.projectcalico.org".parse().unwrap(),
+            kind: "NetworkPolicy".into(),
+            is_namespaced: true,
+            hash: hash.map(StorageVersionHash::new),
+        };
+        Discovery::from([(resource.resource.group_resource(), resource)])
+    }
+
+    #[test]
+    fn a_resource_that_no_server_gives_a_hash_of_is_not_managed() {
+        let name: GroupResource = "networkpolicies.projectcalico.org".parse().unwrap();
+        let observation = |hashes: &[Option<&str>]| Observation {
+            instances: Vec::new(),
+            servers: Default::default(),
+            discoveries: hashes.iter().map(|hash| ("a".to_owned(), Ok(discovery(*hash)))).collect(),
+            reported: BTreeMap::new(),
+        };
+        assert!(!observation(&[None, None]).is_managed(&name, false));
+        assert!(observation(&[None, Some("x=")]).is_managed(&name, false), "they disagree, which is something else");
+        assert!(observation(&[None]).is_managed(&name, true), "a definition whose storage version is not served");
+    }
+}

@@ -1,0 +1,142 @@
+//! The mark on a custom resource definition while its objects are migrated: set, renewed, and taken away by its holder.
+//!
+//! Who may do what with a mark is decided in `restow_agreement::migrate::marks`.
+
+use crate::cluster::Cluster;
+use crate::definition::{self, Definition};
+use crate::exchange::Failure;
+use restow_agreement::migrate::marks::{HOLDER_ANNOTATION, Holder, Mark, Party, REFUSALS_ANNOTATION, RENEWAL, Turn};
+use restow_agreement::migrate::stored_versions::MIGRATING_ANNOTATION;
+use restow_api::GroupResource;
+use serde_json::{Value, json};
+use std::future::Future;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How often a write to a definition is tried when others write it at the same time.
+pub(crate) const MOST_CONFLICTS: u32 = 20;
+
+/// One who marks the definition of a resource.
+pub(crate) struct Marking<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) resource: &'a GroupResource,
+    pub(crate) holder: Holder,
+}
+
+/// A holder for a command of this process.
+pub fn command_holder() -> Holder {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "restow-migrate".to_owned());
+    // It only has to differ from those of other processes; nobody reads it as a time.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    Holder::new(Party::Command, &format!("{host}-{}-{now:x}", std::process::id()))
+}
+
+/// The mark that a definition carries.
+pub fn mark_of(definition: &Definition) -> Mark {
+    let annotations = definition.metadata.annotations.as_ref();
+    let value = |key: &str| annotations.and_then(|annotations| annotations.get(key));
+    match value(MIGRATING_ANNOTATION).is_some_and(|value| value == "true") {
+        true => Mark::By(value(HOLDER_ANNOTATION).cloned().unwrap_or_default()),
+        false => Mark::None,
+    }
+}
+
+/// What the last migration by hand could not rewrite, by what it has written down.
+pub fn refusals_of(definition: &Definition) -> Option<&str> {
+    definition.metadata.annotations.as_ref()?.get(REFUSALS_ANNOTATION).map(String::as_str)
+}
+
+impl Marking<'_> {
+    /// Marks the definition, unless somebody else has. Returns it as it is then; as it was, where it is gone.
+    pub(crate) async fn set(&mut self, start: &Definition) -> Result<Definition, Failure> {
+        let mut current = start.clone();
+        for _ in 0..MOST_CONFLICTS {
+            if self.holder.turn(&mark_of(&current)) == Turn::Leave {
+                return Ok(current);
+            }
+            let marked = json!({MIGRATING_ANNOTATION: "true", HOLDER_ANNOTATION: self.holder.to_string()});
+            match definition::annotate(self.cluster.client(), &current, marked).await {
+                Ok(marked) => return Ok(marked),
+                Err(failure) if failure.code == 409 => {}
+                Err(failure) => return Err(failure),
+            }
+            match definition::read(self.cluster.client(), self.resource).await? {
+                Some(read) => current = read,
+                None => break,
+            }
+        }
+        Ok(current)
+    }
+
+    /// Does something, and renews the mark until it is done. A mark that somebody took away is set again.
+    pub(crate) async fn renewed_while<T>(&mut self, work: impl Future<Output = T>) -> T {
+        tokio::pin!(work);
+        loop {
+            let renewal = async {
+                tokio::time::sleep(RENEWAL).await;
+                self.holder.renewals += 1;
+                let renewed = match definition::read(self.cluster.client(), self.resource).await {
+                    Ok(Some(found)) => self.set(&found).await.map(drop),
+                    Ok(None) => Ok(()),
+                    Err(failure) => Err(failure),
+                };
+                if let Err(failure) = renewed {
+                    tracing::debug!("{}: cannot renew the mark: {failure}", self.resource);
+                }
+            };
+            tokio::select! {
+                done = &mut work => return done,
+                () = renewal => {}
+            }
+        }
+    }
+
+    /// Takes the mark away, if it is this one's, and writes down what was refused, where somebody migrated by hand.
+    pub(crate) async fn lift(&self, refusals: Refusals) -> Result<(), Failure> {
+        let noted = match refusals {
+            Refusals::Unknown => None,
+            Refusals::None => Some(Value::Null),
+            Refusals::Some(words) => Some(Value::String(words)),
+        };
+        for _ in 0..MOST_CONFLICTS {
+            let Some(found) = definition::read(self.cluster.client(), self.resource).await? else { return Ok(()) };
+            let is_mine = self.holder.may_lift(&mark_of(&found));
+            let mut annotations = match is_mine {
+                true => json!({MIGRATING_ANNOTATION: null, HOLDER_ANNOTATION: null}),
+                false => json!({}),
+            };
+            let is_news = |noted: &&Value| noted.as_str() != refusals_of(&found);
+            if let Some(noted) = noted.as_ref().filter(is_news) {
+                annotations[REFUSALS_ANNOTATION] = noted.clone();
+            }
+            if annotations.as_object().is_none_or(serde_json::Map::is_empty) {
+                return Ok(());
+            }
+            match definition::annotate(self.cluster.client(), &found, annotations).await {
+                Ok(_) => return Ok(()),
+                Err(failure) if matches!(failure.code, 404 | 409) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is known of the objects that were refused.
+pub(crate) enum Refusals {
+    /// Nothing new.
+    Unknown,
+    /// There are none.
+    None,
+    /// In a sentence.
+    Some(String),
+}
+
+/// Takes a mark away that its holder has left behind, if it is still the one that was seen.
+pub(crate) async fn sweep(cluster: &Cluster, definition: &Definition) -> Result<(), Failure> {
+    let annotations = json!({MIGRATING_ANNOTATION: null, HOLDER_ANNOTATION: null});
+    match definition::annotate(cluster.client(), definition, annotations).await {
+        // It has changed since it was looked at, so it is looked at again.
+        Err(failure) if !matches!(failure.code, 404 | 409) => Err(failure),
+        _ => Ok(()),
+    }
+}

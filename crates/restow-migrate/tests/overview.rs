@@ -1,0 +1,119 @@
+//! What is shown of a cluster that does not tell everything: resources of aggregated API servers, missing permissions, and
+//! API servers that cannot be reached from here. The cluster is made of plain answers.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use restow_migrate::cluster::Cluster;
+use restow_migrate::overview::{NO_ANSWER, Overview, look};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// Answers by path, with their codes. What has none is not found.
+type Answers = BTreeMap<&'static str, (u16, Value)>;
+
+/// A cluster with a core group whose servers tell their storage versions, and an aggregated one whose server does not.
+fn answers() -> Answers {
+    let verbs = json!(["get", "list", "patch", "create"]);
+    let resource = |name: &str, kind: &str| json!({"name": name, "singularName": "", "namespaced": true, "kind": kind, "verbs": verbs});
+    let mut maps = resource("configmaps", "ConfigMap");
+    maps["storageVersionHash"] = json!(restow_api::storage_version_hash("", "v1", "ConfigMap"));
+    let document = |version: &str, resource: Value| json!({"kind": "APIResourceList", "groupVersion": version, "resources": [resource]});
+    let version = json!({"groupVersion": "projectcalico.org/v3", "version": "v3"});
+    let groups = json!({"kind": "APIGroupList", "groups": [
+        {"name": "projectcalico.org", "versions": [version], "preferredVersion": version},
+    ]});
+    let empty = |kind: &str| json!({"kind": kind, "apiVersion": "v1", "metadata": {}, "items": []});
+    Answers::from([
+        ("/api", (200, json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}))),
+        ("/api/v1", (200, document("v1", maps))),
+        ("/apis", (200, groups)),
+        (
+            "/apis/projectcalico.org/v3",
+            (200, document("projectcalico.org/v3", resource("networkpolicies", "NetworkPolicy"))),
+        ),
+        (SLICES, (200, empty("EndpointSliceList"))),
+        ("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", (200, empty("LeaseList"))),
+        (DEFINITIONS, (200, empty("CustomResourceDefinitionList"))),
+    ])
+}
+
+fn forbidden(path: &str) -> (u16, Value) {
+    let message = format!("{path} is forbidden: User \"someone\" cannot list it");
+    (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": message, "code": 403}))
+}
+
+async fn look_at(answers: Answers) -> Overview {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let answers = Arc::new(answers);
+    let serving = tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            let answers = Arc::clone(&answers);
+            tokio::spawn(async move {
+                let mut connection = BufReader::new(connection);
+                let mut lines = String::new();
+                // None of these requests has a body: an empty line ends it.
+                while connection.read_line(&mut lines).await.is_ok_and(|read| read > 2) {}
+                let path = lines.split([' ', '?']).nth(1).unwrap_or_default();
+                let not_found = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+                let (code, body) = answers.get(path).cloned().unwrap_or((404, not_found));
+                let body = body.to_string();
+                let head = format!("HTTP/1.1 {code} x\r\ncontent-type: application/json\r\nconnection: close\r\n");
+                let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+                // A client that has gone needs no answer.
+                let _ = connection.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    let cluster = Cluster::from_config(kube::Config::new(url.parse().unwrap())).unwrap();
+    let overview = look(&cluster).await.unwrap();
+    serving.abort();
+    overview
+}
+
+#[tokio::test]
+async fn a_resource_whose_server_does_not_say_is_not_managed_and_no_disagreement() {
+    let overview = look_at(answers()).await;
+    let shown: Vec<(&str, bool, bool)> = overview
+        .resources
+        .iter()
+        .map(|one| (one.resource.as_str(), one.is_managed, one.disagreement.is_some()))
+        .collect();
+    assert_eq!(shown, [("configmaps", true, false), ("networkpolicies.projectcalico.org", false, false)]);
+    assert_eq!(overview.hidden, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_may_not_be_read_is_told_and_the_rest_is_shown() {
+    let mut answers = answers();
+    answers.insert(DEFINITIONS, forbidden(DEFINITIONS));
+    let reports = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+    answers.insert(reports, forbidden(reports));
+    let overview = look_at(answers).await;
+    assert!(overview.hidden.iter().any(|words| words.contains("customresourcedefinitions")), "{:?}", overview.hidden);
+    assert_eq!(overview.resources[0].storage_version.as_deref(), Some("v1"));
+}
+
+#[tokio::test]
+async fn where_no_server_can_be_reached_by_itself_all_that_the_common_address_tells_is_shown() {
+    let mut answers = answers();
+    let slice = |port: u16| {
+        json!({"metadata": {"name": format!("s{port}")}, "addressType": "IPv4", "ports": [{"name": "https", "port": port}],
+               "endpoints": [{"addresses": ["127.0.0.1"]}]})
+    };
+    let slices = json!({"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "metadata": {},
+                        "items": [slice(1), slice(2)]});
+    answers.insert(SLICES, (200, slices));
+    let overview = look_at(answers).await;
+    let maps = &overview.resources[0];
+    assert_eq!(maps.resource, "configmaps");
+    assert!(maps.disagreement.is_some(), "servers that cannot be asked may store anything");
+    let told: Vec<&str> = maps.servers.values().map(String::as_str).collect();
+    assert!(told.contains(&"v1") && told.contains(&NO_ANSWER), "{told:?}");
+}
