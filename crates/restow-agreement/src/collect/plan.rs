@@ -175,12 +175,12 @@ mod tests {
     fn an_expired_server_without_an_entry_is_waited_for_until_its_lease_is_gone() {
         let of = |lease: IdentityLease| IdentityLease { control_plane: Some("main".into()), ..lease };
         let mut waiting = object("pods", &[("alive", "v2")]);
-        let both = [lease("alive", 90), lease("silent", 30)].map(of);
+        let both = [lease("alive", false), lease("silent", true)].map(of);
         let list = |leases: &[IdentityLease]| {
             let snapshot = CollectSnapshot { storage_versions: vec![], leases: None, unread: vec![] };
             participants(leases, &snapshot)
         };
-        settle(&mut waiting.status, 0, &list(&both), RENEWED.parse().unwrap());
+        settle(&mut waiting.status, 0, &list(&both), REPORTED.parse().unwrap());
         assert_eq!(waiting.status.common_encoding_version, None);
         let snapshot = |leases: &[IdentityLease]| CollectSnapshot {
             storage_versions: vec![waiting.clone()],
