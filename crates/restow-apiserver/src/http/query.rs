@@ -26,7 +26,8 @@ impl Query {
         self.0.contains_key(name)
     }
 
-    /// Whether an option is on. As in Kubernetes, every value but `false` and `0` turns it on: Python's client 30.1 sends `True`.
+    /// Whether an option is on. As in Kubernetes, every value but `false` and `0` turns it on: the Python client 30.1 sends
+    /// `True`.
     pub(crate) fn is_on(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
