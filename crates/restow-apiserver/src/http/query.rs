@@ -26,9 +26,10 @@ impl Query {
         self.0.contains_key(name)
     }
 
-    /// Whether an option is on.
+    /// Whether an option is on. As in Kubernetes, every value but `false` and `0` turns it on: the Python client 30.1 sends
+    /// `True`.
     pub(crate) fn is_on(&self, name: &str) -> bool {
-        matches!(self.text(name), "true" | "1")
+        self.0.get(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     /// A number.
@@ -60,5 +61,26 @@ impl Query {
         let labels = LabelSelector::parse(self.text("labelSelector")).map_err(ApiError::BadRequest)?;
         let fields = FieldSelector::parse(self.text("fieldSelector")).map_err(ApiError::BadRequest)?;
         Ok(Selector { labels, fields })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_on_unless_it_is_absent_false_or_zero() {
+        let check =
+            |text: &str, expected: bool| assert_eq!(Query::parse(Some(text)).is_on("watch"), expected, "{text}");
+        check("", false);
+        check("limit=1", false);
+        check("watch=false", false);
+        check("watch=False", false);
+        check("watch=0", false);
+        check("watch=true", true);
+        check("watch=True", true);
+        check("watch=1", true);
+        check("watch=", true);
+        check("watch", true);
     }
 }

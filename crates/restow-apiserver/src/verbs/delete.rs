@@ -40,8 +40,8 @@ pub(super) fn options(call: &Call<'_>) -> Result<DeleteOptions, ApiError> {
         if let Some(policy) = in_query("propagationPolicy") {
             given["propagationPolicy"] = policy.into();
         }
-        if let Some(orphan) = in_query("orphanDependents") {
-            given["orphanDependents"] = (orphan == "true").into();
+        if in_query("orphanDependents").is_some() {
+            given["orphanDependents"] = call.query.is_on("orphanDependents").into();
         }
         if let Some(seconds) = in_query("gracePeriodSeconds") {
             let number = seconds

@@ -318,9 +318,9 @@ async fn a_webhook_comes_and_goes(v2: &Api<DynamicObject>, webhook: &mut Webhook
 }
 
 async fn services_are_found(cluster: &Cluster, v2: &Api<DynamicObject>, webhook: &Webhook) {
-    // Endpoints may not name addresses of this machine, so an external name leads to it.
+    // Endpoints may not name addresses of this machine, so an external name leads to it. Not every machine knows `localhost`.
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook", "namespace": "default"},
-        "spec": {"type": "ExternalName", "externalName": "localhost"}});
+        "spec": {"type": "ExternalName", "externalName": "127.0.0.1"}});
     cluster.kubectl(&["apply", "-f", &cluster.file("service.json", &service.to_string())]);
     let port = webhook.address.port();
     let reference = json!({"name": "hook", "namespace": "default", "path": "/convert", "port": port});

@@ -105,7 +105,9 @@ async fn the_proxy_passes_everything_on(server: &Server) {
     let mut proxy = Running::start(server, &["proxy", "--port=0"]);
     let line = proxy.line();
     let address = line.rsplit(' ').next().unwrap();
-    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let mut config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    // The machine may have no certificates of authorities, which are read even if nothing is encrypted.
+    config.root_cert = Some(Vec::new());
     let maps: Api<ConfigMap> = Api::namespaced(kube::Client::try_from(config).unwrap(), "default");
     let made = maps.create(&PostParams::default(), &config_map("proxied", &[], &[])).await.unwrap();
     assert!(made.metadata.uid.is_some());
