@@ -14,7 +14,8 @@ use std::time::Duration;
 /// The API servers of a cluster.
 #[derive(Clone)]
 pub struct Cluster {
-    config: Config,
+    /// How connections are made; nothing where all go through the client that was given.
+    config: Option<Config>,
     client: Client,
     reach: Reach,
     agreements: Agreements,
@@ -90,7 +91,12 @@ impl Cluster {
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(10));
         let client = Client::try_from(config.clone()).map_err(|error| ConnectError::Client(Box::new(error)))?;
-        Ok(Cluster { config, client, reach: Reach::default(), agreements: Agreements::default() })
+        Ok(Cluster { config: Some(config), ..Cluster::from_client(client) })
+    }
+
+    /// The cluster that this client speaks to. All of its API servers are reached through it.
+    pub fn from_client(client: Client) -> Self {
+        Cluster { config: None, client, reach: Reach::default(), agreements: Agreements::default() }
     }
 
     /// The same cluster, reached in this way.
@@ -140,20 +146,25 @@ impl Cluster {
 
     /// The common address, by a connection of its own.
     fn fresh(&self, number: usize) -> Result<Instance, Failure> {
-        let common = self.common().name;
-        let client = Client::try_from(self.config.clone())
-            .map_err(|error| Failure { message: format!("{common}: {error}"), ..Failure::default() })?;
-        Ok(Instance { name: format!("{common} (connection {number})"), client })
+        let Instance { name, client } = self.common();
+        let client = match &self.config {
+            Some(config) => Client::try_from(config.clone())
+                .map_err(|error| Failure { message: format!("{name}: {error}"), ..Failure::default() })?,
+            None => client,
+        };
+        Ok(Instance { name: format!("{name} (connection {number})"), client })
     }
 
     pub(crate) fn common(&self) -> Instance {
-        Instance { name: self.config.cluster_url.to_string(), client: self.client.clone() }
+        let name = self.config.as_ref().map_or("the API server".to_owned(), |config| config.cluster_url.to_string());
+        Instance { name, client: self.client.clone() }
     }
 
     fn instance(&self, address: String) -> Result<Instance, Failure> {
+        let Some(config) = &self.config else { return Ok(Instance { name: address, client: self.client.clone() }) };
         let url = format!("https://{address}/");
         let unusable = |why: String| Failure { message: format!("{url}: {why}"), ..Failure::default() };
-        let mut config = self.config.clone();
+        let mut config = config.clone();
         config.cluster_url = url.parse().map_err(|error: http::uri::InvalidUri| unusable(error.to_string()))?;
         config.tls_server_name.get_or_insert_with(|| SERVER_NAME.to_owned());
         config.connect_timeout = Some(Duration::from_secs(5));

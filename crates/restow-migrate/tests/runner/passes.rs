@@ -40,13 +40,13 @@ async fn a_storm_of_refusals_for_lack_of_time_costs_nothing_but_time() {
     assert_eq!(report.progress.counts.failed, 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_webhook_that_is_down_for_a_while_is_waited_for() {
     let (report, _) = check_all_is_rewritten(Server { webhook_downs: 3, ..Server::with_objects(20) }).await;
     assert_eq!(report.progress.counts.failed, 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_webhook_that_stays_away_ends_the_run_which_can_go_on_later() {
     let server = Arc::new(Mutex::new(Server { webhook_downs: u32::MAX, ..Server::with_objects(40) }));
     let options =
@@ -61,7 +61,7 @@ async fn a_webhook_that_stays_away_ends_the_run_which_can_go_on_later() {
     assert_eq!(server.lock().unwrap().old_objects(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn expired_tokens_are_gone_on_from_and_listed_again() {
     let (report, _) = check_all_is_rewritten(Server { expiries: 2, ..Server::with_objects(60) }).await;
     assert!(report.passes[0].has_gaps);
@@ -117,7 +117,7 @@ async fn a_resource_that_is_not_served_ends_the_run() {
     assert!(matches!(report.ending, Ending::NotServed { .. }), "{:?}", report.ending);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn objects_that_cannot_be_read_are_found_by_name_and_all_others_are_rewritten() {
     for unreadable in [&["object-0030"][..], &["object-0000"], &["object-0039"], &["object-0003", "object-0035"]] {
         let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();

@@ -1,0 +1,235 @@
+//! A cluster of plain code with one CRD and some objects, whose API servers can lag behind, hide, and be started anew.
+
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use restow_migrate::cluster::Cluster;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+pub(crate) const NAME: &str = "widgets.example.com";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// What happens when the objects are listed for the so-manieth time.
+pub(crate) type Event = Box<dyn FnOnce(&mut State) + Send>;
+
+/// Everything that the servers know.
+pub(crate) struct State {
+    pub(crate) revision: u64,
+    pub(crate) crd: Option<Crd>,
+    /// The version that discovery shows as the stored one; nothing while the resource is not served.
+    pub(crate) shown: Option<&'static str>,
+    /// The version that the handler writes.
+    pub(crate) encoded: &'static str,
+    /// The revision of each object, and the version that it is stored in.
+    pub(crate) objects: BTreeMap<String, (u64, &'static str)>,
+    pub(crate) addresses: Vec<&'static str>,
+    /// The identity leases and their holders.
+    pub(crate) leases: BTreeMap<&'static str, String>,
+    /// What servers report; nothing where the StorageVersion API is not served.
+    pub(crate) reports: Option<Vec<(&'static str, &'static str)>>,
+    /// Paths that may not be read.
+    pub(crate) forbidden: Vec<&'static str>,
+    /// Paths that are not served.
+    pub(crate) unserved: Vec<&'static str>,
+    pub(crate) at_listing: BTreeMap<u32, Event>,
+    pub(crate) listings: u32,
+}
+
+pub(crate) struct Crd {
+    pub(crate) revision: u64,
+    pub(crate) generation: u64,
+    pub(crate) stores: &'static str,
+    pub(crate) stored_versions: Vec<String>,
+    pub(crate) annotations: Value,
+}
+
+pub(crate) type Shared = Arc<Mutex<State>>;
+
+/// One server; its CRD has just been changed to store v2, which it shows and writes; the objects are still in v1.
+pub(crate) fn state() -> State {
+    State {
+        revision: 100,
+        crd: Some(Crd {
+            revision: 50,
+            generation: 2,
+            stores: "v2",
+            stored_versions: vec!["v1".into(), "v2".into()],
+            annotations: json!({}),
+        }),
+        shown: Some("v2"),
+        encoded: "v2",
+        objects: (0..30).map(|number| (format!("object-{number:02}"), (number + 1, "v1"))).collect(),
+        addresses: vec!["10.0.0.1"],
+        leases: BTreeMap::from([("apiserver-a", "apiserver-a_1".to_owned())]),
+        reports: None,
+        forbidden: Vec::new(),
+        unserved: Vec::new(),
+        at_listing: BTreeMap::new(),
+        listings: 0,
+    }
+}
+
+/// A way to speak to it.
+pub(crate) fn cluster(state: &Shared) -> Cluster {
+    let state = Arc::clone(state);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let state = Arc::clone(&state);
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+            let (code, answer) = state.lock().unwrap().answer(&parts.method, parts.uri.path(), &body);
+            let response = Response::builder().status(code);
+            Ok::<_, Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+        }
+    });
+    Cluster::from_client(Client::new(service, "default"))
+}
+
+fn status(code: u16, reason: &str, name: &str) -> (u16, Value) {
+    let message = format!("{reason}: {name}");
+    let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message,
+                        "details": {"name": name}});
+    (code, status)
+}
+
+fn list(kind: &str, items: Vec<Value>) -> (u16, Value) {
+    (200, json!({"kind": kind, "metadata": {"resourceVersion": "7"}, "items": items}))
+}
+
+impl State {
+    /// How many objects are stored in another version than v2.
+    pub(crate) fn old(&self) -> usize {
+        self.objects.values().filter(|(_, version)| *version != "v2").count()
+    }
+
+    pub(crate) fn stored_versions(&self) -> Vec<String> {
+        self.crd.as_ref().map(|crd| crd.stored_versions.clone()).unwrap_or_default()
+    }
+
+    fn answer(&mut self, method: &Method, path: &str, body: &Value) -> (u16, Value) {
+        if self.forbidden.iter().any(|forbidden| path.ends_with(forbidden)) {
+            return status(403, "Forbidden", "");
+        }
+        if self.unserved.iter().any(|unserved| path.ends_with(unserved)) {
+            return status(404, "NotFound", "");
+        }
+        if let Some(rest) = path.strip_prefix(CRDS) {
+            return self.crd(method, rest, body);
+        }
+        if let Some((_, rest)) = path.split_once("/widgets") {
+            return match self.shown {
+                Some(_) => self.objects(method, rest.trim_start_matches('/'), body),
+                None => status(404, "NotFound", ""),
+            };
+        }
+        match path.rsplit('/').next().unwrap_or_default() {
+            "storageversions" => self.storage_versions(),
+            "endpointslices" => self.endpoint_slices(),
+            "leases" => {
+                let lease = |(name, holder): (&&str, &String)| json!({"metadata": {"name": name}, "spec": {"holderIdentity": holder}});
+                list("LeaseList", self.leases.iter().map(lease).collect())
+            }
+            "example.com" if self.shown.is_some() => {
+                let version = |version| json!({"groupVersion": format!("example.com/{version}"), "version": version});
+                (200, json!({"kind": "APIGroup", "name": "example.com", "versions": [version("v2"), version("v1")]}))
+            }
+            version @ ("v1" | "v2") => (200, self.discovery(version)),
+            _ => status(404, "NotFound", ""),
+        }
+    }
+
+    fn discovery(&self, version: &str) -> Value {
+        let hash = restow_api::storage_version_hash("example.com", self.shown.unwrap_or_default(), "Widget");
+        json!({"kind": "APIResourceList", "groupVersion": format!("example.com/{version}"), "resources": [
+            {"name": "widgets", "singularName": "", "namespaced": true, "kind": "Widget",
+             "verbs": ["get", "list", "patch"], "storageVersionHash": hash},
+        ]})
+    }
+
+    fn storage_versions(&self) -> (u16, Value) {
+        let Some(reports) = &self.reports else { return status(404, "NotFound", "") };
+        let entry = |(id, version): &(&str, &str)| json!({"apiServerID": id, "encodingVersion": format!("example.com/{version}")});
+        let common = reports.windows(2).all(|pair| pair[0].1 == pair[1].1).then(|| entry(&reports[0]));
+        let status = json!({"storageVersions": reports.iter().map(entry).collect::<Vec<_>>(),
+                            "commonEncodingVersion": common.map(|entry| entry["encodingVersion"].clone())});
+        let object =
+            json!({"metadata": {"name": "example.com.widgets", "resourceVersion": "7"}, "spec": {}, "status": status});
+        list("StorageVersionList", vec![object])
+    }
+
+    fn endpoint_slices(&self) -> (u16, Value) {
+        let endpoints: Vec<Value> = self.addresses.iter().map(|address| json!({"addresses": [address]})).collect();
+        list(
+            "EndpointSliceList",
+            vec![json!({"metadata": {"name": "kubernetes"}, "addressType": "IPv4",
+                        "ports": [{"name": "https", "port": 6443}], "endpoints": endpoints})],
+        )
+    }
+
+    fn crd(&mut self, method: &Method, rest: &str, body: &Value) -> (u16, Value) {
+        self.revision += 1;
+        let revision = self.revision;
+        let Some(crd) = self.crd.as_mut() else { return status(404, "NotFound", NAME) };
+        if *method == Method::PATCH {
+            if body["metadata"]["resourceVersion"] != crd.revision.to_string() {
+                return status(409, "Conflict", NAME);
+            }
+            crd.revision = revision;
+            for (key, value) in body["metadata"]["annotations"].as_object().into_iter().flatten() {
+                crd.annotations[key] = value.clone();
+            }
+            if rest.ends_with("/status") {
+                crd.stored_versions = serde_json::from_value(body["status"]["storedVersions"].clone()).unwrap();
+            }
+        }
+        let version = |name: &str| json!({"name": name, "served": true, "storage": name == crd.stores});
+        let annotations: serde_json::Map<String, Value> =
+            crd.annotations.as_object().unwrap().clone().into_iter().filter(|(_, value)| !value.is_null()).collect();
+        let object = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": NAME, "uid": "crd", "generation": crd.generation, "annotations": annotations,
+                         "resourceVersion": crd.revision.to_string()},
+            "spec": {"group": "example.com", "names": {"plural": "widgets", "kind": "Widget"},
+                     "versions": [version("v1"), version("v2")]},
+            "status": {"storedVersions": crd.stored_versions},
+        });
+        (200, object)
+    }
+
+    fn objects(&mut self, method: &Method, name: &str, body: &Value) -> (u16, Value) {
+        let name = name.rsplit('/').next().unwrap_or_default();
+        if name.is_empty() {
+            self.listings += 1;
+            if let Some(event) = self.at_listing.remove(&self.listings) {
+                event(self);
+            }
+            if self.shown.is_none() {
+                return status(404, "NotFound", "");
+            }
+            let items =
+                self.objects.iter().map(|(name, (revision, _))| json!({ "metadata": metadata(name, *revision) }));
+            return list("WidgetList", items.collect());
+        }
+        let next = self.revision + 1;
+        let Some((revision, version)) = self.objects.get_mut(name) else { return status(404, "NotFound", name) };
+        if *method == Method::PATCH {
+            if body["metadata"]["resourceVersion"] != revision.to_string() {
+                return status(409, "Conflict", name);
+            }
+            if *version != self.encoded {
+                (*revision, *version) = (next, self.encoded);
+                self.revision = next;
+            }
+        }
+        (200, json!({ "metadata": metadata(name, *revision) }))
+    }
+}
+
+fn metadata(name: &str, revision: u64) -> Value {
+    json!({"namespace": "n", "name": name, "uid": name, "resourceVersion": revision.to_string()})
+}

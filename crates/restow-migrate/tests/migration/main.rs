@@ -1,0 +1,176 @@
+//! Whole migrations on a cluster of plain code: when `status.storedVersions` may be trimmed, and when nothing may be said.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod cluster;
+
+use cluster::{Event, NAME, Shared, State, cluster, state};
+use restow_migrate::cluster::Reach;
+use restow_migrate::migration::{MigrationOptions, MigrationReport, Outcome, Reins, migrate};
+use restow_migrate::runner::{Order, Progress};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+
+fn shared(state: State) -> Shared {
+    Arc::new(Mutex::new(state))
+}
+
+async fn run(state: &Shared, reach: Reach, options: MigrationOptions) -> MigrationReport {
+    let (_order, orders) = watch::channel(Order::Run);
+    let (progress, _seen) = watch::channel(Progress::default());
+    let reins = Reins { orders, progress: &progress };
+    migrate(&cluster(state).reached_by(reach), &NAME.parse().unwrap(), options, reins).await.unwrap()
+}
+
+async fn migrated(state: &Shared) -> Outcome {
+    run(state, Reach::EachServer, MigrationOptions::default()).await.outcome
+}
+
+/// Nothing is said about what is stored: the versions stay, and no mark is left.
+fn assert_nothing_is_said(state: &Shared) {
+    let state = state.lock().unwrap();
+    assert_eq!(state.stored_versions(), ["v1", "v2"]);
+    let marks = state.crd.as_ref().map(|crd| crd.annotations.clone()).unwrap_or_default();
+    assert!(marks.as_object().is_none_or(|marks| marks.values().all(serde_json::Value::is_null)), "{marks}");
+}
+
+/// Checks that there is no agreement, and that these words say why.
+async fn check_no_agreement(state: State, words: &str) {
+    let state = shared(state);
+    match migrated(&state).await {
+        Outcome::NoAgreement(said) => assert!(said.contains(words), "{said:?} lacks {words:?}"),
+        other => panic!("{other:?}, though {words:?}"),
+    }
+    assert_nothing_is_said(&state);
+    assert_eq!(state.lock().unwrap().old(), 30, "nothing was written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_all_servers_store_is_proven_and_trimmed() {
+    let state = shared(state());
+    let report = run(&state, Reach::EachServer, MigrationOptions::default()).await;
+    assert_eq!(report.outcome, Outcome::Succeeded);
+    assert_eq!(report.trimmed_to, Some(vec!["v2".to_owned()]));
+    assert_eq!(state.lock().unwrap().old(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_target_is_what_the_crd_names_and_not_what_a_server_still_shows() {
+    check_no_agreement(State { shown: Some("v1"), encoded: "v1", ..state() }, "the CRD names v2").await;
+    let lagging = shared(State { shown: Some("v1"), encoded: "v1", ..state() });
+    let server = Arc::clone(&lagging);
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let mut server = server.lock().unwrap();
+        (server.shown, server.encoded) = (Some("v2"), "v2");
+    });
+    let options = MigrationOptions { patience: Duration::from_secs(10), ..MigrationOptions::default() };
+    assert_eq!(run(&lagging, Reach::EachServer, options).await.outcome, Outcome::Succeeded);
+    assert_eq!(lagging.lock().unwrap().old(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_may_lag_behind_discovery() {
+    let state = shared(State { shown: Some("v2"), encoded: "v1", ..state() });
+    let server = Arc::clone(&state);
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        server.lock().unwrap().encoded = "v2";
+    });
+    assert_eq!(migrated(&state).await, Outcome::Succeeded);
+    assert_eq!(state.lock().unwrap().old(), 0, "each of them, though the first pass left all of them alone");
+    assert_eq!(state.lock().unwrap().stored_versions(), ["v2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_exist_and_cannot_be_asked_are_named() {
+    let three = |state: &mut State| {
+        state.leases = ["apiserver-a", "apiserver-b", "apiserver-c"].map(|name| (name, format!("{name}_1"))).into();
+    };
+    let mut hidden = state();
+    three(&mut hidden);
+    check_no_agreement(hidden, "(apiserver-a, apiserver-b, apiserver-c)").await;
+    for path in ["endpointslices", "leases"] {
+        check_no_agreement(State { forbidden: vec![path], ..state() }, "cannot be read").await;
+    }
+    let without_reports = shared(State { forbidden: vec!["storageversions"], ..state() });
+    assert_eq!(migrated(&without_reports).await, Outcome::Succeeded, "each server was asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reports_count_where_every_server_reports_and_shows_nothing_else() {
+    let two = |reports: &[(&'static str, &'static str)]| State {
+        leases: ["apiserver-a", "apiserver-b"].map(|name| (name, format!("{name}_1"))).into(),
+        reports: Some(reports.to_vec()),
+        ..state()
+    };
+    let agreed = two(&[("apiserver-a", "v2"), ("apiserver-b", "v2")]);
+    let behind_one_address = shared(agreed);
+    assert_eq!(migrated(&behind_one_address).await, Outcome::Succeeded);
+    assert_eq!(behind_one_address.lock().unwrap().old(), 0);
+    check_no_agreement(two(&[("apiserver-a", "v2")]), "apiserver-b holds an identity lease and does not report").await;
+    check_no_agreement(two(&[("apiserver-a", "v2"), ("apiserver-b", "v1")]), "apiserver-b example.com/v1").await;
+    let stale = State { shown: Some("v1"), ..two(&[("apiserver-a", "v2"), ("apiserver-b", "v2")]) };
+    check_no_agreement(stale, "in its discovery").await;
+}
+
+/// Checks what comes of it when something happens in the so-manieth listing.
+async fn check_meanwhile(listing: u32, event: impl FnOnce(&mut State) + Send + 'static, expected: &str) {
+    let state = shared(state());
+    state.lock().unwrap().at_listing.insert(listing, Box::new(event) as Event);
+    let outcome = format!("{:?}", migrated(&state).await);
+    assert!(outcome.contains(expected), "{outcome} lacks {expected:?}");
+    if state.lock().unwrap().crd.is_some() {
+        assert_nothing_is_said(&state);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_between_start_and_end_keeps_the_versions_from_being_trimmed() {
+    for listing in [1, 2] {
+        let restart = |state: &mut State| drop(state.leases.insert("apiserver-a", "apiserver-a_2".into()));
+        check_meanwhile(listing, restart, "apiserver-a was started anew").await;
+        let join = |state: &mut State| {
+            state.addresses.push("10.0.0.2");
+            state.leases.insert("apiserver-b", "apiserver-b_1".into());
+        };
+        check_meanwhile(listing, join, "AgreementChanged").await;
+        // There and back again.
+        let flip = |state: &mut State| state.crd.as_mut().unwrap().generation += 2;
+        check_meanwhile(listing, flip, "DefinitionChanged").await;
+        let back = |state: &mut State| {
+            let crd = state.crd.as_mut().unwrap();
+            (crd.stores, crd.generation) = ("v1", crd.generation + 1);
+            (state.shown, state.encoded) = (Some("v1"), "v1");
+        };
+        check_meanwhile(listing, back, "Changed").await;
+        check_meanwhile(listing, |state| state.shown = None, "NotReady").await;
+        let remove = |state: &mut State| (state.crd, state.shown) = (None, None);
+        check_meanwhile(listing, remove, "ResourceGone").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn through_one_endpoint_objects_are_rewritten_and_nothing_is_proven() {
+    let state = shared(State {
+        leases: ["apiserver-a", "apiserver-b"].map(|name| (name, format!("{name}_1"))).into(),
+        ..state()
+    });
+    let report = run(&state, Reach::OneEndpoint, MigrationOptions::default()).await;
+    let Outcome::Unproven(words) = &report.outcome else { panic!("{:?}", report.outcome) };
+    assert!(words.contains("nothing is proven"), "{words}");
+    assert_eq!(state.lock().unwrap().old(), 0);
+    assert_nothing_is_said(&state);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_serve_crds_has_not_said_that_there_is_none() {
+    let state = shared(State { unserved: vec!["customresourcedefinitions/widgets.example.com"], ..state() });
+    let (_order, orders) = watch::channel(Order::Run);
+    let (progress, _seen) = watch::channel(Progress::default());
+    let reins = Reins { orders, progress: &progress };
+    let done = migrate(&cluster(&state), &NAME.parse().unwrap(), MigrationOptions::default(), reins).await;
+    assert!(done.is_err(), "{:?}", done.map(|report| report.outcome));
+    assert_eq!(state.lock().unwrap().old(), 30);
+}
