@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub(crate) leases: BTreeMap<&'static str, String>,
     /// What servers report; nothing where the StorageVersion API is not served.
     pub(crate) reports: Option<Vec<(&'static str, &'static str)>>,
+    /// How often the reports were written.
+    pub(crate) reports_revision: u64,
     /// Paths that may not be read.
     pub(crate) forbidden: Vec<&'static str>,
     /// Paths that are not served.
@@ -66,6 +68,7 @@ pub(crate) fn state() -> State {
         addresses: vec!["10.0.0.1"],
         leases: BTreeMap::from([("apiserver-a", "apiserver-a_1".to_owned())]),
         reports: None,
+        reports_revision: 7,
         forbidden: Vec::new(),
         unserved: Vec::new(),
         at_listing: BTreeMap::new(),
@@ -157,8 +160,7 @@ impl State {
         let common = reports.windows(2).all(|pair| pair[0].1 == pair[1].1).then(|| entry(&reports[0]));
         let status = json!({"storageVersions": reports.iter().map(entry).collect::<Vec<_>>(),
                             "commonEncodingVersion": common.map(|entry| entry["encodingVersion"].clone())});
-        let object =
-            json!({"metadata": {"name": "example.com.widgets", "resourceVersion": "7"}, "spec": {}, "status": status});
+        let object = json!({"metadata": {"name": "example.com.widgets", "resourceVersion": self.reports_revision.to_string()}, "spec": {}, "status": status});
         list("StorageVersionList", vec![object])
     }
 

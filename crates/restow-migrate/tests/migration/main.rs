@@ -117,7 +117,16 @@ async fn reports_count_where_every_server_reports_and_shows_nothing_else() {
 
 /// Checks what comes of it when something happens in the so-manieth listing.
 async fn check_meanwhile(listing: u32, event: impl FnOnce(&mut State) + Send + 'static, expected: &str) {
-    let state = shared(state());
+    check_meanwhile_in(state(), listing, event, expected).await;
+}
+
+async fn check_meanwhile_in(
+    state: State,
+    listing: u32,
+    event: impl FnOnce(&mut State) + Send + 'static,
+    expected: &str,
+) {
+    let state = shared(state);
     state.lock().unwrap().at_listing.insert(listing, Box::new(event) as Event);
     let outcome = format!("{:?}", migrated(&state).await);
     assert!(outcome.contains(expected), "{outcome} lacks {expected:?}");
@@ -148,6 +157,10 @@ async fn what_changes_between_start_and_end_keeps_the_versions_from_being_trimme
         check_meanwhile(listing, |state| state.shown = None, "NotReady").await;
         let remove = |state: &mut State| (state.crd, state.shown) = (None, None);
         check_meanwhile(listing, remove, "ResourceGone").await;
+        // A server reported another version, and then this one again.
+        let reporting = State { reports: Some(vec![("apiserver-a", "v2")]), ..state() };
+        let report = |state: &mut State| state.reports_revision += 2;
+        check_meanwhile_in(reporting, listing, report, "AgreementChanged").await;
     }
 }
 
