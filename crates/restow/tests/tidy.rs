@@ -105,3 +105,24 @@ fn every_source_file_says_what_it_is_for_and_stays_readable() {
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
+
+/// What docs/reliability.md promises is only as good as the tests that it names.
+#[test]
+fn every_test_that_the_record_of_reliability_names_exists() {
+    let mut files = Vec::new();
+    source_files(&root().join("crates"), &mut files);
+    let sources: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let functions: BTreeSet<&str> = sources
+        .split("fn ")
+        .filter_map(|rest| rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next())
+        .collect();
+    let record = fs::read_to_string(root().join("docs/reliability.md")).unwrap();
+    // Names of tests are sentences; file names and fields are shorter.
+    let is_test = |name: &&str| {
+        name.split('_').count() > 3 && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    };
+    let named: Vec<&str> = record.split('`').skip(1).step_by(2).filter(is_test).collect();
+    assert!(named.len() > 80, "the record names only {} tests", named.len());
+    let missing: Vec<&&str> = named.iter().filter(|name| !functions.contains(*name)).collect();
+    assert!(missing.is_empty(), "docs/reliability.md names tests that do not exist: {missing:?}");
+}

@@ -188,7 +188,9 @@ impl Slow {
 
     /// Waits until such a write has been sent and not yet arrived.
     pub(crate) async fn under_way(&self) {
-        self.is_under_way.subscribe().wait_for(|is| *is).await.unwrap();
+        let mut is_under_way = self.is_under_way.subscribe();
+        let sent = tokio::time::timeout(Duration::from_secs(60), is_under_way.wait_for(|is| *is)).await;
+        sent.expect("no such write was sent within a minute").unwrap();
     }
 }
 

@@ -21,6 +21,8 @@ async fn leave_behind(store: &Arc<dyn Store>, name: &str, servers: &[&str]) {
         "spec": {}, "status": {"storageVersions": entries},
     });
     store.put(&key(name), object.to_string().into()).await.unwrap();
+    // Servers have used this store before.
+    store.put(&Key::try_from("/restow/format").unwrap(), "restow-objects 1\n".into()).await.unwrap();
 }
 
 /// What a server does first that comes back: it takes its lease.
