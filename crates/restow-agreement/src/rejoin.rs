@@ -35,7 +35,7 @@ mod tests {
         let mut rejoin = Rejoin::default();
         let mut lost_after = |held: u64| rejoin.lost_after(Duration::from_secs(held)).as_millis();
         assert_eq!(lost_after(3600), 100);
-        assert_eq!([0; 8].map(|held| lost_after(held)), [200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        assert_eq!([0; 8].map(&mut lost_after), [200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
         assert_eq!(lost_after(29), 10_000);
         assert_eq!(lost_after(30), 100, "it was in order for long enough");
     }

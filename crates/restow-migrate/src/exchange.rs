@@ -19,14 +19,21 @@ pub struct Failure {
     pub reason: String,
     /// The message of the Kubernetes status, or what went wrong on the way.
     pub message: String,
-    /// The name of the object that the Kubernetes status is about; empty when it names none.
-    pub about: String,
     /// How long the server asks to wait.
     pub retry_after: Option<Duration>,
-    /// Where a listing whose token has expired can go on, with gaps.
-    pub continue_token: Option<String>,
+    /// What else the Kubernetes status says.
+    pub details: Option<Box<FailureDetails>>,
     /// The server did not answer this request, nor a smaller one: it hangs, or cannot be reached.
     pub is_silent: bool,
+}
+
+/// What a Kubernetes status says beside its reason.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FailureDetails {
+    /// The name of the object that it is about; empty when it names none.
+    pub name: String,
+    /// Where a listing whose token has expired can go on, with gaps.
+    pub continue_token: Option<String>,
 }
 
 /// Longer than the API server itself lets any request of ours run.
@@ -97,7 +104,8 @@ fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
 impl Failure {
     /// What decides about it.
     pub fn refusal(&self) -> Refusal<'_> {
-        let Failure { code, reason, message, about, retry_after, .. } = self;
+        let Failure { code, reason, message, retry_after, .. } = self;
+        let about = self.details.as_ref().map_or("", |details| details.name.as_str());
         Refusal { code: *code, reason, message, about, retry_after: *retry_after }
     }
 
@@ -125,9 +133,14 @@ impl Failure {
             code,
             reason: status.reason,
             message: status.message,
-            about: status.details.map(|details| details.name).unwrap_or_default(),
             retry_after: retry_after.or(asked.map(Duration::from_secs)),
-            continue_token: status.metadata.and_then(|metadata| metadata.continue_).filter(|token| !token.is_empty()),
+            details: Some(Box::new(FailureDetails {
+                name: status.details.map(|details| details.name).unwrap_or_default(),
+                continue_token: status
+                    .metadata
+                    .and_then(|metadata| metadata.continue_)
+                    .filter(|token| !token.is_empty()),
+            })),
             is_silent: false,
         }
     }
@@ -140,7 +153,9 @@ impl From<kube::Error> for Failure {
                 code: status.code,
                 reason: status.reason.clone(),
                 message: status.message.clone(),
-                about: status.details.as_ref().map(|details| details.name.clone()).unwrap_or_default(),
+                details: status.details.as_ref().map(|details| {
+                    Box::new(FailureDetails { name: details.name.clone(), ..FailureDetails::default() })
+                }),
                 ..Failure::default()
             },
             other => Failure::on_the_way(other),

@@ -32,4 +32,4 @@ pub mod step;
 
 mod exchange;
 
-pub use exchange::Failure;
+pub use exchange::{Failure, FailureDetails};

@@ -2,8 +2,11 @@
 //!
 //! kube-apiserver goes on reading such objects from the folder of their present resource, and says nothing of it.
 
-/// A group and a kind that objects were stored as, and those that stand for them since.
-const MOVED: &[((&str, &str), (&str, &str))] = &[
+/// A group and a kind.
+type GroupKind = (&'static str, &'static str);
+
+/// What objects were stored as, and what stands for that since.
+const MOVED: &[(GroupKind, GroupKind)] = &[
     (("apps", "PetSet"), ("apps", "StatefulSet")),
     (("batch", "ScheduledJob"), ("batch", "CronJob")),
     (("events.k8s.io", "Event"), ("", "Event")),
@@ -18,6 +21,6 @@ const MOVED: &[((&str, &str), (&str, &str))] = &[
 ];
 
 /// The group and the kind that stand for these today; nothing where they never moved.
-pub(super) fn moved_to(group: &str, kind: &str) -> Option<(&'static str, &'static str)> {
+pub(super) fn moved_to(group: &str, kind: &str) -> Option<GroupKind> {
     MOVED.iter().find(|(from, _)| *from == (group, kind)).map(|(_, to)| *to)
 }

@@ -238,7 +238,8 @@ impl Pass<'_> {
         if failure.code == 410 && token.is_some() {
             // The history that the token relies on is gone. What follows may lack objects; the next pass has them.
             work.report.has_gaps = true;
-            work.listing = Listing::Next { token: failure.continue_token, tries: 0 };
+            let token = failure.details.and_then(|details| details.continue_token);
+            work.listing = Listing::Next { token, tries: 0 };
             return Ok(None);
         }
         if let (404, Some(server)) = (failure.code, self.servers.first()) {

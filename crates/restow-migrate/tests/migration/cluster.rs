@@ -178,7 +178,7 @@ impl State {
         let revision = self.revision;
         let Some(crd) = self.crd.as_mut() else { return status(404, "NotFound", NAME) };
         if *method == Method::PATCH {
-            if body["metadata"]["resourceVersion"] != crd.revision.to_string() {
+            if body["metadata"]["resourceVersion"] != json!(crd.revision.to_string()) {
                 return status(409, "Conflict", NAME);
             }
             crd.revision = revision;
@@ -220,7 +220,7 @@ impl State {
         let next = self.revision + 1;
         let Some((revision, version)) = self.objects.get_mut(name) else { return status(404, "NotFound", name) };
         if *method == Method::PATCH {
-            if body["metadata"]["resourceVersion"] != revision.to_string() {
+            if body["metadata"]["resourceVersion"] != json!(revision.to_string()) {
                 return status(409, "Conflict", name);
             }
             if *version != self.encoded {

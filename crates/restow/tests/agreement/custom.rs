@@ -72,7 +72,7 @@ pub(crate) async fn redefine(client: &kube::Client, patch: Value) -> bool {
 async fn flip(client: &kube::Client, number: usize) {
     let patch = json!([
         {"op": "replace", "path": "/spec/versions/0/storage", "value": number % 2 == 1},
-        {"op": "replace", "path": "/spec/versions/1/storage", "value": number % 2 == 0},
+        {"op": "replace", "path": "/spec/versions/1/storage", "value": number.is_multiple_of(2)},
     ]);
     eventually("the definition is changed", async || redefine(client, patch.clone()).await).await;
 }

@@ -107,8 +107,8 @@ async fn servers_together_do_not_exceed_a_quota() {
         let quota =
             json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": quota["metadata"], "spec": quota["spec"]});
         quotas.patch("bound", &apply, &Patch::Apply(&quota)).await.unwrap();
-        for server in 0..SERVERS {
-            let seen: Api<ResourceQuota> = Api::namespaced(clients[server].clone(), "default");
+        for client in &clients {
+            let seen: Api<ResourceQuota> = Api::namespaced(client.clone(), "default");
             crate::fleet::eventually("every server knows the quota", async || {
                 let found = seen.get("bound").await.unwrap();
                 found.spec.unwrap().hard.unwrap()["count/configmaps"].0 == hard.to_string()
