@@ -98,7 +98,7 @@ impl World {
     fn snapshot(&self) -> Snapshot {
         let revision = self.agreement_revision();
         let continuity = match &self.state {
-            Some(state) if self.restarted => Continuity::after_restart(state, revision.as_ref()),
+            Some(state) if self.restarted => Continuity::after_restart(state, revision.as_ref(), None),
             _ => Continuity::Unbroken,
         };
         let agreement = match self.agreed() {
@@ -109,6 +109,7 @@ impl World {
             sightings: Sightings {
                 agreement,
                 revision,
+                servers: None,
                 since_last_pass: self.seen.clone(),
                 continuity,
                 recorded: self.recorded.as_ref().map(|recorded| recorded.iter().cloned().collect()),

@@ -54,6 +54,12 @@ impl ApiServers {
         ))
     }
 
+    /// The servers, each as it was started; nothing where no leases can be read.
+    pub fn processes(&self) -> Option<String> {
+        let holders: Vec<&str> = self.identities.as_ref().ok()?.values().map(String::as_str).collect();
+        (!holders.is_empty()).then(|| holders.join(", "))
+    }
+
     /// What has changed since `start`, in words: a server that came, went or was started anew.
     pub fn change_since(&self, start: &ApiServers) -> Option<String> {
         if let (Ok(before), Ok(after)) = (&start.addresses, &self.addresses)

@@ -53,6 +53,7 @@ impl Knowledge {
             current_storage_version_hash,
             last_heartbeat_time: Some(Time::new(now)),
             observed_revision: snapshot.sightings.revision.clone(),
+            observed_servers: snapshot.sightings.servers.clone(),
             // For one who knows nothing: whatever succeeded before now says nothing about what was missed.
             applied_migrations: successes(snapshot).map(|(migration, _)| migration.uid.clone()).collect(),
             conditions: conditions(snapshot, now),

@@ -34,6 +34,8 @@ pub struct Sightings {
     pub agreement: Agreement,
     /// The revision of the StorageVersion that says so; nothing where the versions come from discovery.
     pub revision: Option<ResourceVersion>,
+    /// Which servers there are, each as it was started; nothing where that cannot be told, or where they report.
+    pub servers: Option<String>,
     /// Every version that any of them was seen to encode since the last pass, also those that are gone again.
     pub since_last_pass: Vec<StorageVersionHash>,
     /// Whether anything can have been missed since the last pass.
@@ -140,12 +142,20 @@ impl Sightings {
 
 impl Continuity {
     /// What a controller that starts anew can say: if the StorageVersion still has the revision at which the last pass saw
-    /// it, nothing was missed. Where there is no revision, the heartbeat has to tell.
-    pub fn after_restart(last_pass: &StorageStateStatus, revision: Option<&ResourceVersion>) -> Self {
-        match revision {
-            Some(_) if last_pass.observed_revision.as_ref() != revision => Continuity::Broken,
-            _ => Continuity::Unbroken,
-        }
+    /// it, nothing was missed. Where there is no revision, the same servers, none of them started anew, encode what they
+    /// encoded then. Only where nobody can tell which servers there are, the heartbeat has to tell, which is the time of
+    /// another machine.
+    pub fn after_restart(
+        last_pass: &StorageStateStatus,
+        revision: Option<&ResourceVersion>,
+        servers: Option<&String>,
+    ) -> Self {
+        let is_the_same = match (revision, servers) {
+            (Some(_), _) => last_pass.observed_revision.as_ref() == revision,
+            (None, Some(_)) => last_pass.observed_servers.as_ref() == servers,
+            (None, None) => true,
+        };
+        if is_the_same { Continuity::Unbroken } else { Continuity::Broken }
     }
 }
 

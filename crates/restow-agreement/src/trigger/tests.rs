@@ -63,6 +63,7 @@ fn sightings(agreement: Agreement, revision: &str) -> Sightings {
     Sightings {
         agreement,
         revision,
+        servers: None,
         since_last_pass: vec![],
         continuity: Continuity::Unbroken,
         recorded: None,
@@ -413,10 +414,36 @@ fn a_failure_towards_another_agreement_does_not_delay_this_one() {
 fn after_a_restart_the_revision_tells_whether_anything_was_missed() {
     let revision = |text: &str| Some(ResourceVersion::new(text));
     let last_pass = state(&["v1"], "v1@5", 0);
-    assert_eq!(Continuity::after_restart(&last_pass, revision("5").as_ref()), Continuity::Unbroken);
-    assert_eq!(Continuity::after_restart(&last_pass, revision("6").as_ref()), Continuity::Broken);
-    assert_eq!(Continuity::after_restart(&state(&["v1"], "v1", 0), revision("5").as_ref()), Continuity::Broken);
-    assert_eq!(Continuity::after_restart(&last_pass, None), Continuity::Unbroken, "the heartbeat has to tell");
+    assert_eq!(Continuity::after_restart(&last_pass, revision("5").as_ref(), None), Continuity::Unbroken);
+    assert_eq!(Continuity::after_restart(&last_pass, revision("6").as_ref(), None), Continuity::Broken);
+    assert_eq!(Continuity::after_restart(&state(&["v1"], "v1", 0), revision("5").as_ref(), None), Continuity::Broken);
+    assert_eq!(Continuity::after_restart(&last_pass, None, None), Continuity::Unbroken, "the heartbeat has to tell");
+}
+
+#[test]
+fn without_a_revision_the_servers_tell_whether_anything_was_missed_whatever_the_clocks_say() {
+    let servers = |text: &str| Some(text.to_owned());
+    let last_pass = StorageStateStatus { observed_servers: servers("a_1, b_1"), ..state(&["v1"], "v1", 0) };
+    for (now, expected) in [
+        (servers("a_1, b_1"), Continuity::Unbroken),
+        (servers("a_1, b_2"), Continuity::Broken),
+        (servers("a_1"), Continuity::Broken),
+    ] {
+        assert_eq!(Continuity::after_restart(&last_pass, None, now.as_ref()), expected, "{now:?}");
+    }
+    let unnamed = state(&["v1"], "v1", 0);
+    assert_eq!(Continuity::after_restart(&unnamed, None, servers("a_1").as_ref()), Continuity::Broken);
+    // The heartbeat seems to be young, because the clock of whoever begins is behind.
+    let seen = Sightings {
+        revision: None,
+        servers: servers("a_1, b_2"),
+        continuity: Continuity::after_restart(&last_pass, None, servers("a_1, b_2").as_ref()),
+        ..agreed("v1", "")
+    };
+    let effects = decide(&snapshot(seen, Some(last_pass), &[]), at(1));
+    let Some(Effect::UpdateStorageState(status)) = effects.first() else { panic!("{effects:?}") };
+    assert_eq!(status.persisted_storage_version_hashes, [hash(UNKNOWN)], "b may have stored anything in between");
+    assert_eq!(status.observed_servers, servers("a_1, b_2"));
 }
 
 #[test]

@@ -161,6 +161,7 @@ pub(crate) fn migration_target(record: &Record) -> Option<Version> {
         sightings: Sightings {
             agreement,
             revision: Some(ResourceVersion::new("current")),
+            servers: None,
             since_last_pass: Vec::new(),
             continuity: Continuity::Unbroken,
             recorded: None,

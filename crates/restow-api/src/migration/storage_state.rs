@@ -57,6 +57,10 @@ pub struct StorageStateStatus {
     /// discovery. Whoever starts anew sees by it whether anything was missed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_revision: Option<ResourceVersion>,
+    /// Ours: the API servers of which the versions were last seen, each as it was started; nothing where that cannot be
+    /// told. Whoever starts anew sees by it whether one of them was started with another version meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_servers: Option<String>,
     /// Ours: the uids of the migrations whose success is accounted for in the persisted versions. Without it, a success
     /// that was counted once could be counted again after other versions had been written.
     #[serde(skip_serializing_if = "Vec::is_empty")]

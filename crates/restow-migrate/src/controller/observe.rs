@@ -116,14 +116,18 @@ impl View {
             stored.iter().map(hash).collect::<Vec<StorageVersionHash>>()
         });
         let recorded = recorded.filter(|recorded| !recorded.is_empty());
+        let servers = self.observation.servers.processes().filter(|_| seen.revision.is_none());
         let continuity = match &storage_state {
-            Some(last) if !since.is_unbroken => Continuity::after_restart(last, seen.revision.as_ref()),
+            Some(last) if !since.is_unbroken => {
+                Continuity::after_restart(last, seen.revision.as_ref(), servers.as_ref())
+            }
             _ => Continuity::Unbroken,
         };
         Snapshot {
             sightings: Sightings {
                 agreement: seen.agreement.clone(),
                 revision: seen.revision.clone(),
+                servers,
                 since_last_pass: since.hashes,
                 continuity,
                 recorded,
