@@ -3,7 +3,8 @@
 //! `restow migrate` and the controller both do this. It can be interrupted anywhere: the mark is the only thing that it
 //! leaves behind, and whoever comes next takes it away.
 
-use crate::agreement::{Observation, ResourceObservation, Scope, observe};
+mod start;
+
 use crate::cluster::{Cluster, Reach};
 use crate::definition::{self, Definition};
 use crate::discovery::StoredResource;
@@ -16,11 +17,11 @@ use restow_agreement::migrate::marks::{Holder, Party};
 use restow_agreement::migrate::stored_versions::{Trim, trim};
 use restow_api::migration::{MigrationCondition, SettledObjects, StorageVersionMigration};
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
+use start::{Start, begin, look, not_ready};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 /// How a resource is migrated.
 #[derive(Clone, Debug)]
@@ -209,16 +210,6 @@ pub struct Reins<'a> {
     pub progress: &'a watch::Sender<Progress>,
 }
 
-/// What a migration begins with: all API servers store the version that the CRD names.
-struct Start {
-    observation: Observation,
-    seen: ResourceObservation,
-    definition: Option<Definition>,
-    target: Target,
-    /// Since when they were seen to agree.
-    agreed_since: Instant,
-}
-
 /// Migrates the objects of a resource.
 pub async fn migrate(
     cluster: &Cluster,
@@ -270,98 +261,12 @@ pub async fn migrate(
     done
 }
 
-/// Waits until there is agreement, as long as patience lasts, and for as long as nobody says stop.
-async fn begin(
-    cluster: &Cluster,
-    resource: &GroupResource,
-    options: &MigrationOptions,
-    reins: &mut Reins<'_>,
-) -> Result<Result<Start, Outcome>, MigrationError> {
-    let began = Instant::now();
-    loop {
-        let outcome = match look(cluster, resource, options.expected.as_ref()).await? {
-            Ok(start) => return Ok(Ok(start)),
-            Err(outcome) => outcome,
-        };
-        let (Outcome::NoAgreement(words) | Outcome::NotReady { words, .. }) = &outcome else {
-            return Ok(Err(outcome));
-        };
-        if began.elapsed() >= options.patience || *reins.orders.borrow() == Order::Stop {
-            return Ok(Err(outcome));
-        }
-        reins.progress.send_modify(|progress| progress.waiting = Some(words.clone()));
-        let stopped = async {
-            // When nobody can give orders any more, the last one stays in force.
-            if reins.orders.wait_for(|order| *order == Order::Stop).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
-        tokio::select! {
-            () = tokio::time::sleep(AGREEMENT_WAIT) => {}
-            () = stopped => {}
-        }
-    }
-}
-
-/// How long to wait before servers are asked again that do not agree.
-const AGREEMENT_WAIT: Duration = Duration::from_millis(500);
-
-/// Looks whether a migration can begin. The definition is read first: what the servers show is compared with it.
-async fn look(
-    cluster: &Cluster,
-    resource: &GroupResource,
-    expected: Option<&Target>,
-) -> Result<Result<Start, Outcome>, MigrationError> {
-    let definition = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
-    let observation = observe(cluster, Scope::Group(resource.group())).await.map_err(MigrationError::Observe)?;
-    let Some(seen) = observation.resource(resource, definition.as_ref()) else {
-        return Ok(Err(match definition {
-            Some(_) => not_ready("no API server serves the resource, though it has a CRD".to_owned(), None),
-            None if observation.is_complete() => Outcome::ResourceGone,
-            None => not_ready("no API server that answers serves the resource".to_owned(), None),
-        }));
-    };
-    let agreed_since = observation.agreed_since(cluster, &seen, definition.as_ref());
-    let (target, agreed_since) = match (target(&seen, expected), agreed_since) {
-        (Ok(target), Some(since)) => (target, since),
-        (Ok(_), None) => return Ok(Err(Outcome::NoAgreement(seen.disagreement().unwrap_or_default()))),
-        (Err(outcome), _) => return Ok(Err(outcome)),
-    };
-    Ok(Ok(Start { observation, seen, definition, target, agreed_since }))
-}
-
-fn not_ready(words: String, continue_token: Option<String>) -> Outcome {
-    Outcome::NotReady { words, continue_token }
-}
-
 fn ended(target: Option<Target>, outcome: Outcome) -> MigrationReport {
     MigrationReport { target, outcome, run: None, trimmed_to: None, definition_generation: 0 }
 }
 
 fn die(options: &MigrationOptions, step: Step) -> Result<(), MigrationError> {
     if options.dies_at == Some(step) { Err(MigrationError::Died(step)) } else { Ok(()) }
-}
-
-fn target(seen: &ResourceObservation, expected: Option<&Target>) -> Result<Target, Outcome> {
-    let Some(hash) = seen.agreed() else {
-        return Err(Outcome::NoAgreement(seen.disagreement().unwrap_or_default()));
-    };
-    let found = Target { hash: hash.clone(), revision: seen.revision.clone() };
-    match expected {
-        Some(expected) if *expected != found => Err(Outcome::AgreementChanged(changed(expected, &found))),
-        _ => Ok(found),
-    }
-}
-
-fn changed(from: &Target, to: &Target) -> String {
-    let revision = |target: &Target| target.revision.as_ref().map(|revision| format!(" at revision {revision}"));
-    format!(
-        "the API servers agreed on {}{}, and now on {}{}",
-        from.hash,
-        revision(from).unwrap_or_default(),
-        to.hash,
-        revision(to).unwrap_or_default()
-    )
 }
 
 async fn rewrite(

@@ -3,9 +3,11 @@
 use crate::serve::read;
 use anyhow::Context;
 use clap::Args;
-use restow_store_etcd::{ClientIdentity, Credentials, EtcdConfig, TlsConfig};
+use restow_store::StoreError;
+use restow_store_etcd::{ClientIdentity, ConnectError, Credentials, EtcdConfig, EtcdStore, TlsConfig};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// How to speak to etcd, and below which keys.
 #[derive(Debug, Args)]
@@ -32,6 +34,23 @@ pub(crate) struct EtcdAccess {
     /// The user to be for etcd; the password is read from the environment variable RESTOW_ETCD_PASSWORD.
     #[arg(long, value_name = "NAME")]
     etcd_user: Option<String>,
+}
+
+/// How long etcd is waited for when a server starts. It may be starting too, or have much to do.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Connects to etcd, for a server that starts: an etcd that cannot be reached is tried again for a while.
+pub(crate) async fn connect_patiently(config: EtcdConfig) -> anyhow::Result<EtcdStore> {
+    let started = Instant::now();
+    loop {
+        match EtcdStore::connect(config.clone()).await {
+            Err(ConnectError::Store(StoreError::Unavailable(reason))) if started.elapsed() < START_PATIENCE => {
+                tracing::warn!(reason, "etcd cannot be reached; trying again");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            connected => return connected.context("cannot use etcd"),
+        }
+    }
 }
 
 impl EtcdArgs {

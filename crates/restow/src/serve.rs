@@ -1,13 +1,12 @@
 //! `restow serve`: one instance of a highly available control plane on etcd.
 
-use crate::etcd_args::EtcdArgs;
+use crate::etcd_args::{EtcdArgs, connect_patiently};
 use crate::pki::Identity;
 use crate::serving::{self, Setup};
 use crate::taking_part::TakingPart;
 use anyhow::Context;
 use clap::Args;
 use restow_apiserver::release::Release;
-use restow_store_etcd::EtcdStore;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -60,7 +59,7 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let prefix = config.prefix.clone();
     let listener = serving::listen(args.listen).await?;
     let address = listener.local_addr()?;
-    let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
+    let store = connect_patiently(config).await?;
     let key = args.service_account_signing_key_file.as_deref();
     let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
     if args.listen.port() == 0 && !args.taking_part.has_name() {

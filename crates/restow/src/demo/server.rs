@@ -2,11 +2,9 @@
 
 use super::actor::{Actor, Role};
 use super::machine::Machine;
-use crate::etcd_args::EtcdArgs;
-use anyhow::Context;
+use crate::etcd_args::{EtcdArgs, connect_patiently};
 use clap::Args;
 use restow_apiserver::release::Release;
-use restow_store_etcd::EtcdStore;
 use std::fmt;
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -60,7 +58,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) async fn run(args: DemoServerArgs) -> anyhow::Result<()> {
     let config = args.etcd.config(&args.etcd_endpoints)?;
-    let store = EtcdStore::connect(config).await.context("cannot use etcd")?;
+    let store = connect_patiently(config).await?;
     let role = Role { name: args.name, release: args.release, address: args.listen, pki: args.pki };
     let mut orders = orders();
     let mut actor = Actor::start(role, Arc::new(store)).await?;

@@ -90,6 +90,15 @@ impl Fleet {
         self.wait_until_ready(number, child);
     }
 
+    /// Starts one server while etcd does not answer for so long, and waits until it is ready.
+    pub(crate) fn start_while_etcd_sleeps(&mut self, number: usize, release: &str, sleep: Duration) {
+        self.etcd.pause().unwrap();
+        let child = self.command(number, release, &[]).spawn().unwrap();
+        std::thread::sleep(sleep);
+        self.etcd.resume().unwrap();
+        self.wait_until_ready(number, child);
+    }
+
     /// Starts several servers at the same time, and waits until all are ready.
     pub(crate) fn start_together(&mut self, count: usize, release: &str) {
         let children: Vec<Child> =

@@ -40,3 +40,11 @@ async fn off_and_on_and_off_again_loses_nothing() {
     fleet.start(0, "1.37", &vote);
     eventually("it takes part", async || fleet.status(SLICES).await["commonEncodingVersion"] == NEW).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_starts_waits_for_etcd() {
+    let mut fleet = Fleet::of(1).await;
+    // Longer than one try to connect and one request to etcd may take together.
+    fleet.start_while_etcd_sleeps(0, "1.37", std::time::Duration::from_secs(8));
+    eventually("it takes part", async || fleet.has_lease(0).await).await;
+}

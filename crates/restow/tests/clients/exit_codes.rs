@@ -102,6 +102,55 @@ async fn servers_that_do_not_agree_are_4_and_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_rotation_in_which_nothing_was_rewritten_is_4() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_old_objects(folder.path(), 3);
+    // The objects are in an old version, so that they are written anew, with whatever key there is.
+    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS, "--reason", "key-rotation"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("others may still need the old key"), "{text}");
+    for arguments in [&[CRONTABS][..], &["--all"]] {
+        let arguments = [arguments, &["--reason", "key-rotation"]].concat();
+        let (code, text) = migrate(&server.kubeconfig, &arguments);
+        assert_eq!(code, Some(4), "{text}");
+        assert!(text.contains("Nothing was rewritten") && text.contains("Keep the old key"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_endpoint_is_6_and_proves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_old_objects(folder.path(), 3);
+    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS, "--one-endpoint"]);
+    assert_eq!(code, Some(6), "{text}");
+    assert!(text.contains("nothing is proven"), "{text}");
+    let stored = server.kubectl(&["get", "crd", CRONTABS, "-o", "jsonpath={.status.storedVersions}"]);
+    assert_eq!(stored, r#"["v1","v2"]"#, "they stay");
+    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS]);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_without_an_address_are_4_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_old_objects(folder.path(), 3);
+    let lease = "
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata:
+  {name: apiserver-elsewhere, namespace: kube-system, labels: {apiserver.kubernetes.io/identity: kube-apiserver}}
+spec: {holderIdentity: somebody, leaseDurationSeconds: 3600, renewTime: '2099-01-01T00:00:00.000000Z'}
+";
+    apply(&server, "lease.yaml", lease);
+    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS, "--wait", "0"]);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("apiserver-elsewhere holds an identity lease and does not report"), "{text}");
+    server.kubectl(&["delete", "lease", "-n", "kube-system", "apiserver-elsewhere"]);
+    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS]);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn being_stopped_is_5_and_it_can_be_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 60);

@@ -1,0 +1,106 @@
+//! How a migration begins: all API servers store the version that the CRD names.
+
+use super::{MigrationError, MigrationOptions, Outcome, Reins, Target};
+use crate::agreement::{Observation, ResourceObservation, Scope, observe};
+use crate::cluster::Cluster;
+use crate::definition::{self, Definition};
+use crate::runner::Order;
+use restow_api::GroupResource;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What a migration begins with: all API servers store the version that the CRD names.
+pub(super) struct Start {
+    pub(super) observation: Observation,
+    pub(super) seen: ResourceObservation,
+    pub(super) definition: Option<Definition>,
+    pub(super) target: Target,
+    /// Since when they were seen to agree.
+    pub(super) agreed_since: Instant,
+}
+
+/// Waits until there is agreement, as long as patience lasts, and for as long as nobody says stop.
+pub(super) async fn begin(
+    cluster: &Cluster,
+    resource: &GroupResource,
+    options: &MigrationOptions,
+    reins: &mut Reins<'_>,
+) -> Result<Result<Start, Outcome>, MigrationError> {
+    let began = Instant::now();
+    loop {
+        let outcome = match look(cluster, resource, options.expected.as_ref()).await? {
+            Ok(start) => return Ok(Ok(start)),
+            Err(outcome) => outcome,
+        };
+        let (Outcome::NoAgreement(words) | Outcome::NotReady { words, .. }) = &outcome else {
+            return Ok(Err(outcome));
+        };
+        if began.elapsed() >= options.patience || *reins.orders.borrow() == Order::Stop {
+            return Ok(Err(outcome));
+        }
+        reins.progress.send_modify(|progress| progress.waiting = Some(words.clone()));
+        let stopped = async {
+            // When nobody can give orders any more, the last one stays in force.
+            if reins.orders.wait_for(|order| *order == Order::Stop).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(AGREEMENT_WAIT) => {}
+            () = stopped => {}
+        }
+    }
+}
+
+/// How long to wait before servers are asked again that do not agree.
+const AGREEMENT_WAIT: Duration = Duration::from_millis(500);
+
+/// Looks whether a migration can begin. The definition is read first: what the servers show is compared with it.
+pub(super) async fn look(
+    cluster: &Cluster,
+    resource: &GroupResource,
+    expected: Option<&Target>,
+) -> Result<Result<Start, Outcome>, MigrationError> {
+    let definition = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
+    let observation = observe(cluster, Scope::Group(resource.group())).await.map_err(MigrationError::Observe)?;
+    let Some(seen) = observation.resource(resource, definition.as_ref()) else {
+        return Ok(Err(match definition {
+            Some(_) => not_ready("no API server serves the resource, though it has a CRD".to_owned(), None),
+            None if observation.is_complete() => Outcome::ResourceGone,
+            None => not_ready("no API server that answers serves the resource".to_owned(), None),
+        }));
+    };
+    let agreed_since = observation.agreed_since(cluster, &seen, definition.as_ref());
+    let (target, agreed_since) = match (target(&seen, expected), agreed_since) {
+        (Ok(target), Some(since)) => (target, since),
+        (Ok(_), None) => return Ok(Err(Outcome::NoAgreement(seen.disagreement().unwrap_or_default()))),
+        (Err(outcome), _) => return Ok(Err(outcome)),
+    };
+    Ok(Ok(Start { observation, seen, definition, target, agreed_since }))
+}
+
+pub(super) fn not_ready(words: String, continue_token: Option<String>) -> Outcome {
+    Outcome::NotReady { words, continue_token }
+}
+
+fn target(seen: &ResourceObservation, expected: Option<&Target>) -> Result<Target, Outcome> {
+    let Some(hash) = seen.agreed() else {
+        return Err(Outcome::NoAgreement(seen.disagreement().unwrap_or_default()));
+    };
+    let found = Target { hash: hash.clone(), revision: seen.revision.clone() };
+    match expected {
+        Some(expected) if *expected != found => Err(Outcome::AgreementChanged(changed(expected, &found))),
+        _ => Ok(found),
+    }
+}
+
+fn changed(from: &Target, to: &Target) -> String {
+    let revision = |target: &Target| target.revision.as_ref().map(|revision| format!(" at revision {revision}"));
+    format!(
+        "the API servers agreed on {}{}, and now on {}{}",
+        from.hash,
+        revision(from).unwrap_or_default(),
+        to.hash,
+        revision(to).unwrap_or_default()
+    )
+}
