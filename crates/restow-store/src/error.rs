@@ -21,6 +21,10 @@ pub enum StoreError {
         /// The oldest revision that can still be read.
         oldest: Revision,
     },
+    /// The store has gone back to an earlier state, as after a backup was restored: revisions that were told before may
+    /// come again with something else. Forget what was read, and list again.
+    #[error("the store has gone back to an earlier state; everything has to be read again")]
+    HistoryLost,
     /// The revision asked for does not exist yet.
     #[error("revision {requested} lies in the future; the store is at {current}")]
     FutureRevision {

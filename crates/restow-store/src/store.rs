@@ -32,6 +32,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Asks how the store is. Succeeds only if the store can serve reads now.
     async fn status(&self) -> Result<Status, StoreError>;
+
+    /// Says whether the store serves reads and takes writes now; if not, why. A back end that learns of it only by writing
+    /// answers as [`Store::status`] does.
+    async fn ready(&self) -> Result<(), StoreError>;
 }
 
 /// How a store is.

@@ -199,6 +199,10 @@ impl Store for Faulty {
     async fn status(&self) -> Result<Status, StoreError> {
         self.inner.status().await
     }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.inner.ready().await
+    }
 }
 
 /// Does the fault's damage to a batch.

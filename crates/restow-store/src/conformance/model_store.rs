@@ -32,6 +32,16 @@ impl ModelStore {
         let model = Mutex::new(Model::new(Revision::new(1), limits));
         ModelStore { shared: Arc::new(Shared { model, changed: watch::Sender::new(()) }) }
     }
+
+    /// Everything that is stored now, with its history.
+    pub fn back_up(&self) -> Model {
+        self.shared.model().clone()
+    }
+
+    /// Goes back to what was stored then, as a store does whose backup is restored. Nobody is told.
+    pub fn restore(&self, backup: Model) {
+        *self.shared.model() = backup;
+    }
 }
 
 impl Default for ModelStore {
@@ -87,6 +97,10 @@ impl Store for ModelStore {
             disk_bytes: model.bytes(),
             prompt_progress: true,
         })
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.status().await.map(drop)
     }
 }
 

@@ -65,4 +65,5 @@ pub(super) async fn status_tells_how_the_store_is(fixture: &dyn Fixture) {
     assert!(!status.backend.is_empty(), "people want to know which back end it is");
     assert_eq!(status.revision, latest);
     assert!(status.disk_bytes > 0, "a durable value takes room");
+    assert_eq!(mirror.store.ready().await, Ok(()));
 }
