@@ -20,6 +20,7 @@ mod cluster;
 mod compaction;
 mod config;
 mod failure;
+mod history;
 mod keyspace;
 mod lease;
 mod local_etcd;

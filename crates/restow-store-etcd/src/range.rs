@@ -87,6 +87,7 @@ impl Pages {
         let mut page = FIRST_PAGE;
         let mut first = true;
         loop {
+            let seen = store.history.seen();
             let wanted = self.limit - found.entries.len();
             let answer = match self.page(store, wanted.min(page)).await {
                 Err(CallError::Rejected(Rejection::AnswerTooLarge(_))) if page > 1 => {
@@ -96,7 +97,7 @@ impl Pages {
                 other => other?,
             };
             if first {
-                found.revision = store.meet(answer.header);
+                found.revision = store.history.meet(seen, answer.header);
                 found.count = answer.count.try_into().unwrap_or_default();
                 self.at = if self.at == 0 { number(found.revision.get()) } else { self.at };
                 first = false;

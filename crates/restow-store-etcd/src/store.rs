@@ -3,7 +3,8 @@
 use crate::cluster::{Cluster, Kind};
 use crate::config::{ConfigError, EtcdConfig};
 use crate::failure::{CallError, Rejection};
-use crate::keyspace::{Keyspace, revision};
+use crate::history::History;
+use crate::keyspace::Keyspace;
 use crate::lease::Leases;
 use crate::proto;
 use crate::version::{Feature, ServerVersion};
@@ -13,7 +14,7 @@ use restow_store::{
 };
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use thiserror::Error;
 
 /// A store on an etcd cluster.
@@ -24,8 +25,8 @@ pub struct EtcdStore {
     pub(crate) leases: Leases,
     /// Where the history began when that was last found out; 0 if it never was.
     pub(crate) last_cut: AtomicU64,
-    /// The latest revision that was ever met: whatever is written from now on gets a later one.
-    met: AtomicU64,
+    /// How far the history was seen to go.
+    pub(crate) history: Arc<History>,
 }
 
 /// Why a cluster cannot be used.
@@ -54,7 +55,7 @@ impl EtcdStore {
             limits: config.limits,
             leases: Leases::default(),
             last_cut: AtomicU64::new(0),
-            met: AtomicU64::new(0),
+            history: Arc::default(),
         };
         match store.current_revision().await {
             Ok(_) => Ok(store),
@@ -66,6 +67,7 @@ impl EtcdStore {
     /// The latest revision, by a linearizable read.
     pub(crate) async fn current_revision(&self) -> Result<Revision, CallError> {
         let request = proto::RangeRequest { key: self.keyspace.any_key(), count_only: true, ..Default::default() };
+        let seen = self.history.seen();
         let answer = self
             .cluster
             .call(Kind::Read, |link| {
@@ -73,19 +75,7 @@ impl EtcdStore {
                 async move { link.kv().range(link.request(request)).await }
             })
             .await?;
-        Ok(self.meet(answer.header))
-    }
-
-    /// Reads the revision of an answer, and keeps it in mind.
-    pub(crate) fn meet(&self, header: Option<proto::ResponseHeader>) -> Revision {
-        let revision = revision(header.unwrap_or_default().revision);
-        self.met.fetch_max(revision.get(), Ordering::Relaxed);
-        revision
-    }
-
-    /// A revision that existed before anything that is sent from now on.
-    pub(crate) fn latest_met(&self) -> Revision {
-        Revision::new(self.met.load(Ordering::Relaxed))
+        Ok(self.history.meet(seen, answer.header))
     }
 
     /// The error for a revision that does not exist yet.
@@ -136,6 +126,11 @@ impl Store for EtcdStore {
             disk_bytes: answer.db_size.try_into().unwrap_or_default(),
             prompt_progress: link.has(Feature::PromptProgress),
         })
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        // As Kubernetes does: an etcd that is full says so to whoever writes.
+        self.status().await.map(drop)
     }
 }
 

@@ -28,7 +28,7 @@ impl EtcdStore {
         let mut attempt = 1;
         loop {
             let leases = self.claim_leases(&txn).await?;
-            let before = self.latest_met();
+            let seen = self.history.seen();
             let request = self.encode(&txn, &leases);
             self.check_size(&txn, request.encoded_len())?;
             let sent = self.cluster.call(kind, |link| {
@@ -40,7 +40,8 @@ impl EtcdStore {
                     if answer.succeeded {
                         self.prolong_leases(&leases).await;
                     }
-                    self.outcome(&txn, answer)
+                    let revision = self.history.meet(seen, answer.header);
+                    self.outcome(&txn, revision, answer)
                 }
                 Err(CallError::Rejected(Rejection::LeaseNotFound)) if attempt < LEASE_ATTEMPTS => {
                     self.leases.forget(&leases).await;
@@ -51,7 +52,9 @@ impl EtcdStore {
                     Err(StoreError::Unavailable("leases expire before they can be used".into()))
                 }
                 Err(CallError::Rejected(Rejection::RequestTooLarge(reason))) => Err(self.too_large(&txn, &reason)),
-                Err(CallError::Rejected(Rejection::Full(reason))) => Err(self.full(&txn, before, reason).await),
+                Err(CallError::Rejected(Rejection::Full(reason))) => {
+                    Err(self.full(&txn, seen.revision(), reason).await)
+                }
                 Err(error) => Err(error.into()),
             };
         }
@@ -111,8 +114,7 @@ impl EtcdStore {
         }
     }
 
-    fn outcome(&self, txn: &Txn, answer: proto::TxnResponse) -> Result<TxnOutcome, StoreError> {
-        let revision = self.meet(answer.header);
+    fn outcome(&self, txn: &Txn, revision: Revision, answer: proto::TxnResponse) -> Result<TxnOutcome, StoreError> {
         if answer.succeeded {
             return Ok(TxnOutcome::Committed { revision });
         }

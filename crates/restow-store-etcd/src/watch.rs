@@ -3,12 +3,14 @@
 //! A task reads the stream and hands batches to the consumer through a short queue. It ends when the consumer drops the
 //! watch, when the history that it needs is compacted, or when access is denied; everything else it sits out.
 
-use crate::cluster::{Cluster, Link};
+use crate::cluster::{Cluster, Kind, Link};
 use crate::failure::{CallError, Failure, Rejection};
+use crate::history::History;
 use crate::keyspace::{EtcdRange, Keyspace, number, revision};
 use crate::proto::{self, WatchCreateRequest, WatchProgressRequest, WatchResponse, watch_request};
 use crate::store::EtcdStore;
 use crate::version::Feature;
+use bytes::Bytes;
 use restow_store::{Change, Event, StoreError, Watch, WatchBatch, WatchRequest};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +40,11 @@ impl EtcdStore {
             None => number(self.current_revision().await?.get()).saturating_add(1),
         };
         let (batches, received) = mpsc::channel(QUEUE);
+        let mut losses = self.history.losses();
         let mut follower = Follower {
             cluster: self.cluster.clone(),
+            history: self.history.clone(),
+            last: None,
             keyspace: self.keyspace.clone(),
             range: self.keyspace.range(&request.range),
             previous: request.previous,
@@ -50,13 +55,21 @@ impl EtcdStore {
         let stream = follower.open_within(self.cluster.request_timeout()).await?;
         // etcd would say so by the stream, too, but only after a while.
         let start = revision(follower.start_revision(&stream.link));
-        if request.from.is_some() && !self.is_readable(start).await? {
-            return Err(self.compacted(start.next()).await);
+        if let Some(from) = request.from {
+            if !self.is_readable(start).await? {
+                return Err(self.compacted(start.next()).await);
+            }
+            // Whoever asks for more than there is speaks of a history that is lost, unless none ever was.
+            let was_lost = *losses.borrow() > 0;
+            if was_lost && from > self.current_revision().await?.next() {
+                return Err(StoreError::HistoryLost);
+            }
         }
         tokio::spawn(async move {
             let consumer = follower.batches.clone();
             tokio::select! {
                 () = consumer.closed() => {}
+                Ok(()) = losses.changed() => drop(consumer.send(Err(StoreError::HistoryLost)).await),
                 () = follower.run(stream) => {}
             }
         });
@@ -67,6 +80,9 @@ impl EtcdStore {
 /// The task behind a watch.
 struct Follower {
     cluster: Arc<Cluster>,
+    history: Arc<History>,
+    /// The last change that was delivered: where, when, and whether something was there afterwards.
+    last: Option<(Bytes, i64, Presence)>,
     keyspace: Keyspace,
     range: EtcdRange,
     previous: bool,
@@ -74,6 +90,13 @@ struct Follower {
     /// The first revision that is not delivered yet.
     next: i64,
     batches: mpsc::Sender<Result<WatchBatch, StoreError>>,
+}
+
+/// Whether a key exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Stored,
+    Deleted,
 }
 
 /// An open watch at one member.
@@ -122,7 +145,7 @@ impl Follower {
                 Interruption::Dropped => Some(None),
             };
             let reopened = match end {
-                None => self.open_within(Duration::MAX).await.map_err(Some),
+                None => self.reopen().await.map_err(Some),
                 Some(end) => Err(end),
             };
             stream = match reopened {
@@ -134,6 +157,49 @@ impl Follower {
                     return;
                 }
             };
+        }
+    }
+
+    /// Opens a stream anew, if the history is still the one of which changes were delivered.
+    async fn reopen(&mut self) -> Result<OpenStream, StoreError> {
+        loop {
+            let stream = self.open_within(Duration::MAX).await?;
+            match self.goes_on().await {
+                Ok(true) => return Ok(stream),
+                Ok(false) => {
+                    self.history.lose();
+                    return Err(StoreError::HistoryLost);
+                }
+                Err(error) => {
+                    tracing::debug!(error = %StoreError::from(error), "whether a watch can go on is not known yet");
+                    sleep(FIRST_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Whether the last change that was delivered is part of the history. A store that was restored from a backup may
+    /// have gone on meanwhile, and then its revision says nothing.
+    async fn goes_on(&self) -> Result<bool, CallError> {
+        let Some((key, changed, presence)) = self.last.clone() else { return Ok(true) };
+        let request = proto::RangeRequest { key, revision: changed, keys_only: true, ..Default::default() };
+        let seen = self.history.seen();
+        let call = self.cluster.call(Kind::Read, |link| {
+            let request = request.clone();
+            async move { link.kv().range(link.request(request)).await }
+        });
+        match call.await {
+            Ok(answer) => {
+                self.history.meet(seen, answer.header);
+                Ok(match presence {
+                    Presence::Stored => answer.kvs.first().is_some_and(|kv| kv.mod_revision == changed),
+                    Presence::Deleted => answer.kvs.is_empty(),
+                })
+            }
+            Err(CallError::Rejected(Rejection::FutureRevision)) => Ok(false),
+            // What cannot be compared any more is told by the stream, if it matters.
+            Err(CallError::Rejected(Rejection::Compacted)) => Ok(true),
+            Err(error) => Err(error),
         }
     }
 
@@ -262,6 +328,7 @@ impl Follower {
             // Sent again after the stream was resumed.
             Some(last) if last < self.next => Ok(()),
             Some(last) => {
+                self.last = response.events.last().and_then(changed);
                 let events = self.translate(response.events).map_err(Interruption::Corrupted)?;
                 self.next = last.saturating_add(1);
                 self.deliver(WatchBatch { revision: revision(last), events }).await
@@ -312,4 +379,13 @@ impl Follower {
         }
         Ok(translated)
     }
+}
+
+/// Where and when an event changed something.
+fn changed(event: &proto::Event) -> Option<(Bytes, i64, Presence)> {
+    let presence = match event.r#type() {
+        proto::event::EventType::Delete => Presence::Deleted,
+        proto::event::EventType::Put => Presence::Stored,
+    };
+    event.kv.as_ref().map(|kv| (kv.key.clone().into(), kv.mod_revision, presence))
 }

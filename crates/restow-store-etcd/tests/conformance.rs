@@ -75,6 +75,10 @@ impl Store for SoleWriter {
     async fn status(&self) -> Result<Status, StoreError> {
         self.0.status().await
     }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.0.ready().await
+    }
 }
 
 restow_store::conformance_tests!(Etcd);

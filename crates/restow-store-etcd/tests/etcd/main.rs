@@ -12,6 +12,7 @@ mod gateway;
 mod leases;
 mod local;
 mod proxy;
+mod restored;
 mod retries;
 mod support;
 mod tls;
