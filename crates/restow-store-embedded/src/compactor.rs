@@ -5,10 +5,11 @@
 //! the compaction itself, from which a watch may still start. Work that a crash interrupts is found again at the next
 //! start, because what is left to do is what is left in `revisions`.
 
-use crate::engine::{Batch, ChangedKey, Durability, Engine, explain};
+use crate::engine::{Batch, Durability, Engine, explain};
 use crate::layout::{Record, data_key};
 use crate::space::Space;
 use crate::store::Shared;
+use crate::view::{ChangedKey, View};
 use restow_store::{Key, Revision, StoreError};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub(crate) fn run(shared: &Arc<Shared>, mut space: Space, orders: &Receiver<Orde
     let mut next = Revision::ZERO;
     let mut order = orders.recv().ok();
     while let Some(Order::UpTo(target)) = order {
-        space.refresh(&shared.engine);
+        space.refresh(shared.engine().ok().as_deref());
         match space.may_write().and_then(|()| compact_some(shared, next, target)) {
             Ok(Some(done)) => {
                 next = done.next();
@@ -54,24 +55,27 @@ pub(crate) fn run(shared: &Arc<Shared>, mut space: Space, orders: &Receiver<Orde
 
 /// Gives what was removed back to the disk as soon as room is scarce. Returns the next order.
 fn reclaim_until_next(shared: &Shared, space: &Space, orders: &Receiver<Order>) -> Option<Order> {
-    while !space.asks_for_reclaiming(&shared.engine) {
+    while !shared.engine().is_ok_and(|engine| space.asks_for_reclaiming(&engine)) {
         match orders.recv_timeout(LOOK) {
             Err(RecvTimeoutError::Timeout) => {}
             other => return other.ok(),
         }
     }
-    match shared.engine.reclaim() {
-        Ok(()) => tracing::info!(bytes = shared.engine.data_bytes(), "rewrote the store, because room was scarce"),
-        Err(reason) => tracing::warn!(reason, "could not give room back"),
+    if let Ok(engine) = shared.engine() {
+        match engine.reclaim() {
+            Ok(()) => tracing::info!(bytes = engine.data_bytes(), "rewrote the store, because room was scarce"),
+            Err(reason) => tracing::warn!(reason, "could not give room back"),
+        }
     }
     orders.recv().ok()
 }
 
 /// Removes what one batch of changes made unreadable. Returns how far it came, or `None` when nothing is left.
 fn compact_some(shared: &Shared, first: Revision, target: Revision) -> Result<Option<Revision>, StoreError> {
-    let changes = shared.engine.snapshot().changes(first, target, BATCH)?;
+    let engine = shared.engine()?;
+    let changes = View::of(engine.clone()).changes(first, target, BATCH)?;
     let Some(reached) = changes.last().map(|change| change.revision) else { return Ok(None) };
-    let batch = removals(&shared.engine, changes, target)?;
+    let batch = removals(&engine, changes, target)?;
     if batch.len() > 0 {
         batch.commit().map_err(|error| StoreError::Unavailable(explain(&error)))?;
     }
@@ -79,8 +83,8 @@ fn compact_some(shared: &Shared, first: Revision, target: Revision) -> Result<Op
 }
 
 /// What these changes made unreadable.
-fn removals(engine: &Engine, changes: Vec<ChangedKey>, target: Revision) -> Result<Batch<'_>, StoreError> {
-    let view = engine.snapshot();
+fn removals(engine: &Arc<Engine>, changes: Vec<ChangedKey>, target: Revision) -> Result<Batch<'_>, StoreError> {
+    let view = View::of(engine.clone());
     let mut batch = engine.batch(Durability::Repeatable);
     // The last change of a key makes all before it unreadable, so the others need not be looked at.
     let mut last: HashMap<Key, Revision> = HashMap::new();
@@ -104,14 +108,12 @@ fn removals(engine: &Engine, changes: Vec<ChangedKey>, target: Revision) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::Directory;
-    use crate::engine::Opened;
+    use crate::engine::Background;
 
     #[test]
     fn a_key_that_changes_often_is_removed_once() {
         let parent = tempfile::tempdir().unwrap();
-        let directory = Directory::claim(&parent.path().join("store")).unwrap();
-        let Opened { engine, .. } = Engine::open(&directory).unwrap();
+        let engine = Arc::new(Engine::open(&parent.path().join("engine"), Background::Works).unwrap());
         let mut batch = engine.batch(Durability::Synced);
         let changed = 2..102;
         for revision in changed.clone() {
@@ -119,12 +121,12 @@ mod tests {
         }
         batch.commit().unwrap();
         let (first, target) = (Revision::new(changed.start), Revision::new(changed.end - 1));
-        let changes = engine.snapshot().changes(first, target, BATCH).unwrap();
+        let changes = View::of(engine.clone()).changes(first, target, BATCH).unwrap();
         let batch = removals(&engine, changes, target).unwrap();
         // Every version but the last, and as many entries among the revisions.
         assert_eq!(batch.len(), 2 * 99);
         batch.commit().unwrap();
-        let left = engine.snapshot().changes(Revision::ZERO, target, BATCH).unwrap();
+        let left = View::of(engine.clone()).changes(Revision::ZERO, target, BATCH).unwrap();
         assert_eq!(left.iter().map(|change| change.revision).collect::<Vec<_>>(), [target]);
     }
 }

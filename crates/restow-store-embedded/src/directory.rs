@@ -1,8 +1,9 @@
-//! The directory of a store: who uses it, and in which format it is.
+//! The directory of a store: who uses it, in which format it is, and what lies where in it.
 
-use crate::layout::FORMAT;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use crate::layout::{FORMAT, FORMAT_1};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -57,8 +58,11 @@ pub enum OpenError {
         /// What the engine said.
         reason: String,
     },
-    /// What is stored contradicts itself.
-    #[error("the store in {} is damaged: {reason}; restore it from a backup", directory.display())]
+    /// What was stored is not there, or is not what was stored.
+    #[error(
+        "the store in {} is damaged: {reason}. Nothing was changed. Restore the whole directory from a backup; or, to lose \
+         what is missing, start once with --accept-data-loss", directory.display()
+    )]
     Damaged {
         /// The directory.
         directory: PathBuf,
@@ -72,7 +76,20 @@ pub enum OpenError {
 pub(crate) struct Directory {
     path: PathBuf,
     lock: File,
+    format: Format,
 }
+
+/// The format that a directory says it has. It says so last when it is made: without a format nothing was ever stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    None,
+    /// The one before.
+    One,
+    Current,
+}
+
+/// What an interrupted first start may leave behind.
+const BEGINNINGS: [&str; 7] = ["LOCK", "FORMAT.new", "WITNESS", "WITNESS.new", "engine", "engine.new", "engine.check"];
 
 impl Drop for Directory {
     fn drop(&mut self) {
@@ -84,9 +101,9 @@ impl Drop for Directory {
 }
 
 impl Directory {
-    /// Claims the directory, makes it where it does not exist, and checks its format.
+    /// Claims the directory, makes it where it does not exist, and reads its format.
     pub(crate) fn claim(path: &Path) -> Result<Self, OpenError> {
-        match fs::create_dir(path).and_then(|()| sync_parent(path)) {
+        match DirBuilder::new().mode(0o700).create(path).and_then(|()| sync_parent(path)) {
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(OpenError::Io { action: "create the data directory", path: path.into(), source });
             }
@@ -97,8 +114,13 @@ impl Directory {
             return Err(OpenError::NotAStore { directory: path.into() });
         }
         let lock = lock(path)?;
-        check_format(path)?;
-        Ok(Directory { path: path.into(), lock })
+        let format = read_format(path)?;
+        close_to_others(path);
+        Ok(Directory { path: path.into(), lock, format })
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
     }
 
     /// Where the engine keeps its files.
@@ -106,23 +128,42 @@ impl Directory {
         self.path.join("engine")
     }
 
-    /// Makes the engine's files where there are none, so that they are either there as a whole, or not.
-    pub(crate) fn create_engine(&self, create: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
-        let draft = self.path.join("engine.new");
-        let failed = |action| {
-            let path = draft.clone();
-            move |source| OpenError::Io { action, path, source }
-        };
-        match fs::remove_dir_all(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove")(error)),
-            _ => {}
-        }
-        if self.engine().exists() {
-            return Ok(());
-        }
-        create(&draft)?;
-        let finish = fs::rename(&draft, self.engine()).and_then(|()| File::open(&self.path)?.sync_all());
-        finish.map_err(failed("finish"))
+    /// Where the engine's files are made, so that they are there as a whole, or not.
+    pub(crate) fn draft(&self) -> PathBuf {
+        self.path.join("engine.new")
+    }
+
+    /// Where the recovery of the engine's files is tried.
+    pub(crate) fn rehearsal(&self) -> PathBuf {
+        self.path.join("engine.check")
+    }
+
+    /// Where it is said what was acknowledged.
+    pub(crate) fn witness(&self) -> PathBuf {
+        self.path.join("WITNESS")
+    }
+
+    /// Renames something in the directory, for good.
+    pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<(), OpenError> {
+        let renamed = fs::rename(from, to).and_then(|()| self.sync());
+        renamed.map_err(|source| OpenError::Io { action: "finish", path: from.into(), source })
+    }
+
+    /// Writes down that the directory is complete, and in the current format.
+    pub(crate) fn set_format(&mut self) -> Result<(), OpenError> {
+        let path = self.path.join("FORMAT");
+        let written = write_format(&self.path.join("FORMAT.new"), &path).and_then(|()| self.sync());
+        written.map_err(|source| OpenError::Io { action: "write", path, source })?;
+        self.format = Format::Current;
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    pub(crate) fn damaged(&self, reason: impl Into<String>) -> OpenError {
+        OpenError::Damaged { directory: self.path.clone(), reason: reason.into() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -141,7 +182,7 @@ fn holds_something_else(path: &Path) -> Result<bool, OpenError> {
     let failed = |source| OpenError::Io { action: "list", path: path.into(), source };
     for item in fs::read_dir(path).map_err(failed)? {
         let name = item.map_err(failed)?.file_name();
-        if name != "LOCK" && name != "FORMAT.new" {
+        if !BEGINNINGS.iter().any(|beginning| name == *beginning) {
             return Ok(true);
         }
     }
@@ -151,8 +192,14 @@ fn holds_something_else(path: &Path) -> Result<bool, OpenError> {
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join("LOCK");
     let failed = |source| OpenError::Io { action: "lock", path: path.clone(), source };
-    let mut file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -175,29 +222,41 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
-fn check_format(directory: &Path) -> Result<(), OpenError> {
+fn read_format(directory: &Path) -> Result<Format, OpenError> {
     let path = directory.join("FORMAT");
     match fs::read(&path) {
-        Ok(found) if found == FORMAT.as_bytes() => Ok(()),
+        Ok(found) if found == FORMAT.as_bytes() => Ok(Format::Current),
+        Ok(found) if found == FORMAT_1.as_bytes() => Ok(Format::One),
         Ok(found) => Err(OpenError::UnknownFormat {
             directory: directory.into(),
             found: String::from_utf8_lossy(&found[..found.len().min(100)]).trim().to_string(),
         }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            write_format(directory, &path).map_err(|source| OpenError::Io { action: "write", path, source })
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Format::None),
         Err(source) => Err(OpenError::Io { action: "read", path, source }),
     }
 }
 
 /// Writes the format so that it is either there as a whole, or not.
-fn write_format(directory: &Path, path: &Path) -> io::Result<()> {
-    let draft = directory.join("FORMAT.new");
-    let mut file = File::create(&draft)?;
+fn write_format(draft: &Path, path: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(draft)?;
     file.write_all(FORMAT.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&draft, path)?;
-    File::open(directory)?.sync_all()
+    fs::rename(draft, path)
+}
+
+/// Lets only the owner in, whatever the modes of the files within are. A store that was made earlier may be open to all.
+fn close_to_others(path: &Path) {
+    let closed = || -> io::Result<()> {
+        let mode = fs::metadata(path)?.permissions().mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            fs::set_permissions(path, Permissions::from_mode(0o700))?;
+            tracing::warn!(path = %path.display(), "other users could read the store (mode {mode:o}); now only its owner can");
+        }
+        Ok(())
+    };
+    if let Err(error) = closed() {
+        tracing::warn!(%error, path = %path.display(), "other users can read the store, and that cannot be changed");
+    }
 }
 
 #[cfg(test)]
@@ -222,7 +281,8 @@ mod tests {
     fn an_unknown_format_is_refused_and_left_alone() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("store");
-        drop(Directory::claim(&path).unwrap());
+        Directory::claim(&path).unwrap().set_format().unwrap();
+        assert_eq!(Directory::claim(&path).unwrap().format(), Format::Current);
         fs::write(path.join("FORMAT"), "restow-embedded-store 99\n").unwrap();
         assert!(
             matches!(Directory::claim(&path), Err(OpenError::UnknownFormat { found, .. }) if found.ends_with("99"))
@@ -243,22 +303,16 @@ mod tests {
     }
 
     #[test]
-    fn half_of_an_engine_is_thrown_away() {
+    fn only_the_owner_may_look_into_a_directory() {
         let parent = tempfile::tempdir().unwrap();
-        let directory = Directory::claim(&parent.path().join("store")).unwrap();
-        let broken = |path: &Path| OpenError::Engine { directory: path.into(), reason: "killed".into() };
-        let killed = directory.create_engine(|draft| {
-            fs::create_dir(draft).unwrap();
-            Err(broken(draft))
-        });
-        assert!(killed.is_err());
-        assert!(!directory.engine().exists());
-        let create = |draft: &Path| {
-            fs::create_dir(draft).map_err(|source| OpenError::Io { action: "create", path: draft.into(), source })
-        };
-        directory.create_engine(create).unwrap();
-        assert!(directory.engine().exists());
-        directory.create_engine(|draft| Err(broken(draft))).unwrap();
+        let path = parent.path().join("store");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        drop(Directory::claim(&path).unwrap());
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&path.join("LOCK")), 0o600);
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        drop(Directory::claim(&path).unwrap());
+        assert_eq!(mode(&path), 0o700);
     }
 
     #[test]

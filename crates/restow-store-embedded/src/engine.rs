@@ -1,27 +1,26 @@
 //! The one place that talks to fjall: opening, batches, and reads of versions.
 
-use crate::directory::{Directory, OpenError};
+use crate::account::Account;
 use crate::layout::{
-    KeyState, META_COMPACTED, META_REVISION, Record, data_bound, data_key, data_prefix, read_number, revision_key,
-    split_data_key, split_revision_key,
+    KeyState, META_ACCOUNT, META_COMPACTED, META_REVISION, Record, data_key, read_number, revision_key,
 };
 use bytes::Bytes;
 use fjall::compaction::Leveled;
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
-use restow_store::{Key, KeyRange, Revision, StoreError};
-use std::ops::Bound;
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Snapshot};
+use restow_store::{Key, Revision};
+use std::io::ErrorKind;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The engine's files, open.
-#[derive(Clone)]
 pub(crate) struct Engine {
     database: Database,
-    data: Keyspace,
-    revisions: Keyspace,
-    keys: Keyspace,
+    pub(crate) data: Keyspace,
+    pub(crate) revisions: Keyspace,
+    pub(crate) keys: Keyspace,
     meta: Keyspace,
 }
 
@@ -40,16 +39,43 @@ pub(crate) enum Durability {
     Repeatable,
 }
 
+/// What the engine does by itself while it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Background {
+    /// It writes out what it has in memory, and merges tables.
+    Works,
+    /// Nothing: it is opened only to look at it.
+    Rests,
+}
+
 /// What the engine held when it was opened.
 pub(crate) struct Opened {
     pub(crate) engine: Engine,
-    pub(crate) revision: Revision,
-    pub(crate) compacted: Revision,
+    pub(crate) account: Account,
+    /// The keys in order.
     pub(crate) keys: Vec<(Key, KeyState)>,
 }
 
+/// Why the engine cannot read its files, by what can be done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The disk, or the system, did not do what it was asked to; it may the next time.
+    Disk(String),
+    /// It did, and what it gave is not what was written.
+    Damage(String),
+}
+
+/// Where the engine's account is to be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// Every batch has recorded it.
+    Account,
+    /// It has only the revisions, as in format 1: the account is made of what is found.
+    Numbers,
+}
+
 /// The revision of a new store. Nothing has been written at it, as in etcd.
-const FIRST_REVISION: Revision = Revision::new(1);
+pub(crate) const FIRST_REVISION: Revision = Revision::new(1);
 /// The bytes of versions that the engine gathers in memory before it writes them out as a table.
 const DATA_TABLE: u64 = 8 << 20;
 /// The same for the smaller keyspaces.
@@ -65,27 +91,30 @@ const MAX_UNMERGED: usize = 12;
 const PAUSE: Duration = Duration::from_millis(5);
 /// How often it is asked to tidy up while writers wait for it.
 const TIDY: Duration = Duration::from_millis(250);
+/// Sequence numbers that no store reaches: one in the journal is damaged.
+const HIGHEST_SEQUENCE: u64 = 1 << 56;
 /// How long closing waits for the engine to write out what it has in memory.
 const SETTLE_TIME: Duration = Duration::from_secs(10);
 
 impl Engine {
-    pub(crate) fn open(directory: &Directory) -> Result<Opened, OpenError> {
-        let failed =
-            |error: fjall::Error| OpenError::Engine { directory: directory.path().into(), reason: explain(&error) };
-        // The engine cannot open what it was killed in the middle of making, so it makes it under another name.
-        directory.create_engine(|draft| Self::open_files(draft).map(drop).map_err(failed))?;
-        let engine = Self::open_files(&directory.engine()).map_err(failed)?;
-        let opened = engine.load();
-        opened.map_err(|reason| OpenError::Damaged { directory: directory.path().into(), reason })
+    /// Opens the files in `path`, or makes new ones.
+    pub(crate) fn open(path: &Path, background: Background) -> Result<Engine, Failure> {
+        let engine = without_panic(|| Self::open_files(path, background).map_err(|error| Failure::of(&error)))?;
+        match engine.database.seqno() < HIGHEST_SEQUENCE {
+            true => Ok(engine),
+            false => Err(Failure::Damage("a sequence number in its journal is damaged".into())),
+        }
     }
 
-    fn open_files(path: &Path) -> fjall::Result<Engine> {
-        let database = Database::builder(path)
+    fn open_files(path: &Path, background: Background) -> fjall::Result<Engine> {
+        let builder = Database::builder(path)
             .cache_size(16 << 20)
             .max_journaling_size(64 << 20)
-            .journal_compression(CompressionType::None)
-            .worker_threads(2)
-            .open()?;
+            .journal_compression(CompressionType::None);
+        let database = match background {
+            Background::Works => builder.worker_threads(2).open()?,
+            Background::Rests => builder.worker_threads_unchecked(0).open()?,
+        };
         let merged = || Arc::new(Leveled::default().with_table_target_size(MERGED_TABLE));
         let large = || {
             KeyspaceCreateOptions::default()
@@ -104,28 +133,45 @@ impl Engine {
         })
     }
 
-    /// Reads what has to be in memory, and checks that the parts agree with each other.
-    fn load(self) -> Result<Opened, String> {
-        let revision = self.number(META_REVISION)?.map_or(FIRST_REVISION, Revision::new);
-        let compacted = self.number(META_COMPACTED)?.map_or(Revision::ZERO, Revision::new);
-        let last = self.revisions.last_key_value().map(|guard| guard.key()).transpose().map_err(|e| explain(&e))?;
-        let last = last.map(|key| split_revision_key(&key).ok_or("a revision is unreadable")).transpose()?;
-        if last.is_some_and(|last| last != revision) {
-            return Err(format!("it says it is at revision {revision}, but its last change is another one"));
-        }
+    /// Reads what has to be in memory, and checks that it is what the account says.
+    pub(crate) fn load(self, recorded: Recorded) -> Result<Opened, Failure> {
+        let mut found = match recorded {
+            Recorded::Account => self.account()?,
+            Recorded::Numbers => {
+                let revision = self.number(META_REVISION)?.map_or(FIRST_REVISION, Revision::new);
+                Account::of_new_store(revision, self.number(META_COMPACTED)?.map_or(Revision::ZERO, Revision::new))
+            }
+        };
+        let said = found;
+        (found.keys, found.digest) = (0, 0);
         let mut keys = Vec::new();
         for guard in self.keys.iter() {
-            let (key, state) = guard.into_inner().map_err(|error| explain(&error))?;
-            let key = Key::new(Bytes::copy_from_slice(&key)).map_err(|error| error.to_string())?;
-            let state = KeyState::decode(&state).ok_or_else(|| format!("what is known of {key} is unreadable"))?;
+            let (key, state) = guard.into_inner().map_err(|error| Failure::of(&error))?;
+            let key = Key::new(Bytes::copy_from_slice(&key)).map_err(|error| Failure::Damage(error.to_string()))?;
+            let state = KeyState::decode(&state)
+                .ok_or_else(|| Failure::Damage(format!("what is known of {key} is unreadable")))?;
+            found.add(&key, &state);
             keys.push((key, state));
         }
-        Ok(Opened { engine: self, revision, compacted, keys })
+        if recorded == Recorded::Account && said != found {
+            let reason = format!("it says that it has {said}, and {} keys were found, or others", found.keys);
+            return Err(Failure::Damage(reason));
+        }
+        Ok(Opened { engine: self, account: found, keys })
     }
 
-    fn number(&self, name: &str) -> Result<Option<u64>, String> {
-        let bytes = self.meta.get(name).map_err(|error| explain(&error))?;
-        bytes.map(|bytes| read_number(&bytes).ok_or_else(|| format!("the number {name:?} is unreadable"))).transpose()
+    /// The account that the last batch recorded.
+    fn account(&self) -> Result<Account, Failure> {
+        let damaged = |reason: &str| Failure::Damage(reason.into());
+        let bytes = self.meta.get(META_ACCOUNT).map_err(|error| Failure::of(&error))?;
+        let bytes = bytes.ok_or_else(|| damaged("its engine does not say what it holds, as if it were new"))?;
+        Account::decode(&bytes).ok_or_else(|| damaged("what its engine says that it holds is unreadable"))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, Failure> {
+        let bytes = self.meta.get(name).map_err(|error| Failure::of(&error))?;
+        let damaged = || Failure::Damage(format!("the number {name:?} is unreadable"));
+        bytes.map(|bytes| read_number(&bytes).ok_or_else(damaged)).transpose()
     }
 
     /// A new, empty batch.
@@ -137,9 +183,9 @@ impl Engine {
         Batch { engine: self, batch: self.database.batch().durability(Some(mode)) }
     }
 
-    /// A view that later writes and compactions do not change.
-    pub(crate) fn snapshot(&self) -> View {
-        View { snapshot: self.database.snapshot(), engine: self.clone() }
+    /// What the engine holds now, whatever is written later.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.database.snapshot()
     }
 
     /// The bytes that the engine's files take.
@@ -232,7 +278,7 @@ impl Engine {
     }
 
     /// Fails once the engine has given up writing, be it in its own threads.
-    fn check(&self) -> fjall::Result<()> {
+    pub(crate) fn check(&self) -> fjall::Result<()> {
         self.database.persist(PersistMode::Buffer)
     }
 
@@ -241,9 +287,24 @@ impl Engine {
     }
 }
 
+impl Failure {
+    pub(crate) fn of(error: &fjall::Error) -> Self {
+        match error {
+            fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source))
+                if !matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::NotFound) =>
+            {
+                Failure::Disk(explain(error))
+            }
+            fjall::Error::Locked | fjall::Error::Poisoned => Failure::Disk(explain(error)),
+            _ => Failure::Damage(explain(error)),
+        }
+    }
+}
+
 impl Batch<'_> {
     pub(crate) fn put_version(&mut self, key: &Key, revision: Revision, place: u32, record: &Record) {
-        self.batch.insert(&self.engine.data, data_key(key.as_ref(), revision), record.encode());
+        let bytes = record.encode(key.as_ref(), revision);
+        self.batch.insert(&self.engine.data, data_key(key.as_ref(), revision), bytes);
         self.batch.insert(&self.engine.revisions, revision_key(revision, place), key.as_ref());
     }
 
@@ -255,8 +316,9 @@ impl Batch<'_> {
         }
     }
 
-    pub(crate) fn set_number(&mut self, name: &str, number: Revision) {
-        self.batch.insert(&self.engine.meta, name, number.get().to_be_bytes());
+    /// Says what the store holds after this batch.
+    pub(crate) fn set_account(&mut self, account: &Account) {
+        self.batch.insert(&self.engine.meta, META_ACCOUNT, account.encode());
     }
 
     pub(crate) fn remove_version(&mut self, data_key: &[u8]) {
@@ -277,116 +339,6 @@ impl Batch<'_> {
     }
 }
 
-/// A view of the engine at one moment.
-pub(crate) struct View {
-    snapshot: Snapshot,
-    engine: Engine,
-}
-
-/// A change as `revisions` tells it.
-pub(crate) struct ChangedKey {
-    pub(crate) revision: Revision,
-    pub(crate) revision_key: Vec<u8>,
-    pub(crate) key: Key,
-}
-
-impl View {
-    /// What a key became at exactly this revision; `None` when that was compacted away.
-    pub(crate) fn version(&self, key: &Key, revision: Revision) -> Result<Option<Record>, StoreError> {
-        let bytes = self.snapshot.get(&self.engine.data, data_key(key.as_ref(), revision)).map_err(failed)?;
-        bytes.map(|bytes| Record::decode(&bytes).ok_or_else(|| unreadable(key))).transpose()
-    }
-
-    /// The newest version of a key at or before `revision`, with its revision.
-    pub(crate) fn version_at(&self, key: &Key, revision: Revision) -> Result<Option<(Revision, Record)>, StoreError> {
-        let start = data_key(key.as_ref(), revision);
-        let prefix = data_prefix(key.as_ref());
-        let bounds = (Bound::Included(start.as_slice()), Bound::Unbounded);
-        let Some(guard) = self.snapshot.range::<&[u8], _>(&self.engine.data, bounds).next() else { return Ok(None) };
-        let (found, bytes) = guard.into_inner().map_err(failed)?;
-        if !found.starts_with(&prefix) || found.len() != start.len() {
-            return Ok(None);
-        }
-        let (_, revision) = split_data_key(&found).ok_or_else(|| unreadable(key))?;
-        let record = Record::decode(&bytes).ok_or_else(|| unreadable(key))?;
-        Ok(Some((revision, record)))
-    }
-
-    /// Calls `visit` for the version of each key in the range that was in force at `revision`, in order, until it
-    /// returns false. Deleted keys are passed over.
-    pub(crate) fn scan(
-        &self,
-        range: &KeyRange,
-        revision: Revision,
-        mut visit: impl FnMut(Key, KeyState, Bytes) -> bool,
-    ) -> Result<(), StoreError> {
-        let start = Bound::Included(data_bound(range.start()));
-        let end = range.end().map_or(Bound::Unbounded, |end| Bound::Excluded(data_bound(end)));
-        let mut settled: Vec<u8> = Vec::new();
-        for guard in self.snapshot.range(&self.engine.data, (start, end)) {
-            let (found, bytes) = guard.into_inner().map_err(failed)?;
-            let Some((key, version)) = split_data_key(&found) else {
-                return Err(StoreError::Corrupted("a key in the data is unreadable".into()));
-            };
-            if version > revision || settled == key {
-                continue;
-            }
-            settled.clear();
-            settled.extend_from_slice(key);
-            let key = Key::new(Bytes::copy_from_slice(key)).map_err(|e| StoreError::Corrupted(e.to_string()))?;
-            match Record::decode(&bytes).ok_or_else(|| unreadable(&key))? {
-                Record::Put { state, value } => {
-                    if !visit(key, state, value) {
-                        return Ok(());
-                    }
-                }
-                Record::Deleted => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// The changes from `first` to `last`, at most `limit` and then to the end of the last revision begun.
-    pub(crate) fn changes(&self, first: Revision, last: Revision, limit: usize) -> Result<Vec<ChangedKey>, StoreError> {
-        let start = revision_key(first, 0);
-        let end = revision_key(last.next(), 0);
-        let mut changes: Vec<ChangedKey> = Vec::new();
-        for guard in self.snapshot.range(&self.engine.revisions, start..end) {
-            let (found, key) = guard.into_inner().map_err(failed)?;
-            let revision = split_revision_key(&found);
-            let revision = revision.ok_or_else(|| StoreError::Corrupted("a revision is unreadable".into()))?;
-            if changes.len() >= limit && changes.last().is_some_and(|change| change.revision != revision) {
-                break;
-            }
-            let key = Key::new(Bytes::copy_from_slice(&key)).map_err(|e| StoreError::Corrupted(e.to_string()))?;
-            changes.push(ChangedKey { revision, revision_key: found.to_vec(), key });
-        }
-        Ok(changes)
-    }
-
-    /// The keys in `data` of the versions of `key` that are older than `revision`.
-    pub(crate) fn older_versions(&self, key: &Key, revision: Revision) -> Result<Vec<Vec<u8>>, StoreError> {
-        let start = data_key(key.as_ref(), revision);
-        let mut end = data_prefix(key.as_ref());
-        end.extend_from_slice(&[0xff; 8]);
-        let bounds = (Bound::Excluded(start.as_slice()), Bound::Included(end.as_slice()));
-        let found = self.snapshot.range::<&[u8], _>(&self.engine.data, bounds);
-        found.map(|guard| guard.key().map(|key| key.to_vec()).map_err(failed)).collect()
-    }
-}
-
-fn unreadable(key: &Key) -> StoreError {
-    StoreError::Corrupted(format!("a version of {key} is unreadable"))
-}
-
-/// A read that failed changed nothing and may work again.
-fn failed(error: fjall::Error) -> StoreError {
-    match &error {
-        fjall::Error::Storage(fjall::LsmError::ChecksumMismatch { .. }) => StoreError::Corrupted(explain(&error)),
-        _ => StoreError::Unavailable(format!("reading failed: {}", explain(&error))),
-    }
-}
-
 /// The engine's error in words for people.
 pub(crate) fn explain(error: &fjall::Error) -> String {
     match error {
@@ -397,6 +349,15 @@ pub(crate) fn explain(error: &fjall::Error) -> String {
     }
 }
 
+/// Makes a failure of a panic: the engine asserts much of what it reads.
+pub(crate) fn without_panic<T>(read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    std::panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(Failure::Damage(format!("its engine cannot read its files: {said}")))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,8 +365,7 @@ mod tests {
     #[test]
     fn replaced_files_are_deleted_when_it_is_tidied_up() {
         let parent = tempfile::tempdir().unwrap();
-        let directory = Directory::claim(&parent.path().join("store")).unwrap();
-        let Opened { engine, .. } = Engine::open(&directory).unwrap();
+        let engine = Engine::open(&parent.path().join("engine"), Background::Works).unwrap();
         let files = || std::fs::read_dir(engine.data.path().join("tables")).unwrap().count();
         for revision in 2..6 {
             let mut batch = engine.batch(Durability::Synced);

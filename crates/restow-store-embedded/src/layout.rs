@@ -5,20 +5,28 @@
 //! | `data` | key, a zero byte, the revision inverted | what the key was from that revision on, or that it was deleted |
 //! | `revisions` | revision, place in the transaction | the key that was changed |
 //! | `keys` | key | what is known of it now, without the value |
-//! | `meta` | a name | a number |
+//! | `meta` | a name | the account of the store (`account.rs`) |
+//!
+//! Each record carries a checksum of its key, its revision and its content, so that no other bytes are taken for it. Format 1
+//! had none, and kept two numbers in `meta` in place of the account; its records are still read.
 //!
 //! Keys hold no zero byte, so `data` is ordered by key first, and the inverted revision puts the newest version first.
 //! All numbers are big-endian, so that they sort as numbers do.
 
 use bytes::Bytes;
 use restow_store::{Entry, Key, Revision};
+use xxhash_rust::xxh3::Xxh3Default;
 
 /// The name of this layout. A store that carries another one is refused.
-pub(crate) const FORMAT: &str = "restow-embedded-store 1\n";
+pub(crate) const FORMAT: &str = "restow-embedded-store 2\n";
+/// The name of the layout before, which is brought up to this one.
+pub(crate) const FORMAT_1: &str = "restow-embedded-store 1\n";
 
-/// The number in `meta` that says which revision the store is at.
+/// The account in `meta`.
+pub(crate) const META_ACCOUNT: &str = "account";
+/// In format 1, the number in `meta` that says which revision the store is at.
 pub(crate) const META_REVISION: &str = "revision";
-/// The number in `meta` that says which revision the store was last compacted at.
+/// In format 1, the number in `meta` that says which revision the store was last compacted at.
 pub(crate) const META_COMPACTED: &str = "compacted";
 
 /// What is known of a key without its value.
@@ -39,8 +47,12 @@ pub(crate) enum Record {
 }
 
 const STATE_BYTES: usize = 32;
-const TAG_DELETED: u8 = 0;
-const TAG_PUT: u8 = 1;
+const SUM_BYTES: usize = 8;
+/// The records of format 1, which have no checksum.
+const TAG_DELETED_1: u8 = 0;
+const TAG_PUT_1: u8 = 1;
+const TAG_PUT: u8 = 2;
+const TAG_DELETED: u8 = 3;
 
 impl KeyState {
     pub(crate) fn entry(&self, key: Key, value: Bytes) -> Entry {
@@ -74,29 +86,51 @@ impl KeyState {
 }
 
 impl Record {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        match self {
-            Record::Deleted => vec![TAG_DELETED],
-            Record::Put { state, value } => {
-                let mut bytes = Vec::with_capacity(1 + STATE_BYTES + value.len());
-                bytes.push(TAG_PUT);
-                bytes.extend_from_slice(&state.encode());
-                bytes.extend_from_slice(value);
-                bytes
-            }
+    /// The record as the version of this key at this revision.
+    pub(crate) fn encode(&self, key: &[u8], revision: Revision) -> Vec<u8> {
+        let (tag, size) = match self {
+            Record::Deleted => (TAG_DELETED, 0),
+            Record::Put { value, .. } => (TAG_PUT, STATE_BYTES + value.len()),
+        };
+        let mut bytes = Vec::with_capacity(1 + SUM_BYTES + size);
+        bytes.push(tag);
+        bytes.extend_from_slice(&[0; SUM_BYTES]);
+        if let Record::Put { state, value } = self {
+            bytes.extend_from_slice(&state.encode());
+            bytes.extend_from_slice(value);
         }
+        let sum = sum(key, revision, tag, &bytes[1 + SUM_BYTES..]);
+        bytes[1..=SUM_BYTES].copy_from_slice(&sum.to_be_bytes());
+        bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        match bytes.split_first()? {
-            (&TAG_DELETED, []) => Some(Record::Deleted),
-            (&TAG_PUT, rest) => {
-                let value = Bytes::copy_from_slice(rest.get(STATE_BYTES..)?);
-                Some(Record::Put { state: KeyState::decode(rest)?, value })
+    /// Reads the version of this key at this revision; `None` where the bytes are not what was written there.
+    pub(crate) fn decode(bytes: &[u8], key: &[u8], revision: Revision) -> Option<Self> {
+        let (&tag, rest) = bytes.split_first()?;
+        let content = match tag {
+            TAG_DELETED_1 | TAG_PUT_1 => rest,
+            _ => {
+                let (found, content) = rest.split_at_checked(SUM_BYTES)?;
+                (read_number(found)? == sum(key, revision, tag, content)).then_some(content)?
+            }
+        };
+        match tag {
+            TAG_DELETED_1 | TAG_DELETED if content.is_empty() => Some(Record::Deleted),
+            TAG_PUT_1 | TAG_PUT => {
+                let value = Bytes::copy_from_slice(content.get(STATE_BYTES..)?);
+                Some(Record::Put { state: KeyState::decode(content)?, value })
             }
             _ => None,
         }
     }
+}
+
+fn sum(key: &[u8], revision: Revision, tag: u8, content: &[u8]) -> u64 {
+    let mut hash = Xxh3Default::new();
+    hash.update(&data_key(key, revision));
+    hash.update(&[tag]);
+    hash.update(content);
+    hash.digest()
 }
 
 /// The key in `data` of a key's version at `revision`.
@@ -141,9 +175,10 @@ pub(crate) fn revision_key(revision: Revision, place: u32) -> [u8; 12] {
     bytes
 }
 
-/// The revision of a key in `revisions`.
-pub(crate) fn split_revision_key(bytes: &[u8]) -> Option<Revision> {
-    read_number(bytes.get(..8)?).map(Revision::new)
+/// The revision and the place of a key in `revisions`.
+pub(crate) fn split_revision_key(bytes: &[u8]) -> Option<(Revision, u32)> {
+    let (revision, place) = bytes.split_at_checked(8)?;
+    Some((Revision::new(read_number(revision)?), u32::from_be_bytes(place.try_into().ok()?)))
 }
 
 /// A number as it lies in `meta`.
@@ -191,13 +226,23 @@ mod tests {
                 version: numbers[2], expires_at: numbers[3],
             };
             let record = Record::Put { state, value: value.into() };
-            prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+            let at = Revision::new(7);
+            let bytes = record.encode(b"key", at);
+            prop_assert_eq!(Record::decode(&bytes, b"key", at), Some(record));
+            prop_assert_eq!(Record::decode(&bytes, b"other", at), None);
+            prop_assert_eq!(Record::decode(&bytes, b"key", at.next()), None);
+            for bit in 0..bytes.len() * 8 {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                // Without its tag a record is one of format 1, or none.
+                prop_assert!(bit < 8 || Record::decode(&damaged, b"key", at).is_none(), "bit {}", bit);
+            }
         }
 
         #[test]
         fn damaged_records_are_recognised_or_read_as_something(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             // No input may panic.
-            let _ = Record::decode(&bytes);
+            let _ = Record::decode(&bytes, b"key", Revision::new(1));
             let _ = split_data_key(&bytes);
             let _ = split_revision_key(&bytes);
         }
@@ -205,8 +250,22 @@ mod tests {
 
     #[test]
     fn a_deletion_is_a_record_too() {
-        assert_eq!(Record::decode(&Record::Deleted.encode()), Some(Record::Deleted));
-        assert_eq!(Record::decode(&[7]), None);
-        assert_eq!(Record::decode(&[]), None);
+        let (key, at) = (b"key".as_slice(), Revision::new(2));
+        let bytes = Record::Deleted.encode(key, at);
+        assert_eq!(Record::decode(&bytes, key, at), Some(Record::Deleted));
+        assert_eq!(Record::decode(&bytes, key, at.next()), None);
+        assert_eq!(Record::decode(&[7], key, at), None);
+        assert_eq!(Record::decode(&[], key, at), None);
+    }
+
+    #[test]
+    fn records_of_format_1_are_read() {
+        let (key, at) = (b"key".as_slice(), Revision::new(2));
+        assert_eq!(Record::decode(&[TAG_DELETED_1], key, at), Some(Record::Deleted));
+        let state = KeyState { create_revision: at, mod_revision: at, version: 1, expires_at: 0 };
+        let mut bytes = vec![TAG_PUT_1];
+        bytes.extend_from_slice(&state.encode());
+        bytes.extend_from_slice(b"value");
+        assert_eq!(Record::decode(&bytes, key, at), Some(Record::Put { state, value: "value".into() }));
     }
 }

@@ -1,8 +1,8 @@
 //! What a batch of transactions does to the store, worked out before anything is written.
 
-use crate::engine::View;
 use crate::index::{Index, Slot};
 use crate::layout::{KeyState, Record};
+use crate::view::View;
 use bytes::Bytes;
 use restow_store::{Entry, Key, Mutation, Put, Revision, StoreError, Target, Txn, TxnOutcome};
 use std::collections::HashMap;
@@ -30,12 +30,12 @@ pub(crate) struct PendingChange {
 
 /// A view that is opened when the first value has to be read from the disk.
 struct LazyView<'a> {
-    open: &'a dyn Fn() -> View,
+    open: &'a dyn Fn() -> Result<View, StoreError>,
     view: std::cell::OnceCell<View>,
 }
 
 impl<'a> Pending<'a> {
-    pub(crate) fn new(index: &'a Index, open_view: &'a dyn Fn() -> View) -> Self {
+    pub(crate) fn new(index: &'a Index, open_view: &'a dyn Fn() -> Result<View, StoreError>) -> Self {
         let view = LazyView { open: open_view, view: std::cell::OnceCell::new() };
         Pending { index, view, revision: index.revision(), overlay: HashMap::new(), changes: Vec::new() }
     }
@@ -112,7 +112,14 @@ impl<'a> Pending<'a> {
 
 impl LazyView<'_> {
     fn value(&self, key: &Key, revision: Revision) -> Result<Bytes, StoreError> {
-        self.view.get_or_init(self.open).value(key, revision)
+        let view = match self.view.get() {
+            Some(view) => view,
+            None => {
+                let opened = (self.open)()?;
+                self.view.get_or_init(|| opened)
+            }
+        };
+        view.value(key, revision)
     }
 }
 

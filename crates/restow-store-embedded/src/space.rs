@@ -65,19 +65,26 @@ impl Space {
     }
 
     /// Looks again how much room there is, if it is time to.
-    pub(crate) fn refresh(&mut self, engine: &Engine) {
+    pub(crate) fn refresh(&mut self, engine: Option<&Engine>) {
         let due = self.asked.is_none_or(|asked| asked.elapsed() > INTERVAL)
             || self.written > self.limit.map_or(BYTES, |limit| BYTES.min(limit / 16));
         if due {
             self.asked = Some(Instant::now());
             self.written = 0;
-            self.room = self.judge(engine.data_bytes(), self.free(), engine.unsettled_bytes());
+            let (used, unsettled) = engine.map_or((0, 0), |engine| (engine.data_bytes(), engine.unsettled_bytes()));
+            self.room = self.judge(used, self.free(), unsettled);
         }
     }
 
     /// Says whether anything may be written.
     pub(crate) fn may_write(&self) -> Result<(), StoreError> {
         self.room.writes.clone()
+    }
+
+    /// Says whether the store may grow.
+    pub(crate) fn may_grow(&self) -> Result<(), StoreError> {
+        self.may_write()?;
+        self.room.growth.clone().map(drop)
     }
 
     /// Takes the room that a transaction needs, or says why there is none.

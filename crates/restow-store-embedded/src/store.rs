@@ -5,10 +5,12 @@ use crate::config::EmbeddedConfig;
 use crate::directory::{Directory, OpenError};
 use crate::engine::{Engine, Opened};
 use crate::index::Index;
+use crate::opening::{self, OpenFiles};
 use crate::recent::Recent;
 use crate::space::Space;
+use crate::view::View;
 use crate::watcher::Watcher;
-use crate::writer::{Job, Writer, size_of};
+use crate::writer::{Job, Ledger, Writer, size_of};
 use async_trait::async_trait;
 use bytes::Bytes;
 use restow_store::{
@@ -41,11 +43,14 @@ pub struct EmbeddedStore {
 
 /// What the threads, the watchers and the store share.
 pub(crate) struct Shared {
-    pub(crate) engine: Engine,
     pub(crate) recent: Recent,
     pub(crate) progress: watch::Sender<Progress>,
+    pub(crate) directory: Directory,
     index: RwLock<Index>,
-    _directory: Directory,
+    /// Absent for as long as it is being opened again.
+    engine: RwLock<Option<Arc<Engine>>>,
+    /// Why nothing can be written at present.
+    obstacle: RwLock<Option<StoreError>>,
 }
 
 /// How far the store is, as watchers see it.
@@ -64,23 +69,47 @@ impl Shared {
     pub(crate) fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The engine. Nobody keeps it for long, so that it can be opened again.
+    pub(crate) fn engine(&self) -> Result<Arc<Engine>, StoreError> {
+        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
+        engine.clone().ok_or_else(|| StoreError::Unavailable("the store is being opened again".into()))
+    }
+
+    /// A view of the engine as it is now.
+    pub(crate) fn view(&self) -> Result<View, StoreError> {
+        self.engine().map(View::of)
+    }
+
+    /// Puts another engine in the place of this one, or none.
+    pub(crate) fn replace_engine(&self, engine: Option<Arc<Engine>>) -> Option<Arc<Engine>> {
+        std::mem::replace(&mut *self.engine.write().unwrap_or_else(PoisonError::into_inner), engine)
+    }
+
+    /// Says why nothing can be written at present, or that everything can.
+    pub(crate) fn set_obstacle(&self, obstacle: Option<StoreError>) {
+        *self.obstacle.write().unwrap_or_else(PoisonError::into_inner) = obstacle;
+    }
 }
 
 impl EmbeddedStore {
     /// Opens the store, or makes a new one where there is none. It blocks while it reads from the disk.
     pub fn open(config: EmbeddedConfig) -> Result<Self, OpenError> {
-        let directory = Directory::claim(&config.directory)?;
-        let Opened { engine, revision, compacted, keys } = Engine::open(&directory)?;
+        let OpenFiles { directory, witness, opened } = opening::open(&config)?;
+        let Opened { engine, account, keys } = opened;
+        let (revision, compacted) = (account.revision, account.compacted);
         let shared = Arc::new(Shared {
-            engine,
             recent: Recent::after(revision),
             progress: watch::channel(Progress { revision, closed: false }).0,
+            directory,
             index: RwLock::new(Index::new(revision, compacted, keys, config.cache_bytes)),
-            _directory: directory,
+            engine: RwLock::new(Some(Arc::new(engine))),
+            obstacle: RwLock::new(None),
         });
         let (jobs, job_queue) = mpsc::channel();
         let (orders, order_queue) = mpsc::channel();
-        let writer = Writer::new(shared.clone(), Space::new(&config), orders.clone());
+        let ledger = Ledger { account, witness };
+        let writer = Writer::new(shared.clone(), ledger, Space::new(&config), orders.clone());
         let (compactor_shared, compactor_space) = (shared.clone(), Space::new(&config));
         let threads = vec![
             spawn("restow-store-writer", &config, move || writer.run(&job_queue))?,
@@ -94,6 +123,11 @@ impl EmbeddedStore {
         }
         let waiting = Arc::new(Semaphore::new(WAITING_TXNS as usize));
         Ok(EmbeddedStore { shared, config, jobs, orders, waiting, threads })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     fn read(shared: &Shared, request: &RangeRequest) -> Result<RangeResponse, StoreError> {
@@ -120,7 +154,7 @@ impl EmbeddedStore {
             return Ok(answer.response);
         }
         // Taken under the lock, so that no compaction can come in between.
-        let view = shared.engine.snapshot();
+        let view = shared.view()?;
         drop(index);
         view.scan(&request.range, at, |key, state, value| answer.add(|| state.entry(key, value)))?;
         Ok(answer.response)
@@ -155,7 +189,7 @@ fn read_present(
         return Ok(response);
     }
     // Taken under the lock, so that no compaction can come in between; read without it.
-    let view = shared.engine.snapshot();
+    let view = shared.view()?;
     let revision = index.revision();
     drop(index);
     if missing.len() > SCAN_FROM {
@@ -270,9 +304,14 @@ impl Store for EmbeddedStore {
         Ok(Status {
             backend: "embedded (fjall)".into(),
             revision: self.shared.index().revision(),
-            disk_bytes: self.shared.engine.disk_bytes(),
+            disk_bytes: self.shared.engine()?.disk_bytes(),
             prompt_progress: true,
         })
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.shared.engine()?;
+        self.shared.obstacle.read().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
     }
 }
 
@@ -287,7 +326,9 @@ impl Drop for EmbeddedStore {
                 tracing::error!("a thread of the store ended with a panic");
             }
         }
-        self.shared.engine.settle();
+        if let Ok(engine) = self.shared.engine() {
+            engine.settle();
+        }
     }
 }
 

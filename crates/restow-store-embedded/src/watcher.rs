@@ -105,7 +105,7 @@ impl Watcher {
         let previous = match &change.previous {
             Some(slot) if self.request.previous => match &slot.value {
                 Some(value) => Some(slot.state.entry(change.key.clone(), value.clone())),
-                None => previous(&shared.engine.snapshot(), &change.key, slot.state.mod_revision.next())?,
+                None => previous(&shared.view()?, &change.key, slot.state.mod_revision.next())?,
             },
             _ => None,
         };
@@ -120,7 +120,7 @@ fn catch_up(
     first: Revision,
     latest: Revision,
 ) -> Result<(Vec<Event>, Revision), StoreError> {
-    let view = shared.engine.snapshot();
+    let view = shared.view()?;
     // Asked after the snapshot was taken: what is not compacted now is whole in the snapshot.
     let oldest = shared.index().compacted();
     if first < oldest {
@@ -164,7 +164,7 @@ fn bytes_of(change: &Change) -> usize {
 }
 
 /// The entry of a key as it was before `revision`, if that is not compacted.
-fn previous(view: &crate::engine::View, key: &Key, revision: Revision) -> Result<Option<Entry>, StoreError> {
+fn previous(view: &crate::view::View, key: &Key, revision: Revision) -> Result<Option<Entry>, StoreError> {
     let before = Revision::new(revision.get().saturating_sub(1));
     Ok(match view.version_at(key, before)? {
         Some((_, Record::Put { state, value })) => Some(state.entry(key.clone(), Bytes::clone(&value))),

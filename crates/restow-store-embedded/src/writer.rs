@@ -1,13 +1,16 @@
 //! The thread that writes. It takes every transaction that waits, works them out in order, and commits them with one
 //! sync; so the more writers there are, the more of them share it.
 
+use crate::account::Account;
 use crate::compactor;
-use crate::engine::{Durability, explain};
+use crate::engine::{Durability, Engine, explain};
 use crate::index::Slot;
-use crate::layout::{META_COMPACTED, META_REVISION, Record};
+use crate::layout::Record;
 use crate::pending::{Pending, PendingChange, milliseconds};
+use crate::reopening::{self, Broken};
 use crate::space::Space;
 use crate::store::Shared;
+use crate::witness::Witness;
 use restow_clock::SteadyClock;
 use restow_store::{Compare, Key, Mutation, Revision, StoreError, Txn, TxnOutcome};
 use std::collections::HashMap;
@@ -40,15 +43,24 @@ pub(crate) struct Writer {
     /// By this it is told when keys expire. Deadlines outlive the process, so they are times of day; but a wall clock that
     /// jumps must not let them come early.
     clock: SteadyClock,
-    /// Why nothing can be written any more, once that is so.
-    broken: Option<String>,
+    /// What was acknowledged so far.
+    ledger: Ledger,
+    /// Why nothing can be written, for as long as that is so.
+    broken: Option<Broken>,
+}
+
+/// What the store holds, and who testifies to it.
+pub(crate) struct Ledger {
+    pub(crate) account: Account,
+    pub(crate) witness: Witness,
 }
 
 type Waiting = (oneshot::Sender<Result<TxnOutcome, StoreError>>, Result<TxnOutcome, StoreError>);
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, space: Space, compactor: Sender<compactor::Order>) -> Self {
-        Writer { shared, space, compactor, clock: SteadyClock::beginning_at(SystemTime::now()), broken: None }
+    pub(crate) fn new(shared: Arc<Shared>, ledger: Ledger, space: Space, compactor: Sender<compactor::Order>) -> Self {
+        let clock = SteadyClock::beginning_at(SystemTime::now());
+        Writer { shared, space, compactor, clock, ledger, broken: None }
     }
 
     /// Works until it is told to stop.
@@ -65,6 +77,7 @@ impl Writer {
                 match job {
                     Job::Stop => {
                         self.commit(txns);
+                        self.sync_witness();
                         return;
                     }
                     Job::Compact { revision, reply } => {
@@ -81,19 +94,72 @@ impl Writer {
                     next = jobs.try_recv().ok();
                 }
             }
+            let idle = txns.is_empty();
             self.commit(txns);
-            self.tidy();
+            if idle {
+                self.sync_witness();
+            }
+            self.look_after_the_engine();
         }
     }
 
-    /// While room is scarce, has the engine give back what it can.
-    fn tidy(&mut self) {
-        self.space.refresh(&self.shared.engine);
-        if self.broken.is_some() || !self.space.asks_for_tidying() {
+    /// Opens an engine that has given up again, and while room is scarce, has it give back what it can.
+    fn look_after_the_engine(&mut self) {
+        let engine = self.shared.engine().ok();
+        self.space.refresh(engine.as_deref());
+        if let (None, Some(engine)) = (&self.broken, engine) {
+            let tidied = if self.space.asks_for_tidying() { engine.tidy() } else { engine.check() };
+            if let Err(error) = tidied {
+                self.fail(&error, Vec::new());
+            }
+        }
+        self.heal();
+        let obstacle = match &self.broken {
+            Some(broken) => Some(read_only(&broken.reason)),
+            None => self.space.may_grow().err(),
+        };
+        self.shared.set_obstacle(obstacle);
+    }
+
+    /// Opens the engine again after a failed write, as soon as there is room. Whatever became of the writes whose outcome
+    /// was unknown is found out, and published.
+    fn heal(&mut self) {
+        let due = self.broken.as_mut().is_some_and(Broken::is_due);
+        if !due || self.space.may_grow().is_err() {
             return;
         }
-        if let Err(error) = self.shared.engine.tidy() {
-            self.fail(&error, Vec::new());
+        match reopening::reopen(&self.shared) {
+            Ok(account) => {
+                let changes = reopening::unpublished_changes(&self.shared);
+                match changes {
+                    Ok(changes) => self.go_on(account, changes),
+                    Err(error) => tracing::warn!(%error, "the store was opened again, and cannot be read yet"),
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the store cannot be written to yet; it is tried again"),
+        }
+    }
+
+    fn go_on(&mut self, account: Account, changes: Vec<PendingChange>) {
+        tracing::info!(
+            found = changes.len(),
+            "the store can be written to again; changes of unknown outcome were found"
+        );
+        self.broken = None;
+        self.publish(changes, account.revision);
+        self.ledger.account = account;
+        if account.compacted > self.shared.index().compacted() {
+            self.shared.index_mut().set_compacted(account.compacted);
+        }
+        if account.compacted > Revision::ZERO {
+            // The compactor gave up when the engine did.
+            let _ = self.compactor.send(compactor::Order::UpTo(account.compacted));
+        }
+    }
+
+    fn sync_witness(&mut self) {
+        if let Err(error) = self.ledger.witness.sync() {
+            self.fail(&fjall::Error::Io(error), Vec::new());
         }
     }
 
@@ -130,9 +196,9 @@ impl Writer {
         expired: Vec<(Key, Revision)>,
         now: SystemTime,
     ) -> (Vec<PendingChange>, Revision, Vec<Waiting>) {
-        self.space.refresh(&self.shared.engine);
-        let broken = self.broken.as_deref().map(read_only);
-        let open_view = || self.shared.engine.snapshot();
+        self.space.refresh(self.shared.engine().ok().as_deref());
+        let broken = self.broken.as_ref().map(|broken| read_only(&broken.reason));
+        let open_view = || self.shared.view();
         let index = self.shared.index();
         let mut pending = Pending::new(&index, &open_view);
         if broken.is_none() && self.space.may_write().is_ok() {
@@ -155,8 +221,10 @@ impl Writer {
         (pending.into_changes(), revision, waiting)
     }
 
-    fn write(&self, changes: &[PendingChange], revision: Revision) -> fjall::Result<()> {
-        let mut batch = self.shared.engine.batch(Durability::Synced);
+    fn write(&mut self, changes: &[PendingChange], revision: Revision) -> fjall::Result<()> {
+        let engine = self.engine()?;
+        let mut account = Account { revision, ..self.ledger.account };
+        let mut batch = engine.batch(Durability::Synced);
         let mut last: HashMap<&Key, Option<&Slot>> = HashMap::new();
         for change in changes {
             let record = match &change.current {
@@ -165,12 +233,23 @@ impl Writer {
             };
             batch.put_version(&change.key, change.revision, change.place, &record);
             last.insert(&change.key, change.current.as_ref());
+            if let Some(previous) = &change.previous {
+                account.remove(&change.key, &previous.state);
+            }
+            if let Some(current) = &change.current {
+                account.add(&change.key, &current.state);
+            }
         }
         for (key, slot) in last {
             batch.set_key(key, slot.map(|slot| &slot.state));
         }
-        batch.set_number(META_REVISION, revision);
-        batch.commit()
+        batch.set_account(&account);
+        batch.commit()?;
+        self.ledger.note(account)
+    }
+
+    fn engine(&self) -> fjall::Result<Arc<Engine>> {
+        self.shared.engine().map_err(|_| fjall::Error::Poisoned)
     }
 
     fn publish(&self, changes: Vec<PendingChange>, revision: Revision) {
@@ -184,10 +263,12 @@ impl Writer {
     }
 
     /// The batch may or may not have reached the disk. Nothing more is written, so that what is on the disk stays a
-    /// prefix of what was answered; whoever restarts the store finds out which it was.
+    /// prefix of what was answered; whoever opens the store again finds out which it was.
     fn fail(&mut self, error: &fjall::Error, waiting: Vec<Waiting>) {
         let reason = explain(error);
-        tracing::error!(reason, "writing to the disk failed; the store is read-only until it is opened again");
+        tracing::error!(reason, "writing to the disk failed; the store is read-only until that works again");
+        // Before anybody is answered: whoever hears of it may ask at once how the store is.
+        self.shared.set_obstacle(Some(read_only(&reason)));
         for (reply, answer) in waiting {
             let answer = match answer {
                 Ok(TxnOutcome::Committed { .. }) => Err(unwritten(error)),
@@ -196,7 +277,7 @@ impl Writer {
             };
             let _ = reply.send(answer);
         }
-        self.broken = Some(reason);
+        self.broken = Some(Broken::because(reason));
     }
 
     fn compact(&mut self, revision: Revision) -> Result<(), StoreError> {
@@ -210,14 +291,12 @@ impl Writer {
         if revision <= compacted {
             return Err(StoreError::Compacted { oldest: compacted });
         }
-        if let Some(reason) = &self.broken {
-            return Err(read_only(reason));
+        if let Some(broken) = &self.broken {
+            return Err(read_only(&broken.reason));
         }
-        self.space.refresh(&self.shared.engine);
+        self.space.refresh(self.shared.engine().ok().as_deref());
         self.space.may_write()?;
-        let mut batch = self.shared.engine.batch(Durability::Synced);
-        batch.set_number(META_COMPACTED, revision);
-        if let Err(error) = batch.commit() {
+        if let Err(error) = self.write_compacted(revision) {
             self.fail(&error, Vec::new());
             return Err(unwritten(&error));
         }
@@ -226,11 +305,29 @@ impl Writer {
         let _ = self.compactor.send(compactor::Order::UpTo(revision));
         Ok(())
     }
+
+    fn write_compacted(&mut self, revision: Revision) -> fjall::Result<()> {
+        let engine = self.engine()?;
+        let account = Account { compacted: revision, ..self.ledger.account };
+        let mut batch = engine.batch(Durability::Synced);
+        batch.set_account(&account);
+        batch.commit()?;
+        self.ledger.note(account)
+    }
+}
+
+impl Ledger {
+    /// Testifies to what is written and synced. Nobody is answered before.
+    fn note(&mut self, account: Account) -> fjall::Result<()> {
+        self.witness.note(&account)?;
+        self.account = account;
+        Ok(())
+    }
 }
 
 fn read_only(reason: &str) -> StoreError {
     StoreError::Unavailable(format!(
-        "the store is read-only since a write to the disk failed ({reason}); mend the disk and restart"
+        "the store is read-only since a write to the disk failed ({reason}); it goes on by itself once the disk takes writes"
     ))
 }
 
@@ -240,7 +337,7 @@ fn unwritten(error: &fjall::Error) -> StoreError {
         // An engine that has given up says so before it writes anything.
         fjall::Error::Poisoned => read_only(&explain(error)),
         _ => StoreError::OutcomeUnknown(format!(
-            "writing to the disk failed: {}; the store is read-only until it is opened again",
+            "writing to the disk failed: {}; the store is read-only until that works again",
             explain(error)
         )),
     }

@@ -281,6 +281,43 @@ async fn a_disk_that_fails_in_the_background_stops_writes_and_nothing_else() {
     store.put(&key("/again"), "accepted".into()).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_mended_is_written_to_again_without_a_restart() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("store");
+    let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
+    store.put(&key("/first"), "kept".into()).await.unwrap();
+    assert_eq!(store.ready().await, Ok(()));
+    let mut watch = store.watch(WatchRequest::from(KeyRange::all(), restow_store::Revision::new(2))).await.unwrap();
+    move_tables(&directory, "tables", "gone");
+    let mut acknowledged = 0;
+    while store.put(&key(&format!("/{acknowledged:04}")), vec![b'x'; 500_000].into()).await.is_ok() {
+        acknowledged += 1;
+        assert!(acknowledged < 1000, "the engine has not noticed that it cannot write");
+    }
+    assert!(matches!(store.ready().await, Err(StoreError::Unavailable(reason)) if reason.contains("read-only")));
+    assert_eq!(store.get(&key("/first")).await.unwrap().unwrap().value, "kept", "reads go on");
+
+    move_tables(&directory, "gone", "tables");
+    let begun = std::time::Instant::now();
+    while store.put(&key("/again"), "accepted".into()).await.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(180), "the store does not recover: {:?}", store.ready().await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(store.ready().await, Ok(()));
+    assert_eq!(store.count(KeyRange::all(), restow_store::At::Latest).await, Ok(acknowledged + 2));
+    // A watch that was there before sees everything, once.
+    let mut seen = Vec::new();
+    while seen.last() != Some(&key("/again")) {
+        seen.extend(watch.next().await.unwrap().unwrap().events.iter().map(|event| event.key().clone()));
+    }
+    assert_eq!(seen.len() as u64, acknowledged + 2);
+    check_history(&store).await;
+    close(store);
+    let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
+    assert_eq!(store.count(KeyRange::all(), restow_store::At::Latest).await, Ok(acknowledged + 2));
+}
+
 #[tokio::test]
 async fn a_second_process_is_told_who_has_the_store() {
     let parent = tempfile::tempdir().unwrap();

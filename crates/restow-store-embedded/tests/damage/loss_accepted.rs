@@ -1,0 +1,88 @@
+//! Going on with what is left, when that was asked for.
+
+use crate::world::{World, contents, copy, entries, key, open};
+use restow_store::{Revision, Store, StoreError, StoreExt};
+use restow_store_embedded::{EmbeddedConfig, EmbeddedStore, OnDamage};
+use std::path::{Path, PathBuf};
+
+fn accept(directory: &Path) -> EmbeddedStore {
+    EmbeddedStore::open(EmbeddedConfig { on_damage: OnDamage::AcceptLoss, ..EmbeddedConfig::new(directory) }).unwrap()
+}
+
+/// Damages a copy, accepts the loss, and checks what then must be true. Returns how many keys are left.
+async fn salvage(world: &World, damage: impl FnOnce(&Path)) -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    let directory: PathBuf = folder.path().join("store");
+    copy(&world.directory(), &directory);
+    let acknowledged = {
+        let store = open(&directory).unwrap();
+        store.status().await.unwrap().revision
+    };
+    std::fs::remove_dir_all(&directory).unwrap();
+    copy(&world.directory(), &directory);
+    damage(&directory);
+    let before = contents(&directory.join("engine"));
+    assert!(open(&directory).is_err(), "it is not damaged");
+    let store = accept(&directory);
+    let left = entries(&store).await.unwrap();
+    let all = world.entries();
+    for entry in &left {
+        let known = &all[&entry.key];
+        assert!(known == entry || entry.mod_revision < known.mod_revision, "{} was never so", entry.key);
+    }
+    let revision = store.status().await.unwrap().revision;
+    assert!(revision > acknowledged, "revision {revision} may be that of something that was lost");
+    let past = store.range(restow_store::RangeRequest::key(&key(1)).at(Revision::new(revision.get() - 1))).await;
+    assert!(matches!(past, Err(StoreError::Compacted { .. })), "{past:?}");
+    store.put(&key(999), "goes on".into()).await.unwrap();
+    drop(store);
+    // The damaged files are still there, as they were.
+    assert_eq!(contents(&directory.join("engine.damaged-1")), before);
+    let store = open(&directory).unwrap();
+    assert_eq!(entries(&store).await.unwrap().len(), left.len() + 1);
+    left.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_before_the_damage_in_the_journal_is_kept() {
+    let world = World::journal().await;
+    let whole = world.entries().len();
+    for place in [0.1, 0.5, 0.9] {
+        let kept = salvage(&world, |store| {
+            let path = store.join("engine/0.jnl");
+            let mut bytes = std::fs::read(&path).unwrap();
+            let place = (bytes.len() as f64 * place) as usize;
+            bytes[place] ^= 0xff;
+            std::fs::write(path, bytes).unwrap();
+        });
+        let kept = kept.await;
+        println!("{place}: {kept} of {whole} keys are left");
+        assert!(kept < whole && kept > 0, "{kept} of {whole}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_witness_or_format_costs_nothing_else() {
+    for world in [World::journal().await, World::tables().await] {
+        for lost in ["WITNESS", "FORMAT"] {
+            let kept = salvage(&world, |store| std::fs::remove_file(store.join(lost)).unwrap()).await;
+            assert_eq!(kept, world.entries().len(), "{}: {lost}", world.name);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_whole_is_not_touched_and_one_that_is_gone_is_not_made_up() {
+    let world = World::tables().await;
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("store");
+    copy(&world.directory(), &directory);
+    let store = accept(&directory);
+    world.assert_whole(&store, "nothing is damaged").await;
+    drop(store);
+    assert!(!directory.join("engine.damaged-1").exists());
+    std::fs::remove_dir_all(directory.join("engine")).unwrap();
+    let config = EmbeddedConfig { on_damage: OnDamage::AcceptLoss, ..EmbeddedConfig::new(&directory) };
+    let error = EmbeddedStore::open(config).err().unwrap().to_string();
+    assert!(error.contains("nothing is left"), "{error}");
+}

@@ -1,0 +1,107 @@
+//! A disk that is really full, in the middle of a write.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use restow_store::{Key, KeyRange, RangeRequest, Store, StoreError, StoreExt};
+use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
+use restow_testkit::{output, skip};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn key(n: usize) -> Key {
+    Key::try_from(format!("/{n:06}")).unwrap()
+}
+
+/// A small disk of its own, gone when it is dropped.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=48m", "restow-test"]).arg(folder.path());
+        output(&mut mount).status.success().then_some(Disk(folder))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        output(Command::new("umount").arg("-l").arg(self.0.path()));
+    }
+}
+
+/// Takes all room that is left.
+fn fill(path: &Path) {
+    // It ends with an error; that is what it is for.
+    output(Command::new("dd").args(["if=/dev/zero", "bs=256k"]).arg(format!("of={}", path.display())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_into_a_full_disk_is_unknown_and_the_store_goes_on_when_there_is_room() {
+    let Some(disk) = Disk::mount() else {
+        skip("mounting a tmpfs needs root; run the tests as root to fill a disk");
+        return;
+    };
+    let filler = disk.0.path().join("filler");
+    // Without a reserve, so that the disk itself says that it is full.
+    let config = EmbeddedConfig { disk_reserve: 0, ..EmbeddedConfig::new(disk.0.path().join("store")) };
+    let store = EmbeddedStore::open(config.clone()).unwrap();
+    let (mut acknowledged, mut unknown) = (BTreeSet::new(), BTreeSet::new());
+    let mut next = 0;
+    let begun = Instant::now();
+    while unknown.len() < 3 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(300),
+            "{} writes were unknown: {:?}",
+            unknown.len(),
+            store.ready().await
+        );
+        next += 1;
+        match store.put(&key(next), vec![b'x'; 100_000].into()).await {
+            Ok(_) => drop(acknowledged.insert(key(next))),
+            // It was noticed before that there is no room, or the store is about to be opened again.
+            Err(StoreError::Full(_) | StoreError::Unavailable(_)) => {
+                drop(std::fs::remove_file(&filler));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+            Err(StoreError::OutcomeUnknown(_)) => {
+                unknown.insert(key(next));
+                let ready = store.ready().await;
+                assert!(
+                    matches!(&ready, Err(StoreError::Unavailable(reason)) if reason.contains("read-only")),
+                    "{ready:?}"
+                );
+                let first = acknowledged.first().unwrap();
+                assert!(store.get(first).await.unwrap().is_some(), "reads go on");
+                continue;
+            }
+            Err(other) => panic!("{other}"),
+        }
+        if acknowledged.len().is_multiple_of(10) {
+            fill(&filler);
+        }
+    }
+    drop(std::fs::remove_file(&filler));
+    while store.put(&key(0), "room".into()).await.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(300), "the store does not recover: {:?}", store.ready().await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    acknowledged.insert(key(0));
+    let present = check(&store, &acknowledged, &unknown).await;
+    drop(store);
+    let store = EmbeddedStore::open(config).unwrap();
+    assert_eq!(check(&store, &acknowledged, &unknown).await, present, "a restart shows something else");
+}
+
+/// Everything acknowledged is there, and nothing that was never written, or refused.
+async fn check(store: &EmbeddedStore, acknowledged: &BTreeSet<Key>, unknown: &BTreeSet<Key>) -> BTreeSet<Key> {
+    let entries = store.range(RangeRequest::new(KeyRange::all())).await.unwrap().entries;
+    let present: BTreeSet<Key> = entries.into_iter().map(|entry| entry.key).collect();
+    assert_eq!(acknowledged.difference(&present).collect::<Vec<_>>(), Vec::<&Key>::new(), "these are lost");
+    let known: BTreeSet<Key> = acknowledged.union(unknown).cloned().collect();
+    assert_eq!(present.difference(&known).collect::<Vec<_>>(), Vec::<&Key>::new(), "these were refused");
+    present
+}
