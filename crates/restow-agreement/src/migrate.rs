@@ -4,6 +4,7 @@
 //! | module | the question it answers |
 //! |---|---|
 //! | [`api_servers`] | Which API servers are there, and which storage version do all of them encode? |
+//! | [`processes`] | Which process answers at each address: was every one of them asked, and is it the same at the end? |
 //! | [`verdict`] | The server answered the rewriting of one object: what does that mean for it? |
 //! | [`pacer`] | How many objects may be in flight? |
 //! | [`passes`] | All objects were gone through once: is it done, and is that proven? |
@@ -22,6 +23,7 @@ pub mod managed_fields;
 pub mod marks;
 pub mod pacer;
 pub mod passes;
+pub mod processes;
 pub mod stored_versions;
 pub mod verdict;
 pub mod window;

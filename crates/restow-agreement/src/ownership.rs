@@ -16,6 +16,8 @@ use std::fmt;
 
 /// What the mark says: these words, and the number of the format.
 const MARK: &str = "restow-objects ";
+/// What a mark says after the number as long as nobody has looked at the store since it was written.
+const PROVISIONAL: &str = " not verified";
 /// The newest format that this release knows.
 const NEWEST: u32 = 1;
 /// How many keys of somebody else are named.
@@ -30,6 +32,8 @@ const ONLY_OURS: [&[u8]; 3] = [b"/core/", b"/restow/", b"/coordination.k8s.io/le
 pub enum Mark {
     /// It is one that this release reads and writes.
     Known,
+    /// It is such a one, but nobody has looked yet whether the store was ours when it was written.
+    Provisional,
     /// It is one of a newer release.
     Newer(u32),
     /// It cannot be understood.
@@ -71,10 +75,17 @@ impl Mark {
         format!("{MARK}{NEWEST}\n")
     }
 
+    /// The same, as long as nobody has looked at the store since it was written.
+    pub fn provisional() -> String {
+        format!("{MARK}{NEWEST}{PROVISIONAL}\n")
+    }
+
     /// Reads a mark.
     pub fn read(value: &[u8]) -> Self {
-        let number = std::str::from_utf8(value).ok().and_then(|text| text.strip_prefix(MARK)?.trim_end().parse().ok());
-        match number {
+        let text = std::str::from_utf8(value).ok().and_then(|text| text.strip_prefix(MARK)).map(str::trim_end);
+        let verified = text.and_then(|text| text.strip_suffix(PROVISIONAL)).or(text);
+        match verified.and_then(|number| number.parse().ok()) {
+            Some(number @ 1..) if number <= NEWEST && verified != text => Mark::Provisional,
             Some(number @ 1..) if number <= NEWEST => Mark::Known,
             Some(number @ 1..) => Mark::Newer(number),
             _ => Mark::Unreadable,
@@ -108,8 +119,8 @@ impl Survey {
     }
 }
 
-/// Whether a key begins with a group, as ours do.
-fn is_laid_out_like_ours(key: &[u8]) -> bool {
+/// Whether a key begins with a group, as ours do. kube-apiserver's begin with a resource, save for those of custom ones.
+pub fn is_laid_out_like_ours(key: &[u8]) -> bool {
     let parts = key.strip_prefix(b"/").map(|key| key.split(|byte| *byte == b'/').collect::<Vec<_>>());
     let Some([group, _, ..]) = parts.as_deref() else { return false };
     group.contains(&b'.') || PLAIN_GROUPS.iter().any(|plain| plain.as_bytes() == *group)
@@ -143,6 +154,14 @@ mod tests {
     const PROTOBUF: &[u8] = b"k8s\0\n\x09\n\x02v1\x12\x03Pod\x12\x04\n\x02\x08\x01\x1a\0\"\0";
     const NAMESPACE: &[u8] = br#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"default"}}"#;
     const WIDGET: &[u8] = br#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}"#;
+
+    #[test]
+    fn a_mark_is_provisional_until_somebody_has_looked() {
+        assert_eq!(Mark::read(Mark::newest().as_bytes()), Mark::Known);
+        assert_eq!(Mark::read(Mark::provisional().as_bytes()), Mark::Provisional);
+        assert_eq!(Mark::read(b"restow-objects 9 not verified\n"), Mark::Newer(9));
+        assert_eq!(Mark::read(b"restow-objects not verified\n"), Mark::Unreadable);
+    }
 
     fn survey(entries: &[(&str, &[u8])]) -> Ownership {
         let mut survey = Survey::default();

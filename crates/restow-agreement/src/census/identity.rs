@@ -39,12 +39,12 @@ pub enum StoredUid {
 }
 
 /// The store's revision before and after the API was asked for the latest one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevisionsSeen {
     /// The store's revision before.
     pub before: u64,
-    /// What the API says; nothing where its resource versions are no numbers.
-    pub told: Option<u64>,
+    /// The resource version that the API says, or why it does not.
+    pub told: Result<String, String>,
     /// The store's revision after.
     pub after: u64,
 }
@@ -73,8 +73,16 @@ impl Identity {
                 because: format!("the namespace kube-system has the uid {stored} in the store, and {told} in the API"),
             };
         }
-        match revisions.told {
-            Some(revision) if !(revisions.before..=revisions.after).contains(&revision) => Identity::Different {
+        let revision = match revisions.told {
+            Ok(revision) => revision,
+            Err(words) => return not_compared(format!("the API does not say at which revision it is: {words}")),
+        };
+        if revision.is_empty() {
+            return not_compared("the API does not say at which revision it is".into());
+        }
+        // A revision that is no number has nothing to do with those of a store.
+        match revision.parse::<u64>() {
+            Ok(revision) if !(revisions.before..=revisions.after).contains(&revision) => Identity::Different {
                 because: format!(
                     "the API is at revision {revision}, the store at {} to {}; is one a copy of the other?",
                     revisions.before, revisions.after
@@ -89,7 +97,8 @@ impl Identity {
 mod tests {
     use super::*;
 
-    fn compare(stored: StoredUid, told: Result<&str, &str>, revision: Option<u64>) -> Identity {
+    fn compare(stored: StoredUid, told: Result<&str, &str>, revision: Result<&str, &str>) -> Identity {
+        let revision = revision.map(String::from).map_err(String::from);
         let revisions = RevisionsSeen { before: 10, told: revision, after: 12 };
         Identity::compare(stored, told.map(String::from).map_err(String::from), revisions)
     }
@@ -98,16 +107,20 @@ mod tests {
     fn only_the_same_uid_at_the_same_revision_is_the_same_cluster() {
         let is = |uid: &str| StoredUid::Is(uid.into());
         let same = Identity::Same { uid: "a".into() };
-        for revision in [Some(10), Some(11), Some(12), None] {
-            assert_eq!(compare(is("a"), Ok("a"), revision), same, "{revision:?}");
+        for revision in ["10", "11", "12", "opaque"] {
+            assert_eq!(compare(is("a"), Ok("a"), Ok(revision)), same, "{revision}");
         }
-        for revision in [Some(9), Some(13)] {
-            assert!(matches!(compare(is("a"), Ok("a"), revision), Identity::Different { .. }), "{revision:?}");
+        for revision in ["9", "13"] {
+            assert!(matches!(compare(is("a"), Ok("a"), Ok(revision)), Identity::Different { .. }), "{revision}");
         }
-        assert!(matches!(compare(is("a"), Ok("b"), Some(11)), Identity::Different { .. }));
+        // A copy of a cluster differs in nothing but the revision, so that nothing is known without it.
+        for revision in [Err("403 Forbidden"), Err("429"), Err("no answer"), Ok("")] {
+            assert!(matches!(compare(is("a"), Ok("a"), revision), Identity::NotCompared { .. }), "{revision:?}");
+        }
+        assert!(matches!(compare(is("a"), Ok("b"), Ok("11")), Identity::Different { .. }));
         for stored in [StoredUid::Encrypted, StoredUid::Unreadable, StoredUid::Absent] {
-            assert!(matches!(compare(stored.clone(), Ok("a"), Some(11)), Identity::NotCompared { .. }), "{stored:?}");
+            assert!(matches!(compare(stored.clone(), Ok("a"), Ok("11")), Identity::NotCompared { .. }), "{stored:?}");
         }
-        assert!(matches!(compare(is("a"), Err("forbidden"), Some(11)), Identity::NotCompared { .. }));
+        assert!(matches!(compare(is("a"), Err("forbidden"), Ok("11")), Identity::NotCompared { .. }));
     }
 }

@@ -14,13 +14,34 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct ApiServers {
     /// Where they are, as the EndpointSlices say; those that are not ready, too.
     pub addresses: Result<BTreeSet<String>, String>,
-    /// The name of each identity lease, and who holds it. The holder changes when a server is started anew.
+    /// The name of each identity lease, and who holds it. The holder changes when a server of ours is started anew;
+    /// kube-apiserver keeps it, so that only [`super::processes`] tells.
     pub identities: Result<BTreeMap<String, String>, String>,
+    /// What else changes when a server comes or goes in an orderly way, by the name of the object: the uid of its lease, the
+    /// generation of the EndpointSlice.
+    pub marks: BTreeMap<String, String>,
+    /// Whether all of them have to be known.
+    pub wanted: Wanted,
+}
+
+/// Which servers have to be known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// Every one.
+    #[default]
+    Every,
+    /// Nobody in particular: one address is asked, and nothing is proven by that.
+    WhoeverAnswers,
 }
 
 impl Default for ApiServers {
     fn default() -> Self {
-        ApiServers { addresses: Ok(BTreeSet::new()), identities: Ok(BTreeMap::new()) }
+        ApiServers {
+            addresses: Ok(BTreeSet::new()),
+            identities: Ok(BTreeMap::new()),
+            marks: BTreeMap::new(),
+            wanted: Wanted::Every,
+        }
     }
 }
 
@@ -30,6 +51,9 @@ impl ApiServers {
     /// A lease whose server is gone counts as a server until it is removed: nobody else can tell whether that server
     /// still writes.
     pub fn hidden(&self) -> Option<String> {
+        if self.wanted == Wanted::WhoeverAnswers {
+            return None;
+        }
         let addresses = match &self.addresses {
             Ok(addresses) => addresses,
             Err(why) => {
@@ -40,6 +64,14 @@ impl ApiServers {
             Ok(identities) => identities,
             Err(why) => return Some(format!("the identity leases in \"kube-system\" cannot be read: {why}")),
         };
+        // An address may be that of a load balancer, so that leases alone say how many there are.
+        if identities.is_empty() {
+            return Some(
+                "no API server holds an identity lease in \"kube-system\" (feature APIServerIdentity), so that it cannot \
+                 be told how many there are"
+                    .to_owned(),
+            );
+        }
         // A single server need not say where it is: it is the one that is spoken to.
         if identities.len() <= addresses.len().max(1) {
             return None;
@@ -54,10 +86,11 @@ impl ApiServers {
         ))
     }
 
-    /// The servers, each as it was started; nothing where no leases can be read.
+    /// The servers, each as it was started, as far as leases and EndpointSlices tell; nothing where no leases can be read.
     pub fn processes(&self) -> Option<String> {
         let holders: Vec<&str> = self.identities.as_ref().ok()?.values().map(String::as_str).collect();
-        (!holders.is_empty()).then(|| holders.join(", "))
+        let marks = self.marks.iter().map(|(name, mark)| format!(", {name} {mark}"));
+        (!holders.is_empty()).then(|| holders.join(", ") + &marks.collect::<String>())
     }
 
     /// What has changed since `start`, in words: a server that came, went or was started anew.
@@ -69,12 +102,19 @@ impl ApiServers {
         }
         let (Ok(before), Ok(after)) = (&start.identities, &self.identities) else { return None };
         let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-        names.into_iter().find_map(|name| match (before.get(name), after.get(name)) {
-            (Some(holder), Some(now)) if holder == now => None,
-            (Some(_), Some(_)) => Some(format!("the API server {name} was started anew")),
-            (None, _) => Some(format!("the API server {name} has joined")),
-            (Some(_), None) => Some(format!("the API server {name} has left")),
-        })
+        names
+            .into_iter()
+            .find_map(|name| match (before.get(name), after.get(name)) {
+                (Some(holder), Some(now)) if holder == now => None,
+                (Some(_), Some(_)) => Some(format!("the API server {name} was started anew")),
+                (None, _) => Some(format!("the API server {name} has joined")),
+                (Some(_), None) => Some(format!("the API server {name} has left")),
+            })
+            .or_else(|| {
+                let names: BTreeSet<&String> = start.marks.keys().chain(self.marks.keys()).collect();
+                let changed = names.into_iter().find(|name| start.marks.get(*name) != self.marks.get(*name))?;
+                Some(format!("an API server came or went: the {changed} was changed"))
+            })
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! Nobody outside of the API servers sees which key an object is encrypted with. What can be seen is that a server wrote an
 //! object anew, and then left it alone. So "the old key is not needed" can be said only where objects really were
-//! rewritten: a server that has not loaded the new key yet leaves everything alone, too.
+//! rewritten: a server that has not loaded the new key yet leaves everything alone, too, save for what was left over from
+//! keys, or versions, that are older still. So it takes all objects of a resource: each was rewritten, or written by somebody
+//! else since the run began.
 
 /// What came of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub struct RotatedResource {
     pub objects: u64,
     /// How many of them were rewritten.
     pub rewritten: u64,
+    /// How many of them nobody has written since the run began.
+    pub unwritten: u64,
 }
 
 /// Which resources were gone through.
@@ -45,6 +49,11 @@ pub enum OldKey {
         /// Which.
         unproven: Vec<String>,
     },
+    /// It has to be kept: of these resources some objects were rewritten, and others that are as old were left alone.
+    Partly {
+        /// Which, and how many of how many were left alone.
+        left_alone: Vec<(String, u64, u64)>,
+    },
     /// Nothing was rewritten at all, so that the new key is not in use, or was in use before.
     NothingRewritten,
 }
@@ -61,6 +70,12 @@ pub fn old_key(resources: &[RotatedResource], scope: RotationScope) -> OldKey {
     if resources.iter().all(|one| one.rewritten == 0) {
         return OldKey::NothingRewritten;
     }
+    let is_partly = |one: &&RotatedResource| one.rewritten > 0 && one.unwritten > 0;
+    let left_alone: Vec<(String, u64, u64)> =
+        resources.iter().filter(is_partly).map(|one| (one.resource.clone(), one.unwritten, one.objects)).collect();
+    if !left_alone.is_empty() {
+        return OldKey::Partly { left_alone };
+    }
     let untouched = names(&|one| one.rewritten == 0 && one.objects > 0);
     match scope {
         RotationScope::Everything => OldKey::NotNeeded { untouched },
@@ -73,7 +88,7 @@ mod tests {
     use super::*;
 
     fn resource(name: &str, is_proven: bool, objects: u64, rewritten: u64) -> RotatedResource {
-        RotatedResource { resource: name.into(), is_proven, objects, rewritten }
+        RotatedResource { resource: name.into(), is_proven, objects, rewritten, unwritten: objects - rewritten }
     }
 
     #[test]
@@ -82,15 +97,25 @@ mod tests {
         let empty = resource("leases", true, 0, 0);
         let pods = resource("pods", true, 3, 0);
         let gone = resource("widgets.x.io", false, 0, 0);
+        let partly = |left_alone| OldKey::Partly { left_alone: vec![("secrets".into(), left_alone, 5)] };
+        // Somebody else has written one of them meanwhile.
+        let busy = RotatedResource { unwritten: 0, ..secrets(4) };
+        // Nobody covers these with a key, and somebody writes them all the time.
+        let leases = RotatedResource { unwritten: 1, ..resource("leases", true, 9, 0) };
         let (all, named) = (RotationScope::Everything, RotationScope::Named);
         for (resources, scope, expected) in [
             (vec![secrets(5), empty.clone()], all, OldKey::NotNeeded { untouched: vec![] }),
             (vec![secrets(5), pods.clone()], all, OldKey::NotNeeded { untouched: vec!["pods".into()] }),
             (vec![secrets(5)], named, OldKey::OthersMayNeedIt { untouched: vec![] }),
-            (vec![secrets(0), pods], all, OldKey::NothingRewritten),
+            (vec![secrets(0), pods.clone()], all, OldKey::NothingRewritten),
             (vec![secrets(0)], named, OldKey::NothingRewritten),
             (vec![empty], named, OldKey::NothingRewritten),
             (vec![], all, OldKey::NothingRewritten),
+            (vec![secrets(1)], all, partly(4)),
+            (vec![secrets(4), pods.clone()], named, partly(1)),
+            (vec![busy], all, OldKey::NotNeeded { untouched: vec![] }),
+            (vec![secrets(5), leases], all, OldKey::NotNeeded { untouched: vec!["leases".into()] }),
+            (vec![secrets(1), gone.clone()], all, OldKey::Keep { unproven: vec!["widgets.x.io".into()] }),
             (vec![secrets(5), gone], all, OldKey::Keep { unproven: vec!["widgets.x.io".into()] }),
         ] {
             assert_eq!(old_key(&resources, scope), expected, "{resources:?}");

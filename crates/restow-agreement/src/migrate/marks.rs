@@ -79,6 +79,14 @@ impl Holder {
         }
     }
 
+    /// What this holder does about a mark that it has seen unchanged for so long: one that nobody renews was left behind.
+    pub fn turn_after(&self, found: &Mark, unchanged_for: Duration) -> Turn {
+        match unchanged_for >= PATIENCE {
+            true => Turn::Write,
+            false => self.turn(found),
+        }
+    }
+
     /// Whether this holder may take a mark away: what it would renew, it may end.
     pub fn may_lift(&self, found: &Mark) -> bool {
         *found != Mark::None && self.turn(found) == Turn::Write
@@ -158,6 +166,15 @@ mod tests {
         ] {
             assert_eq!((me.turn(&found), me.may_lift(&found)), (turn, may_lift), "{me} finds {found:?}");
         }
+    }
+
+    #[test]
+    fn a_mark_that_nobody_renews_is_taken_over_by_whoever_watched_it() {
+        let (here, there) = (Holder::new(Party::Command, "here"), Holder::new(Party::Command, "there"));
+        let left = Mark::By(there.to_string());
+        assert_eq!(here.turn_after(&left, PATIENCE - Duration::from_secs(1)), Turn::Leave);
+        assert_eq!(here.turn_after(&left, PATIENCE), Turn::Write);
+        assert_eq!(here.turn_after(&Mark::None, Duration::ZERO), Turn::Write);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct PassReport {
     pub has_gaps: bool,
     /// Objects that were not reached, because one in front of them cannot be read.
     pub unreached: u64,
+    /// Objects that nobody has written since the first pass began, as far as can be told when they are listed.
+    pub unwritten: u64,
     /// Whether every server that can be reached was asked about every object. One server's judgement is none of another's.
     pub on_each: bool,
     /// Whether it began after the settling time: all servers had shown the target version for so long that none of them
@@ -57,6 +59,13 @@ impl PassReport {
     /// Whether the pass can prove anything: every server was asked about every object, late enough.
     pub fn counts(&self) -> bool {
         self.on_each && self.is_after_settling
+    }
+
+    /// Whether every object is known to be current, save for those that failed: none was missed, changed, or written by
+    /// others.
+    pub fn is_quiet_but_for_failures(&self) -> bool {
+        let is_quiet = self.rewritten == 0 && self.unsettled == 0;
+        self.counts() && is_quiet && self.unreached == 0 && !self.has_gaps
     }
 
     /// Takes down what became of one object. Whatever the end is, an object that was changed on the way makes the pass
@@ -132,6 +141,21 @@ pub fn is_settled(resource_version: &str, settled_at: &str) -> bool {
     }
 }
 
+/// Whether an object was written since a listing at this revision. Resource versions that are no numbers cannot be compared;
+/// then it counts as not written, because that is the case in which less may be said.
+pub fn is_written_since(resource_version: &str, listed_at: &str) -> bool {
+    match (resource_version.parse::<u64>(), listed_at.parse::<u64>()) {
+        (Ok(written), Ok(listed)) => written > listed,
+        _ => false,
+    }
+}
+
+/// Whether all objects that failed can be told from those that did not. One without a uid cannot: what could not be read, or
+/// not even found, has none, and it would be taken for one that is current.
+pub fn all_are_known<'a>(mut uids: impl Iterator<Item = &'a str>) -> bool {
+    uids.all(|uid| !uid.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +169,7 @@ mod tests {
         failed: 0,
         has_gaps: false,
         unreached: 0,
+        unwritten: 0,
         on_each: false,
         is_after_settling: true,
     };
@@ -188,6 +213,25 @@ mod tests {
         {
             assert_eq!(is_settled(written, settled_at), expected, "{written} {settled_at}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_compared_was_not_written_since() {
+        for (written, listed_at, expected) in
+            [("11", "10", true), ("10", "10", false), ("9", "10", false), ("x", "10", false), ("11", "", false)]
+        {
+            assert_eq!(is_written_since(written, listed_at), expected, "{written} {listed_at}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_settled_where_an_object_was_missed_or_is_unknown() {
+        assert!(PassReport { failed: 3, ..CLEAN }.is_quiet_but_for_failures());
+        for report in [WORK, UNSETTLED, CLEAN_WITH_GAPS, CLEAN_TOO_EARLY, PassReport { unreached: 1, ..CLEAN }] {
+            assert!(!report.is_quiet_but_for_failures(), "{report:?}");
+        }
+        assert!(all_are_known(["a", "b"].into_iter()));
+        assert!(!all_are_known(["a", ""].into_iter()));
     }
 
     fn ends() -> impl Strategy<Value = Vec<(ObjectEnd, Changed)>> {

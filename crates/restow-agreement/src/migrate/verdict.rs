@@ -33,10 +33,15 @@ pub enum Verdict {
     Overloaded(Duration),
     /// A webhook that converts or admits objects of this resource cannot be reached. No object can be rewritten.
     WebhookDown,
+    /// A webhook was reached and gave no answer about this object: it hung up, or took too long. Either it is down, or it
+    /// does not bear this object; whether others get through tells ([`after_losses`]).
+    WebhookLost,
     /// A passing fault, of the network or of the server.
     TryAgain,
     /// This object will not be accepted as it is. The others may be.
     Refused,
+    /// A webhook takes no part in dry runs, so that without a write nobody can tell.
+    NoDryRun,
     /// We may not do this, whatever the object.
     NotAllowed,
 }
@@ -45,9 +50,16 @@ pub enum Verdict {
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
 /// What an answer to the rewriting of one object means.
+///
+/// What admission says comes first: a webhook that denies a request chooses the code of the answer, which then means nothing.
 pub fn judge(refusal: &Refusal<'_>) -> Verdict {
-    if is_webhook_down(refusal) {
-        return Verdict::WebhookDown;
+    match denial(refusal.message) {
+        Some(Denial::Request) => return Verdict::Refused,
+        Some(Denial::DryRun) => return Verdict::NoDryRun,
+        None => {}
+    }
+    if let Some(verdict) = unanswered_call(refusal) {
+        return verdict;
     }
     match refusal.code {
         409 => Verdict::Moved,
@@ -93,24 +105,111 @@ pub fn wait_after(failed_tries: u32) -> Duration {
 /// How often a passing fault is taken for passing.
 pub const MOST_TRIES: u32 = 8;
 
-/// A webhook that answered is not down, whatever it answered: its words can quote anything. So the sign must stand where
-/// the API server itself puts it, right behind the name of the webhook.
-fn is_webhook_down(refusal: &Refusal<'_>) -> bool {
+/// What admission does not admit.
+enum Denial {
+    /// This request.
+    Request,
+    /// Any dry run.
+    DryRun,
+}
+
+/// Whether admission denied a request. The words stand where the API server itself puts them, at the beginning, or behind the
+/// name of the object: those of a webhook or policy can quote anything.
+fn denial(message: &str) -> Option<Denial> {
+    if let Some(rest) = message.strip_prefix("admission webhook \"") {
+        let (_, said) = rest.split_once('"')?;
+        return match said {
+            _ if said.starts_with(" denied the request") => Some(Denial::Request),
+            " does not support dry run" => Some(Denial::DryRun),
+            _ => None,
+        };
+    }
+    let (_, cause) = message.split_once(" is forbidden: ")?;
+    let is_policy = cause.starts_with("ValidatingAdmissionPolicy '") && cause.contains("' denied request: ");
+    is_policy.then_some(Denial::Request)
+}
+
+/// What is to be done about an object for which a webhook has given no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterLosses {
+    /// Ask once more.
+    TryAgain,
+    /// The webhook is taken for down.
+    WebhookDown,
+    /// The webhook answers about others, so that it is this object.
+    Refused,
+}
+
+/// How often an object is asked about for which a webhook gives no answer, while it gives answers about others.
+pub const MOST_LOSSES: u32 = 3;
+/// After so many calls in a row without an answer it is no longer a matter of single objects.
+const MOST_LOSSES_IN_A_ROW: u32 = 20;
+
+/// What is to be done about an object for which a webhook has given no answer so many times, and to anybody's question since
+/// the last answer so many times. `others` says whether anything got through in this pass.
+pub fn after_losses(of_object: u32, in_a_row: u32, others: Others) -> AfterLosses {
+    match others {
+        Others::GotNothing => AfterLosses::WebhookDown,
+        Others::GotThrough if in_a_row >= MOST_LOSSES_IN_A_ROW => AfterLosses::WebhookDown,
+        Others::GotThrough if of_object >= MOST_LOSSES => AfterLosses::Refused,
+        Others::GotThrough => AfterLosses::TryAgain,
+    }
+}
+
+/// What became of other objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// Some got through.
+    GotThrough,
+    /// None did, as far as is known.
+    GotNothing,
+}
+
+/// What it means that the API server got no answer from a webhook; nothing where that is not what it says. A webhook that
+/// answered is not down, whatever it answered: its words can quote anything. So the sign must stand where the API server
+/// itself puts it, right behind the name of the webhook.
+fn unanswered_call(refusal: &Refusal<'_>) -> Option<Verdict> {
     let after = |start: &str| refusal.message.split_once(start).map(|(_, rest)| rest);
     let conversion = after("conversion webhook for ").and_then(|rest| rest.split_once(" failed: "));
     let admission = after("failed calling webhook \"").and_then(|rest| rest.split_once("\": failed to call webhook: "));
-    let cause = conversion.or(admission).map(|(_, cause)| cause);
-    matches!(refusal.code, 500 | 503) && cause.is_some_and(was_not_reached)
+    let (_, cause) = conversion.or(admission).filter(|_| matches!(refusal.code, 500 | 503))?;
+    if is_about_service(cause) {
+        return Some(Verdict::WebhookDown);
+    }
+    let call = cause.strip_prefix("Post \"http").or_else(|| cause.strip_prefix("Post http"))?;
+    let why = call.split_once("\": ").or_else(|| call.split_once(": ")).map_or("", |(_, why)| why);
+    Some(if was_not_reached(why) { Verdict::WebhookDown } else { Verdict::WebhookLost })
 }
 
-/// Whether the API server could not even send its request: the service is not there, or the connection failed.
-fn was_not_reached(cause: &str) -> bool {
-    let is_about_service = |rest: &str| rest.starts_with('"') && rest.trim_end().ends_with("not found");
-    cause.starts_with("Post \"http")
-        || cause.starts_with("Post http")
-        || cause.starts_with("no endpoints available for service ")
+/// Whether the service of a webhook is not there.
+fn is_about_service(cause: &str) -> bool {
+    let is_missing = |rest: &str| rest.starts_with('"') && rest.trim_end().ends_with("not found");
+    cause.starts_with("no endpoints available for service ")
+        || cause.starts_with("no service port ")
         || cause.starts_with("could not get REST client: ")
-        || cause.strip_prefix("service ").is_some_and(is_about_service)
+        || cause.strip_prefix("service ").is_some_and(is_missing)
+}
+
+/// Whether the API server could not even send its request: no address, no connection, or no trust. These are the words of
+/// Go, and of Rust.
+fn was_not_reached(why: &str) -> bool {
+    const SIGNS: [&str; 12] = [
+        "connection refused",
+        "no such host",
+        "failed to lookup",
+        "no route to host",
+        "network is unreachable",
+        "no agent available",
+        "x509: ",
+        "certificate",
+        "tls: ",
+        "tls handshake",
+        "received fatal alert",
+        "http response to https client",
+    ];
+    let lower = why.to_lowercase();
+    let is_dialling = lower.starts_with("dial ") || lower.starts_with("proxyconnect ");
+    is_dialling || is_about_service(why) || SIGNS.iter().any(|sign| lower.contains(sign))
 }
 
 /// The authorizer refuses in these words; an admission plugin or policy, which looks at the object, in others.
@@ -193,6 +292,21 @@ mod tests {
     }
 
     #[test]
+    fn what_admission_denies_is_refused_whatever_the_code() {
+        let webhook = "admission webhook \"v.example.com\" denied the request: try again later";
+        let policy = "widgets \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
+        for code in [400, 401, 403, 404, 408, 409, 422, 429, 500, 503] {
+            check(code, "", webhook, Verdict::Refused);
+            check(code, "", "admission webhook \"v\" denied the request without explanation", Verdict::Refused);
+            check(code, "", policy, Verdict::Refused);
+        }
+        check(400, "BadRequest", "admission webhook \"v\" does not support dry run", Verdict::NoDryRun);
+        // The server itself, quoting somebody.
+        let quoting = "the object has been modified: admission webhook \"v\" denied the request";
+        check(409, "Conflict", quoting, Verdict::Moved);
+    }
+
+    #[test]
     fn a_webhook_that_cannot_be_reached_stops_everything() {
         check(
             500,
@@ -224,13 +338,37 @@ mod tests {
         }
         let denied = "admission webhook \"v\" denied the request: failed to call webhook: Post \"https://x\": refused";
         check(500, "InternalError", denied, Verdict::Refused);
-        for cause in ["service \"w\" not found", "no endpoints available for service \"w\"", "Post \"https://w\": EOF"]
-        {
-            check(500, "InternalError", &format!("{conversion}{cause}"), Verdict::WebhookDown);
+        for (cause, expected) in [
+            ("service \"w\" not found", Verdict::WebhookDown),
+            ("no endpoints available for service \"w\"", Verdict::WebhookDown),
+            ("Post \"https://w\": dial tcp 10.0.0.1:443: i/o timeout", Verdict::WebhookDown),
+            ("Post \"https://w\": dial tcp: lookup w.d.svc on 10.0.0.10:53: no such host", Verdict::WebhookDown),
+            ("Post \"https://w\": tls: failed to verify certificate: x509: unknown authority", Verdict::WebhookDown),
+            ("Post \"https://w\": Connection refused (os error 111)", Verdict::WebhookDown),
+            ("Post \"https://w\": invalid peer certificate: UnknownIssuer", Verdict::WebhookDown),
+            ("Post \"https://w\": EOF", Verdict::WebhookLost),
+            ("Post \"https://w\": read tcp 10.0.0.1:443: connection reset by peer", Verdict::WebhookLost),
+            ("Post \"https://w\": context deadline exceeded", Verdict::WebhookLost),
+            ("Post \"https://w\": connection closed before message completed", Verdict::WebhookLost),
+        ] {
+            check(500, "InternalError", &format!("{conversion}{cause}"), expected);
             let admission = format!(
                 "Internal error occurred: failed calling webhook \"v.example.com\": failed to call webhook: {cause}"
             );
-            check(500, "InternalError", &admission, Verdict::WebhookDown);
+            check(500, "InternalError", &admission, expected);
+        }
+    }
+
+    #[test]
+    fn a_webhook_that_gives_no_answer_is_down_unless_others_get_through() {
+        for (of_object, in_a_row, others, expected) in [
+            (1, 1, Others::GotNothing, AfterLosses::WebhookDown),
+            (9, 9, Others::GotNothing, AfterLosses::WebhookDown),
+            (1, 1, Others::GotThrough, AfterLosses::TryAgain),
+            (3, 3, Others::GotThrough, AfterLosses::Refused),
+            (3, 20, Others::GotThrough, AfterLosses::WebhookDown),
+        ] {
+            assert_eq!(after_losses(of_object, in_a_row, others), expected, "{of_object} {in_a_row} {others:?}");
         }
     }
 

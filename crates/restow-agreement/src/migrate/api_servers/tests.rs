@@ -11,6 +11,7 @@ fn servers(addresses: &[&str], identities: &[(&str, &str)]) -> ApiServers {
     ApiServers {
         addresses: Ok(addresses.iter().map(ToString::to_string).collect()),
         identities: Ok(identities.iter().map(|(name, holder)| (name.to_string(), holder.to_string())).collect()),
+        ..ApiServers::default()
     }
 }
 
@@ -78,7 +79,8 @@ fn a_server_without_an_address_keeps_others_from_agreeing() {
         (&["1", "2", "3"], &three[..1], false),
         (&[], &three[..1], false),
         (&["1"], &three[..1], false),
-        (&[], &[], false),
+        (&[], &[], true),
+        (&["1"], &[], true),
     ] {
         let servers = servers(addresses, identities);
         assert_eq!(servers.hidden().is_some(), is_hidden, "{servers:?}");
@@ -131,6 +133,22 @@ fn a_server_that_came_went_or_was_started_anew_is_noticed() {
     ] {
         assert!(end.change_since(&start).is_some_and(|said| said.contains(words)), "{end:?}");
     }
+    // It took its address away and put it back, and has the same lease as before.
+    let marked = |mark: &str| ApiServers {
+        marks: BTreeMap::from([("EndpointSlice kubernetes".to_owned(), mark.to_owned())]),
+        ..start.clone()
+    };
+    assert_eq!(marked("7").change_since(&marked("7")), None);
+    let words = marked("9").change_since(&marked("7"));
+    assert!(words.is_some_and(|words| words.contains("EndpointSlice kubernetes")));
+    assert_ne!(marked("9").processes(), marked("7").processes());
+}
+
+#[test]
+fn whoever_asks_one_address_need_not_know_of_others() {
+    let one = ApiServers { wanted: Wanted::WhoeverAnswers, ..ApiServers::default() };
+    assert_eq!(one.hidden(), None);
+    assert!(ApiServers::default().hidden().is_some_and(|words| words.contains("APIServerIdentity")));
 }
 
 proptest! {
@@ -155,6 +173,7 @@ proptest! {
             servers: ApiServers {
                 addresses: Ok((0..addresses).map(|index| index.to_string()).collect()),
                 identities: Ok(names.iter().map(|name| (name.clone(), name.clone())).collect()),
+                ..ApiServers::default()
             },
             discovered: shown.iter().enumerate().map(discovered).collect(),
             reported: reported.map(|entries| {
