@@ -1,6 +1,8 @@
 //! Who may do what on this server: the policy in memory, kept in step with the objects that it is made of.
 
-use crate::auth::authenticate::{Authenticators, Impersonation, Shown, bearer_token};
+use crate::auth::authenticate::{
+    Authenticators, CertificateError, ClientCertificate, Impersonation, Secret, Shown, bearer_token,
+};
 use crate::auth::bootstrap::{Reconciliation, bootstrap_objects, reconcile};
 use crate::auth::rbac::{PolicyRule, RbacKind, Rules};
 use crate::auth::service_account::{BoundKind, BoundObject, ServiceAccounts};
@@ -20,6 +22,7 @@ use restow_api::{GroupResource, GroupVersion};
 use restow_store::Entry;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// How a server knows who asks, and what they may do.
@@ -38,14 +41,6 @@ pub enum Authorization {
     Rbac,
     /// Everybody who is known may do everything. For tests, and for servers behind another one that decides.
     AllowAll,
-}
-
-/// Who asks.
-pub(crate) struct Identity {
-    /// Whoever showed the credentials.
-    pub(crate) user: User,
-    /// Whom they act as.
-    pub(crate) impersonated: Option<User>,
 }
 
 /// The policy in memory.
@@ -86,27 +81,32 @@ impl Access {
         &self.authorizer
     }
 
-    /// Who asks: whoever the certificate or token belongs to, and whom that user may and wants to act as.
+    /// Who asks: whoever the certificate or token belongs to.
     pub(crate) fn identify(
         &self,
-        certificate: Option<&User>,
+        certificate: Option<&Result<ClientCertificate, CertificateError>>,
         headers: &HeaderMap,
         path: &str,
-    ) -> Result<Identity, ApiError> {
-        let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer_token);
-        let shown = Shown { certificate, token, path };
-        let user = self.authenticators.authenticate(&shown, self, jiff::Timestamp::now()).map_err(|error| {
+    ) -> Result<User, ApiError> {
+        let refused = |error: &dyn Display| {
             tracing::debug!(%error, "a request was not authenticated");
             ApiError::Unauthorized
-        })?;
-        let pairs = headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+        };
+        let token = token(headers).map_err(|problem| refused(&problem))?;
+        let shown = Shown { certificate, token, path };
+        self.authenticators.authenticate(&shown, self, jiff::Timestamp::now()).map_err(|error| refused(&error))
+    }
+
+    /// Whom the user acts as, where the headers name someone and the user may.
+    pub(crate) fn impersonate(&self, user: &User, headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+        let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let impersonation =
             Impersonation::from_headers(pairs).map_err(|error| ApiError::BadRequest(error.to_string()))?;
-        let Some(impersonation) = impersonation else { return Ok(Identity { user, impersonated: None }) };
+        let Some(impersonation) = impersonation else { return Ok(None) };
         for check in &impersonation.checks {
-            self.authorize(&user, check)?;
+            self.authorize(user, check)?;
         }
-        Ok(Identity { user, impersonated: Some(impersonation.user) })
+        Ok(Some(impersonation.user))
     }
 
     /// Refuses what the user may not do.
@@ -172,6 +172,16 @@ impl ServiceAccounts for Access {
     fn bound_object(&self, _kind: BoundKind, _namespace: &str, _name: &str) -> Option<BoundObject> {
         None
     }
+}
+
+/// The token in the headers, if they hold one. Two of them, or one that is not a text, are more than no token.
+fn token(headers: &HeaderMap) -> Result<Option<Secret<'_>>, &'static str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err("several Authorization headers");
+    }
+    value.to_str().map(bearer_token).map_err(|_| "the Authorization header is not text")
 }
 
 fn policy_version() -> Result<GroupVersion, ApiError> {

@@ -6,6 +6,7 @@
 
 mod builtin;
 mod calling;
+pub(crate) mod certificates;
 mod compute;
 mod expression;
 mod judging;
@@ -99,7 +100,9 @@ pub(crate) async fn mutate(
         return Ok(object);
     }
     let request = Request::new(call, operation, old)?;
-    change(&request, &policies, &webhooks, object).boxed().await
+    let mut object = change(&request, &policies, &webhooks, object).boxed().await?;
+    builtin::seal(call, operation, &mut object);
+    Ok(object)
 }
 
 /// Lets policies and then webhooks change the object, and then once more those after whom something changed it.
@@ -125,6 +128,7 @@ pub(crate) async fn validate(
     old: Option<&Object>,
 ) -> Result<(), ApiError> {
     builtin::check(call, operation, object, old)?;
+    certificates::check(call, operation, object, old)?;
     limits::check(call, operation, object, old).await?;
     ask_validating(&Request::new(call, operation, old)?, object).await
 }
@@ -146,8 +150,9 @@ async fn ask_validating(request: &Request<'_>, object: Option<&Object>) -> Resul
     Ok(())
 }
 
-/// Asks the mutating webhooks about a removal, which they may refuse, and then the validating ones.
+/// Asks what is built in about a removal, then the mutating webhooks, which may refuse it, and then the validating ones.
 pub(crate) async fn admit_removal(call: &Call<'_>, old: &Object, rehearsal: Rehearsal) -> Result<(), ApiError> {
+    builtin::check_removal(call, old)?;
     let webhooks = call.server.admission().mutating.all.load_full();
     let request = Request::about(call, Operation::Delete, Some(old), rehearsal);
     if !webhooks.is_empty() && !is_exempt(call) {

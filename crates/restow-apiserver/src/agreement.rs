@@ -16,6 +16,7 @@
 //! | `whereabouts.rs` | where all servers are |
 //! | `collector.rs` | the task that removes what servers leave behind |
 //! | `attending.rs` | how long servers disagree, and putting right what somebody else changed |
+//! | `written.rs` | what clients write about identities and storage versions |
 //! | `barrier.rs` | which writes pass before everything is reported |
 //!
 //! # For resources that come and go
@@ -38,6 +39,7 @@ mod leases;
 mod places;
 mod registrar;
 mod whereabouts;
+mod written;
 
 use crate::error::ApiError;
 use crate::http::request_info::ResourceTarget;
@@ -55,12 +57,13 @@ use prometheus_client::metrics::gauge::Gauge;
 use registrar::Registrar;
 use restow_agreement::ServerReport;
 use restow_api::{GroupResource, ServerId};
-use restow_store::Store;
+use restow_store::{Compare, Key, Relation, Revision, Store, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 use tokio::sync::{Notify, watch};
+pub(crate) use written::joining;
 
 /// The name of the readiness check, as in Kubernetes.
 pub(crate) const READINESS: &str = "poststarthook/built-in-resources-storage-version-updater";
@@ -78,6 +81,8 @@ pub struct Agreement {
     doubted: Mutex<BTreeSet<GroupResource>>,
     /// Whether everything that this server serves is known, so that it stands for nothing else.
     complete: watch::Sender<bool>,
+    /// Told when this server has to join again, whatever its lease says.
+    unsettled: Notify,
     /// Whoever changes what is reported takes a turn, so that joining sees all of it.
     turn: tokio::sync::Mutex<()>,
     /// On which resources the servers disagree.
@@ -119,6 +124,8 @@ pub(crate) struct FenceAlarm {
     failures: Counter,
     /// Where it was reported too; nothing of it can be compared in a transaction.
     elsewhere: OnceLock<Arc<dyn Elsewhere>>,
+    /// What holds as long as the store remembers that this server renewed its lease.
+    renewal: Mutex<Option<Compare>>,
 }
 
 impl FenceAlarm {
@@ -130,6 +137,19 @@ impl FenceAlarm {
     /// Whether what was reported elsewhere does not count any more, so that nothing may be written.
     pub(crate) fn is_overdue(&self) -> bool {
         self.elsewhere.get().is_some_and(|elsewhere| !elsewhere.holds())
+    }
+
+    /// What every write compares beside the lease itself: that the store remembers its last renewal. One that was restored
+    /// from an earlier backup does not, though the lease may be the same.
+    pub(crate) fn renewal(&self) -> Option<Compare> {
+        self.renewal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The lease was taken or renewed at this revision.
+    fn renewed(&self, lease: &Key, revision: Revision) {
+        let before = Target::ModRevision(Revision::new(revision.get().saturating_sub(1)));
+        let renewal = Compare { key: lease.clone(), relation: Relation::Greater, target: before };
+        *self.renewal.lock().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
     }
 
     /// How often it has rung.
@@ -163,6 +183,7 @@ impl Agreement {
             reported: Mutex::default(),
             doubted: Mutex::default(),
             complete: watch::Sender::new(false),
+            unsettled: Notify::new(),
             turn: tokio::sync::Mutex::default(),
             sights: Sights::default(),
             retries: Counter::default(),
@@ -195,6 +216,11 @@ impl Agreement {
     /// Everything that this server serves has been announced. Whatever else it reported in an earlier life is withdrawn.
     pub(crate) fn announced_everything(&self) {
         self.complete.send_replace(true);
+    }
+
+    /// What this server reported may be lost, though its lease is not: it takes a new one and reports everything again.
+    pub(crate) fn join_again(&self) {
+        self.unsettled.notify_one();
     }
 
     /// Completes when everything that this server serves is known.
@@ -358,6 +384,10 @@ impl Agreement {
         if let Some(known) = self.reported().get_mut(location) {
             known.said = Some(report);
         }
+    }
+
+    fn said_about(&self, location: &GroupResource) -> Option<ServerReport> {
+        self.reported().get(location).and_then(|known| known.said.clone())
     }
 
     fn doubted(&self) -> MutexGuard<'_, BTreeSet<GroupResource>> {

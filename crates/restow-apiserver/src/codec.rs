@@ -5,11 +5,25 @@
 //! is stored in is never parsed.
 
 use crate::object::Object;
+use crate::types::exceeds_depth;
 use crate::untyped;
 use bytes::Bytes;
 use restow_store::Revision;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
+use thiserror::Error;
+
+/// How deep an object may be nested, as it is sent and as it is stored, with all that the server adds to it: what is read
+/// can be sent back. Objects of Kubernetes stay far below, and a parser that refuses 128 levels still reads a list of them.
+pub(crate) const MAX_DEPTH: usize = 100;
+
+/// How deep JSON may be nested for the parser to read it.
+const READABLE_DEPTH: usize = 127;
+
+/// An object that is not stored because nobody could read it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the object is nested more than {MAX_DEPTH} levels deep, with its metadata.managedFields")]
+pub(crate) struct TooDeep;
 
 /// The opening of every stored object of one version and kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +119,13 @@ pub enum Typed {
 }
 
 /// Encodes an object for the store. Equal objects give equal bytes. The resource version is left out.
-pub(crate) fn encode(object: &Object) -> Bytes {
+///
+/// Everything that is stored passes here, whoever made it: clients, patches, defaults, conversions, webhooks, policies. What
+/// could not be decoded again is refused.
+pub(crate) fn encode(object: &Object) -> Result<Bytes, TooDeep> {
+    if exceeds_depth(object.as_value(), MAX_DEPTH) {
+        return Err(TooDeep);
+    }
     let mut out = Vec::with_capacity(4096);
     out.extend_from_slice(b"{\"apiVersion\":");
     write_json(&mut out, &Value::from(object.api_version()));
@@ -136,7 +156,7 @@ pub(crate) fn encode(object: &Object) -> Bytes {
         write_json(&mut out, value);
     }
     out.push(b'}');
-    out.into()
+    Ok(out.into())
 }
 
 /// Decodes a stored object and gives it its resource version.
@@ -146,6 +166,34 @@ pub(crate) fn decode(stored: &[u8], revision: Revision) -> Result<Object, serde_
         .map_err(|other| serde::de::Error::custom(format!("expected an object, found {other}")))?;
     object.set_meta("resourceVersion", &revision.to_string());
     Ok(object)
+}
+
+/// Whether stored bytes are what [`decode`] can read, for whoever passes them on as they are.
+pub(crate) fn check(stored: &[u8]) -> Result<(), serde_json::Error> {
+    serde_json::from_slice::<IgnoredAny>(stored)?;
+    // Passing values over takes no recursion, so it has no limit to it; reading them does.
+    match deepest(stored) > READABLE_DEPTH {
+        true => Err(serde::de::Error::custom("recursion limit exceeded")),
+        false => Ok(()),
+    }
+}
+
+/// How deep JSON is nested, given that it is JSON.
+fn deepest(json: &[u8]) -> usize {
+    let (mut place, mut depth, mut deepest) = (0, 0usize, 0);
+    while let Some(byte) = json.get(place) {
+        match byte {
+            b'"' => place = end_of_text(json, place + 1),
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        place += 1;
+    }
+    deepest
 }
 
 /// Decodes a stored object without its managed fields and its resource version.
@@ -184,7 +232,7 @@ mod tests {
             "data": {"b": "2", "a": "1"},
             "metadata": {"name": "x", "resourceVersion": "7", "labels": {"k": "v"}},
         }));
-        let stored = encode(&original);
+        let stored = encode(&original).unwrap();
         assert!(Opening::new("v1", "ConfigMap").opens(&stored));
         assert!(!Opening::new("v1", "Secret").opens(&stored));
         assert!(!String::from_utf8_lossy(&stored).contains("resourceVersion"));
@@ -193,7 +241,7 @@ mod tests {
         assert_eq!(read.get("data"), original.get("data"));
         let mut managed = original.clone();
         managed.metadata_mut().insert("managedFields".into(), json!([{"fieldsV1": {"f:data": {}}}]));
-        let mut brief = decode_briefly(&encode(&managed)).unwrap();
+        let mut brief = decode_briefly(&encode(&managed).unwrap()).unwrap();
         brief.set_meta("resourceVersion", "12");
         assert_eq!(brief, read);
     }
@@ -202,7 +250,8 @@ mod tests {
     fn splicing_equals_decoding() {
         let opening = Opening::new("v1", "ConfigMap");
         for metadata in [json!({"name": "x", "namespace": "n"}), json!({})] {
-            let stored = encode(&object(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})));
+            let stored =
+                encode(&object(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata}))).unwrap();
             let mut out = Vec::new();
             opening.splice(&stored, Revision::new(9), Typed::Yes, &mut out);
             let spliced: Value = serde_json::from_slice(&out).unwrap();
@@ -226,7 +275,7 @@ mod tests {
             let original =
                 object(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": {"}": "{"}}));
             let mut out = Vec::new();
-            opening.splice_metadata(&encode(&original), Revision::new(9), &mut out);
+            opening.splice_metadata(&encode(&original).unwrap(), Revision::new(9), &mut out);
             let cut: Value = serde_json::from_slice(&out).unwrap();
             let mut expected = metadata.clone();
             expected["resourceVersion"] = "9".into();
@@ -241,5 +290,39 @@ mod tests {
         let two =
             object(json!({"b": 2, "a": 1, "metadata": {"uid": "u", "name": "x"}, "apiVersion": "v1", "kind": "K"}));
         assert_eq!(encode(&one), encode(&two));
+    }
+
+    #[test]
+    fn what_passes_the_check_can_be_decoded_and_nothing_else_does() {
+        let nested = |levels: usize| format!("{}{}", "{\"a[{\\\"\":".repeat(levels) + "[]", "}".repeat(levels));
+        let sound = |text: &str| (check(text.as_bytes()).is_ok(), decode(text.as_bytes(), Revision::new(1)).is_ok());
+        for (text, expected) in [
+            (nested(126), true),
+            (nested(127), false),
+            (nested(5_000), false),
+            ("{".into(), false),
+            ("{}}".into(), false),
+            ("{\"a\":[1,2]}".into(), true),
+        ] {
+            assert_eq!(sound(&text), (expected, expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_stored_can_be_read_again() {
+        let nested = |levels: usize| {
+            (0..levels).fold(json!(1), |inner, level| match level % 2 {
+                0 => json!([inner]),
+                _ => json!({"a": inner}),
+            })
+        };
+        for (levels, fits) in [(MAX_DEPTH - 1, true), (MAX_DEPTH, false), (300, false)] {
+            let given =
+                object(json!({"kind": "K", "apiVersion": "v1", "metadata": {"name": "x"}, "a": nested(levels)}));
+            match encode(&given) {
+                Ok(stored) => assert!(fits && decode(&stored, Revision::new(1)).is_ok(), "{levels}"),
+                Err(TooDeep) => assert!(!fits, "{levels}"),
+            }
+        }
     }
 }

@@ -13,6 +13,9 @@ pub(crate) const ORPHAN: &str = "orphan";
 /// The finalizer of an object whose dependents are to go first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
+/// The option with which an object is deleted that cannot be read.
+pub(crate) const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 /// What becomes of an object's dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
@@ -35,6 +38,8 @@ pub(crate) struct DeleteOptions {
     /// How long the object has to end what it does.
     pub(crate) grace_period: Option<i64>,
     pub(crate) propagation: Option<Propagation>,
+    /// An object that cannot be read, and only that, is to go without being looked at.
+    pub(crate) ignore_read_error: bool,
 }
 
 impl Propagation {
@@ -81,6 +86,15 @@ impl DeleteOptions {
                 detail: "supported values: \"All\"".into(),
             });
         }
+        let ignore_read_error = body[IGNORE_READ_ERROR].as_bool().unwrap_or(false);
+        if ignore_read_error {
+            for field in ["propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions"] {
+                if !body[field].is_null() {
+                    let detail = format!("cannot be set together with .{field}");
+                    problems.push(FieldError::invalid(IGNORE_READ_ERROR, &true.into(), detail));
+                }
+            }
+        }
         match problems.is_empty() {
             false => Err(problems),
             true => Ok(DeleteOptions {
@@ -89,6 +103,7 @@ impl DeleteOptions {
                 resource_version: text(&body["preconditions"]["resourceVersion"]),
                 grace_period: body["gracePeriodSeconds"].as_i64(),
                 propagation,
+                ignore_read_error,
             }),
         }
     }
@@ -142,7 +157,7 @@ pub(crate) fn decide(strategy: &dyn Strategy, object: &Object, options: &DeleteO
 pub(crate) fn mark(object: &mut Object, grace: i64, now: Timestamp) {
     let generation = object.at(&["metadata", "generation"]).is_some().then(|| object.generation() + 1);
     let fields = object.metadata_mut();
-    fields.insert("deletionTimestamp".into(), written(now + SignedDuration::from_secs(grace)).into());
+    fields.insert("deletionTimestamp".into(), written(later(now, grace)).into());
     fields.insert("deletionGracePeriodSeconds".into(), grace.into());
     if let Some(generation) = generation {
         fields.insert("generation".into(), generation.into());
@@ -184,10 +199,16 @@ fn shorten(object: &mut Object, grace: i64) {
     if let Ok(end) = end
         && grace < before
     {
-        let end = end - SignedDuration::from_secs(before - grace);
+        let end = later(end, grace.saturating_sub(before));
         object.metadata_mut().insert("deletionTimestamp".into(), written(end).into());
         object.metadata_mut().insert("deletionGracePeriodSeconds".into(), grace.into());
     }
+}
+
+/// A time so many seconds later. A client may ask for more of them than time has.
+fn later(time: Timestamp, seconds: i64) -> Timestamp {
+    let bound = if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(bound)
 }
 
 /// The finalizers that the object gets, given what shall become of its dependents.
@@ -296,5 +317,16 @@ mod tests {
         let refused = DeleteOptions::from_value(&both).unwrap_err();
         assert!(refused[0].to_string().contains("cannot be both set"), "{refused:?}");
         assert!(DeleteOptions::from_value(&json!({"dryRun": ["Some"]})).is_err());
+        assert!(DeleteOptions::from_value(&json!({IGNORE_READ_ERROR: true, "dryRun": ["All"]})).is_ok());
+        for (field, value) in [
+            ("propagationPolicy", json!("Background")),
+            ("orphanDependents", json!(false)),
+            ("gracePeriodSeconds", json!(0)),
+            ("preconditions", json!({})),
+        ] {
+            let refused = DeleteOptions::from_value(&json!({IGNORE_READ_ERROR: true, field: value})).unwrap_err();
+            let expected = format!("{IGNORE_READ_ERROR}: Invalid value: true: cannot be set together with .{field}");
+            assert_eq!(refused[0].to_string(), expected);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What can go wrong with a request, in the terms of the API. Nothing here knows HTTP; `status.rs` maps it.
 
+use crate::codec::TooDeep;
+use crate::corrupt::CorruptObject;
 use crate::field::FieldError;
 use restow_api::GroupResource;
 use restow_store::StoreError;
@@ -154,7 +156,21 @@ pub enum ApiError {
     /// A fault of the server.
     #[error("Internal error occurred: {0}")]
     Internal(String),
-    /// Something of the request made no sense, where Kubernetes answers with code 500 and no reason.
+    /// The object lies in the store and cannot be read.
+    #[error("Internal error occurred: {0}")]
+    Corrupt(CorruptObject),
+    /// Objects of a list lie in the store and cannot be read.
+    #[error("{}", corrupt_message(resource, objects))]
+    CorruptList {
+        /// The resource.
+        resource: GroupResource,
+        /// The objects; the first ones, where they are many.
+        objects: Vec<CorruptObject>,
+    },
+    /// An object is gone that could not be read, so that nobody can be told what it was.
+    #[error("saw a DELETED event, but object data is corrupt - {}", .0.problem())]
+    CorruptDeleted(CorruptObject),
+    /// The objects of the cluster make no sense together, where Kubernetes answers with code 500 and no reason.
     #[error("{0}")]
     Unexplained(String),
 }
@@ -192,11 +208,29 @@ fn invalid_message(kind: &GroupKind, name: &str, causes: &[FieldError]) -> Strin
     format!("{kind} \"{name}\" is invalid: {causes}")
 }
 
+fn corrupt_message(resource: &GroupResource, objects: &[CorruptObject]) -> String {
+    let mut message = format!("failed to read one or more {resource} from the storage");
+    if let Some(first) = objects.first() {
+        message.push_str(&format!(": {first}"));
+    }
+    if objects.len() > 1 {
+        message.push_str(&format!(" (and {} more)", objects.len() - 1));
+    }
+    message
+}
+
+/// Whoever made the object so deep has to make it flatter.
+impl From<TooDeep> for ApiError {
+    fn from(error: TooDeep) -> Self {
+        ApiError::BadRequest(error.to_string())
+    }
+}
+
 /// Maps what the store says, where the caller has no better answer.
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Compacted { .. } => ApiError::expired(),
+            StoreError::Compacted { .. } | StoreError::HistoryLost => ApiError::expired(),
             StoreError::FutureRevision { requested, current } => {
                 ApiError::TooLargeResourceVersion { requested: requested.get(), current: current.get() }
             }

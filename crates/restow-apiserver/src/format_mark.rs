@@ -3,8 +3,12 @@
 //! `restow_agreement::ownership`; here they are read.
 
 use crate::error::ApiError;
-use restow_agreement::ownership::{Mark, Ownership, Survey};
-use restow_store::{Compare, Key, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt, Txn, TxnOutcome};
+use crate::registry::Registry;
+use restow_agreement::ownership::{Mark, Ownership, Survey, is_laid_out_like_ours};
+use restow_store::{
+    Compare, Content, Entry, Key, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt, Txn, TxnOutcome,
+};
+use std::collections::BTreeSet;
 
 /// Where the mark lies.
 const PLACE: &str = "/restow/format";
@@ -14,41 +18,44 @@ const PAGE: usize = 250;
 const WAY_OUT: &str = "Nothing was changed. Choose another prefix with --etcd-prefix, or another store. Restow cannot take \
                        over the store of a kube-apiserver yet";
 
+/// How often the mark is read again because another server changes it.
+const ATTEMPTS: usize = 10;
+
 /// Makes sure that a store is ours: one that is empty is marked, and one that holds somebody else's keys is refused. Of
-/// several servers that start at once, one writes the mark, and the others find it.
-pub(crate) async fn claim(store: &dyn Store) -> Result<(), ApiError> {
+/// several servers that start at once, one writes the mark, and the others find it. `groups` are those of what is served.
+///
+/// The mark is provisional until the store was looked at as it was when the mark was written. Whoever finds it provisional,
+/// because the server that wrote it has died or is still about to look, looks for itself.
+pub(crate) async fn claim(store: &dyn Store, groups: &BTreeSet<String>) -> Result<(), ApiError> {
     let key = Key::try_from(PLACE).map_err(|error| ApiError::Internal(error.to_string()))?;
-    if let Some(found) = store.get(&key).await? {
-        return check(&found.value);
+    for _ in 0..ATTEMPTS {
+        let settled = match store.get(&key).await? {
+            Some(found) => check(store, &key, &found, groups).await?,
+            None => match survey(store).await? {
+                Ownership::SomebodyElse(found) => return Err(refusal(found)),
+                Ownership::Nobody => mark(store, &key, Revision::ZERO, Mark::provisional()).await?.map(|_| false),
+                Ownership::Ours => mark(store, &key, Revision::ZERO, Mark::newest()).await?.map(|_| true),
+            },
+        };
+        // Without a mark of its own, this server looks at the one that is there by now.
+        if settled == Some(true) {
+            return Ok(());
+        }
     }
-    match survey(store, None).await? {
-        Ownership::SomebodyElse(found) => Err(refusal(found)),
-        Ownership::Nobody => mark_empty(store, &key).await,
-        Ownership::Ours => match mark(store, &key).await {
-            // A store whose disk is full can still be read from, and it is certainly ours.
-            Err(StoreError::Full(reason)) => {
-                tracing::warn!(reason, "the format of the store could not be marked; the next start tries again");
-                Ok(())
-            }
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => check_marked(store, &key).await,
-            Err(error) => Err(error.into()),
-        },
-    }
+    Err(ApiError::UnusableStore(format!("somebody keeps changing {PLACE}, which marks the store as Restow's")))
 }
 
-/// Checks the mark that another server wrote meanwhile.
-async fn check_marked(store: &dyn Store, key: &Key) -> Result<(), ApiError> {
-    match store.get(key).await? {
-        Some(found) => check(&found.value),
-        None => Err(ApiError::UnusableStore(format!("somebody removed {PLACE}, which marks the store as Restow's"))),
-    }
-}
-
-fn check(value: &[u8]) -> Result<(), ApiError> {
-    let found = String::from_utf8_lossy(&value[..value.len().min(100)]).trim().to_string();
-    match Mark::read(value) {
-        Mark::Known => Ok(()),
+/// Checks the mark that was found; tells whether it says that the store is ours.
+async fn check(
+    store: &dyn Store,
+    key: &Key,
+    entry: &Entry,
+    groups: &BTreeSet<String>,
+) -> Result<Option<bool>, ApiError> {
+    let found = String::from_utf8_lossy(&entry.value[..entry.value.len().min(100)]).trim().to_string();
+    match Mark::read(&entry.value) {
+        Mark::Known => probe(store, groups).await.map(|()| Some(true)),
+        Mark::Provisional => verify(store, key, entry.mod_revision).await,
         Mark::Newer(_) => Err(ApiError::UnusableStore(format!(
             "the store has the format {found:?}, which a newer release of Restow wrote; use that release"
         ))),
@@ -58,31 +65,77 @@ fn check(value: &[u8]) -> Result<(), ApiError> {
     }
 }
 
-/// Marks a store that was empty a moment ago, and looks whether it was so when the mark was written: somebody else may have
-/// begun to write there at the same time.
-async fn mark_empty(store: &dyn Store, key: &Key) -> Result<(), ApiError> {
-    let Some(marked) = mark(store, key).await? else { return check_marked(store, key).await };
-    match survey(store, Some(marked)).await? {
+/// Looks at the store of which a provisional mark says that it is ours, and makes the mark a lasting one, or takes it away:
+/// somebody else may have begun to write there at the same time.
+async fn verify(store: &dyn Store, key: &Key, marked: Revision) -> Result<Option<bool>, ApiError> {
+    match survey(store).await? {
         Ownership::SomebodyElse(found) => {
             store.txn(Txn::new().when(Compare::mod_revision(key, marked)).delete(key)).await?;
             Err(refusal(found))
         }
-        _ => Ok(()),
+        Ownership::Nobody | Ownership::Ours => Ok(mark(store, key, marked, Mark::newest()).await?.map(|_| true)),
     }
 }
 
-/// Writes the mark where there is none. Returns the revision at which it was written; nothing if another server was faster.
-async fn mark(store: &dyn Store, key: &Key) -> Result<Option<Revision>, StoreError> {
-    match store.txn(Txn::new().when(Compare::absent(key)).put(key, Mark::newest())).await? {
-        TxnOutcome::Committed { revision } => Ok(Some(revision)),
-        TxnOutcome::Refused { .. } => Ok(None),
+/// Looks whether somebody else, such as a kube-apiserver, has begun to use a store that is marked as ours. That shows in where
+/// its keys lie: one key of each folder is enough.
+async fn probe(store: &dyn Store, groups: &BTreeSet<String>) -> Result<(), ApiError> {
+    let mut rest = KeyRange::prefix("/");
+    loop {
+        let first = RangeRequest::new(rest.clone()).content(Content::KeysOnly).limit(1);
+        let page = store.range(first).await?;
+        let Some(entry) = page.entries.first() else { return Ok(()) };
+        if !may_be_ours(&entry.key, |group| groups.contains(group)) {
+            return Err(refusal(format!(
+                "the store is marked as Restow's, but somebody else, such as a kube-apiserver, uses it too: {} lies there",
+                entry.key
+            )));
+        }
+        let text = String::from_utf8_lossy(entry.key.as_bytes());
+        let folder: String = text.split_inclusive('/').take(2).collect();
+        let last = Key::new([folder.as_bytes(), &[0xff]].concat());
+        rest = rest.after(&last.map_err(|error| ApiError::Internal(error.to_string()))?);
+    }
+}
+
+/// Whether a key may be one of ours, by where it lies. What does not begin with a slash belongs to a neighbour whose prefix
+/// begins with ours, and is none of our business.
+pub(crate) fn may_be_ours(key: &Key, is_served: impl Fn(&str) -> bool) -> bool {
+    if is_laid_out_like_ours(key.as_bytes()) {
+        return true;
+    }
+    let text = String::from_utf8_lossy(key.as_bytes());
+    let mut parts = text.split('/');
+    let (before, group) = (parts.next(), parts.next().unwrap_or_default());
+    before != Some("") || parts.next().is_some() && is_served(group)
+}
+
+/// The groups of everything that is stored.
+pub(crate) fn groups_of(registry: &Registry) -> BTreeSet<String> {
+    let storages = registry.resources().iter().filter_map(|resource| resource.storage.as_ref());
+    storages.map(|storage| storage.location.group().to_string()).filter(|group| !group.is_empty()).collect()
+}
+
+/// Writes a mark in the place of the one of this revision. Returns the revision at which it was written; nothing if another
+/// server was faster.
+async fn mark(store: &dyn Store, key: &Key, before: Revision, mark: String) -> Result<Option<Revision>, ApiError> {
+    let verified = Mark::read(mark.as_bytes()) == Mark::Known;
+    match store.txn(Txn::new().when(Compare::mod_revision(key, before)).put(key, mark)).await {
+        Ok(TxnOutcome::Committed { revision }) => Ok(Some(revision)),
+        Ok(TxnOutcome::Refused { .. }) => Ok(None),
+        // A store whose disk is full can still be read from, and it is certainly ours.
+        Err(StoreError::Full(reason)) if verified => {
+            tracing::warn!(reason, "the format of the store could not be marked; the next start tries again");
+            Ok(Some(before))
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Looks at everything, at one revision. Keys that do not begin with a slash are none that we could ever touch: they
 /// belong to a neighbour whose prefix begins with ours.
-async fn survey(store: &dyn Store, mut at: Option<Revision>) -> Result<Ownership, ApiError> {
-    let (mut survey, mut range) = (Survey::default(), KeyRange::prefix("/"));
+async fn survey(store: &dyn Store) -> Result<Ownership, ApiError> {
+    let (mut survey, mut range, mut at) = (Survey::default(), KeyRange::prefix("/"), None);
     loop {
         let request = RangeRequest::new(range.clone()).limit(PAGE);
         let page = match at {
@@ -122,19 +175,18 @@ mod tests {
     async fn an_empty_store_is_marked_once() {
         let store = ModelStore::default();
         put(&store, "-neighbour/pods/a", POD).await;
-        claim(&store).await.unwrap();
+        claim(&store, &BTreeSet::new()).await.unwrap();
         let revision = store.status().await.unwrap().revision;
         assert_eq!(mark_of(&store).await, Some(Mark::newest()));
-        put(&store, "/pods/default/later", POD).await;
-        claim(&store).await.unwrap();
-        assert_eq!(store.status().await.unwrap().revision, revision.next(), "it is marked already");
+        claim(&store, &BTreeSet::new()).await.unwrap();
+        assert_eq!(store.status().await.unwrap().revision, revision, "it is marked already");
     }
 
     #[tokio::test]
     async fn a_store_of_ours_without_a_mark_is_given_one() {
         let store = ModelStore::default();
         put(&store, "/core/namespaces/default", br#"{"apiVersion":"v1","kind":"Namespace","metadata":{}}"#).await;
-        claim(&store).await.unwrap();
+        claim(&store, &BTreeSet::new()).await.unwrap();
         assert_eq!(mark_of(&store).await, Some(Mark::newest()));
     }
 
@@ -145,7 +197,7 @@ mod tests {
             put(&store, &format!("/pods/default/{number}"), POD).await;
         }
         let before = store.status().await.unwrap().revision;
-        let error = claim(&store).await.unwrap_err().to_string();
+        let error = claim(&store, &BTreeSet::new()).await.unwrap_err().to_string();
         assert!(error.contains(&format!("holds {} keys", PAGE + 3)), "{error}");
         assert!(error.contains("/pods/default/0 (v1 Pod") && error.contains("--etcd-prefix"), "{error}");
         assert_eq!(store.status().await.unwrap().revision, before);
@@ -156,27 +208,46 @@ mod tests {
         for (mark, expected) in [("restow-objects 2\n", "newer release"), ("photos", "no release of Restow")] {
             let store = ModelStore::default();
             put(&store, PLACE, mark.as_bytes()).await;
-            let error = claim(&store).await.unwrap_err().to_string();
+            let error = claim(&store, &BTreeSet::new()).await.unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
 
     #[tokio::test]
-    async fn whoever_begins_to_write_at_the_same_moment_is_noticed() {
+    async fn a_provisional_mark_is_no_proof() {
         let store = ModelStore::default();
-        let key = Key::try_from(PLACE).unwrap();
-        // The store was empty when it was looked at, and is not when the mark is written.
+        // A server marked an empty store and died before it looked again; somebody else had begun to write there.
         put(&store, "/pods/default/first", POD).await;
-        let error = mark_empty(&store, &key).await.unwrap_err().to_string();
+        let key = Key::try_from(PLACE).unwrap();
+        mark(&store, &key, Revision::ZERO, Mark::provisional()).await.unwrap();
+        let error = claim(&store, &BTreeSet::new()).await.unwrap_err().to_string();
         assert!(error.contains("/pods/default/first"), "{error}");
         assert_eq!(mark_of(&store).await, None);
     }
 
     #[tokio::test]
+    async fn whoever_uses_a_store_of_ours_later_is_noticed() {
+        for key in ["/pods/default/later", "/namespaces/default", "/ranges/serviceips", "/masterleases/10.0.0.1"] {
+            let store = ModelStore::default();
+            claim(&store, &BTreeSet::new()).await.unwrap();
+            put(&store, "/core/namespaces/default", b"{}").await;
+            put(&store, "/zoo.example.com/lions/a", b"{}").await;
+            put(&store, "/garden/plants/a", b"{}").await;
+            let groups = BTreeSet::from(["garden".to_string()]);
+            claim(&store, &groups).await.unwrap();
+            put(&store, key, POD).await;
+            let error = claim(&store, &groups).await.unwrap_err().to_string();
+            assert!(error.contains(key) && error.contains("--etcd-prefix"), "{error}");
+        }
+    }
+
+    #[tokio::test]
     async fn of_several_that_start_at_once_one_marks_and_all_start() {
-        let store = ModelStore::default();
-        let claims = futures::future::join_all((0..8).map(|_| claim(&store))).await;
+        let (store, groups) = (ModelStore::default(), BTreeSet::new());
+        let claims = futures::future::join_all((0..8).map(|_| claim(&store, &groups))).await;
         assert!(claims.iter().all(Result::is_ok), "{claims:?}");
-        assert_eq!(store.status().await.unwrap().revision, Revision::new(2), "one write");
+        assert_eq!(mark_of(&store).await, Some(Mark::newest()));
+        let revision = store.status().await.unwrap().revision;
+        assert_eq!(revision, Revision::new(3), "it was marked once, and verified once");
     }
 }

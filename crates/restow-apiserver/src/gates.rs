@@ -15,6 +15,8 @@ pub enum Gate {
     StorageVersionHash,
     /// Servers may vote on storage versions.
     StorageVersionVoting,
+    /// Objects that cannot be read can be deleted, by who may.
+    AllowUnsafeMalformedObjectDeletion,
 }
 
 /// Which gates are open. By default all but voting.
@@ -47,8 +49,13 @@ pub enum InvalidGates {
 
 impl Gate {
     /// Every gate.
-    pub const ALL: [Gate; 4] =
-        [Gate::StorageVersionApi, Gate::ApiServerIdentity, Gate::StorageVersionHash, Gate::StorageVersionVoting];
+    pub const ALL: [Gate; 5] = [
+        Gate::StorageVersionApi,
+        Gate::ApiServerIdentity,
+        Gate::StorageVersionHash,
+        Gate::StorageVersionVoting,
+        Gate::AllowUnsafeMalformedObjectDeletion,
+    ];
 
     /// The name, as Kubernetes writes it.
     pub fn name(self) -> &'static str {
@@ -57,6 +64,7 @@ impl Gate {
             Gate::ApiServerIdentity => "APIServerIdentity",
             Gate::StorageVersionHash => "StorageVersionHash",
             Gate::StorageVersionVoting => "StorageVersionVoting",
+            Gate::AllowUnsafeMalformedObjectDeletion => "AllowUnsafeMalformedObjectDeletion",
         }
     }
 }
@@ -130,15 +138,16 @@ mod tests {
 
     #[test]
     fn a_list_opens_and_closes_gates_and_the_rest_stays_as_it_is() {
-        let check = |list: &str, expected: [bool; 4]| {
+        let check = |list: &str, expected: [bool; 5]| {
             let gates: Gates = list.parse().unwrap();
             assert_eq!(Gate::ALL.map(|gate| gates.is_on(gate)), expected, "{list}");
             assert_eq!(gates.to_string().parse(), Ok(gates));
         };
-        check("", [true, true, true, false]);
-        check("StorageVersionAPI=false", [false, true, true, false]);
-        check(" StorageVersionVoting = True ,StorageVersionHash=0", [true, true, false, true]);
-        check("APIServerIdentity=false,APIServerIdentity=true", [true, true, true, false]);
+        check("", [true, true, true, false, true]);
+        check("StorageVersionAPI=false", [false, true, true, false, true]);
+        check(" StorageVersionVoting = True ,StorageVersionHash=0", [true, true, false, true, true]);
+        check("APIServerIdentity=false,APIServerIdentity=true", [true, true, true, false, true]);
+        check("AllowUnsafeMalformedObjectDeletion=false", [true, true, true, false, false]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::http::query::Query;
 use crate::http::render;
 use crate::server::ApiServer;
 use http::Response;
+use restow_store::StoreError;
 use std::time::Duration;
 
 /// How long a check may take.
@@ -57,19 +58,21 @@ pub(crate) async fn check(server: &ApiServer) {
 /// A server that is alive but cannot reach its store is not to be restarted, only not to be used.
 async fn checks(server: &ApiServer, endpoint: &'static str) -> Vec<Check> {
     let mut checks = vec![Check { name: "ping", failure: None }];
+    let store = server.objects().store();
     if endpoint != "livez" {
-        let status = tokio::time::timeout(PATIENCE, server.objects().store().status()).await;
-        let failure = match status {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer within {PATIENCE:?}")),
-        };
+        let failure = failure(async { store.status().await.map(drop) }).await;
         if let Some(reason) = &failure {
             tracing::warn!(reason, "the store does not answer");
         }
         checks.push(Check { name: "etcd", failure });
     }
     if endpoint == "readyz" {
+        // A store that takes no writes can still be read from, but the server is of little use.
+        let failure = failure(store.ready()).await;
+        if let Some(reason) = &failure {
+            tracing::warn!(reason, "the store is not ready");
+        }
+        checks.push(Check { name: "etcd-readiness", failure });
         let failure = server.is_stopped().then(|| "the server is about to stop".to_string());
         checks.push(Check { name: "shutdown", failure });
     }
@@ -81,6 +84,15 @@ async fn checks(server: &ApiServer, endpoint: &'static str) -> Vec<Check> {
         server.metrics().health_checked(endpoint, check.name, check.failure.is_none());
     }
     checks
+}
+
+/// Why the store is not as it should be.
+async fn failure(answer: impl Future<Output = Result<(), StoreError>>) -> Option<String> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some(format!("no answer within {PATIENCE:?}")),
+    }
 }
 
 fn text(code: u16, body: String) -> Response<Body> {

@@ -4,7 +4,7 @@
 //! place in a ring, so a thousand watchers cost no more memory than one, and one that is slow holds up nobody: when the
 //! ring has overtaken it, its watch ends with "expired", and it lists again.
 
-use crate::codec::{Opening, Typed};
+use crate::codec::{self, Opening, Typed};
 use crate::http::negotiate::Media;
 use crate::types;
 use bytes::Bytes;
@@ -25,12 +25,17 @@ const RING_BYTES: usize = 4 << 20;
 pub struct Hub {
     state: Mutex<State>,
     reached: watch::Sender<Revision>,
+    /// How often the store has gone back to an earlier state.
+    losses: watch::Sender<u64>,
 }
 
 struct State {
     rings: HashMap<String, Arc<Ring>>,
     /// Every change after this revision has been seen.
     since: Revision,
+    /// How far a history had come that is lost. Until the one of now has come as far, a revision that has not been reached may
+    /// be one of the lost ones.
+    lost: Revision,
 }
 
 /// The recent changes of one collection.
@@ -100,7 +105,8 @@ impl Hub {
     pub async fn start(store: Arc<dyn Store>) -> Result<(Arc<Self>, tokio::task::JoinHandle<()>), StoreError> {
         let since = store.status().await?.revision;
         let (reached, _) = watch::channel(since);
-        let hub = Arc::new(Hub { state: Mutex::new(State { rings: HashMap::new(), since }), reached });
+        let state = State { rings: HashMap::new(), since, lost: Revision::ZERO };
+        let hub = Arc::new(Hub { state: Mutex::new(state), reached, losses: watch::Sender::new(0) });
         let task = tokio::spawn(hub.clone().follow(store, since));
         Ok((hub, task))
     }
@@ -110,8 +116,17 @@ impl Hub {
         *self.reached.borrow()
     }
 
+    /// Tells whenever the store has gone back to an earlier state, so that nothing holds that was read before.
+    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
+        self.losses.subscribe()
+    }
+
     /// Subscribes to the changes after `after` in `range`, which lies in the collection `folder`.
     pub fn subscribe(&self, folder: &str, range: KeyRange, after: Revision) -> Result<Subscription, Overtaken> {
+        let reached = self.reached();
+        if after > reached && reached < lock(&self.state).lost {
+            return Err(Overtaken);
+        }
         let ring = self.ring(folder);
         let events = lock(&ring.events);
         if after < events.floor || events.closed {
@@ -145,25 +160,45 @@ impl Hub {
                 },
             };
             tracing::warn!(error = %ended, "following the store was interrupted");
-            if let StoreError::Compacted { .. } = ended {
-                since = self.start_over(&store, since).await;
+            if let StoreError::Compacted { .. } | StoreError::HistoryLost = ended {
+                since = self.start_over(&store, &ended).await;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(2));
         }
     }
 
-    /// The history since the last change seen is gone: watchers cannot be served without a gap, so all must list again.
-    async fn start_over(&self, store: &Arc<dyn Store>, since: Revision) -> Revision {
-        let Ok(status) = store.status().await else { return since };
+    /// The history since the last change seen is gone: watchers cannot be served without a gap, so all must list again. That
+    /// is told once the store says where it is; nothing else can be done before.
+    async fn start_over(&self, store: &Arc<dyn Store>, why: &StoreError) -> Revision {
+        let status = loop {
+            match store.status().await {
+                Ok(status) => break status,
+                Err(error) => tracing::warn!(%error, "where the store is by now is not known yet"),
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        };
+        if *why == StoreError::HistoryLost {
+            let reached = self.reached();
+            let mut state = lock(&self.state);
+            state.lost = state.lost.max(reached);
+        }
+        self.reached.send_replace(status.revision);
+        self.close_rings(status.revision);
+        if *why == StoreError::HistoryLost {
+            self.losses.send_modify(|losses| *losses += 1);
+        }
+        status.revision
+    }
+
+    fn close_rings(&self, since: Revision) {
         let mut state = lock(&self.state);
         for ring in state.rings.values() {
             lock(&ring.events).closed = true;
             ring.next.send_modify(|_| {});
         }
         state.rings.clear();
-        state.since = status.revision;
-        status.revision
+        state.since = since;
     }
 
     fn publish(&self, events: Vec<Event>) {
@@ -236,7 +271,8 @@ impl HubEvent {
             (None, Some(entry)) => ("DELETED", entry),
             (None, None) => return None,
         };
-        if !opening.opens(&entry.value) {
+        // What cannot be read is left to whoever decodes it, and says so.
+        if !opening.opens(&entry.value) || codec::check(&entry.value).is_err() {
             return None;
         }
         let mut bytes = Vec::with_capacity(entry.value.len() + 96);

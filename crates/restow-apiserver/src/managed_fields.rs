@@ -27,7 +27,7 @@ use crate::object::Object;
 use crate::resource::{Origin, Resource};
 use crate::types::{TypeId, TypeTable};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The metadata that belongs to the server and to nobody who writes.
@@ -78,10 +78,9 @@ pub(crate) async fn record_change(
     // Whoever has no entries wants none: an object is followed from its creation on, or not at all.
     let Some(source) = source else { return Ok(()) };
     let mut compared = BTreeMap::new();
-    for version in versions_in(&source).chain([writer.api_version]) {
-        if compared.contains_key(version) {
-            continue;
-        }
+    // Many entries may speak of one version.
+    let versions: BTreeSet<&str> = versions_in(&source).chain([writer.api_version]).collect();
+    for version in versions {
         if let Some(comparison) = comparison_in(resource, writer, version, old, object).await {
             compared.insert(version.to_string(), comparison);
         }
@@ -142,7 +141,8 @@ async fn comparison_in(
     if version == writer.api_version {
         return Some(comparison(resource, writer, old, object));
     }
-    let target = version.parse().ok()?;
+    // Whoever sends entries names versions at will; each that counts costs a conversion and a comparison.
+    let target = version.parse().ok().filter(|target| resource.knows(target))?;
     let old = resource.convert(old.clone(), &target).await.ok()?;
     let object = resource.convert(object.clone(), &target).await.ok()?;
     Some(comparison(resource, &Writer { api_version: version, ..*writer }, &old, &object))

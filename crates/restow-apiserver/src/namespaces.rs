@@ -188,8 +188,19 @@ impl ApiServer {
         let Some(resource) = self.registry().find(&version, "serviceaccounts").cloned() else { return Ok(()) };
         let place = Place { resource: &resource, version: &version, namespace, name: DEFAULT_ACCOUNT };
         let wanted = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT, "namespace": namespace}});
-        self.objects().change(place, &mut Ensure::new(wanted, &resource)).await?;
-        Ok(())
+        self.ensure_within(place, wanted).await.map(drop)
+    }
+
+    /// Makes an object where there is none, in a namespace that exists and is not about to go. `None` where it is.
+    async fn ensure_within(&self, place: Place<'_>, wanted: Value) -> Result<Option<Changed>, ApiError> {
+        let within = self.check_namespace(place.resource, place.namespace, place.name, Sight::Stored).await;
+        let within = match within {
+            Ok(within) => within,
+            Err(ApiError::Forbidden { .. } | ApiError::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut ensure = Ensure { within, ..Ensure::new(wanted, place.resource) };
+        self.objects().change(place, &mut ensure).await.map(Some)
     }
 
     /// Gives a namespace the certificates by which its pods know the servers, unless it is known to have them.
@@ -206,14 +217,8 @@ impl ApiServer {
             "metadata": {"name": ROOT_CA, "namespace": namespace}});
         // Whoever takes them away from now on is noticed after this.
         given().insert(namespace.to_string());
-        let within = self.check_namespace(&resource, namespace, ROOT_CA, Sight::Stored).await;
-        let ensured = match within {
-            Ok(within) => self.objects().change(place, &mut Ensure { within, ..Ensure::new(wanted, &resource) }).await,
-            // It is about to go, or gone.
-            Err(ApiError::Forbidden { .. } | ApiError::NotFound { .. }) => return Ok(()),
-            Err(error) => Err(error),
-        };
-        if matches!(ensured, Err(_) | Ok(Changed::Absent)) {
+        let ensured = self.ensure_within(place, wanted).await;
+        if matches!(ensured, Err(_) | Ok(Some(Changed::Absent))) {
             given().remove(namespace);
         }
         ensured.map(drop)
@@ -340,8 +345,15 @@ impl Follower for NamespaceFollower {
     /// What could not be given to a namespace may be possible now.
     async fn settle(&self, server: &ApiServer) {
         // Nothing can be written before the server has started.
-        let active = if server.starting().is_done() { server.namespaces().active() } else { Vec::new() };
-        for name in active {
+        if !server.starting().is_done() {
+            return;
+        }
+        if ALWAYS.iter().any(|name| server.namespaces().phase(name).is_none())
+            && let Err(error) = server.make_namespaces().await
+        {
+            tracing::warn!(%error, "a namespace that every cluster has is missing");
+        }
+        for name in server.namespaces().active() {
             if let Err(error) = server.ensure_account(&name).await {
                 tracing::warn!(namespace = name, %error, "a namespace has no service account yet");
             }

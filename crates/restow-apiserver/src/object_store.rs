@@ -1,19 +1,25 @@
 //! Objects in the store: reading them in any version, and writing them in the one that is in force.
 
 mod remembered;
+mod unreadable;
 
 use crate::agreement::{FenceAlarm, passes_barrier};
 use crate::codec;
+use crate::corrupt::{CorruptObject, MOST_NAMED};
 use crate::error::ApiError;
+use crate::go_syntax::quote;
+use crate::names::NameRule;
 use crate::object::Object;
 use crate::resource::{Encoding, Fence, Membership, Resource, Storage};
+use crate::turns::{self, Breath};
 use async_trait::async_trait;
 use bytes::Bytes;
 use remembered::Remembered;
 use restow_api::GroupVersion;
-use restow_store::{Compare, Entry, Key, Mutation, Revision, Store, StoreExt, Txn, TxnOutcome};
+use restow_store::{Compare, Entry, Key, Mutation, Revision, Store, StoreError, StoreExt, Txn, TxnOutcome};
 use std::sync::Arc;
 use std::time::Duration;
+pub(crate) use unreadable::Force;
 
 /// How often a change is tried again when others change the same object.
 const ATTEMPTS: usize = 100;
@@ -159,6 +165,11 @@ impl ObjectStore {
         &self.store
     }
 
+    /// Forgets what was written: the store has gone back to an earlier state.
+    pub(crate) fn forget_everything(&self) {
+        self.remembered.clear();
+    }
+
     /// Reads one object.
     pub async fn get(&self, place: Place<'_>) -> Result<Option<Entry>, ApiError> {
         Ok(self.store.get(&place.key()?).await?)
@@ -195,7 +206,11 @@ impl ObjectStore {
                     let extra = Extra { conditions: decision.conditions(), alongside, beside: decision.beside() };
                     self.write(place, &key, &current, object, extra).await?
                 }
-                (Change::Remove, Some(before)) => self.remove(place, &key, current.entry.as_ref(), before).await?,
+                (Change::Remove, Some(before)) => {
+                    let alongside = place.resource.strategy.alongside(Some(&before), None);
+                    let extra = Extra { conditions: decision.conditions(), alongside, beside: None };
+                    self.remove(place, &key, current.entry.as_ref(), before, extra).await?
+                }
             };
             match attempt {
                 Attempt::Done(changed) => return Ok(changed),
@@ -233,6 +248,8 @@ impl ObjectStore {
         let current = start.entry.as_ref();
         let by = place.admitted().await?;
         let (object, stored) = place.as_stored(object, &by.encoding.version).await?;
+        // Whoever waits for these writes to end must not wait for turns.
+        turns::relieve();
         let storage = &by.storage;
         let Some(_pass) = storage.passage().enter(&by.encoding).await? else {
             return Ok(Attempt::Outdated(by.clone()));
@@ -281,13 +298,15 @@ impl ObjectStore {
         key: &Key,
         current: Option<&Entry>,
         before: Object,
+        extra: Extra,
     ) -> Result<Attempt, ApiError> {
         let by = place.admitted().await?;
         let Some(_pass) = by.storage.passage().enter(&by.encoding).await? else {
             return Ok(Attempt::Outdated(by.clone()));
         };
         let mut txn = Txn::new().delete(key);
-        txn.then.extend(place.resource.strategy.alongside(Some(&before), None));
+        txn.when = extra.conditions;
+        txn.then.extend(extra.alongside);
         self.remembered.forget(key);
         self.commit(key, current, &[&by], txn, |revision| Changed::Removed(with_revision(before, revision))).await
     }
@@ -315,10 +334,19 @@ impl ObjectStore {
                 fences.push((fence, by));
             }
         }
+        let leased = fences.iter().find(|(fence, _)| matches!(fence, Fence::Lease(_))).map(|(_, by)| *by);
+        if let Some((by, renewal)) = leased.zip(self.alarm.renewal()) {
+            fences.push((Fence::Lease(renewal), by));
+        }
         let compared = conditions.iter().chain(fences.iter().map(|(fence, _)| fence.compare()));
         txn = compared.fold(txn.otherwise_get(key), |txn, compared| txn.otherwise_get(&compared.key));
         txn.when.extend(fences.iter().map(|(fence, _)| fence.compare().clone()));
-        match self.store.txn(txn).await? {
+        let doubt = InDoubt(encoded);
+        let outcome = self.store.txn(txn).await;
+        if !matches!(outcome, Err(StoreError::OutcomeUnknown(_))) {
+            doubt.ends();
+        }
+        match outcome? {
             TxnOutcome::Committed { revision } => Ok(Attempt::Done(done(revision))),
             TxnOutcome::Refused { found, .. } => {
                 let mut found = found.into_iter();
@@ -342,6 +370,22 @@ impl ObjectStore {
     }
 }
 
+/// A write that was sent and is not answered. Unless that ends, nobody knows what became of it: also where whoever wanted
+/// it waits no longer, and this is dropped.
+struct InDoubt<'a>(&'a [&'a EncodedBy]);
+
+impl InDoubt<'_> {
+    fn ends(mut self) {
+        self.0 = &[];
+    }
+}
+
+impl Drop for InDoubt<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|by| by.storage.passage().doubt(&by.encoding));
+    }
+}
+
 enum Attempt {
     Done(Changed),
     /// Somebody else was faster; this is what is there now.
@@ -362,6 +406,14 @@ async fn wait_for_change(storage: &Storage, known: &Arc<Encoding>) -> Result<(),
 
 impl Place<'_> {
     fn key(&self) -> Result<Key, ApiError> {
+        // A name is one part of a path, as it is one part of a key; so is a namespace.
+        for (what, text) in [("Name", self.name), ("Namespace", self.namespace)] {
+            let problems = NameRule::PathSegment.check(text);
+            if !problems.is_empty() {
+                let message = format!("{what} parameter invalid: {}: {}", quote(text), problems.join(";"));
+                return Err(ApiError::BadRequest(message));
+            }
+        }
         let key = self.storage()?.key(self.namespace, self.name);
         key.map_err(|error| ApiError::BadRequest(format!("the name cannot be stored: {error}")))
     }
@@ -391,7 +443,7 @@ impl Place<'_> {
     /// is stored in another one may lose what that one does not know, and who writes it is told so.
     async fn as_stored(&self, object: Object, version: &GroupVersion) -> Result<(Object, Bytes), ApiError> {
         let converted = self.resource.convert(object.clone(), version).await?;
-        let stored = codec::encode(&converted);
+        let stored = codec::encode(&converted)?;
         if version == self.version || self.resource.custom.is_none() {
             return Ok((object, stored));
         }
@@ -406,13 +458,31 @@ impl Place<'_> {
 impl Resource {
     /// A stored object in the version asked for.
     pub async fn decode(&self, entry: &Entry, version: &GroupVersion) -> Result<Object, ApiError> {
-        let object = self.decode_as_stored(entry)?;
-        self.convert(object, version).await
+        turns::expect(entry.value.len()).await;
+        let object = self.decode_as_stored(entry).map_err(ApiError::Corrupt)?;
+        let converted = self.convert(object, version).await;
+        match converted {
+            // Nobody else is to blame for it.
+            Err(error) if !self.converter.asks_others() => Err(ApiError::Corrupt(CorruptObject::new(entry, &error))),
+            converted => converted,
+        }
     }
 
     /// Stored objects in the version asked for.
     pub async fn decode_all(&self, entries: &[Entry], version: &GroupVersion) -> Result<Vec<Object>, ApiError> {
-        let objects = entries.iter().map(|entry| self.decode_as_stored(entry)).collect::<Result<Vec<_>, _>>()?;
+        turns::expect(entries.iter().map(|entry| entry.value.len()).sum()).await;
+        let (mut objects, mut corrupt, mut breath) = (Vec::with_capacity(entries.len()), Vec::new(), Breath::default());
+        for entry in entries {
+            match self.decode_as_stored(entry) {
+                Ok(object) => objects.push(object),
+                Err(object) => corrupt.push(object),
+            }
+            if corrupt.len() >= MOST_NAMED {
+                break;
+            }
+            breath.spend(entry.value.len()).await;
+        }
+        self.readable(corrupt)?;
         let wanted = version.to_string();
         if objects.iter().all(|object| object.api_version() == wanted) {
             return Ok(objects);
@@ -421,6 +491,14 @@ impl Resource {
         let mut converted = converted.map_err(|error| ApiError::Internal(error.to_string()))?;
         converted.iter_mut().for_each(|object| self.prune(object));
         Ok(converted)
+    }
+
+    /// Refuses to go on where objects cannot be read.
+    pub(crate) fn readable(&self, corrupt: Vec<CorruptObject>) -> Result<(), ApiError> {
+        match corrupt.is_empty() {
+            true => Ok(()),
+            false => Err(ApiError::CorruptList { resource: self.group_resource.clone(), objects: corrupt }),
+        }
     }
 
     /// An object in the version asked for.
@@ -442,9 +520,9 @@ impl Resource {
         }
     }
 
-    fn decode_as_stored(&self, entry: &Entry) -> Result<Object, ApiError> {
-        let mut object = codec::decode(&entry.value, entry.mod_revision)
-            .map_err(|error| ApiError::Internal(format!("the object at {} is unreadable: {error}", entry.key)))?;
+    fn decode_as_stored(&self, entry: &Entry) -> Result<Object, CorruptObject> {
+        let mut object =
+            codec::decode(&entry.value, entry.mod_revision).map_err(|error| CorruptObject::new(entry, &error))?;
         if let Some(custom) = &self.custom {
             custom.kind.load().complete(&mut object);
         }

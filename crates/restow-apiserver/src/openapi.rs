@@ -78,7 +78,7 @@ pub fn version_2(registry: &Registry, release: Release) -> Value {
 }
 
 /// The path of a group-version without its leading slash.
-fn path_of(version: &GroupVersion) -> String {
+pub(crate) fn path_of(version: &GroupVersion) -> String {
     match version.group() {
         "" => format!("api/{}", version.version()),
         group => format!("apis/{group}/{}", version.version()),

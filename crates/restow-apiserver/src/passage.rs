@@ -5,9 +5,10 @@
 //! passage is free again. Nothing fails on the way, unless the resource is gone.
 
 use crate::error::ApiError;
-use crate::storage::Encoding;
-use std::sync::Arc;
+use crate::storage::{Encoding, Membership};
+use restow_store::Compare;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 
 /// The passage of one resource's writes.
@@ -17,6 +18,8 @@ pub(crate) struct Passage {
     /// Objects that exist can be changed and removed; new ones cannot be created.
     full: AtomicBool,
     closed: AtomicBool,
+    /// The leases under which writes were sent of which nobody knows what became.
+    doubts: Mutex<Vec<Compare>>,
 }
 
 /// A write that may go ahead; others can change the encoding when this is dropped.
@@ -33,6 +36,7 @@ impl Passage {
             open: RwLock::new(()),
             full: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            doubts: Mutex::default(),
         }
     }
 
@@ -88,6 +92,29 @@ impl Passage {
         let _ = self.encoding.subscribe().wait_for(|_| self.is_closed()).await;
     }
 
+    /// Nobody knows whether a write in this encoding was, or will be, carried out. It compares the lease that it was sent
+    /// under; where it compares nothing that is about the version, it can land as long as that lease exists.
+    pub(crate) fn doubt(&self, encoding: &Encoding) {
+        let Membership::Registered(lease) = &encoding.membership else { return };
+        let mut doubts = self.doubts();
+        if encoding.fences.is_empty() && !doubts.contains(lease) {
+            doubts.push(lease.clone());
+        }
+    }
+
+    /// Whether a write of which nobody knows may still land, as long as this server has this lease.
+    pub(crate) fn is_doubted(&self, lease: &Compare) -> bool {
+        let mut doubts = self.doubts();
+        // What was sent under an earlier lease is refused.
+        doubts.retain(|sent_under| sent_under == lease);
+        !doubts.is_empty()
+    }
+
+    fn doubts(&self) -> MutexGuard<'_, Vec<Compare>> {
+        // Nothing that can panic happens while the lock is held.
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -96,8 +123,9 @@ impl Passage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::Membership;
+    use crate::storage::Fence;
     use restow_api::GroupVersion;
+    use restow_store::Key;
 
     fn encoding(version: &str) -> Encoding {
         Encoding {
@@ -137,5 +165,24 @@ mod tests {
         passage.closing().await;
         passage.changed_from(&first).await;
         assert_eq!(passage.enter(&passage.encoding()).await.err(), Some(ApiError::NoSuchResource));
+    }
+
+    #[test]
+    fn what_is_in_doubt_may_land_as_long_as_its_lease_exists_and_nothing_else_refuses_it() {
+        let lease = |revision: u64| {
+            Compare::create_revision(&Key::try_from("/lease").unwrap(), restow_store::Revision::new(revision))
+        };
+        let passage = Passage::new(encoding("v1"));
+        passage.doubt(&encoding("v1"));
+        let registered = Encoding { membership: Membership::Registered(lease(1)), ..encoding("v1") };
+        passage.doubt(&Encoding { fences: vec![Fence::Selected(lease(5))], ..registered.clone() });
+        assert!(
+            !passage.is_doubted(&lease(1)),
+            "one is not bound to a lease, the other is refused once another is selected"
+        );
+        passage.doubt(&registered);
+        passage.doubt(&registered);
+        assert!(passage.is_doubted(&lease(1)));
+        assert!(!passage.is_doubted(&lease(2)), "it was sent under another");
     }
 }

@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
@@ -70,7 +70,8 @@ pub enum PkiError {
 impl Pki {
     /// Reads the certificates in `folder`, or makes them.
     pub fn open(folder: &Path, addresses: &[IpAddr]) -> Result<Self, PkiError> {
-        fs::create_dir_all(folder).map_err(|error| PkiError::MakeFolder(folder.into(), error))?;
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| PkiError::MakeFolder(folder.into(), error))?;
         let ca = match read(folder, "ca")? {
             Some(ca) => ca,
             None => write(folder, "ca", make_ca()?)?,
@@ -124,6 +125,9 @@ pub fn tls_config(identity: &Identity, client_ca: &str) -> Result<Arc<rustls::Se
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
         .map_err(PkiError::Server)?;
+    // A session that is taken up again would bring its client's certificate along without anyone looking at it.
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -190,6 +194,7 @@ fn read(folder: &Path, name: &str) -> Result<Option<Identity>, PkiError> {
         return Ok(None);
     }
     let read = |path: &Path| fs::read_to_string(path).map_err(|error| PkiError::Read(path.into(), error));
+    close_to_others(&key).map_err(|error| PkiError::Read(key.clone(), error))?;
     Ok(Some(Identity { certificate: read(&certificate)?, key: read(&key)? }))
 }
 
@@ -200,11 +205,27 @@ fn write(folder: &Path, name: &str, identity: Identity) -> Result<Identity, PkiE
     Ok(identity)
 }
 
+/// Lets only its owner read a key that was made earlier, or brought from elsewhere.
+fn close_to_others(path: &Path) -> io::Result<()> {
+    let mode = fs::metadata(path)?.permissions().mode();
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700))?;
+    tracing::warn!(path = %path.display(), "other users could read this key (mode {:o}); now only its owner can", mode & 0o777);
+    Ok(())
+}
+
 /// Writes a file that only its owner may read, as a whole or not at all.
 pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     let draft = path.with_extension("new");
     let written = || -> io::Result<()> {
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        // One that is there may be a link to somewhere else, or be open to others; it is not written to.
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&draft, path)

@@ -173,6 +173,12 @@ impl Resource {
         self.custom.as_ref().map_or(&self.served, |custom| &custom.siblings)
     }
 
+    /// Whether its objects can be had in this version: it is served, or was stored once.
+    pub(crate) fn knows(&self, version: &GroupVersion) -> bool {
+        let stored = self.storage.as_ref().is_some_and(|storage| storage.decodable.contains(version));
+        stored || self.equivalents().contains(version)
+    }
+
     /// Whether the resource is served in this version.
     pub fn serves(&self, version: &GroupVersion) -> bool {
         self.served.contains(version)

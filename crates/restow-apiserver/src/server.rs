@@ -22,12 +22,13 @@ use crate::object_store::ObjectStore;
 use crate::registry::Registry;
 use crate::release::Release;
 use crate::starting::{self, Starting};
+use crate::turns::Turns;
 use arc_swap::ArcSwap;
 use restow_store::Store;
 use serde_json::{Value, json};
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -44,6 +45,7 @@ pub struct ApiServer {
     metrics: Arc<Metrics>,
     limits: LoadLimits,
     in_flight: InFlight,
+    turns: Arc<Turns>,
     documents: Documents,
     audit: Option<Arc<AuditLog>>,
     stopped: watch::Sender<bool>,
@@ -108,7 +110,7 @@ impl ApiServer {
             audit.register(&metrics);
         }
         let store: Arc<dyn Store> = Arc::new(MeasuredStore::new(config.store, &metrics));
-        format_mark::claim(store.as_ref()).await?;
+        format_mark::claim(store.as_ref(), &format_mark::groups_of(&config.registry)).await?;
         let (hub, following) = Hub::start(store.clone()).await?;
         let objects = ObjectStore::new(store.clone());
         let mut taking_part = config.agreement;
@@ -126,6 +128,7 @@ impl ApiServer {
             access: Access::new(config.access),
             admission: Admission::default(),
             in_flight: InFlight::new(&config.limits, &metrics),
+            turns: Arc::default(),
             metrics,
             limits: config.limits,
             documents: Documents::default(),
@@ -146,6 +149,7 @@ impl ApiServer {
         tokio::spawn(starting::start(Arc::downgrade(&server)));
         tokio::spawn(compaction::compact_regularly(server.objects.store().clone(), Arc::downgrade(&server)));
         tokio::spawn(controllers::collect_garbage(Arc::downgrade(&server)));
+        tokio::spawn(start_over(Arc::downgrade(&server), server.hub.losses()));
         Ok(server)
     }
 
@@ -193,6 +197,11 @@ impl ApiServer {
 
     pub(crate) fn limits(&self) -> &LoadLimits {
         &self.limits
+    }
+
+    /// The turns in which heavy work is done.
+    pub(crate) fn turns(&self) -> &Arc<Turns> {
+        &self.turns
     }
 
     pub(crate) fn in_flight(&self) -> &InFlight {
@@ -269,6 +278,11 @@ impl ApiServer {
         self.release
     }
 
+    /// Whether objects that cannot be read can be deleted.
+    pub(crate) fn deletes_unreadable(&self) -> bool {
+        self.gates.is_on(Gate::AllowUnsafeMalformedObjectDeletion)
+    }
+
     pub(crate) fn show_hashes(&self) -> ShowHashes {
         match self.gates.is_on(Gate::StorageVersionHash) {
             true => ShowHashes::Yes,
@@ -285,6 +299,16 @@ impl ApiServer {
             "goVersion": "", "compiler": "rustc",
             "platform": format!("{}/{}", std::env::consts::OS, if cfg!(target_arch = "x86_64") { "amd64" } else { std::env::consts::ARCH }),
         })
+    }
+}
+
+/// Starts over whenever the store has gone back to an earlier state, as after a backup was restored. Whatever follows the hub
+/// is told to read anew; what was reported may be lost, and the identity lease may be one of before.
+async fn start_over(server: Weak<ApiServer>, mut losses: watch::Receiver<u64>) {
+    while losses.changed().await.is_ok() {
+        let Some(server) = server.upgrade() else { return };
+        server.objects.forget_everything();
+        server.agreement.join_again();
     }
 }
 

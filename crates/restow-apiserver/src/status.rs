@@ -1,5 +1,6 @@
 //! The one place where a failed request becomes an HTTP code and a Kubernetes `Status`.
 
+use crate::corrupt::{CorruptObject, MOST_NAMED};
 use crate::error::ApiError;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -63,7 +64,8 @@ fn code_and_reason(error: &ApiError) -> (u16, &str) {
         ApiError::TooLargeResourceVersion { .. } | ApiError::Timeout(_) => (504, "Timeout"),
         ApiError::TooManyRequests { .. } | ApiError::DisruptionBudget { .. } => (429, "TooManyRequests"),
         ApiError::Unavailable { .. } => (503, "ServiceUnavailable"),
-        ApiError::Internal(_) | ApiError::UnusableStore(_) => (500, "InternalError"),
+        ApiError::Internal(_) | ApiError::Corrupt(_) | ApiError::UnusableStore(_) => (500, "InternalError"),
+        ApiError::CorruptList { .. } | ApiError::CorruptDeleted(_) => (500, "StoreReadError"),
         ApiError::Unexplained(_) => (500, ""),
     }
 }
@@ -107,6 +109,15 @@ fn details_of(error: &ApiError, retry_after: Option<Duration>) -> Option<Value> 
         ApiError::Internal(message) => {
             details.insert("causes".into(), json!([{"message": message}]));
         }
+        ApiError::Corrupt(object) => {
+            details.insert("causes".into(), json!([{"message": object.to_string()}]));
+        }
+        ApiError::CorruptList { resource, objects } => {
+            put(&mut details, "name", "list");
+            put(&mut details, "group", resource.group());
+            put(&mut details, "kind", resource.resource());
+            details.insert("causes".into(), corrupt_causes(objects).into());
+        }
         ApiError::Denied { details, .. } => return details.clone(),
         ApiError::NoSuchResource
         | ApiError::MethodNotAllowed
@@ -122,6 +133,16 @@ fn details_of(error: &ApiError, retry_after: Option<Duration>) -> Option<Value> 
         details.insert("retryAfterSeconds".into(), after.as_secs().max(1).into());
     }
     (!details.is_empty()).then_some(Value::Object(details))
+}
+
+/// One cause for each object, and one more that tells that there may be others.
+fn corrupt_causes(objects: &[CorruptObject]) -> Vec<Value> {
+    let cause = |object: &CorruptObject| json!({"reason": "UnexpectedServerResponse", "message": object.to_string(), "field": object.key});
+    let mut causes: Vec<Value> = objects.iter().map(cause).collect();
+    if objects.len() >= MOST_NAMED {
+        causes.push(json!({"reason": "FieldValueTooMany", "message": "too many errors, the list is truncated"}));
+    }
+    causes
 }
 
 fn put(details: &mut Map<String, Value>, field: &str, text: &str) {

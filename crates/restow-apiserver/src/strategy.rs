@@ -42,6 +42,12 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
+    /// Checks what has changed in an object. `granted` is the object before, but for what the subresource in question may
+    /// change at will, which is as it is in `object`.
+    fn validate_change(&self, _object: &Object, _granted: &Object) -> Vec<FieldError> {
+        Vec::new()
+    }
+
     /// Completes an object that is deleted for the first time. What then holds it keeps it until that is taken off.
     fn prepare_deletion(&self, _object: &mut Object) {}
 
@@ -83,6 +89,17 @@ pub trait Strategy: Send + Sync {
 
     /// Whether replacing an object that does not exist creates it.
     fn create_on_update(&self) -> bool {
+        false
+    }
+
+    /// Whether who writes the status has no say in labels, annotations, finalizers and owners.
+    fn status_alone(&self) -> bool {
+        false
+    }
+
+    /// Whether an object can be replaced by one that does not say which state of it is meant. Where it cannot, whoever
+    /// replaces an object has seen what is lost.
+    fn unconditional_update(&self) -> bool {
         false
     }
 

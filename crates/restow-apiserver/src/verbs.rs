@@ -17,26 +17,28 @@ mod subresource;
 mod update;
 pub(crate) mod watch;
 
-use crate::auth::User;
+use crate::auth::{ResourceAttributes, User};
 use crate::codec::Typed;
 use crate::error::{ApiError, GroupKind};
 use crate::field::FieldError;
 use crate::http::negotiate::{Accepted, Media, Shape};
+use crate::http::options::{MOST_MANAGER_BYTES, is_printable};
 use crate::http::query::Query;
 use crate::http::request_info::ResourceTarget;
 use crate::namespaces::Sight;
 use crate::object::Object;
 use crate::object_store::{Place, Written};
-use crate::resource::{Resource, Scope, Verb};
+use crate::resource::{Origin, Resource, Scope, Verb};
 use crate::server::ApiServer;
+use crate::turns;
 use crate::types;
 use bytes::Bytes;
 use restow_api::GroupVersion;
 use restow_store::{Compare, Revision};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The longest name of a field manager.
-const MOST_MANAGER_LETTERS: usize = 128;
+/// The most reasons that are given why an object is invalid. A long list may be wrong in each of its items.
+const MOST_CAUSES: usize = 1000;
 
 /// A request about a resource, with everything that its verb needs.
 pub(crate) struct Call<'a> {
@@ -92,6 +94,12 @@ pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
     call.check_scope()?;
     if let Some(warning) = call.resource.custom.as_ref().and_then(|custom| custom.warning.as_ref()) {
         call.warn(warning.clone());
+    }
+    let writes = matches!(call.target.verb, Verb::Create | Verb::Update | Verb::Patch);
+    if let Some(custom) = call.resource.custom.as_ref().filter(|_| writes)
+        && custom.kind.load().is_costly(&call.version.to_string())
+    {
+        turns::expect(usize::MAX).await;
     }
     if call.resource.storage.is_none() {
         return match call.target.verb {
@@ -155,10 +163,29 @@ impl Call<'_> {
         match (self.resource.scope, self.target.verb) {
             (Scope::Cluster, _) if in_namespace => Err(ApiError::NoSuchResource),
             // Collections can be read across namespaces; nothing else can be done there.
-            (Scope::Namespaced, Verb::List | Verb::Watch | Verb::DeleteCollection) => Ok(()),
-            (Scope::Namespaced, _) if !in_namespace => Err(ApiError::NoSuchResource),
-            _ => Ok(()),
+            (Scope::Namespaced, Verb::List | Verb::Watch) => Ok(()),
+            (Scope::Namespaced, _) if in_namespace => Ok(()),
+            // The path is there, for those who read.
+            (Scope::Namespaced, _) if self.target.name.is_empty() && self.resource.origin == Origin::Builtin => {
+                Err(ApiError::MethodNotAllowed)
+            }
+            (Scope::Namespaced, _) => Err(ApiError::NoSuchResource),
+            (Scope::Cluster, _) => Ok(()),
         }
+    }
+
+    /// Refuses to make an object by changing it, where the user may not create it.
+    fn authorize_creation(&self) -> Result<(), ApiError> {
+        let creation = ResourceAttributes {
+            verb: Verb::Create.to_string(),
+            group: self.version.group().into(),
+            version: self.version.version().into(),
+            resource: self.resource.group_resource.resource().into(),
+            subresource: self.target.subresource.clone(),
+            namespace: self.target.namespace.clone(),
+            name: self.target.name.clone(),
+        };
+        self.server.access().authorize(&self.user, &creation.into())
     }
 
     /// Refuses to create an object in a namespace that is not there, or not for long.
@@ -193,8 +220,12 @@ impl Call<'_> {
             "" => self.user_agent.split('/').next().unwrap_or_default(),
             named => named,
         };
-        let printable = name.chars().filter(|letter| !letter.is_control());
-        printable.take(MOST_MANAGER_LETTERS).collect()
+        // What is named was checked with the other options; what is only guessed from the client is made to fit.
+        let mut manager: String = name.chars().filter(|letter| is_printable(*letter)).collect();
+        while manager.len() > MOST_MANAGER_BYTES {
+            manager.pop();
+        }
+        manager
     }
 
     /// Tells the client something beside the answer.
@@ -237,8 +268,9 @@ impl Call<'_> {
     }
 
     /// The answer with an object that was written.
-    fn written(&self, code: u16, written: Written) -> Answer {
+    async fn written(&self, code: u16, written: Written) -> Answer {
         let stored = written.stored.as_ref();
+        turns::expect(stored.map_or(self.body.len(), Bytes::len)).await;
         let spliced = stored.and_then(|stored| self.spliced(code, stored, written.revision));
         spliced.unwrap_or_else(|| Answer::Object { code, object: written.into_object() })
     }
@@ -252,7 +284,8 @@ impl Call<'_> {
         ApiError::Conflict { resource, name: name.to_string(), message: message.into() }
     }
 
-    pub(crate) fn invalid(&self, name: &str, causes: Vec<FieldError>) -> ApiError {
+    pub(crate) fn invalid(&self, name: &str, mut causes: Vec<FieldError>) -> ApiError {
+        causes.truncate(MOST_CAUSES);
         let kind = GroupKind { group: self.version.group().to_string(), kind: self.resource.names.kind.clone() };
         ApiError::Invalid { kind, name: name.to_string(), causes }
     }

@@ -61,6 +61,11 @@ impl Schema {
         if problems.is_empty() { Ok(Schema { node }) } else { Err(problems) }
     }
 
+    /// Whether there are validation rules, whose work is bounded by a budget and not by the size of an object.
+    pub fn has_rules(&self) -> bool {
+        self.node.below.rules
+    }
+
     /// What the status subresource forbids at the root of a schema: whatever would reach across `spec` and `status`.
     pub fn status_subresource_problem(schema: &Value, path: &str) -> Option<Problem> {
         keywords::status_root_problem(Raw::of(schema)?, path)

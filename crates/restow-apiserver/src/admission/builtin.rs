@@ -1,4 +1,4 @@
-//! Admission that every cluster has: what is set for clients, and owners that block.
+//! Admission that every cluster has: what is set for clients, owners that block, and namespaces that stay.
 
 use crate::admission::pods;
 use crate::admission::rule::Operation;
@@ -12,6 +12,9 @@ use restow_api::GroupVersion;
 use restow_store::RangeRequest;
 use serde_json::{Value, json};
 
+/// The namespaces that nobody can delete.
+const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
+
 /// Sets what clients may leave out, and what they may not say of themselves.
 pub(super) async fn complete(call: &Call<'_>, operation: Operation, object: &mut Object) -> Result<(), ApiError> {
     if call.resource.origin != Origin::Builtin || !call.target.subresource.is_empty() {
@@ -19,16 +22,19 @@ pub(super) async fn complete(call: &Call<'_>, operation: Operation, object: &mut
     }
     match (operation, call.resource.names.kind.as_str()) {
         (Operation::Create, "Pod") => pods::complete(call, object).boxed().await,
-        (Operation::Create, "CertificateSigningRequest") => {
-            sign(call, object);
+        _ => {
+            seal(call, operation, object);
             Ok(())
         }
-        _ => Ok(()),
     }
 }
 
-/// Writes down who asks for a certificate, which nobody can say of another.
-fn sign(call: &Call<'_>, object: &mut Object) {
+/// Writes down who asks for a certificate, which nobody can say of another; not even what changes objects on their way.
+pub(super) fn seal(call: &Call<'_>, operation: Operation, object: &mut Object) {
+    let request = call.resource.origin == Origin::Builtin && call.resource.names.kind == "CertificateSigningRequest";
+    if !request || operation != Operation::Create || !call.target.subresource.is_empty() {
+        return;
+    }
     let mut spec = object.get("spec").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
     let Some(fields) = spec.as_object_mut() else { return };
     for field in ["username", "uid", "groups", "extra"] {
@@ -65,6 +71,15 @@ pub(super) fn check(
         }
     }
     Ok(())
+}
+
+/// Refuses to remove what a cluster cannot do without.
+pub(super) fn check_removal(call: &Call<'_>, old: &Object) -> Result<(), ApiError> {
+    let namespace = call.resource.origin == Origin::Builtin && call.resource.names.kind == "Namespace";
+    match namespace && IMMORTAL.contains(&old.name()) {
+        true => Err(forbidden(call, old.name(), "this namespace may not be deleted".into())),
+        false => Ok(()),
+    }
 }
 
 fn blocking_owners(object: &Object) -> Vec<Value> {

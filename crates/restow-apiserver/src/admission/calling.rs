@@ -5,6 +5,7 @@ use crate::admission::request::{Rehearsal, Request};
 use crate::admission::review::{self, Review, Verdict};
 use crate::admission::rule::matching_version;
 use crate::admission::webhook::{FailurePolicy, Webhook};
+use crate::bounded_patch;
 use crate::error::ApiError;
 use crate::object::Object;
 use futures::future::join_all;
@@ -64,7 +65,7 @@ impl Request<'_> {
         let Some(patch) = verdict.patch.filter(|patch| !patch.0.is_empty()) else { return Ok(None) };
         let shown = self.converted(Some(object), &version).await?.unwrap_or_default();
         let mut value = shown.into_value();
-        json_patch::patch(&mut value, &patch).map_err(|error| {
+        bounded_patch::apply(&mut value, &patch).map_err(|error| {
             ApiError::Internal(format!("webhook {:?} returned a patch that does not apply: {error}", webhook.name))
         })?;
         let changed = Object::from_value(value)

@@ -9,6 +9,7 @@ use crate::admission::request::{Rehearsal, Request};
 use crate::admission::review::Review;
 use crate::admission::webhook::FailurePolicy;
 use crate::auth::json::{WrongType, text};
+use crate::bounded_patch;
 use crate::error::ApiError;
 use crate::managed_fields::{Layout, apply};
 use crate::object::Object;
@@ -250,9 +251,9 @@ fn patched(object: &Object, operations: Value) -> Result<Object, String> {
     let patch: json_patch::Patch =
         serde_json::from_value(operations).map_err(|error| format!("error applying patch: {error}"))?;
     let mut value = object.as_value().clone();
-    match json_patch::patch(&mut value, &patch) {
+    match bounded_patch::apply(&mut value, &patch) {
         Ok(()) => Object::from_value(value).map_err(|_| "the object became something else".into()),
-        Err(error) if matches!(error.kind, json_patch::PatchErrorKind::TestFailed) => Ok(object.clone()),
+        Err(error) if error.is_failed_test() => Ok(object.clone()),
         Err(error) => Err(format!("error applying patch: {error}")),
     }
 }

@@ -130,7 +130,7 @@ pub(crate) async fn charge(
             Some(by) => by.clone(),
             None => Place { resource: &resource, version: &version, namespace, name: quota.name() }.admitted().await?,
         };
-        let value = codec::encode(&resource.convert(quota, &by.encoding.version).await?);
+        let value = codec::encode(&resource.convert(quota, &by.encoding.version).await?)?;
         charge.encoded_by = Some(by);
         charge.conditions.push(Compare::mod_revision(&entry.key, entry.mod_revision));
         charge.mutations.extend(Txn::new().put(&entry.key, value).then);

@@ -157,7 +157,7 @@ impl Collector<'_> {
                     return Ok(false);
                 };
                 let object = StorageVersion { status, ..found.clone() };
-                let value = places::written(serde_json::to_value(&object).unwrap_or_default());
+                let value = places::written(serde_json::to_value(&object).unwrap_or_default())?;
                 let txn = Txn::new().when(Compare::mod_revision(&key, number(revision.as_ref()))).put(&key, value);
                 without(txn.when(nobody_joined.clone()), &absent_leases)?
             }
@@ -200,7 +200,7 @@ impl Collector<'_> {
                 "holderIdentity": self.agreement.holder, "leaseDurationSeconds": LEADERSHIP.as_secs(),
                 "acquireTime": acquired, "renewTime": MicroTime::new(now), "leaseTransitions": transitions,
             },
-        }));
+        }))?;
         let revision = found.map_or(Revision::ZERO, |found| found.entry.mod_revision);
         let txn = Txn::new().when(Compare::mod_revision(&key, revision)).when(tenure.fence.clone()).put(&key, value);
         let leads = matches!(store.txn(txn).await?, TxnOutcome::Committed { .. });

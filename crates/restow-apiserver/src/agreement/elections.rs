@@ -6,17 +6,20 @@
 
 use super::config::{Guarantee, StorageVersions};
 use super::identity::Tenure;
-use super::leases::Leases;
+use super::leases::{Leases, nobody_joined};
 use super::registrar::{ATTEMPTS, Registrar, pause};
 use super::{Agreement, AgreementError, Standing, places};
 use crate::following::name_of;
 use crate::hub::{Hub, Subscription};
 use crate::resource::{Fence, Origin, Resource};
+use restow_agreement::Participants;
 use restow_agreement::vote::{self, Ballot, Codec, Tally, Writing};
 use restow_api::internal_apiserver::StorageVersion as Report;
 use restow_api::kube_apiserver_internal::StorageVersion as Election;
 use restow_api::{GroupResource, GroupVersion, Time};
-use restow_store::{Compare, Entry, Key, KeyRange, RangeRequest, Revision, StoreError, StoreExt, Txn, TxnOutcome};
+use restow_store::{
+    Compare, Entry, Key, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt, Txn, TxnOutcome,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,8 +71,8 @@ impl Registrar<'_> {
         let mut found = store.get(&key).await?;
         for attempt in 0..ATTEMPTS {
             let current = found.as_ref().map(places::read::<Election>).transpose()?;
-            let voters = Leases::read(store.as_ref()).await?.voters();
-            let tally = vote::vote(current.as_ref(), &voters, &ballot);
+            let electorate = Electorate::read(store.as_ref()).await?;
+            let tally = vote::vote(current.as_ref(), &electorate.voters, &ballot);
             if let (Some(entry), Some(current)) = (&found, &current)
                 && current.selected_version == tally.selected_version
                 && current.candidate_versions == tally.candidate_versions
@@ -77,7 +80,7 @@ impl Registrar<'_> {
                 return Ok(self.agreement.elected(resource, &tally.selected_version, &key, entry.mod_revision));
             }
             let object = current.unwrap_or_else(|| fresh(&storage.location));
-            let txn = write(&key, found.as_ref(), object, &tally, self.tenure)?;
+            let txn = write(&key, found.as_ref(), object, &tally, &electorate.rests_on(self.tenure))?;
             match store.txn(txn.otherwise_get(&key).otherwise_get(&self.tenure.key)).await {
                 Ok(TxnOutcome::Committed { revision }) => {
                     return Ok(self.agreement.elected(resource, &tally.selected_version, &key, revision));
@@ -102,12 +105,12 @@ impl Registrar<'_> {
 pub(super) async fn collect(agreement: &Agreement, tenure: &Tenure) -> Result<bool, AgreementError> {
     let store = &agreement.store;
     let listed = store.range(RangeRequest::prefix(places::ELECTIONS)).await?;
-    let voters = Leases::read(store.as_ref()).await?.voters();
+    let electorate = Electorate::read(store.as_ref()).await?;
     let mut complete = true;
     for entry in &listed.entries {
         let Ok(election) = places::read::<Election>(entry) else { continue };
-        let Some(tally) = vote::collect(&election, &voters) else { continue };
-        let txn = write_or_remove(entry, election, &tally, tenure)?;
+        let Some(tally) = vote::collect(&election, &electorate.voters) else { continue };
+        let txn = write_or_remove(entry, election, &tally, &electorate.rests_on(tenure))?;
         complete &= matches!(store.txn(txn).await?, TxnOutcome::Committed { .. });
     }
     Ok(complete)
@@ -175,7 +178,7 @@ impl Agreement {
             let Ok(election) = places::read::<Election>(&entry) else { continue };
             if let Some(tally) = vote::withdraw(&election, &self.config.identity) {
                 // Who was faster has changed it; the next look finds what is left to do.
-                self.store.txn(write_or_remove(&entry, election, &tally, tenure)?).await?;
+                self.store.txn(write_or_remove(&entry, election, &tally, std::slice::from_ref(&tenure.fence))?).await?;
             }
         }
         Ok(())
@@ -199,11 +202,36 @@ impl Agreement {
     }
 }
 
+/// Who has to vote, and the comparison that holds as long as nobody else has.
+struct Electorate {
+    voters: Participants,
+    nobody_joined: Compare,
+}
+
+impl Electorate {
+    /// The key is read before the leases: whoever joins in between is noticed by the comparison.
+    async fn read(store: &dyn Store) -> Result<Self, AgreementError> {
+        let nobody_joined = nobody_joined(store).await?;
+        Ok(Electorate { voters: Leases::read(store).await?.voters(), nobody_joined })
+    }
+
+    /// What a transaction of this server has to compare that selects something on their behalf: who has joined has not voted
+    /// yet, and must not be outvoted.
+    fn rests_on(&self, tenure: &Tenure) -> [Compare; 2] {
+        [tenure.fence.clone(), self.nobody_joined.clone()]
+    }
+}
+
 /// The transaction that writes an election, or removes one without any vote.
-fn write_or_remove(entry: &Entry, election: Election, tally: &Tally, tenure: &Tenure) -> Result<Txn, AgreementError> {
+fn write_or_remove(
+    entry: &Entry,
+    election: Election,
+    tally: &Tally,
+    rests_on: &[Compare],
+) -> Result<Txn, AgreementError> {
     match tally.candidate_versions.is_empty() {
-        false => write(&entry.key, Some(entry), election, tally, tenure),
-        true => under(Txn::new().delete(&entry.key), &entry.key, Some(entry), tally, tenure),
+        false => write(&entry.key, Some(entry), election, tally, rests_on),
+        true => under(Txn::new().delete(&entry.key), &entry.key, Some(entry), tally, rests_on),
     }
 }
 
@@ -212,18 +240,25 @@ fn write(
     found: Option<&Entry>,
     mut object: Election,
     tally: &Tally,
-    tenure: &Tenure,
+    rests_on: &[Compare],
 ) -> Result<Txn, AgreementError> {
     object.selected_version = tally.selected_version.clone();
     object.candidate_versions = tally.candidate_versions.clone();
-    let value = places::written(serde_json::to_value(&object).unwrap_or_default());
-    under(Txn::new().put(key, value), key, found, tally, tenure)
+    let value = places::written(serde_json::to_value(&object).unwrap_or_default())?;
+    under(Txn::new().put(key, value), key, found, tally, rests_on)
 }
 
 /// The transaction under the conditions that it rests on.
-fn under(txn: Txn, key: &Key, found: Option<&Entry>, tally: &Tally, tenure: &Tenure) -> Result<Txn, AgreementError> {
+fn under(
+    txn: Txn,
+    key: &Key,
+    found: Option<&Entry>,
+    tally: &Tally,
+    rests_on: &[Compare],
+) -> Result<Txn, AgreementError> {
     let revision = found.map_or(Revision::ZERO, |entry| entry.mod_revision);
-    let mut txn = txn.when(Compare::mod_revision(key, revision)).when(tenure.fence.clone());
+    let mut txn = txn.when(Compare::mod_revision(key, revision));
+    txn.when.extend(rests_on.iter().cloned());
     for server in &tally.dropped {
         txn = txn.when(Compare::absent(&places::lease_key(server)?));
     }

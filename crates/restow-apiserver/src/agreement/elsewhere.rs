@@ -21,6 +21,9 @@ pub trait Elsewhere: Send + Sync + fmt::Debug {
     /// Takes a report back.
     async fn withdraw(&self, resource: &GroupResource) -> Result<(), String>;
 
+    /// Takes back whatever this server or an earlier life of it has reported there.
+    async fn withdraw_everything(&self) -> Result<(), String>;
+
     /// Whether the identity is still good, by this server's own clock.
     fn holds(&self) -> bool;
 

@@ -42,6 +42,9 @@ pub enum AgreementError {
     /// The main API server of this aggregated one could not be told.
     #[error("the main API server could not be told what is stored: {0}")]
     Elsewhere(String),
+    /// An object of this server cannot be stored.
+    #[error("an object cannot be stored: {0}")]
+    Unstorable(String),
     /// The store failed.
     #[error("the store failed")]
     Store(#[from] StoreError),

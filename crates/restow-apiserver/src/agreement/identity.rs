@@ -8,7 +8,7 @@ use super::{Agreement, AgreementError, places};
 use jiff::Timestamp;
 use restow_agreement::LeaseWatch;
 use restow_api::{MicroTime, Time};
-use restow_store::{Compare, Key, Store, StoreExt, Txn, TxnOutcome};
+use restow_store::{Compare, Key, StoreExt, Txn, TxnOutcome};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -63,11 +63,12 @@ impl Agreement {
                 self.store.txn(removal).await?;
             }
             let (uid, since) = (uuid::Uuid::new_v4().to_string(), Timestamp::now());
-            let value = places::written(self.lease(&uid, since));
+            let value = places::written(self.lease(&uid, since))?;
             let joined = places::key(places::JOINED.to_string())?;
             let creation =
                 Txn::new().when(Compare::absent(&key)).put(&key, value).put(&joined, self.config.identity.to_string());
             if let TxnOutcome::Committed { revision } = self.store.txn(creation).await? {
+                self.alarm.renewed(&key, revision);
                 return Ok(Tenure { fence: Compare::create_revision(&key, revision), key, uid, since });
             }
         }
@@ -76,12 +77,23 @@ impl Agreement {
 
     /// Says that this server is alive.
     pub(super) async fn renew_lease(&self, tenure: &Tenure) -> Result<Renewal, AgreementError> {
-        let value = places::written(self.lease(&tenure.uid, tenure.since));
-        let renewal = Txn::new().when(tenure.fence.clone()).put(&tenure.key, value);
+        let value = places::written(self.lease(&tenure.uid, tenure.since))?;
+        let mut renewal = Txn::new().when(tenure.fence.clone()).put(&tenure.key, value);
+        renewal.when.extend(self.alarm.renewal());
         match self.store.txn(renewal).await? {
-            TxnOutcome::Committed { .. } => Ok(Renewal::Renewed),
+            TxnOutcome::Committed { revision } => {
+                self.alarm.renewed(&tenure.key, revision);
+                Ok(Renewal::Renewed)
+            }
             TxnOutcome::Refused { .. } => Ok(Renewal::Lost),
         }
+    }
+
+    /// Whether the lease is still this one, and the store remembers that it was renewed.
+    pub(super) async fn holds_lease(&self, tenure: &Tenure) -> Result<bool, AgreementError> {
+        let found = self.store.get(&tenure.key).await?;
+        let holds = |compare: &Compare| compare.holds(found.as_ref());
+        Ok(holds(&tenure.fence) && self.alarm.renewal().is_none_or(|renewal| holds(&renewal)))
     }
 
     /// Gives the lease up, so that nobody has to wait for this server.
@@ -117,10 +129,5 @@ impl Tenure {
     /// Having no lease at all.
     pub(super) fn none(key: Key) -> Self {
         Tenure { fence: Compare::absent(&key), key, uid: String::new(), since: Timestamp::UNIX_EPOCH }
-    }
-
-    /// Whether the lease is still this one.
-    pub(super) async fn holds(&self, store: &dyn Store) -> Result<bool, AgreementError> {
-        Ok(self.fence.holds(store.get(&self.key).await?.as_ref()))
     }
 }

@@ -35,8 +35,8 @@ pub(crate) async fn keep(agreement: Arc<Agreement>) {
                 }
                 tracing::warn!(
                     identity = %agreement.config.identity,
-                    "this server was taken for gone: its identity lease was removed; it reports its storage versions again \
-                     before it writes"
+                    "this server was taken for gone, or what it reported is lost; it takes a new identity lease and reports its \
+                     storage versions again before it writes"
                 );
                 agreement.suspend();
                 let wait = jittered(rejoin.lost_after(joined.elapsed()));
@@ -117,9 +117,10 @@ impl Agreement {
                 // Not every fence is about the lease, so this is a reason to look and no more.
                 () = self.alarm.rung.notified() => match self.alarm.is_overdue() {
                     true => Ok(false),
-                    false => tenure.holds(self.store.as_ref()).await,
+                    false => self.holds_lease(tenure).await,
                 },
                 () = self.lost_elsewhere() => Ok(false),
+                () = self.unsettled.notified() => Ok(false),
             };
             match held {
                 Ok(true) => {}

@@ -61,9 +61,10 @@ pub(super) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T, AgreementErr
 }
 
 /// An object of ours as it is stored.
-pub(super) fn written(object: Value) -> Bytes {
+pub(super) fn written(object: Value) -> Result<Bytes, AgreementError> {
     // A value that is no object is stored as an empty one; ours always are.
-    codec::encode(&Object::from_value(object).unwrap_or_default())
+    let object = Object::from_value(object).unwrap_or_default();
+    codec::encode(&object).map_err(|error| AgreementError::Unstorable(format!("{}: {error}", object.name())))
 }
 
 #[cfg(test)]

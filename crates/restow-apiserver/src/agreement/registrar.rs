@@ -96,6 +96,9 @@ impl Registrar<'_> {
     /// Takes back whatever an earlier life of this server reported and this one does not stand for, and lets nobody agree
     /// who does not know of this server.
     pub(super) async fn withdraw_everything(&self) -> Result<(), AgreementError> {
+        if let Some(elsewhere) = &self.agreement.config.elsewhere {
+            elsewhere.withdraw_everything().await.map_err(AgreementError::Elsewhere)?;
+        }
         let store = &self.agreement.store;
         let listed = store.range(RangeRequest::prefix(places::STORAGE_VERSIONS)).await?;
         let roll = Roll::call(store.as_ref()).await;
@@ -109,17 +112,17 @@ impl Registrar<'_> {
         self.agreement.withdraw_votes(self.tenure).await
     }
 
-    /// Takes back what this server reported about this place.
+    /// Takes back what this server reported about this place. Elsewhere first: as long as that fails, the entry in the own store
+    /// stays, and with it the knowledge that there is something to take back.
     pub(super) async fn withdraw(&self, location: &GroupResource) -> Result<(), AgreementError> {
+        if let Some(elsewhere) = &self.agreement.config.elsewhere {
+            elsewhere.withdraw(location).await.map_err(AgreementError::Elsewhere)?;
+        }
         let store = &self.agreement.store;
         let found = store.get(&places::storage_version_key(location)?).await?;
         let own = &self.agreement.config.identity;
         let roll = Roll::call(store.as_ref()).await;
-        self.settle(location, found, roll, |current, participants| withdrawal(current, participants, own)).await?;
-        match &self.agreement.config.elsewhere {
-            Some(elsewhere) => elsewhere.withdraw(location).await.map_err(AgreementError::Elsewhere),
-            None => Ok(()),
-        }
+        self.settle(location, found, roll, |current, participants| withdrawal(current, participants, own)).await
     }
 
     async fn enter_with(
@@ -163,6 +166,7 @@ impl Registrar<'_> {
             return Ok(Entered::Settled);
         }
         let report = self.agreement.report_about(resource, storage)?;
+        self.outlive_doubts(location, &writers, Some(&report))?;
         let decide = |current: Option<&StorageVersion>, participants: &Participants| {
             let registration = register(current, participants, &report, Timestamp::now());
             match current.is_some_and(|object| object.status == registration.status) {
@@ -176,6 +180,28 @@ impl Registrar<'_> {
             elsewhere.report(location, &report).await.map_err(AgreementError::Elsewhere)?;
         }
         Ok(self.grant(location, report))
+    }
+
+    /// Makes sure that nothing can land any more in a version that this server is about to report no longer. Of a write that
+    /// was never answered nobody knows; where nothing but the lease refuses it, this server has to take another one first.
+    fn outlive_doubts(
+        &self,
+        location: &GroupResource,
+        writers: &[Arc<Resource>],
+        next: Option<&ServerReport>,
+    ) -> Result<(), AgreementError> {
+        let changes = match (self.agreement.said_about(location), next) {
+            (Some(said), Some(next)) => said.encoding() != next.encoding(),
+            (said, None) => said.is_some(),
+            (None, Some(_)) => false,
+        };
+        let mut storages = writers.iter().filter_map(|writer| writer.storage.as_ref());
+        if !changes || !storages.any(|storage| storage.passage().is_doubted(&self.tenure.fence)) {
+            return Ok(());
+        }
+        tracing::warn!(resource = %location, "a write in the version of before was not answered; it is shut out by a new lease");
+        self.agreement.join_again();
+        Err(AgreementError::LeaseLost(self.agreement.config.identity.clone()))
     }
 
     /// Lets everything at this place write that encodes what was reported, and nothing else. What is reported is what the
@@ -214,6 +240,11 @@ impl Registrar<'_> {
             Elected::Refuse(reason) => {
                 tracing::error!(reason, "this server does not write a resource");
                 self.agreement.set_membership_at(location, &Membership::Refused(reason));
+                // What is on its way arrives while it is still reported.
+                for storage in writers.iter().filter_map(|writer| writer.storage.as_ref()) {
+                    drop(storage.passage().halt().await);
+                }
+                self.outlive_doubts(location, writers, None)?;
                 self.withdraw(location).await?;
                 Ok(Writes::Never)
             }
@@ -289,7 +320,7 @@ impl Registrar<'_> {
             Outcome::Write(status, dropped) => {
                 let mut object = current.unwrap_or_else(|| fresh(location));
                 object.status = status;
-                (Txn::new().put(key, places::written(serde_json::to_value(&object).unwrap_or_default())), dropped)
+                (Txn::new().put(key, places::written(serde_json::to_value(&object).unwrap_or_default())?), dropped)
             }
             Outcome::Delete(dropped) => (Txn::new().delete(key), dropped),
         };

@@ -3,6 +3,7 @@
 use super::AuditLog;
 use crate::auth::User;
 use crate::error::ApiError;
+use crate::http::headers;
 use crate::http::request_info::Target;
 use crate::status::status_of;
 use http::{HeaderMap, header};
@@ -39,14 +40,14 @@ pub(crate) struct PendingEvent {
 impl PendingEvent {
     /// Begins a line.
     pub(crate) fn begin(log: Arc<AuditLog>, asking: &Asking<'_>) -> Self {
-        let text = |name: &str| asking.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let text = |name: &str| headers::text(asking.headers, name).unwrap_or_default();
         let given = text("audit-id");
         let id = match given.is_empty() || given.len() > 64 {
             true => uuid::Uuid::new_v4().to_string(),
             false => given.to_string(),
         };
-        let forwarded =
-            text("x-forwarded-for").split(',').map(str::trim).filter_map(|part| part.parse::<IpAddr>().ok());
+        let forwarded = text("x-forwarded-for");
+        let forwarded = forwarded.split(',').map(str::trim).filter_map(|part| part.parse::<IpAddr>().ok());
         let mut source: Vec<String> = forwarded.map(|address| address.to_string()).collect();
         source.push(asking.address.to_string());
         PendingEvent {
@@ -104,8 +105,9 @@ impl PendingEvent {
 
     fn line(&mut self, target: &Target, code: u16, now: Timestamp) -> Value {
         let mut status = self.failure.take().unwrap_or_default();
-        // What is wrong with a secret may quote it.
-        if matches!(target, Target::Resource(target) if target.resource == "secrets") {
+        // What is wrong with a secret may quote it, once the request has been let through to it.
+        if self.decision == Some("allow") && matches!(target, Target::Resource(target) if target.resource == "secrets")
+        {
             status.remove("message");
         }
         status.insert("metadata".into(), json!({}));

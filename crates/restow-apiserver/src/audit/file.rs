@@ -1,10 +1,10 @@
 //! A file that is put aside when it has grown large.
 
 use super::AuditConfig;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 /// Appends to a file. Each write goes into one file as a whole.
 pub(super) struct RotatedFile {
@@ -17,7 +17,11 @@ impl RotatedFile {
     pub(super) fn open(config: AuditConfig) -> io::Result<Self> {
         // Names of people and of objects are nobody else's business.
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&config.path)?;
-        let size = file.metadata()?.len();
+        let found = file.metadata()?;
+        if found.is_file() && found.permissions().mode() & 0o077 != 0 {
+            close_to_others(&file, &config.path);
+        }
+        let size = found.len();
         Ok(RotatedFile { config, file, size })
     }
 
@@ -62,6 +66,16 @@ impl RotatedFile {
         let start = text(self.config.path.file_stem()).unwrap_or_default();
         let end = text(self.config.path.extension()).map(|end| format!(".{end}")).unwrap_or_default();
         (format!("{start}-"), end)
+    }
+}
+
+/// A log that somebody else has made is written to nevertheless, as long as that is known.
+fn close_to_others(file: &File, path: &Path) {
+    match file.set_permissions(Permissions::from_mode(0o600)) {
+        Ok(()) => {
+            tracing::warn!(path = %path.display(), "other users could read the audit log; now only its owner can")
+        }
+        Err(error) => tracing::warn!(%error, path = %path.display(), "other users can read the audit log"),
     }
 }
 

@@ -1,14 +1,15 @@
 //! Who asks: from what a connection and its headers show to a [`User`].
 //!
 //! As in Kubernetes, a client certificate is looked at first, then a bearer token, and who shows neither is anonymous,
-//! where that is allowed. A token that is shown and is not valid is refused, never treated as no token.
+//! where that is allowed. What is shown and is not valid, or cannot be read, is refused, never treated as if nothing had been
+//! shown.
 
 mod client_certificate;
 mod impersonation;
 mod token_file;
 
-pub use client_certificate::{CertificateError, user_of_certificate};
-pub use impersonation::{Impersonation, NoUserToImpersonate};
+pub use client_certificate::{CertificateError, ClientCertificate, user_of_certificate};
+pub use impersonation::{Impersonation, ImpersonationError};
 pub use token_file::{TokenFile, TokenFileError};
 
 use crate::auth::User;
@@ -43,9 +44,9 @@ pub enum AnonymousAccess {
 /// What a request shows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown<'a> {
-    /// Who the client's certificate says it is. A server reads it once for a connection, with
-    /// [`user_of_certificate`].
-    pub certificate: Option<&'a User>,
+    /// The client's certificate, or why it could not be read. A server reads it once for a connection, with
+    /// [`ClientCertificate::read`].
+    pub certificate: Option<&'a Result<ClientCertificate, CertificateError>>,
     /// The bearer token. A server takes it from the `Authorization` header with [`bearer_token`].
     pub token: Option<Secret<'a>>,
     /// The path that is asked for.
@@ -62,6 +63,9 @@ pub enum AuthenticationError {
     /// No credentials, where they are needed.
     #[error("no credentials")]
     NoCredentials,
+    /// The certificate is not valid (any more), or says nothing.
+    #[error("{0}")]
+    Certificate(CertificateError),
     /// The token is not valid.
     #[error("{0}")]
     Token(String),
@@ -117,13 +121,19 @@ impl Authenticators {
         accounts: &dyn ServiceAccounts,
         now: Timestamp,
     ) -> Result<User, AuthenticationError> {
-        if let Some(user) = shown.certificate {
+        let certificate = match shown.certificate {
+            Some(Ok(certificate)) => certificate.user_at(now),
+            Some(Err(error)) => Err(error.clone()),
+            None => Ok(None),
+        };
+        if let Ok(Some(user)) = certificate {
             return Ok(user.clone().authenticated());
         }
-        match shown.token {
-            Some(token) => Ok(self.authenticate_token(token, None, accounts, now)?.user.authenticated()),
-            None if self.anonymous.allows(shown.path) => Ok(User::anonymous()),
-            None => Err(AuthenticationError::NoCredentials),
+        match (shown.token, certificate) {
+            (Some(token), _) => Ok(self.authenticate_token(token, None, accounts, now)?.user.authenticated()),
+            (None, Err(error)) => Err(AuthenticationError::Certificate(error)),
+            (None, Ok(_)) if self.anonymous.allows(shown.path) => Ok(User::anonymous()),
+            (None, Ok(_)) => Err(AuthenticationError::NoCredentials),
         }
     }
 

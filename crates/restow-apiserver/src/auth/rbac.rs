@@ -17,6 +17,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use escalation::same_but_for_collection;
 pub(crate) use label_selector::LabelSelector;
 
 pub use cover::uncovered;

@@ -264,6 +264,28 @@ async fn holder(server: &ApiServer, entry: &Entry) -> Result<Option<Object>, Api
     }
 }
 
+/// What must hold in the store for a service that this server makes by itself to take what it asks for. An error names the service
+/// that has it.
+pub(crate) async fn claim(server: &ApiServer, service: &Object) -> Result<Vec<Compare>, ApiError> {
+    let mut conditions = Vec::new();
+    for claim in held(service) {
+        let key = claim.key()?;
+        let current = server.objects().store().get(&key).await?;
+        if let Some(entry) = &current
+            && let Some(other) = holder(server, entry).await?
+            && owner(&other) != owner(service)
+            && held(&other).contains(&claim)
+        {
+            let (own, other) = (owner(service), owner(&other));
+            return Err(ApiError::Internal(format!(
+                "{own} needs {claim:?}, which the service {other} has; change that one"
+            )));
+        }
+        conditions.push(Compare::mod_revision(&key, current.map_or(Revision::ZERO, |entry| entry.mod_revision)));
+    }
+    Ok(conditions)
+}
+
 /// Writes the keys that are missing: earlier versions wrote them beside the services, and restored stores may lack them.
 pub(crate) async fn repair(server: &ApiServer) -> Result<(), ApiError> {
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;

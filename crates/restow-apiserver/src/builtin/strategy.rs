@@ -55,6 +55,10 @@ struct BuiltinStrategy {
     generation: bool,
     /// `create-on-update`: replacing an object that does not exist creates it.
     create_on_update: bool,
+    /// `unconditional-update`: an object can be replaced without its resource version.
+    unconditional_update: bool,
+    /// `status-alone`: who writes the status writes nothing else.
+    status_alone: bool,
     /// The status is set by whoever has the status subresource, not by who creates the object; `status-on-create` is
     /// the exception.
     resets_status: bool,
@@ -74,6 +78,8 @@ impl BuiltinStrategy {
             },
             generation: has("generation"),
             create_on_update: has("create-on-update"),
+            unconditional_update: has("unconditional-update"),
+            status_alone: has("status-alone"),
             resets_status: row.subresources.iter().any(|sub| sub.name == "status") && !has("status-on-create"),
             kind: row.kind.clone(),
         }
@@ -103,15 +109,18 @@ impl Strategy for BuiltinStrategy {
             let before = problems(old);
             found.retain(|problem| !before.contains(problem));
         }
-        let mut changes = validation::change_problems(object, old);
-        if !changes.is_empty() {
-            // What is set by default only since the object was stored is no change that somebody makes.
-            let mut completed = old.clone();
-            defaults::apply(&mut completed);
-            changes = validation::change_problems(object, &completed);
-        }
-        found.extend(changes);
         found
+    }
+
+    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
+        let changes = validation::change_problems(object, granted);
+        if changes.is_empty() {
+            return changes;
+        }
+        // What is set by default only since the object was stored is no change that somebody makes.
+        let mut completed = granted.clone();
+        defaults::apply(&mut completed);
+        validation::change_problems(object, &completed)
     }
 
     fn prepare_create(&self, object: &mut Object) {
@@ -150,6 +159,7 @@ impl Strategy for BuiltinStrategy {
     fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
         match self.kind.as_str() {
             "Service" => addresses::alongside(old, new),
+            "Lease" => crate::agreement::joining(old, new),
             _ => Vec::new(),
         }
     }
@@ -201,6 +211,14 @@ impl Strategy for BuiltinStrategy {
 
     fn create_on_update(&self) -> bool {
         self.create_on_update
+    }
+
+    fn status_alone(&self) -> bool {
+        self.status_alone
+    }
+
+    fn unconditional_update(&self) -> bool {
+        self.unconditional_update
     }
 
     fn has_generation(&self) -> bool {

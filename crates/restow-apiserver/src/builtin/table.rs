@@ -13,6 +13,19 @@ pub struct TableError {
     problem: String,
 }
 
+/// The words that a row may have among its rules. They are explained in `strategy.rs`.
+const RULES: [&str; 9] = [
+    "create-on-update",
+    "custom-definition",
+    "generation",
+    "name-label",
+    "name-path",
+    "name-service",
+    "status-alone",
+    "status-on-create",
+    "unconditional-update",
+];
+
 /// One resource through all releases.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
@@ -131,7 +144,7 @@ fn detail(row: &mut Row, line: &str) -> Result<(), String> {
             kind: kind.first().map(|kind| subresource_kind(kind)).transpose()?,
         }),
         ["fields", list] => row.fields = names(list),
-        ["rules", list] => row.rules = names(list),
+        ["rules", list] => row.rules = rules(list)?,
         ["shares", other] => {
             let (group, plural) = other.split_once('/').ok_or("expected GROUP/RESOURCE")?;
             row.location = group_resource(group, plural)?;
@@ -177,10 +190,62 @@ fn verbs(list: &str) -> Result<Vec<Verb>, String> {
     list.split(',').map(|name| Verb::parse(name).ok_or_else(|| format!("unknown verb {name:?}"))).collect()
 }
 
+/// The words of a row's rules. One that means nothing would leave its kind without the rule.
+fn rules(list: &str) -> Result<Vec<String>, String> {
+    match list.split(',').find(|word| !RULES.contains(word)) {
+        Some(unknown) => Err(format!("unknown rule {unknown:?}")),
+        None => Ok(names(list)),
+    }
+}
+
 fn names(list: &str) -> Vec<String> {
     list.split(',').map(str::to_string).collect()
 }
 
 fn release(text: &str) -> Result<Release, String> {
     text.parse().map_err(|error| format!("{error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_that_means_nothing_is_found() {
+        let row = |rule: &str| format!("core widgets Widget widget namespaced\n  rules {rule}\n  1.28 v1 stored v1\n");
+        assert!(parse(&row("unconditional-update")).is_ok());
+        assert!(parse(&row("unconditional-updates")).is_err());
+    }
+
+    /// What Kubernetes' strategies say. Of kinds that hold what others decide by, none is replaced unseen.
+    #[test]
+    fn kinds_are_replaced_and_made_by_put_as_in_kubernetes() {
+        let rows = parse(include_str!("resources.txt")).unwrap();
+        let having = |word: &str| -> Vec<String> {
+            let rows = rows.iter().filter(|row| row.rules.iter().any(|rule| rule == word));
+            rows.map(|row| row.group_resource.to_string()).collect()
+        };
+        assert_eq!(
+            having("create-on-update"),
+            [
+                "endpoints",
+                "events",
+                "limitranges",
+                "services",
+                "leasecandidates.coordination.k8s.io",
+                "leases.coordination.k8s.io",
+                "events.events.k8s.io",
+                "runtimeclasses.node.k8s.io",
+                "clusterrolebindings.rbac.authorization.k8s.io",
+                "clusterroles.rbac.authorization.k8s.io",
+                "rolebindings.rbac.authorization.k8s.io",
+                "roles.rbac.authorization.k8s.io",
+            ]
+        );
+        let unseen = having("unconditional-update");
+        for group in ["admissionregistration.k8s.io", "coordination.k8s.io", "policy", "apiextensions.k8s.io"] {
+            assert!(!unseen.iter().any(|resource| resource.ends_with(&format!(".{group}"))), "{group}");
+        }
+        assert_eq!(unseen.len(), 50);
+    }
 }

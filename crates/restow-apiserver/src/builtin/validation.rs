@@ -5,8 +5,10 @@
 
 mod limits;
 mod others;
+mod pod_changes;
 mod pods;
 mod services;
+mod signing_requests;
 #[cfg(test)]
 mod tests;
 mod workloads;
@@ -21,19 +23,30 @@ use serde_json::Value;
 /// Everything that is wrong with an object.
 pub(super) fn problems(object: &Object) -> Vec<FieldError> {
     match (object.api_version(), object.kind()) {
-        ("v1", "Pod") => pods::spec_problems(object.get("spec"), "spec", &[]),
+        ("v1", "Pod") => {
+            let problems = pods::spec_problems(object.get("spec"), "spec", &[]).into_iter();
+            problems.chain(pods::gated_problem(object)).collect()
+        }
         ("v1", "PodTemplate") => pods::template_problems(object.get("template"), "template", &[]),
         ("v1", "Service") => services::problems(object),
         ("v1", "LimitRange") => limits::problems(object),
-        ("v1", "ConfigMap") => map_keys(object, &["data", "binaryData"]),
+        ("v1", "ConfigMap") => {
+            let mut problems = map_keys(object, &["data", "binaryData"]);
+            problems.extend(keys_in_both(object));
+            // Kubernetes means the whole object, which is written like this.
+            problems.extend(too_much(text_bytes(object, "data") + binary_bytes(object, "binaryData"), "[]"));
+            problems
+        }
         ("v1", "Secret") => {
             let mut problems = map_keys(object, &["data"]);
+            problems.extend(too_much(binary_bytes(object, "data"), "data"));
             problems.extend(secret_keys(object));
             problems
         }
         ("apps/v1", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
         | ("v1", "ReplicationController")
         | ("batch/v1", "Job" | "CronJob") => workloads::problems(object),
+        ("certificates.k8s.io/v1", "CertificateSigningRequest") => signing_requests::problems(object),
         (version, _) if version.starts_with("admissionregistration.k8s.io/") => admission::validation::problems(object),
         ("internal.apiserver.k8s.io/v1alpha1", "StorageVersion") => storage_version::problems(object),
         _ => others::problems(object),
@@ -73,12 +86,13 @@ pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> 
     let fixed = FIXED.iter().find(|(version, name, _)| (*version, *name) == kind);
     let mut problems = fixed.map(|(_, _, paths)| immutable(object, old, paths)).unwrap_or_default();
     problems.extend(match kind {
-        ("v1", "Pod") => pods::change_problems(object, old),
+        ("v1", "Pod") => pod_changes::problems(object, old),
         ("v1", "Service") => services::change_problems(object, old),
         ("v1", "ConfigMap") => frozen(object, old, &["data", "binaryData"]),
         ("v1", "Secret") => frozen(object, old, &["data"]),
         ("apps/v1", "StatefulSet") => workloads::stateful_set_changes(object, old),
         ("batch/v1", "Job") => workloads::completion_changes(object, old),
+        ("certificates.k8s.io/v1", "CertificateSigningRequest") => signing_requests::change_problems(object, old),
         ("rbac.authorization.k8s.io/v1", "RoleBinding" | "ClusterRoleBinding") => role_reference(object, old),
         ("scheduling.k8s.io/v1", "PriorityClass") => {
             forbidden_changes(object, old, &[("value", "may not be changed in an update.")])
@@ -138,6 +152,36 @@ fn map_keys(object: &Object, fields: &[&str]) -> Vec<FieldError> {
         }
     }
     problems
+}
+
+/// A key of a configuration holds a text or bytes, not both.
+fn keys_in_both(object: &Object) -> Vec<FieldError> {
+    let keys = object.get("data").and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key);
+    let twice = keys.filter(|key| object.at(&["binaryData", key]).is_some());
+    let problem = "duplicate of key present in binaryData";
+    twice.map(|key| FieldError::invalid(format!("data[{key}]"), &key.as_str().into(), problem)).collect()
+}
+
+/// The most that a configuration or a secret may hold: it is not meant to be a file system.
+const MOST_DATA_BYTES: usize = 1 << 20;
+
+fn too_much(bytes: usize, field: &str) -> Option<FieldError> {
+    let detail = format!("may not be more than {MOST_DATA_BYTES} bytes");
+    (bytes > MOST_DATA_BYTES).then(|| FieldError { field: field.into(), rule: FieldRule::TooLong, detail })
+}
+
+/// What the texts of a map take.
+fn text_bytes(object: &Object, field: &str) -> usize {
+    texts(object, field).map(str::len).sum()
+}
+
+/// What the bytes of a map take, which are written in base64.
+fn binary_bytes(object: &Object, field: &str) -> usize {
+    texts(object, field).map(|text| text.trim_end_matches('=').len() * 3 / 4).sum()
+}
+
+fn texts<'a>(object: &'a Object, field: &str) -> impl Iterator<Item = &'a str> {
+    object.get(field).and_then(Value::as_object).into_iter().flatten().filter_map(|(_, value)| value.as_str())
 }
 
 /// What a secret of a known type must have.

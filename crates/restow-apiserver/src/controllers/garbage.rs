@@ -1,24 +1,30 @@
 //! Deletes what has lost its last owner, and lets owners go that waited for their dependents.
 //!
 //! It follows the whole store and keeps in memory only what has owners or waits. Every step is decided from the object as
-//! it lies in the store at that moment and is bound to its unique id, so that doing it twice, or late, does no harm.
+//! it lies in the store at that moment and is bound to its unique id, so that doing it twice, or late, does no harm. That an
+//! owner is gone counts only in a transaction that compares it (`judgement.rs`).
 
 mod graph;
+mod judgement;
 
 use crate::admission::{self, Rehearsal};
 use crate::controllers::leadership::{Claim, RENEWAL};
 use crate::deletion::{self, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::error::ApiError;
+use crate::format_mark;
 use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
-use crate::resource::{Resource, Scope};
+use crate::resource::Resource;
 use crate::server::ApiServer;
 use crate::verbs::Call;
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
-use graph::{Fate, Graph, Owner, Seen, Standing, Work, fate};
+use graph::{Fate, Graph, Seen, Work};
+use judgement::Judgement;
 use restow_api::GroupVersion;
-use restow_store::{Change as StoreChange, Event, Key, KeyRange, RangeRequest, Revision, StoreExt, WatchRequest};
+use restow_store::{
+    Change as StoreChange, Compare, Event, Key, KeyRange, RangeRequest, Revision, StoreExt, WatchRequest,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -31,6 +37,9 @@ const ACCOUNT: &str = "generic-garbage-collector";
 const BREATH: Duration = Duration::from_millis(500);
 /// How long to wait before what could not be done is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+/// How often the owners of one object are looked at again at once, where others change them or where a definition has changed
+/// of which this server has not heard.
+const PATIENCE: usize = 3;
 /// How many objects are read at once, and how many are looked at before the claim is.
 const PAGE: usize = 500;
 /// How many objects are tended to at once: a webhook that is asked about one of them may take long.
@@ -43,10 +52,18 @@ pub(crate) async fn collect_garbage(server: Weak<ApiServer>) {
     while server.strong_count() > 0 {
         match claim.renew().await {
             Ok(true) => {
-                if let Err(error) = collect(&server, &claim).await {
-                    tracing::debug!(%error, "collecting garbage was interrupted");
-                }
-                tokio::time::sleep(BREATH).await;
+                let pause = match collect(&server, &claim).await {
+                    Err(ApiError::UnusableStore(reason)) => {
+                        tracing::error!(reason, "no garbage is collected");
+                        RENEWAL
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "collecting garbage was interrupted");
+                        BREATH
+                    }
+                    Ok(()) => BREATH,
+                };
+                tokio::time::sleep(pause).await;
             }
             Ok(false) => tokio::time::sleep(RENEWAL).await,
             Err(_) => tokio::time::sleep(BREATH).await,
@@ -86,7 +103,15 @@ async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError
         match tokio::time::timeout(wait, watch.next()).await {
             Err(_) => {}
             Ok(None) => return Ok(()),
-            Ok(Some(batch)) => batch?.events.iter().for_each(|event| queue.extend(note(&mut graph, event))),
+            Ok(Some(batch)) => {
+                let Some(strong) = server.upgrade() else { return Ok(()) };
+                for event in batch?.events {
+                    if let StoreChange::Put(entry) = &event.change {
+                        check_owner(&strong, &entry.key)?;
+                    }
+                    queue.extend(note(&mut graph, &event));
+                }
+            }
         }
     }
 }
@@ -103,6 +128,7 @@ async fn scan(
         let request = RangeRequest::new(range.clone()).at(revision).limit(PAGE);
         let page = server.objects().store().range(request).await?;
         for entry in &page.entries {
+            check_owner(server, &entry.key)?;
             if let Some(seen) = Seen::of(&entry.value) {
                 queue.extend(graph.put(&entry.key, seen));
             }
@@ -111,6 +137,15 @@ async fn scan(
             Some(last) => range = range.after(&last.key),
             None => return Ok(()),
         }
+    }
+}
+
+/// Makes sure that a key may be one of ours. Where somebody else has begun to use the store, an owner may lie in a place of
+/// which we know nothing, so nothing is collected at all.
+fn check_owner(server: &ApiServer, key: &Key) -> Result<(), ApiError> {
+    match format_mark::may_be_ours(key, |group| format_mark::groups_of(&server.registry()).contains(group)) {
+        true => Ok(()),
+        false => Err(ApiError::UnusableStore(format!("somebody else uses the store too: {key} lies there"))),
     }
 }
 
@@ -153,20 +188,13 @@ async fn tend_dependent(server: &ApiServer, graph: &Graph, key: &Key) -> Result<
     let found = Found::at(server, key).ok_or(ApiError::NoSuchResource)?;
     let Some(entry) = server.objects().store().get(key).await? else { return Ok(()) };
     let Some(seen) = Seen::of(&entry.value) else { return Ok(()) };
-    let mut standings = Vec::new();
-    for owner in &seen.owners {
-        standings.push(standing(server, owner, &found.namespace).await?);
-    }
-    let has_dependents = !graph.dependents(&seen.uid).is_empty();
-    match fate(&seen, &standings, has_dependents) {
+    let judgement = Judgement::of(server, graph, seen, &found.namespace).await?;
+    match &judgement.fate {
         Fate::Stays => Ok(()),
-        Fate::LosesOwners(uids) => found.change(server, Step::LoseOwners(uids), &seen.uid).await,
-        Fate::Goes(propagation) if propagation == Propagation::Foreground && graph.in_circle(&seen.uid) => {
-            // Its owner waits for it, and it would wait for something that waits already: one must let go.
-            found.change(server, Step::Unblock, &seen.uid).await?;
-            found.change(server, Step::Go(propagation), &seen.uid).await
+        Fate::LosesOwners(_) | Fate::Goes(_) => {
+            let uid = judgement.seen.uid.clone();
+            found.change(server, Step::Carry(judgement, graph), &uid).await
         }
-        Fate::Goes(propagation) => found.change(server, Step::Go(propagation), &seen.uid).await,
     }
 }
 
@@ -196,27 +224,6 @@ async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key) -> Result<Vec<
     Ok(Vec::new())
 }
 
-/// What an owner is. Of one whose kind is not served here, or that cannot be read, it cannot be known whether it is gone;
-/// that is an error, and the question is asked again later.
-async fn standing(server: &ApiServer, owner: &Owner, namespace: &str) -> Result<Standing, ApiError> {
-    let version = owner.api_version.parse::<GroupVersion>().map_err(|_| ApiError::NoSuchResource)?;
-    let registry = server.registry();
-    let resources = registry.in_version(&version).into_iter().flat_map(|resources| resources.values());
-    let mut resources = resources.filter(|resource| resource.names.kind == owner.kind);
-    let resource = resources.find(|resource| resource.storage.is_some()).ok_or(ApiError::NoSuchResource)?;
-    let namespace = match (resource.scope, namespace) {
-        (Scope::Cluster, _) => "",
-        // An object without a namespace cannot have an owner in one; nobody knows which is meant.
-        (Scope::Namespaced, "") => return Ok(Standing::Solid),
-        (Scope::Namespaced, namespace) => namespace,
-    };
-    let place = Place { resource, version: &version, namespace, name: &owner.name };
-    let found = server.objects().get(place).await?;
-    Standing::of(owner, found.as_ref().map(|entry| entry.value.as_ref())).ok_or_else(|| {
-        ApiError::Internal(format!("the owner {} {} cannot be read, so its dependents stay", owner.kind, owner.name))
-    })
-}
-
 /// An object by its key.
 struct Found {
     resource: Arc<Resource>,
@@ -244,29 +251,64 @@ impl Found {
         })
     }
 
-    async fn change(&self, server: &ApiServer, step: Step, uid: &str) -> Result<(), ApiError> {
+    async fn change(&self, server: &ApiServer, step: Step<'_>, uid: &str) -> Result<(), ApiError> {
         let place =
             Place { resource: &self.resource, version: &self.version, namespace: &self.namespace, name: &self.name };
         let call = Call::by_controller(server, ACCOUNT, self.resource.clone(), place);
-        let mut collecting = Collecting { call, step, uid };
+        let mut collecting = Collecting { call, step, uid, asked: 0 };
         server.objects().change(place, &mut collecting).await.map(drop)
     }
 }
 
 /// What is done to one object.
-enum Step {
-    Go(Propagation),
+enum Step<'a> {
+    /// What became clear about a dependent.
+    Carry(Judgement, &'a Graph),
     LoseOwners(Vec<String>),
-    /// It no longer keeps its owners from going.
-    Unblock,
     Release(&'static str),
 }
 
 struct Collecting<'a> {
     call: Call<'a>,
-    step: Step,
+    step: Step<'a>,
     /// The object must still be this one, unless it is empty.
     uid: &'a str,
+    /// How often it was asked.
+    asked: usize,
+}
+
+impl Collecting<'_> {
+    /// Carries out what was judged. Whatever changed since then is judged anew.
+    async fn carry(&mut self, object: &Object) -> Result<Change, ApiError> {
+        let Step::Carry(judgement, graph) = &mut self.step else { return Ok(Change::Keep) };
+        let Some(seen) = Seen::of_object(object) else { return Ok(Change::Keep) };
+        self.asked += 1;
+        if self.asked > PATIENCE {
+            let message = "what its owners are is not known for certain here yet".into();
+            return Err(ApiError::Unavailable { message, retry_after: RETRY });
+        }
+        if self.asked > 1 || judgement.seen != seen {
+            *judgement = Judgement::of(self.call.server, graph, seen, &self.call.target.namespace).await?;
+        }
+        let (uid, fate) = (&judgement.seen.uid, &judgement.fate);
+        let propagation = match fate {
+            Fate::Stays => return Ok(Change::Keep),
+            Fate::LosesOwners(uids) => return Ok(without_owners(object, uids)),
+            Fate::Goes(propagation) => *propagation,
+        };
+        // Its owner waits for it, and it would wait for something that waits already: one must let go.
+        let circle = propagation == Propagation::Foreground && graph.in_circle(uid);
+        let unblocked = if circle { unblocked(object) } else { Change::Keep };
+        let going = if let Change::Write(unblocked) = &unblocked { unblocked } else { object };
+        let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
+        let strategy = self.call.resource.strategy.as_ref();
+        let change = deletion::decide(strategy, going, &options, jiff::Timestamp::now());
+        if matches!(change, Change::Keep) {
+            return Ok(unblocked);
+        }
+        admission::admit_removal(&self.call, object, Rehearsal::No).await?;
+        Ok(change)
+    }
 }
 
 #[async_trait]
@@ -275,20 +317,20 @@ impl Decision for Collecting<'_> {
         let Some(object) = before.filter(|object| self.uid.is_empty() || object.uid() == self.uid) else {
             return Ok(Change::Keep);
         };
-        let strategy = self.call.resource.strategy.as_ref();
         Ok(match &self.step {
-            Step::Go(propagation) => {
-                let options = DeleteOptions { propagation: Some(*propagation), ..DeleteOptions::default() };
-                let change = deletion::decide(strategy, object, &options, jiff::Timestamp::now());
-                if !matches!(change, Change::Keep) {
-                    admission::admit_removal(&self.call, object, Rehearsal::No).await?;
-                }
-                change
+            Step::Carry(..) => self.carry(object).await?,
+            Step::Release(finalizer) => {
+                deletion::without_finalizer(self.call.resource.strategy.as_ref(), object, finalizer)
             }
-            Step::Release(finalizer) => deletion::without_finalizer(strategy, object, finalizer),
             Step::LoseOwners(uids) => without_owners(object, uids),
-            Step::Unblock => unblocked(object),
         })
+    }
+
+    fn conditions(&self) -> Vec<Compare> {
+        match &self.step {
+            Step::Carry(judgement, _) => judgement.premises.clone(),
+            Step::LoseOwners(_) | Step::Release(_) => Vec::new(),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! comes second finds nothing to do. A server at a loopback address can be reached by nobody else: it is not listed, as
 //! endpoints in Kubernetes may not have such addresses, and publishes nothing.
 
+use crate::builtin::addresses;
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
@@ -73,14 +74,18 @@ async fn publish(server: &ApiServer, leaving: Option<SocketAddr>) -> Result<(), 
         Some(own) => addresses.remove(&own),
         None => addresses.insert(server.socket_address()),
     };
-    put(server, "v1", "services", service(server.socket_address().port()), Existing::Stays).await?;
-    claim_address(server).await?;
+    // Where somebody else's service has the address, the servers can still be found by their endpoints.
+    let made = put(server, "v1", "services", service(server.socket_address().port()), Existing::Stays).await;
+    if made.is_ok() {
+        claim_address(server).await?;
+    }
     put(server, "v1", "endpoints", endpoints(&addresses), Existing::IsReplaced).await?;
     let slices = slices(&addresses);
     for slice in &slices {
         put(server, "discovery.k8s.io/v1", "endpointslices", slice.clone(), Existing::IsReplaced).await?;
     }
-    remove_other_slices(server, &slices).await
+    remove_other_slices(server, &slices).await?;
+    made
 }
 
 /// Says that the address of the service is taken, so that no other service gets it.
@@ -196,16 +201,19 @@ async fn put(
     let Some((resource, version)) = find(server, version, plural) else { return Ok(()) };
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_string();
     let place = Place { resource: &resource, version: &version, namespace: "default", name: &name };
-    server.objects().change(place, &mut Put { wanted, existing }).await.map(|_| ())
+    server.objects().change(place, &mut Put { server, wanted, existing, claims: Vec::new() }).await.map(|_| ())
 }
 
-struct Put {
+struct Put<'a> {
+    server: &'a ApiServer,
     wanted: Value,
     existing: Existing,
+    /// What must hold for a service to have the address that it asks for.
+    claims: Vec<Compare>,
 }
 
 #[async_trait]
-impl Decision for Put {
+impl Decision for Put<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
         match before {
@@ -224,9 +232,16 @@ impl Decision for Put {
                 let fields = object.metadata_mut();
                 fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
                 fields.insert("creationTimestamp".into(), metadata::now().into());
+                if object.kind() == "Service" {
+                    self.claims = addresses::claim(self.server, &object).await?;
+                }
             }
         }
         Ok(Change::Write(object))
+    }
+
+    fn conditions(&self) -> Vec<Compare> {
+        self.claims.clone()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::server::ApiServer;
 use crate::verbs::Call;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
-use restow_store::{Content, Key, KeyRange, RangeRequest};
+use restow_store::{Compare, Content, Entry, Key, KeyRange, RangeRequest, StoreExt};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -59,13 +59,15 @@ pub(crate) async fn empty_namespaces(server: Weak<ApiServer>) {
 /// be deleted because its kind is not served.
 async fn empty(server: &ApiServer, name: &str) -> Result<Option<String>, ApiError> {
     let Some((namespaces, namespaces_version)) = server.namespace_resource() else { return Ok(None) };
+    let place = Place { resource: &namespaces, version: &namespaces_version, namespace: "", name };
+    let Some(instance) = Instance::to_go(server, place).await? else { return Ok(None) };
     let (mut left, mut failure) = (0, None);
     for resource in server.registry().resources() {
         let Some((storage, version)) = emptied(resource) else { continue };
         let entries = server.objects().store().range(RangeRequest::new(storage.range(name))).await?.entries;
         for entry in entries {
             let object = crate::following::name_of(&entry.key);
-            match dismiss(server, resource, version, name, object).await {
+            match dismiss(server, resource, version, (name, object), &instance).await {
                 Ok(Changed::Removed(_) | Changed::Absent) => {}
                 Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
                 // One that cannot go must not keep the others.
@@ -81,10 +83,31 @@ async fn empty(server: &ApiServer, name: &str) -> Result<Option<String>, ApiErro
     }
     let unserved = unserved(server, name).await?;
     if unserved.is_none() {
-        let place = Place { resource: &namespaces, version: &namespaces_version, namespace: "", name };
-        server.objects().change(place, &mut Release).await?;
+        server.objects().change(place, &mut Release { instance: &instance }).await?;
     }
     Ok(unserved)
+}
+
+/// One life of a namespace that is to go. This server may not have heard that the namespace went and was made again, so
+/// everything that is done because of what was found compares that it is still this one. What is to go stays so, and nothing
+/// new is made in it: whatever was found empty afterwards stays empty.
+struct Instance {
+    entry: Entry,
+    uid: String,
+}
+
+impl Instance {
+    /// The namespace as it lies in the store, if it is to go.
+    async fn to_go(server: &ApiServer, place: Place<'_>) -> Result<Option<Self>, ApiError> {
+        let Some(entry) = server.objects().get(place).await? else { return Ok(None) };
+        let object = place.resource.decode(&entry, place.version).await?;
+        let uid = object.uid().to_string();
+        Ok(object.is_being_deleted().then_some(Instance { entry, uid }))
+    }
+
+    fn is_still_there(&self) -> Compare {
+        Compare::create_revision(&self.entry.key, self.entry.create_revision)
+    }
 }
 
 /// Where and as what the objects of a resource are deleted with their namespace; nothing if they are not.
@@ -127,37 +150,55 @@ async fn dismiss(
     server: &ApiServer,
     resource: &Arc<Resource>,
     version: &GroupVersion,
-    namespace: &str,
-    name: &str,
+    (namespace, name): (&str, &str),
+    instance: &Instance,
 ) -> Result<Changed, ApiError> {
     let place = Place { resource, version, namespace, name };
     let call = Call::by_controller(server, ACCOUNT, resource.clone(), place);
-    server.objects().change(place, &mut Admitted { call }).await
+    server.objects().change(place, &mut Admitted { call, instance, asked: 0 }).await
 }
 
-/// Removes or marks an object if nobody is against it.
+/// Removes or marks an object if nobody is against it, and its namespace is still the one that is to go.
 struct Admitted<'a> {
     call: Call<'a>,
+    instance: &'a Instance,
+    asked: usize,
 }
 
 #[async_trait]
 impl Decision for Admitted<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        self.asked += 1;
+        if self.asked > 1 {
+            // Something has changed, perhaps the namespace. It is looked at again with everything else in it.
+            let found = self.call.server.objects().store().get(&self.instance.entry.key).await?;
+            if !self.instance.is_still_there().holds(found.as_ref()) {
+                return Ok(Change::Keep);
+            }
+        }
         let change = Dismiss.decide(before).await?;
         if let (Some(old), Change::Remove | Change::Write(_)) = (before, &change) {
             admission::admit_removal(&self.call, old, Rehearsal::No).await?;
         }
         Ok(change)
     }
+
+    fn conditions(&self) -> Vec<Compare> {
+        vec![self.instance.is_still_there()]
+    }
 }
 
-/// Takes the finalizer of the server off a namespace; without any left, the namespace is gone.
-struct Release;
+/// Takes the finalizer of the server off a namespace, if it is still the one that was found empty; without any left, the
+/// namespace is gone.
+struct Release<'a> {
+    instance: &'a Instance,
+}
 
 #[async_trait]
-impl Decision for Release {
+impl Decision for Release<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(object) = before.filter(|object| object.is_being_deleted()) else { return Ok(Change::Keep) };
+        let same = |object: &&Object| object.is_being_deleted() && object.uid() == self.instance.uid;
+        let Some(object) = before.filter(same) else { return Ok(Change::Keep) };
         let finalizers = object.at(&["spec", "finalizers"]).and_then(Value::as_array).cloned().unwrap_or_default();
         let others: Vec<Value> = finalizers.into_iter().filter(|finalizer| finalizer != "kubernetes").collect();
         if others.is_empty() && object.finalizers().is_empty() {

@@ -2,17 +2,18 @@
 
 use crate::custom::definition::{CLEANUP, Definition};
 use crate::custom::handler::Handler;
+use crate::custom::resources;
 use crate::custom::status::condition;
-use crate::custom::strategy::set_condition;
+use crate::custom::strategy::{set_condition, set_status};
 use crate::error::ApiError;
 use crate::following::{name_of, namespace_of};
 use crate::namespaces::Dismiss;
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision, Place};
-use crate::resource::{Membership, Scope};
+use crate::resource::{Membership, Scope, Storage};
 use crate::server::ApiServer;
 use async_trait::async_trait;
-use restow_store::RangeRequest;
+use restow_store::{Content, RangeRequest};
 use serde_json::Value;
 
 /// Goes on with the removal of a definition. Some of its objects may be held by their finalizers; then it has to be
@@ -27,11 +28,17 @@ pub(crate) async fn remove(
         return Ok(());
     }
     let Some(handler) = handler else {
-        return match definition.holds("Established") {
-            // The handler that takes no new objects is about to be made.
-            true => Ok(()),
-            false => release(server, place, definition, "NeverEstablished", "resource was never established").await,
-        };
+        // The handler that takes no new objects is about to be made.
+        if definition.holds("Established") {
+            return Ok(());
+        }
+        if is_stored(server, definition).await? {
+            // It was established once, whatever its status says by now; so that its objects can be removed, it is again.
+            tracing::warn!(definition = definition.metadata.name, "objects lie there, so it was established");
+            server.objects().change(place, &mut Reestablish { uid: &definition.metadata.uid }).await?;
+            return Ok(());
+        }
+        return release(server, place, definition, "NeverEstablished", "resource was never established").await;
     };
     if handler.storage.passage().takes_new() {
         return Ok(());
@@ -45,6 +52,39 @@ pub(crate) async fn remove(
     }
     server.objects().change(place, &mut Waiting { uid: &definition.metadata.uid }).await?;
     Ok(())
+}
+
+/// Whether any object of this definition lies in the store. It is to go, so no server can make one from now on.
+async fn is_stored(server: &ApiServer, definition: &Definition) -> Result<bool, ApiError> {
+    let location = resources::group_resource(definition).map_err(|error| ApiError::Internal(error.to_string()))?;
+    let version = definition.storage_version().and_then(|version| definition.group_version(version));
+    // Without a storage version nothing can have been stored.
+    let Some(version) = version else { return Ok(false) };
+    let range = Storage::new(location, version, Vec::new()).range("");
+    let first = RangeRequest::new(range).content(Content::KeysOnly).limit(1);
+    Ok(!server.objects().store().range(first).await?.entries.is_empty())
+}
+
+/// Says of a definition that it is established, with the names that it asks for.
+struct Reestablish<'a> {
+    uid: &'a str,
+}
+
+#[async_trait]
+impl Decision for Reestablish<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let Some(object) = before.filter(|object| object.is_being_deleted() && object.uid() == self.uid) else {
+            return Ok(Change::Keep);
+        };
+        let Some(definition) = Definition::of(object) else { return Ok(Change::Keep) };
+        let mut status = definition.status.clone();
+        status.accepted_names = definition.spec.names.clone();
+        let mut established = object.clone();
+        set_status(&mut established, &status);
+        let message = "the initial names have been accepted";
+        set_condition(&mut established, condition("Established", "True", "InitialNamesAccepted", message));
+        Ok(Change::Write(established))
+    }
 }
 
 /// Says of a definition that its objects are about to go, and that some are still there.
@@ -71,16 +111,18 @@ async fn dismiss_all(server: &ApiServer, handler: &Handler) -> Result<usize, Api
     let storage = &handler.storage;
     let resource = &handler.whole;
     let version = &storage.encoding().version;
-    let mut left = 0;
+    let (mut left, mut failure) = (0, None);
     for entry in server.objects().store().range(RangeRequest::new(storage.range(""))).await?.entries {
         let namespace = if resource.scope == Scope::Namespaced { namespace_of(&entry.key) } else { "" };
         let place = Place { resource, version, namespace, name: name_of(&entry.key) };
-        match server.objects().change(place, &mut Dismiss).await? {
-            Changed::Removed(_) | Changed::Absent => {}
-            Changed::Created(_) | Changed::Updated(_) => left += 1,
+        match server.objects().change(place, &mut Dismiss).await {
+            Ok(Changed::Removed(_) | Changed::Absent) => {}
+            Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
+            // One that cannot go must not keep the others.
+            Err(error) => failure = Some(error),
         }
     }
-    Ok(left)
+    failure.map_or(Ok(left), Err)
 }
 
 /// Takes the server's finalizer off a definition; without any left, the definition is gone.

@@ -59,6 +59,14 @@ impl Kind {
         version.compiled.get_or_init(compile).as_ref()
     }
 
+    /// Whether even a small object of this version may make much work: its schema has yet to be compiled, or has rules,
+    /// which may spend a budget of some seconds.
+    pub(crate) fn is_costly(&self, api_version: &str) -> bool {
+        let version = self.versions.iter().find(|version| version.api_version == api_version);
+        let compiled = version.map(|version| version.compiled.get());
+        compiled.is_some_and(|compiled| compiled.is_none_or(|schema| schema.as_ref().is_some_and(Schema::has_rules)))
+    }
+
     /// How the fields of objects in this version are owned.
     pub(crate) fn ownership(&self, api_version: &str) -> Option<Arc<Ownership>> {
         let version = self.versions.iter().find(|version| version.api_version == api_version)?;

@@ -1,6 +1,7 @@
 //! Compressing large answers for clients that accept it.
 
 use crate::http::body::{Body, Interrupted, StreamBody, StreamKind};
+use crate::turns;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -10,10 +11,9 @@ use std::io::{self, Write};
 
 /// Smaller answers are sent as they are, as Kubernetes does: compressing them costs more than it saves.
 const WORTHWHILE: usize = 128 << 10;
-/// Larger ones are compressed away from the threads that serve requests.
-const LONG: usize = 1 << 20;
 
-/// Compresses an answer where that is worthwhile and the client accepts it. `accepted` is the header `Accept-Encoding`.
+/// Compresses an answer where that is worthwhile and the client accepts it. `accepted` is the header `Accept-Encoding`. A
+/// whole answer is compressed in a turn of its request, a stream part by part and away from the threads that serve.
 pub(crate) async fn compress(answer: Response<Body>, accepted: Option<&str>) -> Response<Body> {
     let (mut head, body) = answer.into_parts();
     let fit = head.status == StatusCode::OK && !head.headers.contains_key(header::CONTENT_ENCODING);
@@ -25,10 +25,13 @@ pub(crate) async fn compress(answer: Response<Body>, accepted: Option<&str>) -> 
         return Response::from_parts(head, body);
     }
     let compressed = match body {
-        Body::Whole(bytes) => match gzip_whole(bytes.clone()).await {
-            Some(compressed) => Body::Whole(compressed),
-            None => return Response::from_parts(head, Body::Whole(bytes)),
-        },
+        Body::Whole(bytes) => {
+            turns::expect(bytes.len()).await;
+            match gzip(&bytes) {
+                Ok(compressed) => Body::Whole(compressed),
+                Err(_) => return Response::from_parts(head, Body::Whole(bytes)),
+            }
+        }
         Body::Stream(stream) => {
             Body::Stream(StreamBody { chunks: gzip_parts(stream.chunks).boxed(), kind: stream.kind, record: None })
         }
@@ -36,13 +39,6 @@ pub(crate) async fn compress(answer: Response<Body>, accepted: Option<&str>) -> 
     head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     head.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     Response::from_parts(head, compressed)
-}
-
-async fn gzip_whole(bytes: Bytes) -> Option<Bytes> {
-    if bytes.len() < LONG {
-        return gzip(&bytes).ok();
-    }
-    tokio::task::spawn_blocking(move || gzip(&bytes).ok()).await.ok().flatten()
 }
 
 /// Compresses parts as they come. All of them are one document.
@@ -109,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn large_answers_are_compressed_and_read_back_the_same() {
-        for (size, compressed) in [(1000, false), (WORTHWHILE, true), (LONG + 1, true)] {
+        for (size, compressed) in [(1000, false), (WORTHWHILE, true), (1 << 20, true)] {
             let sent: Vec<u8> = (0..size).map(|index| (index % 7) as u8).collect();
             let answer = compress(Response::new(Body::Whole(sent.clone().into())), Some("gzip")).await;
             assert_eq!(answer.headers().contains_key(header::CONTENT_ENCODING), compressed, "{size}");

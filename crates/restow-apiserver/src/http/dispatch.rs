@@ -2,6 +2,7 @@
 
 use crate::audit::Asking;
 use crate::auth::service_account::KEYS_PATH;
+use crate::auth::user::ANONYMOUS;
 use crate::auth::{Attributes, ResourceAttributes, User};
 use crate::discovery::{self, Half};
 use crate::error::ApiError;
@@ -10,20 +11,25 @@ use crate::http::body::Body;
 use crate::http::compress::compress;
 use crate::http::connections::Peer;
 use crate::http::deadline;
-use crate::http::documents::{self, Document};
-use crate::http::limits::Running;
+use crate::http::documents::{self, Document, DocumentName};
+use crate::http::headers;
+use crate::http::limits::{self, Running};
 use crate::http::negotiate::{self, Beside, Media, Protobuf, Shape};
 use crate::http::options;
 use crate::http::query::Query;
 use crate::http::record::{Record, Subject};
 use crate::http::render;
-use crate::http::request_info::{ResourceTarget, Target, target};
+use crate::http::request_info::{self, ResourceTarget, Target, target};
+use crate::listening::Connection;
 use crate::metrics;
+use crate::names::NameRule;
 use crate::openapi;
 use crate::registry::Registry;
 use crate::resource::{Resource, Verb};
+use crate::selector::FieldSelector;
 use crate::server::ApiServer;
 use crate::stored;
+use crate::turns::{self, Share, Taken};
 use crate::types;
 use crate::verbs::{self, Answer, Call};
 use bytes::Bytes;
@@ -31,6 +37,7 @@ use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use restow_api::GroupVersion;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -50,7 +57,7 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let accept = text_header(request.headers(), &header::ACCEPT).map(str::to_string);
+    let accept = headers::text(request.headers(), header::ACCEPT).map(Cow::into_owned);
     let media = negotiate::accept(accept.as_deref(), Protobuf::Possible).map_or(Media::Json, |accepted| accepted.media);
     let query = Query::parse(request.uri().query());
     let target = target(request.method(), request.uri().path(), query.is_on("watch"));
@@ -72,10 +79,10 @@ where
             dry_run: query.has("dryRun"),
         },
     );
-    let asked = Asked { target, found, query, accept };
-    let encodings = text_header(request.headers(), &header::ACCEPT_ENCODING).map(str::to_string);
+    let encodings = headers::text(request.headers(), header::ACCEPT_ENCODING).map(Cow::into_owned);
+    let asked = Asked { target, found, query, accept, encodings };
     let answer = match in_time(server, request, asked, peer, &mut record).await {
-        Ok(answer) => compress(answer, encodings.as_deref()).await,
+        Ok(answer) => answer,
         Err(error) => {
             record.failed(&error);
             render::failure(&error, media)
@@ -90,6 +97,7 @@ struct Asked {
     found: Option<Found>,
     query: Query,
     accept: Option<String>,
+    encodings: Option<String>,
 }
 
 /// What a request about a resource asks for.
@@ -104,6 +112,7 @@ struct About {
 struct Asker {
     user: User,
     place: Option<Running>,
+    share: Share,
 }
 
 /// A resource that is served, and the version that it is asked for in.
@@ -155,22 +164,37 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let identity = server.access().identify(peer.certificate.as_ref(), request.headers(), request.uri().path())?;
-    record.asked_by(&identity.user, identity.impersonated.as_ref());
-    let user = identity.impersonated.unwrap_or(identity.user);
+    let user = server.access().identify(peer.certificate.as_ref(), request.headers(), request.uri().path())?;
+    record.asked_by(&user, None);
+    let connection = request.extensions().get::<Connection>();
+    if let Some(connection) = connection.filter(|_| user.name != ANONYMOUS) {
+        connection.prove();
+    }
+    let impersonated = server.access().impersonate(&user, request.headers())?;
+    record.asked_by(&user, impersonated.as_ref());
+    let user = impersonated.unwrap_or(user);
+    if let Some(connection) = connection.filter(|connection| connection.is_reserved())
+        && !limits::is_urgent(&user, &asked.target)
+    {
+        connection.close();
+        return Err(limits::turned_away());
+    }
     let place = server.in_flight().enter(&user, &asked.target).await?;
-    server.access().authorize(&user, &attributes(&asked.target, request.method()))?;
+    server.access().authorize(&user, &attributes(&asked.target, request.method(), &asked.query))?;
     record.allowed();
-    match asked.target {
+    let share = limits::share(&user, &asked.target);
+    let answer = match asked.target {
         Target::Path(path) => {
-            path_answer(server, &path, &asked.query, asked.accept.as_deref(), request.headers()).await
+            let answer = path_answer(server, &path, &asked.query, asked.accept.as_deref(), request.headers());
+            server.turns().run(&share, answer).await?
         }
         Target::Resource(target) => {
             let found = asked.found.ok_or_else(|| unknown(server, &target))?;
             let about = About { target, found, query: asked.query, accept: asked.accept };
-            resource_answer(server, Asker { user, place }, about, request, record).await
+            resource_answer(server, Asker { user, place, share: share.clone() }, about, request, record).await?
         }
-    }
+    };
+    Ok(server.turns().run(&share, compress(answer, asked.encodings.as_deref())).await)
 }
 
 async fn resource_answer<B>(
@@ -198,8 +222,8 @@ where
         return Err(negotiate::not_acceptable());
     }
     server.agreement().admit(&resource, &target)?;
-    let content_type = text_header(request.headers(), &header::CONTENT_TYPE).map(str::to_string);
-    let user_agent = text_header(request.headers(), &header::USER_AGENT).unwrap_or_default().to_string();
+    let content_type = headers::text(request.headers(), header::CONTENT_TYPE).map(Cow::into_owned);
+    let user_agent = headers::text(request.headers(), header::USER_AGENT).unwrap_or_default().into_owned();
     let body = read_body(request, server.limits().body_timeout).await?;
     // Only what is read as an object needs a form that is known.
     let reads = match target.verb {
@@ -227,19 +251,29 @@ where
         warnings: Mutex::default(),
         annotations: Mutex::default(),
     };
-    let answer = verbs::perform(&call).await;
-    record.annotate(call.annotations());
-    let answer = answer?;
-    let mut answer = match answer {
-        Answer::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
-        Answer::Nothing => render::nothing(),
-        Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
-        Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
-        Answer::Stream(list) => render::parts(list.start(asker.place, server.limits().stall_timeout)),
-        Answer::Watch(changes) => render::watch(*changes, server.stopping()),
+    let work = async {
+        let _room = server.turns().room(&asker.share, call.body.len()).await;
+        turns::expect(call.body.len()).await;
+        Ok(match verbs::perform(&call).await? {
+            Answer::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
+            Answer::Nothing => render::nothing(),
+            Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
+            Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
+            Answer::Stream(list) => {
+                let taken = Taken { turns: server.turns().clone(), share: asker.share.clone() };
+                render::parts(list.start(asker.place, taken, server.limits().stall_timeout))
+            }
+            Answer::Watch(changes) => {
+                let taken = Taken { turns: server.turns().clone(), share: asker.share.clone() };
+                render::watch(*changes, taken, server.stopping())
+            }
+        })
     };
+    let answer: Result<_, ApiError> = server.turns().run(&asker.share, work).await;
+    record.annotate(call.annotations());
+    let mut answer = answer?;
     for warning in call.warnings() {
-        let quoted = format!("299 - {}", serde_json::Value::from(warning));
+        let quoted = format!("299 - {}", Value::from(warning));
         if let Ok(value) = http::HeaderValue::from_str(&quoted) {
             answer.headers_mut().append(header::WARNING, value);
         }
@@ -256,7 +290,7 @@ fn unknown(server: &ApiServer, target: &ResourceTarget) -> ApiError {
 }
 
 /// What a request wants to do, as the policy speaks of it.
-fn attributes(target: &Target, method: &http::Method) -> Attributes {
+fn attributes(target: &Target, method: &http::Method, query: &Query) -> Attributes {
     match target {
         Target::Path(path) => Attributes::path(method.as_str().to_ascii_lowercase(), path.clone()),
         Target::Resource(target) => Attributes::Resource(ResourceAttributes {
@@ -264,15 +298,26 @@ fn attributes(target: &Target, method: &http::Method) -> Attributes {
             group: target.group.clone(),
             version: target.version.clone(),
             resource: target.resource.clone(),
-            subresource: target.subresource.clone(),
-            namespace: match (target.resource.as_str(), target.group.as_str()) {
+            // What follows a subresource is its own affair.
+            subresource: target.subresource.split('/').next().unwrap_or_default().to_string(),
+            namespace: match target.resource.as_str() {
                 // A namespace is in itself, so that its owner can be given rights to it.
-                ("namespaces", "") => target.name.clone(),
+                "namespaces" if target.namespace.is_empty() => target.name.clone(),
                 _ => target.namespace.clone(),
             },
-            name: target.name.clone(),
+            name: match (target.verb, target.name.as_str()) {
+                (Verb::List | Verb::Watch, "") => selected_name(query).unwrap_or_default(),
+                (_, name) => name.to_string(),
+            },
         }),
     }
+}
+
+/// The one object that a list or a watch can show, where its field selector leaves no other.
+fn selected_name(query: &Query) -> Option<String> {
+    let selector = FieldSelector::parse(query.text("fieldSelector")).ok()?;
+    let name = selector.required("metadata.name")?;
+    NameRule::PathSegment.check(name).is_empty().then(|| name.to_string())
 }
 
 async fn read_body<B>(request: Request<B>, patience: Duration) -> Result<Bytes, ApiError>
@@ -323,7 +368,7 @@ async fn path_answer(
     headers: &HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
     let registry = server.registry();
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let parts = request_info::parts(path);
     let aggregated = accept.is_some_and(asks_for_aggregated_discovery);
     let hashes = server.show_hashes();
     let value = match parts.as_slice() {
@@ -341,7 +386,11 @@ async fn path_answer(
             let census = stored::take_census(server.objects().store().as_ref(), |_| {}).await?;
             serde_json::to_value(census).map_err(|error| ApiError::Internal(error.to_string()))?
         }
-        ["openapi", rest @ ..] => return openapi_answer(server, path, rest, query, headers),
+        ["openapi", rest @ ..] => {
+            // Whoever asks first after a change has all of it written.
+            turns::expect(usize::MAX).await;
+            return openapi_answer(server, rest, query, headers).await;
+        }
         ["api" | "apis"] if aggregated => {
             let body = discovery::aggregated(&registry, if parts == ["api"] { Half::Core } else { Half::Named });
             let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -365,35 +414,42 @@ async fn path_answer(
 }
 
 /// The OpenAPI documents; `parts` is what follows `/openapi`.
-fn openapi_answer(
+async fn openapi_answer(
     server: &ApiServer,
-    path: &str,
     parts: &[&str],
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
     let (registry, release) = (server.registry(), server.release());
-    let find = |make: &dyn Fn(&Registry) -> Option<Value>| {
-        server.documents().find(&registry, path, make).ok_or(ApiError::NoSuchResource)
-    };
-    let document = match parts {
-        ["v2"] if text_header(headers, &header::ACCEPT).is_some_and(|accept| accept.contains(OPENAPI_PROTOBUF)) => {
-            let make = |registry: &Registry| types::encode_openapi_v2(&openapi::version_2(registry, release)).ok();
-            let document = server.documents().find_bytes(&registry, "/openapi/v2 in protobuf", make);
-            let document = document.ok_or(ApiError::NoSuchResource)?;
-            return Ok(documents::answer(document, OPENAPI_PROTOBUF_SENT, headers));
+    let documents = server.documents();
+    let json = Media::Json.content_type();
+    let (document, kind) = match parts {
+        ["v2"] if headers::text(headers, header::ACCEPT).is_some_and(|accept| accept.contains(OPENAPI_PROTOBUF)) => {
+            let make = move |registry: &Registry| types::encode_openapi_v2(&openapi::version_2(registry, release)).ok();
+            (documents.find(&registry, DocumentName::OpenApiV2Protobuf, make).await, OPENAPI_PROTOBUF_SENT)
         }
-        ["v2"] => find(&|registry| Some(openapi::version_2(registry, release)))?,
-        ["v3"] => find(&|registry| Some(openapi::index(registry, release)))?,
+        ["v2"] => {
+            let make = move |registry: &Registry| Some(openapi::version_2(registry, release).to_string().into_bytes());
+            (documents.find(&registry, DocumentName::OpenApiV2, make).await, json)
+        }
+        ["v3"] => {
+            let make = move |registry: &Registry| Some(openapi::index(registry, release).to_string().into_bytes());
+            (documents.find(&registry, DocumentName::OpenApiV3Index, make).await, json)
+        }
         ["v3", "api", version] | ["v3", "apis", _, version] => {
             let group = if parts.len() == 4 { parts[2] } else { "" };
             let version = GroupVersion::new(group, *version).map_err(|_| ApiError::NoSuchResource)?;
-            let document = find(&|registry| openapi::document(registry, &version, release))?;
-            return Ok(documents::answer_tagged(document, path, query.text("hash"), headers));
+            let path = format!("/openapi/v3/{}", openapi::path_of(&version));
+            let name = DocumentName::OpenApiV3(version.clone());
+            let make = move |registry: &Registry| {
+                openapi::document(registry, &version, release).map(|document| document.to_string().into_bytes())
+            };
+            let document = documents.find(&registry, name, make).await.ok_or(ApiError::NoSuchResource)?;
+            return Ok(documents::answer_tagged(document, &path, query.text("hash"), headers));
         }
-        _ => return Err(ApiError::NoSuchResource),
+        _ => (None, json),
     };
-    Ok(documents::answer(document, Media::Json.content_type(), headers))
+    Ok(documents::answer(document.ok_or(ApiError::NoSuchResource)?, kind, headers))
 }
 
 /// The metrics as text. The health of the server is among them, so it is looked at first.
@@ -411,10 +467,6 @@ fn paths(server: &ApiServer) -> Vec<String> {
     }
     paths.sort();
     paths
-}
-
-fn text_header<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<&'a str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
 }
 
 #[cfg(test)]

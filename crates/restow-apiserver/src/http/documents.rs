@@ -1,14 +1,15 @@
 //! Documents that clients keep and ask for again: OpenAPI and discovery, with their entity tags.
 
 use crate::http::body::Body;
-use crate::http::render;
+use crate::http::{headers, render};
 use crate::registry::Registry;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use restow_api::GroupVersion;
 use ring::digest::{SHA256, digest};
-use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
 
 /// A document as it is sent.
 #[derive(Clone)]
@@ -24,10 +25,24 @@ pub(crate) struct Documents {
     kept: Mutex<Kept>,
 }
 
+/// A document that can be kept. What a client asks for is understood before it is looked for here, so that there are never
+/// more documents than a registry has, in however many ways their paths can be written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum DocumentName {
+    /// OpenAPI of version 2.
+    OpenApiV2,
+    /// The same in protobuf.
+    OpenApiV2Protobuf,
+    /// Where the documents of version 3 are.
+    OpenApiV3Index,
+    /// One group-version in version 3.
+    OpenApiV3(GroupVersion),
+}
+
 #[derive(Default)]
 struct Kept {
     registry: Arc<Registry>,
-    by_path: HashMap<String, Document>,
+    documents: HashMap<DocumentName, Arc<OnceCell<Document>>>,
 }
 
 impl Document {
@@ -39,39 +54,44 @@ impl Document {
 }
 
 impl Documents {
-    /// The document at a path, made where it is not kept yet; `None` where there is none.
-    pub(crate) fn find(
+    /// A document, made where it is not kept yet; `None` where there is none.
+    ///
+    /// It takes long to make one, so that is done once however many clients ask at the same time, and not on a thread that
+    /// serves requests.
+    pub(crate) async fn find(
         &self,
         registry: &Arc<Registry>,
-        path: &str,
-        make: impl FnOnce(&Registry) -> Option<Value>,
+        name: DocumentName,
+        make: impl FnOnce(&Registry) -> Option<Vec<u8>> + Send + 'static,
     ) -> Option<Document> {
-        self.find_bytes(registry, path, |registry| make(registry).map(|value| value.to_string().into_bytes()))
+        let cell = self.cell(registry, &name);
+        let making = || async {
+            let registry = registry.clone();
+            let made = tokio::task::spawn_blocking(move || make(&registry).map(Document::new)).await;
+            made.ok().flatten().ok_or(())
+        };
+        let found = cell.get_or_try_init(making).await.cloned().ok();
+        if found.is_none() {
+            // What does not exist is not kept either.
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.documents.get(&name).is_some_and(|cell| !cell.initialized()) {
+                kept.documents.remove(&name);
+            }
+        }
+        found
     }
 
-    /// The same, of any bytes.
-    pub(crate) fn find_bytes(
-        &self,
-        registry: &Arc<Registry>,
-        path: &str,
-        make: impl FnOnce(&Registry) -> Option<Vec<u8>>,
-    ) -> Option<Document> {
-        {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if !Arc::ptr_eq(&kept.registry, registry) {
-                *kept = Kept { registry: registry.clone(), by_path: HashMap::new() };
-            }
-            if let Some(document) = kept.by_path.get(path) {
-                return Some(document.clone());
-            }
-        }
-        // Made without the lock: it takes long, and others may want another document meanwhile.
-        let document = Document::new(make(registry)?);
+    fn cell(&self, registry: &Arc<Registry>, name: &DocumentName) -> Arc<OnceCell<Document>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if Arc::ptr_eq(&kept.registry, registry) {
-            kept.by_path.insert(path.to_string(), document.clone());
+        if !Arc::ptr_eq(&kept.registry, registry) {
+            *kept = Kept { registry: registry.clone(), documents: HashMap::new() };
         }
-        Some(document)
+        kept.documents.entry(name.clone()).or_default().clone()
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.kept.lock().unwrap().documents.len()
     }
 }
 
@@ -83,7 +103,7 @@ pub(crate) fn tag(text: &[u8]) -> String {
 /// Sends a document, or says that the client has it already.
 pub(crate) fn answer(document: Document, content_type: &'static str, request: &HeaderMap) -> Response<Body> {
     let quoted = format!("\"{}\"", document.tag);
-    let known = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let known = headers::text(request, header::IF_NONE_MATCH);
     let unchanged = known.is_some_and(|known| known.split(',').any(|tag| tag.trim() == quoted || tag.trim() == "*"));
     let mut answer = render::bytes_answer(200, document.bytes, content_type);
     if unchanged {
@@ -119,17 +139,27 @@ pub(crate) fn answer_tagged(document: Document, path: &str, wanted: &str, reques
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    #[test]
-    fn a_document_is_made_once_for_a_registry_and_anew_for_another() {
+    #[tokio::test]
+    async fn a_document_is_made_once_for_a_registry_and_anew_for_another() {
         let documents = Documents::default();
         let (first, second) = (Arc::new(Registry::default()), Arc::new(Registry::default()));
-        let made = documents.find(&first, "/a", |_| Some(json!(1))).unwrap();
-        let again = documents.find(&first, "/a", |_| panic!("it is kept")).unwrap();
+        let name = DocumentName::OpenApiV2;
+        let made = documents.find(&first, name.clone(), |_| Some(b"1".to_vec())).await.unwrap();
+        let again = documents.find(&first, name.clone(), |_| panic!("it is kept")).await.unwrap();
         assert_eq!(made.tag, again.tag);
-        assert_ne!(documents.find(&second, "/a", |_| Some(json!(2))).unwrap().tag, made.tag);
-        assert!(documents.find(&second, "/b", |_| None).is_none());
+        assert_ne!(documents.find(&second, name, |_| Some(b"2".to_vec())).await.unwrap().tag, made.tag);
+        assert_eq!(documents.count(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_exist_is_not_kept() {
+        let (documents, registry) = (Documents::default(), Arc::new(Registry::default()));
+        for number in 0..10 {
+            let name = DocumentName::OpenApiV3(GroupVersion::new("example.com", format!("v{number}")).unwrap());
+            assert!(documents.find(&registry, name, |_| None).await.is_none());
+        }
+        assert_eq!(documents.count(), 0);
     }
 
     #[test]

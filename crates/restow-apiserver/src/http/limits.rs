@@ -10,6 +10,7 @@ use crate::error::ApiError;
 use crate::http::request_info::Target;
 use crate::metrics::{Metrics, RequestKind};
 use crate::resource::Verb;
+use crate::turns::{PerUser, Share};
 use prometheus_client::metrics::gauge::Gauge;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,12 +29,15 @@ pub struct LoadLimits {
     pub mutating_requests_in_flight: usize,
     /// How long a request may take, watches apart.
     pub request_timeout: Duration,
-    /// The most connections at once; further ones are closed at once.
+    /// The most connections at once, apart from a reserve for health checks and administrators. Past it, a connection that
+    /// is not in use gives way, first one whose client has shown no credentials.
     pub connections: usize,
     /// How long a client may take for its TLS handshake.
     pub handshake_timeout: Duration,
-    /// How long a client may take for the head of a request, and how long a connection may idle in between.
+    /// How long a client may take from the beginning of its connection to the end of the head of its first request.
     pub head_timeout: Duration,
+    /// How long a connection may idle between requests.
+    pub idle_timeout: Duration,
     /// How long a client may take for the body of a request.
     pub body_timeout: Duration,
     /// How long a client may go without taking what is sent to it.
@@ -50,7 +54,8 @@ impl Default for LoadLimits {
             request_timeout: Duration::from_secs(60),
             connections: 20_000,
             handshake_timeout: Duration::from_secs(10),
-            head_timeout: Duration::from_secs(90),
+            head_timeout: Duration::from_secs(32),
+            idle_timeout: Duration::from_secs(90),
             body_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(60),
             drain: Duration::from_secs(10),
@@ -77,13 +82,17 @@ pub(crate) struct InFlight {
 
 struct Pool {
     common: Arc<Semaphore>,
+    /// How many of the common ones a single user may have.
+    users: PerUser,
+    /// How many places a single user may have for leases.
+    holders: PerUser,
     reserved: Arc<Semaphore>,
     gauge: Gauge,
 }
 
 /// A request's place; it is free again when this is dropped.
 pub(crate) struct Running {
-    _permit: Option<OwnedSemaphorePermit>,
+    _permits: [Option<OwnedSemaphorePermit>; 2],
     gauge: Gauge,
 }
 
@@ -97,6 +106,8 @@ impl InFlight {
     pub(crate) fn new(limits: &LoadLimits, metrics: &Metrics) -> Self {
         let pool = |limit: usize, kind| Pool {
             common: Arc::new(Semaphore::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit })),
+            users: PerUser::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4) }),
+            holders: PerUser::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4).max(4) }),
             reserved: Arc::new(Semaphore::new((limit / 4).max(8))),
             gauge: metrics.requests.in_flight(kind).clone(),
         };
@@ -115,25 +126,28 @@ impl InFlight {
             RequestKind::ReadOnly => &self.read_only,
             RequestKind::Mutating => &self.mutating,
         };
-        let permit = match rank(user, target) {
-            Rank::Exempt => None,
-            Rank::System => Some(pool.system_place().await?),
-            Rank::Common => Some(pool.common_place().await?),
+        let permits = match rank(user, target) {
+            Rank::Exempt => [None, None],
+            Rank::System if is_system(user) => [Some(pool.system_place().await?), None],
+            // Everybody has leases, and nobody has all places for them.
+            Rank::System => {
+                let own = place_of(pool.holders.of(&user.name)).await?;
+                [Some(own), Some(pool.system_place().await?)]
+            }
+            Rank::Common => {
+                // A user who has many places waits for the own ones, and nobody else does.
+                let own = place_of(pool.users.of(&user.name)).await?;
+                [Some(own), Some(pool.common_place().await?)]
+            }
         };
         pool.gauge.inc();
-        Ok(Some(Running { _permit: permit, gauge: pool.gauge.clone() }))
+        Ok(Some(Running { _permits: permits, gauge: pool.gauge.clone() }))
     }
 }
 
 impl Pool {
     async fn common_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        if let Ok(permit) = self.common.clone().try_acquire_owned() {
-            return Ok(permit);
-        }
-        match tokio::time::timeout(PATIENCE, self.common.clone().acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => Err(ApiError::TooManyRequests { retry_after: RETRY_AFTER }),
-        }
+        place_of(self.common.clone()).await
     }
 
     async fn system_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
@@ -147,6 +161,17 @@ impl Pool {
     }
 }
 
+/// A place, for which it is worth to wait a little.
+async fn place_of(places: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError> {
+    if let Ok(permit) = places.clone().try_acquire_owned() {
+        return Ok(permit);
+    }
+    match tokio::time::timeout(PATIENCE, places.acquire_owned()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        _ => Err(turned_away()),
+    }
+}
+
 fn kind(target: &Target) -> RequestKind {
     match target {
         Target::Path(_) => RequestKind::ReadOnly,
@@ -155,6 +180,16 @@ fn kind(target: &Target) -> RequestKind {
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => RequestKind::Mutating,
         },
     }
+}
+
+/// Whether a request may use a connection that is kept for urgent ones, because all others are in use.
+pub(crate) fn is_urgent(user: &User, target: &Target) -> bool {
+    rank(user, target) != Rank::Common
+}
+
+/// Refuses a request for which there was no connection, and could not be one.
+pub(crate) fn turned_away() -> ApiError {
+    ApiError::TooManyRequests { retry_after: RETRY_AFTER }
 }
 
 fn rank(user: &User, target: &Target) -> Rank {
@@ -171,6 +206,14 @@ fn rank(user: &User, target: &Target) -> Rank {
         }
         _ if is_system(user) => Rank::System,
         _ => Rank::Common,
+    }
+}
+
+/// Whose turns the heavy work of a request takes.
+pub(crate) fn share(user: &User, target: &Target) -> Share {
+    match rank(user, target) {
+        Rank::Exempt => Share::Exempt,
+        Rank::System | Rank::Common => Share::Of(user.name.clone()),
     }
 }
 
@@ -224,6 +267,17 @@ mod tests {
         assert!(in_flight.enter(&user("root", &[MASTERS]), &write).await.is_ok());
         drop(first);
         assert!(in_flight.enter(&anyone, &write).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_user_does_not_take_the_places_of_others() {
+        let in_flight = limits(8, 8);
+        let (anna, bert, read) = (user("anna", &[]), user("bert", &[]), of("GET", "/api/v1/pods"));
+        let taken = [in_flight.enter(&anna, &read).await.unwrap(), in_flight.enter(&anna, &read).await.unwrap()];
+        assert!(in_flight.enter(&anna, &read).await.is_err());
+        assert!(in_flight.enter(&bert, &read).await.is_ok());
+        drop(taken);
+        assert!(in_flight.enter(&anna, &read).await.is_ok());
     }
 
     #[tokio::test]

@@ -2,12 +2,20 @@
 
 use crate::error::{ApiError, GroupKind};
 use crate::field::{FieldError, FieldRule};
+use crate::go_syntax::quote;
 use crate::http::query::Query;
 use crate::resource::Verb;
 use serde_json::json;
 
+/// The longest name of a field manager, in bytes.
+pub(crate) const MOST_MANAGER_BYTES: usize = 128;
+
 /// Refuses options that mean nothing, before anything else of the request is looked at.
 pub(crate) fn check(verb: Verb, query: &Query) -> Result<(), ApiError> {
+    if let Verb::List | Verb::Watch | Verb::DeleteCollection = verb {
+        query.number("limit")?;
+        query.number("timeoutSeconds")?;
+    }
     let kind = match verb {
         Verb::Create => "CreateOptions",
         Verb::Update => "UpdateOptions",
@@ -24,16 +32,38 @@ pub(crate) fn check(verb: Verb, query: &Query) -> Result<(), ApiError> {
     if !causes.is_empty() || kind == "ListOptions" {
         return refuse("ListOptions", causes);
     }
-    let dry_run = query.text("dryRun");
-    if !matches!(dry_run, "" | "All") {
-        causes.push(unsupported("dryRun", json!([dry_run]).to_string(), "supported values: \"All\""));
+    if kind != "DeleteOptions" {
+        causes.extend(manager_problems(query.text("fieldManager")));
     }
+    causes.extend(query.dry_run().err());
     let validation = query.text("fieldValidation");
     if kind != "DeleteOptions" && !matches!(validation, "" | "Ignore" | "Strict" | "Warn") {
         let supported = "supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"";
         causes.push(unsupported("fieldValidation", json!(validation).to_string(), supported));
     }
     refuse(kind, causes)
+}
+
+/// What is wrong with the name of a field manager.
+fn manager_problems(name: &str) -> Vec<FieldError> {
+    let mut problems = Vec::new();
+    if name.len() > MOST_MANAGER_BYTES {
+        let detail = format!("may not be more than {MOST_MANAGER_BYTES} bytes");
+        problems.push(FieldError { field: "fieldManager".into(), rule: FieldRule::TooLong, detail });
+    }
+    problems.extend(name.char_indices().filter(|(_, letter)| !is_printable(*letter)).map(|(position, letter)| {
+        let detail = format!("invalid character U+{:04X} (at position {position})", u32::from(letter));
+        FieldError { field: "fieldManager".into(), rule: FieldRule::Invalid(quote(name)), detail }
+    }));
+    problems
+}
+
+/// Whether a letter can be shown. Behind another letter, Rust escapes what cannot.
+pub(crate) fn is_printable(letter: char) -> bool {
+    match letter.is_ascii() {
+        true => letter == ' ' || letter.is_ascii_graphic(),
+        false => ['a', letter].iter().collect::<String>().escape_debug().count() == 2,
+    }
 }
 
 fn refuse(kind: &str, causes: Vec<FieldError>) -> Result<(), ApiError> {
@@ -134,6 +164,19 @@ mod tests {
         ] {
             assert_eq!(refused(verb, query), matching(problems), "{query}");
         }
+        assert_eq!(refused(Verb::Create, "fieldManager=k%C3%BCche%20a%CC%88"), None, "letters, marks and blanks");
+        for (manager, problem) in [
+            ("a".repeat(129), "Too long: may not be more than 128 bytes"),
+            ("a%07".into(), "Invalid value: \"a\\a\": invalid character U+0007 (at position 1)"),
+            ("%E2%80%8B".into(), "Invalid value: \"\\u200b\": invalid character U+200B (at position 0)"),
+        ] {
+            let expected = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {problem}");
+            assert_eq!(refused(Verb::Patch, &format!("fieldManager={manager}")), Some(expected));
+        }
+        assert_eq!(
+            refused(Verb::List, "timeoutSeconds=abc").as_deref(),
+            Some("strconv.ParseInt: parsing \"abc\": invalid syntax")
+        );
         assert_eq!(
             refused(Verb::Create, "dryRun=Some").as_deref(),
             Some(

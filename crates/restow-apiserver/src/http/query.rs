@@ -2,23 +2,34 @@
 
 use crate::error::ApiError;
 use crate::field::{FieldError, FieldRule};
+use crate::go_syntax::quote;
 use crate::selector::{FieldSelector, LabelSelector, Selector};
+use serde_json::json;
 use std::collections::HashMap;
+use std::num::IntErrorKind;
 
-/// The query of a request.
+/// The query of a request: all values of each option. Of an option that takes one, the first counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Query(HashMap<String, String>);
+pub(crate) struct Query(HashMap<String, Vec<String>>);
 
 impl Query {
     /// Reads a query.
     pub(crate) fn parse(text: Option<&str>) -> Self {
-        let pairs = form_urlencoded::parse(text.unwrap_or_default().as_bytes());
-        Query(pairs.into_owned().collect())
+        let mut options: HashMap<String, Vec<String>> = HashMap::new();
+        for (name, value) in form_urlencoded::parse(text.unwrap_or_default().as_bytes()).into_owned() {
+            options.entry(name).or_default().push(value);
+        }
+        Query(options)
     }
 
     /// An option's text; empty where it is not given.
     pub(crate) fn text(&self, name: &str) -> &str {
-        self.0.get(name).map(String::as_str).unwrap_or_default()
+        self.values(name).first().map(String::as_str).unwrap_or_default()
+    }
+
+    /// All texts of an option that may be repeated.
+    pub(crate) fn values(&self, name: &str) -> &[String] {
+        self.0.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Whether an option is given, with whatever value.
@@ -29,28 +40,32 @@ impl Query {
     /// Whether an option is on. As in Kubernetes, every value but `false` and `0` turns it on: the Python client 30.1 sends
     /// `True`.
     pub(crate) fn is_on(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+        self.has(name) && self.text(name) != "0" && !self.text(name).eq_ignore_ascii_case("false")
     }
 
-    /// A number.
+    /// A number. One that is given and empty is none, as in Kubernetes.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
-        match self.text(name) {
-            "" => Ok(None),
-            text => text
-                .parse()
-                .map(Some)
-                .map_err(|_| ApiError::BadRequest(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+        if !self.has(name) {
+            return Ok(None);
         }
+        let text = self.text(name);
+        text.parse().map(Some).map_err(|error: std::num::ParseIntError| {
+            let problem = match error.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            ApiError::BadRequest(format!("strconv.ParseInt: parsing {}: {problem}", quote(text)))
+        })
     }
 
     /// Whether nothing is to be written.
     pub(crate) fn dry_run(&self) -> Result<bool, FieldError> {
-        match self.text("dryRun") {
-            "" => Ok(false),
-            "All" => Ok(true),
-            other => Err(FieldError {
+        let values: Vec<&String> = self.values("dryRun").iter().filter(|value| !value.is_empty()).collect();
+        match values.iter().all(|value| *value == "All") {
+            true => Ok(!values.is_empty()),
+            false => Err(FieldError {
                 field: "dryRun".into(),
-                rule: FieldRule::NotSupported(format!("[{other:?}]")),
+                rule: FieldRule::NotSupported(json!(values).to_string()),
                 detail: "supported values: \"All\"".into(),
             }),
         }
@@ -82,5 +97,27 @@ mod tests {
         check("watch=1", true);
         check("watch=", true);
         check("watch", true);
+    }
+
+    #[test]
+    fn numbers_are_read_as_go_reads_them() {
+        let number = |text: &str| Query::parse(Some(text)).number("limit").map_err(|error| error.to_string());
+        assert_eq!(number(""), Ok(None));
+        assert_eq!(number("limit=-5"), Ok(Some(-5)));
+        assert_eq!(number("limit=5&limit=x"), Ok(Some(5)), "the first one counts");
+        let refused = |text: &str, problem: &str| Err(format!("strconv.ParseInt: parsing \"{text}\": {problem}"));
+        assert_eq!(number("limit="), refused("", "invalid syntax"));
+        assert_eq!(number("limit=abc"), refused("abc", "invalid syntax"));
+        assert_eq!(number("limit=1.5"), refused("1.5", "invalid syntax"));
+        assert_eq!(number("limit=99999999999999999999"), refused("99999999999999999999", "value out of range"));
+    }
+
+    #[test]
+    fn every_value_of_a_dry_run_must_be_known() {
+        let dry_run = |text: &str| Query::parse(Some(text)).dry_run().map_err(|error| error.to_string());
+        assert_eq!(dry_run("dryRun="), Ok(false));
+        assert_eq!(dry_run("dryRun=All&dryRun=All"), Ok(true));
+        let refused = dry_run("dryRun=All&dryRun=x").unwrap_err();
+        assert_eq!(refused, "dryRun: Unsupported value: [\"All\",\"x\"]: supported values: \"All\"");
     }
 }

@@ -7,6 +7,7 @@ use crate::object::Object;
 use crate::printing;
 use crate::resource::{Origin, Resource};
 use crate::status::status_of;
+use crate::turns::Taken;
 use crate::types;
 use crate::verbs::watch::Changes;
 use bytes::Bytes;
@@ -120,11 +121,15 @@ pub(crate) fn list(
 }
 
 /// An answer that goes on for as long as the watch does, or until the server stops.
-pub(crate) fn watch(changes: Changes, stopping: impl Future<Output = ()> + Send + 'static) -> Response<Body> {
+pub(crate) fn watch(
+    changes: Changes,
+    taken: Taken,
+    stopping: impl Future<Output = ()> + Send + 'static,
+) -> Response<Body> {
     let media = changes.media();
-    let lines = futures::stream::unfold(changes, |mut changes| async {
-        let line = changes.next().await?;
-        Some((Ok(line), changes))
+    let lines = futures::stream::unfold((changes, taken), |(mut changes, taken)| async {
+        let line = taken.run(changes.next()).await?;
+        Some((Ok(line), (changes, taken)))
     });
     let content_type = match media {
         Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",

@@ -32,68 +32,83 @@ pub(crate) struct ResourceTarget {
 }
 
 /// Reads a request's target. `watch` tells whether the query asks for a watch.
+///
+/// The path is decoded once, and whatever it is then is what the policy is asked about and what is answered. As in
+/// Kubernetes, nothing in it is taken for another spelling: `a//b` and `a/./b` are not `a/b`.
 pub(crate) fn target(method: &http::Method, path: &str, watch: bool) -> Target {
-    match resource_target(method, path, watch) {
+    let path = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
+    match resource_target(method, &path, watch) {
         Some(target) => Target::Resource(Arc::new(target)),
-        None => Target::Path(path.to_string()),
+        None => Target::Path(path.into_owned()),
+    }
+}
+
+/// The parts of a path; a part between two slashes may be empty.
+pub(crate) fn parts(path: &str) -> Vec<&str> {
+    match path.trim_matches('/') {
+        "" => Vec::new(),
+        path => path.split('/').collect(),
     }
 }
 
 fn resource_target(method: &http::Method, path: &str, watch: bool) -> Option<ResourceTarget> {
-    let mut parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
-    let start = match parts.first()?.as_str() {
-        "api" => 1,
-        "apis" => 2,
+    let parts = parts(path);
+    let (group, rest) = match parts.as_slice() {
+        ["api", rest @ ..] => ("", rest),
+        ["apis", group, rest @ ..] => (*group, rest),
         _ => return None,
     };
-    if parts.len() <= start + 1 {
+    if parts.contains(&"") {
         return None;
     }
-    let mut rest = parts.split_off(start);
-    let group = if start == 2 { parts.swap_remove(1) } else { String::new() };
-    let version = rest.remove(0);
     // The old way to watch puts the word in the path.
-    let watch_path = rest.first().is_some_and(|part| part == "watch");
-    if watch_path {
-        rest.remove(0);
-    }
-    let (namespace, rest) = split_namespace(rest)?;
-    let mut rest = rest.into_iter();
-    let resource = rest.next()?;
-    let name = rest.next().unwrap_or_default();
-    let subresource = rest.collect::<Vec<_>>().join("/");
-    let verb = verb(method, !name.is_empty(), watch || watch_path)?;
+    let (version, rest, watching) = match rest {
+        [version, "watch", rest @ ..] => (version, rest, Watching::InPath),
+        [version, rest @ ..] if watch => (version, rest, Watching::InQuery),
+        [version, rest @ ..] => (version, rest, Watching::No),
+        [] => return None,
+    };
+    let (namespace, rest) = split_namespace(rest);
+    let (resource, rest) = rest.split_first()?;
+    let name = rest.first().copied().unwrap_or_default();
+    let subresource = rest.get(1..).unwrap_or_default().join("/");
+    let verb = verb(method, !name.is_empty(), watching)?;
+    let [group, version, namespace, resource, name] = [group, version, namespace, resource, name].map(String::from);
     Some(ResourceTarget { group, version, namespace, resource, name, subresource, verb })
 }
 
 /// Splits `namespaces/NAME/RESOURCE…`. A namespace itself, and what lies beneath it, is a resource of its own.
-fn split_namespace(mut parts: Vec<String>) -> Option<(String, Vec<String>)> {
-    let in_namespace = parts.first()? == "namespaces"
-        && parts.len() > 2
-        && !(parts.len() == 3 && matches!(parts[2].as_str(), "status" | "finalize"));
-    if !in_namespace {
-        return Some((String::new(), parts));
+fn split_namespace<'a, 'b>(parts: &'b [&'a str]) -> (&'a str, &'b [&'a str]) {
+    match parts {
+        ["namespaces", _, "status" | "finalize", ..] => ("", parts),
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (namespace, rest),
+        _ => ("", parts),
     }
-    let rest = parts.split_off(2);
-    Some((parts.swap_remove(1), rest))
 }
 
-fn verb(method: &http::Method, named: bool, watch: bool) -> Option<Verb> {
-    Some(match (method.as_str(), named) {
-        ("GET" | "HEAD", _) if watch => Verb::Watch,
-        ("GET" | "HEAD", true) => Verb::Get,
-        ("GET" | "HEAD", false) => Verb::List,
-        ("POST", _) => Verb::Create,
-        ("PUT", _) => Verb::Update,
-        ("PATCH", _) => Verb::Patch,
-        ("DELETE", true) => Verb::Delete,
-        ("DELETE", false) => Verb::DeleteCollection,
+/// Where a request says that it wants to watch.
+#[derive(Clone, Copy)]
+enum Watching {
+    No,
+    InQuery,
+    InPath,
+}
+
+fn verb(method: &http::Method, named: bool, watching: Watching) -> Option<Verb> {
+    Some(match (method.as_str(), named, watching) {
+        ("GET" | "HEAD", _, Watching::InPath) => Verb::Watch,
+        (_, _, Watching::InPath) => return None,
+        // One object is got, whatever the query says.
+        ("GET" | "HEAD", true, _) => Verb::Get,
+        ("GET" | "HEAD", false, Watching::InQuery) => Verb::Watch,
+        ("GET" | "HEAD", false, Watching::No) => Verb::List,
+        ("POST", ..) => Verb::Create,
+        ("PUT", ..) => Verb::Update,
+        ("PATCH", ..) => Verb::Patch,
+        ("DELETE", true, _) => Verb::Delete,
+        ("DELETE", false, _) => Verb::DeleteCollection,
         _ => return None,
     })
-}
-
-fn decode(part: &str) -> String {
-    percent_encoding::percent_decode_str(part).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]
@@ -147,8 +162,27 @@ mod tests {
             "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
             Some(("rbac.authorization.k8s.io", "v1", "", "clusterroles", "system:node", "", Verb::Get)),
         );
+        check("GET", "/api/v1/watch/namespaces/a/pods/b", Some(("", "v1", "a", "pods", "b", "", Verb::Watch)));
+        check("GET", "/api/v1/namespaces/a%2Fpods/", Some(("", "v1", "a", "pods", "", "", Verb::List)));
+        check("GET", "/api/v1/namespaces/../pods", Some(("", "v1", "..", "pods", "", "", Verb::List)));
+        check("GET", "/api/v1/pods/b/proxy/x/y", Some(("", "v1", "", "pods", "b", "proxy/x/y", Verb::Get)));
+        check("GET", "/api/v1/namespaces/a/status/x", Some(("", "v1", "", "namespaces", "a", "status/x", Verb::Get)));
+        for path in ["/api/v1//pods", "/api/v1/namespaces//pods", "/api//v1/pods", "/apis//v1/pods", "/api/v1/watch"] {
+            check("GET", path, None);
+        }
+        check("DELETE", "/api/v1/watch/namespaces/a/pods/b", None);
         for path in ["/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/version"] {
             check("GET", path, None);
         }
+    }
+
+    #[test]
+    fn the_query_makes_a_watch_of_a_list_and_of_nothing_else() {
+        let verb = |path: &str| match target(&http::Method::GET, path, true) {
+            Target::Resource(target) => Some(target.verb),
+            Target::Path(_) => None,
+        };
+        assert_eq!(verb("/api/v1/namespaces/a/secrets"), Some(Verb::Watch));
+        assert_eq!(verb("/api/v1/namespaces/a/secrets/b"), Some(Verb::Get));
     }
 }

@@ -1,6 +1,7 @@
 //! Applying a configuration to an object: what becomes of the object, who is in the way, and who manages what then.
 
 use super::apply::{fields_of, merged, remove};
+use super::set::FieldSet;
 use super::{Comparison, Entries, Layout, SERVERS_OWN, Writer, comparison_in};
 use crate::object::Object;
 use crate::resource::Resource;
@@ -66,17 +67,20 @@ impl<'a> Application<'a> {
         let configuration = self.resource.convert(self.configuration.clone(), &version).await.ok()?;
         let mut pruned = self.resource.convert(object.clone(), &version).await.ok()?;
         let layout = Layout::of(self.resource, applied_in);
-        let mut kept = fields_of(layout.root(), configuration.fields());
         let others = entries.others(&self.writer);
-        others
-            .iter()
-            .filter(|(_, version, _)| *version == applied_in)
-            .for_each(|(_, _, fields)| kept.unite((*fields).clone()));
+        let same = others.iter().filter(|(_, version, _)| *version == applied_in);
+        let kept = same.map(|(_, _, fields)| (*fields).clone());
+        let kept = FieldSet::union(kept.chain([fields_of(layout.root(), configuration.fields())]));
         remove(layout.root(), pruned.fields_mut(), before, &kept);
         let pruned = self.resource.convert(pruned, &target).await.ok()?;
         // Whoever speaks another version must not lose anything either.
+        let mut compared: BTreeMap<&str, Comparison> = BTreeMap::new();
         for (_, version, fields) in others.into_iter().filter(|(_, version, _)| *version != applied_in) {
-            let lost = comparison_in(self.resource, &self.writer, version, object, &pruned).await?;
+            if !compared.contains_key(version) {
+                let lost = comparison_in(self.resource, &self.writer, version, object, &pruned).await?;
+                compared.insert(version, lost);
+            }
+            let lost = compared.get(version)?;
             if !lost.removed.shared_paths(fields).is_empty() {
                 return None;
             }
@@ -115,7 +119,7 @@ impl<'a> Application<'a> {
     }
 
     /// What belongs to the manager from now on.
-    fn fields(&self) -> super::set::FieldSet {
+    fn fields(&self) -> FieldSet {
         let layout = Layout::of(self.resource, self.writer.api_version);
         let mut fields = fields_of(layout.root(), self.configuration.fields());
         fields.retain(|step| !matches!(step, "f:apiVersion" | "f:kind"));

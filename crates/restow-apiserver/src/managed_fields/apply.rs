@@ -76,9 +76,8 @@ fn member(node: Node<'_>, stands: Stands, value: &Value) -> Member {
         (MergeRule::Fields | MergeRule::ByForm, Value::Object(fields)) => below_object(node, fields),
         (MergeRule::Items(keys), Value::Array(items)) => below_items(&keys, node.item(), items),
         (MergeRule::Values, Value::Array(items)) => {
-            let mut found = FieldSet::default();
-            items.iter().for_each(|item| found.add(format!("v:{item}"), Member { own: true, ..Member::default() }));
-            found
+            let value = |item: &Value| (format!("v:{item}"), Member { own: true, ..Member::default() });
+            FieldSet::of(items.iter().map(value).collect())
         }
         _ => FieldSet::default(),
     };
@@ -95,13 +94,8 @@ fn below_object(node: Node<'_>, fields: &Map<String, Value>) -> FieldSet {
 }
 
 fn below_items(keys: &[String], item: Node<'_>, items: &[Value]) -> FieldSet {
-    let mut found = FieldSet::default();
-    for value in items {
-        if let Some(step) = key_step(keys, item, value) {
-            found.add(step, member(item, Stands::AmongOthers, value));
-        }
-    }
-    found
+    let one = |value| Some((key_step(keys, item, value)?, member(item, Stands::AmongOthers, value)));
+    FieldSet::of(items.iter().filter_map(one).collect())
 }
 
 fn merged_value(node: Node<'_>, before: Option<&Value>, wanted: &Value) -> Value {

@@ -3,7 +3,7 @@
 use super::compare::Comparison;
 use super::set::FieldSet;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many managers that update are told apart; the oldest beyond are merged.
 const MOST_MANAGERS: usize = 10;
@@ -44,10 +44,7 @@ impl Entries {
 
     /// The entries as an object has them, in Kubernetes' order.
     pub(crate) fn into_value(mut self) -> Value {
-        fn order(entry: &Entry) -> [&str; 5] {
-            [&entry.operation, &entry.time, &entry.manager, &entry.api_version, &entry.subresource]
-        }
-        self.0.sort_by(|one, other| order(one).cmp(&order(other)));
+        self.0.sort_by(|one, other| one.order().cmp(&other.order()));
         self.0.into_iter().map(Entry::into_value).collect()
     }
 
@@ -57,11 +54,16 @@ impl Entries {
 
     /// Whether both say the same, in whatever order.
     pub(crate) fn is_same(&self, other: &Entries) -> bool {
-        self.0.len() == other.0.len() && self.0.iter().all(|entry| other.0.contains(entry))
+        let sorted = |entries: &Entries| {
+            let mut sorted: Vec<Entry> = entries.0.clone();
+            sorted.sort_by(|one, other| one.order().cmp(&other.order()));
+            sorted
+        };
+        self.0.len() == other.0.len() && sorted(self) == sorted(other)
     }
 
     /// The versions that the entries speak of.
-    pub(crate) fn versions(&self) -> Vec<&str> {
+    pub(crate) fn versions(&self) -> BTreeSet<&str> {
         self.0.iter().map(|entry| entry.api_version.as_str()).collect()
     }
 
@@ -123,24 +125,45 @@ impl Entries {
         }
     }
 
+    /// Merges the oldest of those that update, by version, until there are few enough.
     fn merge_oldest(&mut self) {
-        let updates = |entries: &[Entry]| entries.iter().filter(|entry| entry.operation == "Update").count();
-        while updates(&self.0) > MOST_MANAGERS {
-            let mut candidates: Vec<usize> = (0..self.0.len())
-                .filter(|index| self.0[*index].operation == "Update" && self.0[*index].manager != ANCIENT)
-                .collect();
-            candidates.sort_by_key(|index| (&self.0[*index].time, &self.0[*index].manager));
-            let Some(oldest) = candidates.first() else { return };
-            let oldest = self.0.remove(*oldest);
-            let version = &oldest.api_version;
-            match self.0.iter_mut().find(|entry| entry.manager == ANCIENT && entry.api_version == *version) {
-                Some(bucket) => {
-                    bucket.fields.unite(oldest.fields);
-                    bucket.time = oldest.time;
-                }
-                None => self.0.push(Entry { manager: ANCIENT.into(), subresource: String::new(), ..oldest }),
+        let mut updates = self.0.iter().filter(|entry| entry.operation == "Update").count();
+        if updates <= MOST_MANAGERS {
+            return;
+        }
+        let is_bucket = |entry: &Entry| entry.operation == "Update" && entry.manager == ANCIENT;
+        let (mut candidates, others): (Vec<Entry>, Vec<Entry>) =
+            std::mem::take(&mut self.0).into_iter().partition(|entry| entry.operation == "Update" && !is_bucket(entry));
+        candidates.sort_by(|one, other| (&one.time, &one.manager).cmp(&(&other.time, &other.manager)));
+        // Of each version the first bucket counts, and gets the time of what was merged into it last.
+        let mut buckets: BTreeMap<String, (Entry, Vec<FieldSet>)> = BTreeMap::new();
+        for entry in others {
+            match is_bucket(&entry) && !buckets.contains_key(&entry.api_version) {
+                true => drop(buckets.insert(entry.api_version.clone(), (entry, Vec::new()))),
+                false => self.0.push(entry),
             }
         }
+        for oldest in candidates {
+            if updates <= MOST_MANAGERS {
+                self.0.push(oldest);
+                continue;
+            }
+            match buckets.get_mut(&oldest.api_version) {
+                Some((bucket, merged)) => {
+                    bucket.time = oldest.time;
+                    merged.push(oldest.fields);
+                    updates -= 1;
+                }
+                None => {
+                    let bucket = Entry { manager: ANCIENT.into(), subresource: String::new(), ..oldest };
+                    buckets.insert(bucket.api_version.clone(), (bucket, Vec::new()));
+                }
+            }
+        }
+        self.0.extend(buckets.into_values().map(|(bucket, merged)| {
+            let fields = FieldSet::union([bucket.fields].into_iter().chain(merged));
+            Entry { fields, ..bucket }
+        }));
     }
 }
 
@@ -154,6 +177,11 @@ impl Entry {
             subresource: writer.subresource.to_string(),
             fields: FieldSet::default(),
         }
+    }
+
+    /// What Kubernetes orders the entries by.
+    fn order(&self) -> [&str; 5] {
+        [&self.operation, &self.time, &self.manager, &self.api_version, &self.subresource]
     }
 
     fn applied_by(&self, writer: &Writer<'_>) -> bool {

@@ -64,6 +64,42 @@ impl FieldSet {
         }
     }
 
+    /// The set of these members, in whatever order they come; of several of one step the last one counts.
+    pub(crate) fn of(mut members: Vec<(String, Member)>) -> Self {
+        members.retain(|(_, member)| !member.is_empty());
+        // Sorting keeps equal steps in order, and the later one is kept in place of the earlier.
+        members.sort_by(|(one, _), (other, _)| one.cmp(other));
+        members.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            if same {
+                std::mem::swap(later, kept);
+            }
+            same
+        });
+        FieldSet(members)
+    }
+
+    /// Everything that is in one of these.
+    pub(crate) fn union(sets: impl IntoIterator<Item = FieldSet>) -> Self {
+        let mut members: Vec<(String, Member)> = sets.into_iter().flat_map(|set| set.0).collect();
+        members.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let mut united: Vec<(String, Member)> = Vec::with_capacity(members.len());
+        let mut members = members.into_iter().peekable();
+        while let Some((step, mut first)) = members.next() {
+            let mut others = Vec::new();
+            while let Some((_, other)) = members.next_if(|(next, _)| *next == step) {
+                first.own |= other.own;
+                others.push(other.below);
+            }
+            if !others.is_empty() {
+                others.push(first.below);
+                first.below = FieldSet::union(others);
+            }
+            united.push((step, first));
+        }
+        FieldSet(united)
+    }
+
     /// Takes a field and everything below it out.
     pub(crate) fn remove(&mut self, step: &str) {
         if let Ok(index) = self.position(step) {
@@ -127,27 +163,25 @@ impl FieldSet {
             *self = other;
             return;
         }
-        self.0.extend(other.0);
-        // Sorting keeps equal steps in order, mine before theirs.
-        self.0.sort_by(|(one, _), (other, _)| one.cmp(other));
-        self.0.dedup_by(|(step, theirs), (known, mine)| {
-            if step != known {
-                return false;
-            }
-            mine.own |= theirs.own;
-            mine.below.unite(std::mem::take(&mut theirs.below));
-            true
-        });
+        *self = FieldSet::union([std::mem::take(self), other]);
     }
 
     /// Takes out everything that is in the other.
     pub(crate) fn subtract(&mut self, other: &FieldSet) {
+        // Of many managers each may have little, so that what is taken from them is looked up and not walked through.
+        if self.0.len() < other.0.len() / 16 {
+            return self.0.retain_mut(|(step, mine)| {
+                if let Some(theirs) = other.get(step) {
+                    mine.take_out(theirs);
+                }
+                !mine.is_empty()
+            });
+        }
         let mut others = other.0.iter().peekable();
         self.0.retain_mut(|(step, mine)| {
             while others.next_if(|(other, _)| other < step).is_some() {}
             if let Some((_, theirs)) = others.next_if(|(other, _)| other == step) {
-                mine.own &= !theirs.own;
-                mine.below.subtract(&theirs.below);
+                mine.take_out(theirs);
             }
             !mine.is_empty()
         });
@@ -155,6 +189,11 @@ impl FieldSet {
 }
 
 impl Member {
+    fn take_out(&mut self, other: &Member) {
+        self.own &= !other.own;
+        self.below.subtract(&other.below);
+    }
+
     fn into_value(self) -> Value {
         let Value::Object(mut fields) = self.below.into_value() else { return Value::Object(Map::new()) };
         if self.own && !fields.is_empty() {

@@ -128,6 +128,10 @@ impl Store for MeasuredStore {
         self.record("status", b"", begun, &outcome);
         outcome
     }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.store.ready().await
+    }
 }
 
 /// Whether a range is the one that [`KeyRange::exactly`] makes: it ends right behind its start.

@@ -47,6 +47,11 @@ impl Remembered {
         generations.young.insert(entry.key.clone(), entry);
     }
 
+    /// Forgets everything.
+    pub(super) fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Generations::default();
+    }
+
     /// Forgets what was at a key, because it is no longer there.
     pub(super) fn forget(&self, key: &Key) {
         let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,7 +15,7 @@
 use super::shape::Form;
 use super::table::{FieldExtra, ShapeId, TypeId, TypeTable};
 use serde_json::{Map, Value};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use thiserror::Error;
 
 /// A patch that cannot be applied.
@@ -92,7 +92,8 @@ impl Patcher {
         }
         if let Some(kept) = patch.remove(RETAIN) {
             let kept = kept.as_array().ok_or_else(|| PatchError::Directive(RETAIN.into()))?;
-            target.retain(|field, _| kept.iter().any(|name| name == field));
+            let kept: HashSet<&str> = kept.iter().filter_map(Value::as_str).collect();
+            target.retain(|field, _| kept.contains(field.as_str()));
         }
         let mut orders = Fields::new();
         for directive in patch.keys().filter(|field| field.starts_with('$')).cloned().collect::<Vec<_>>() {
@@ -166,8 +167,14 @@ impl Patcher {
             Form::List(element) | Form::WrappedList(element) => self.within(Some(element)),
             _ => None,
         });
-        let places: Vec<Value> = old.iter().filter_map(|item| item.get(key)).cloned().collect();
-        let mut rest = old;
+        let places = Places::of(old.iter().filter_map(|item| item.get(key)));
+        let mut named: HashMap<String, VecDeque<usize>> = HashMap::new();
+        for (index, item) in old.iter().enumerate() {
+            if let Some(name) = item.get(key) {
+                named.entry(name.to_string()).or_default().push_back(index);
+            }
+        }
+        let mut rest: Vec<Option<Value>> = old.into_iter().map(Some).collect();
         let mut touched = Vec::new();
         for item in patch {
             let Value::Object(item) = item else {
@@ -176,18 +183,21 @@ impl Patcher {
             let Some(name) = item.get(key).cloned() else {
                 return Err(PatchError::MissingKey { item: Value::Object(item).to_string(), key: key.into() });
             };
-            let place = rest.iter().position(|candidate| candidate.get(key) == Some(&name));
-            let before = place.and_then(|place| rest.remove(place).as_object().cloned()).unwrap_or_default();
+            let place = named.get_mut(&name.to_string()).and_then(VecDeque::pop_front);
+            let before = match place.and_then(|place| rest.get_mut(place)).and_then(Option::take) {
+                Some(Value::Object(fields)) => fields,
+                _ => Fields::new(),
+            };
             if let Some(patched) = self.object(element, before, item)? {
                 touched.push(Value::Object(patched));
             }
         }
-        let wanted: Vec<Value> = match order.and_then(Value::as_array) {
-            Some(order) => order.iter().filter_map(|item| item.get(key)).cloned().collect(),
-            None => touched.iter().filter_map(|item| item.get(key)).cloned().collect(),
+        let wanted = match order.and_then(Value::as_array) {
+            Some(order) => Places::of(order.iter().filter_map(|item| item.get(key))),
+            None => Places::of(touched.iter().filter_map(|item| item.get(key))),
         };
-        let all = touched.into_iter().chain(rest).collect();
-        Ok(arrange(all, |item| item.get(key).cloned().unwrap_or_default(), &wanted, &places))
+        let all = touched.into_iter().chain(rest.into_iter().flatten()).collect();
+        Ok(arrange(all, |item| item.get(key).unwrap_or(&Value::Null), &wanted, &places))
     }
 
     fn field(&self, within: Option<Within>, name: &str) -> Known {
@@ -212,24 +222,41 @@ impl Patcher {
 
 /// Merges lists of plain values as sets.
 fn merge_values(old: Vec<Value>, patch: Vec<Value>, order: Option<&Value>) -> Vec<Value> {
-    let places = old.clone();
+    let places = Places::of(&old);
     let mut all = old;
     let wanted = match order.and_then(Value::as_array) {
-        Some(order) => order.clone(),
-        None => patch.clone(),
+        Some(order) => Places::of(order),
+        None => Places::of(&patch),
     };
     let known: HashSet<String> = all.iter().map(Value::to_string).collect();
     all.extend(patch.into_iter().filter(|value| !known.contains(&value.to_string())));
-    arrange(all, Value::clone, &wanted, &places)
+    arrange(all, |value| value, &wanted, &places)
+}
+
+/// Where values stand first in a list. Lists are long where somebody wants them to be, so nothing searches them.
+struct Places(HashMap<String, usize>);
+
+impl Places {
+    fn of<'a>(list: impl IntoIterator<Item = &'a Value>) -> Self {
+        let mut places = HashMap::new();
+        for (place, value) in list.into_iter().enumerate() {
+            places.entry(value.to_string()).or_insert(place);
+        }
+        Places(places)
+    }
+
+    fn get(&self, value: &Value) -> Option<usize> {
+        self.0.get(&value.to_string()).copied()
+    }
 }
 
 /// Puts items in order: those that the patch knows of as it wants them, the others where they were before. Where both
 /// could come first, an item that is new comes first.
-fn arrange(items: Vec<Value>, name_of: impl Fn(&Value) -> Value, wanted: &[Value], places: &[Value]) -> Vec<Value> {
-    let place = |list: &[Value], item: &Value| list.iter().position(|name| *name == name_of(item));
+fn arrange(items: Vec<Value>, name_of: impl Fn(&Value) -> &Value, wanted: &Places, places: &Places) -> Vec<Value> {
+    let place = |list: &Places, item: &Value| list.get(name_of(item));
     let (mut first, second): (Vec<Value>, Vec<Value>) =
         items.into_iter().partition(|item| place(wanted, item).is_some());
-    first.sort_by_key(|item| place(wanted, item));
+    first.sort_by_cached_key(|item| place(wanted, item));
     let mut others = second.into_iter().peekable();
     let mut arranged = Vec::with_capacity(first.len());
     for item in first {
@@ -245,9 +272,9 @@ fn arrange(items: Vec<Value>, name_of: impl Fn(&Value) -> Value, wanted: &[Value
 }
 
 fn remove_values(target: &mut Fields, field: &str, values: &Value) {
-    let values = values.as_array().cloned().unwrap_or_default();
+    let values: HashSet<String> = values.as_array().into_iter().flatten().map(Value::to_string).collect();
     if let Some(Value::Array(items)) = target.get_mut(field) {
-        items.retain(|item| !values.contains(item));
+        items.retain(|item| !values.contains(&item.to_string()));
     }
 }
 
@@ -311,6 +338,27 @@ mod tests {
         );
         let command = |list: Value| containers(json!([{"name": "a", "command": list}]));
         check(command(json!(["x", "y"])), command(json!(["z"])), command(json!(["z"])));
+    }
+
+    /// A quadratic merge takes minutes for lists of this length, and a linear one no time.
+    #[test]
+    fn long_lists_are_merged_without_searching_them() {
+        const LENGTH: usize = 100_000;
+        let names = |from: usize| (from..from + LENGTH).map(|number| format!("f{number}"));
+        let finalizers = |from: usize| -> Value { names(from).map(Value::from).collect() };
+        let items = |from: usize| -> Value { names(from).map(|name| json!({"name": name})).collect() };
+        let pod = TypeTable::shared().kind("v1", "Pod").unwrap();
+        let original = json!({"metadata": {"finalizers": finalizers(0)}, "spec": {"containers": items(0)}});
+        let patch = json!({
+            "metadata": {
+                "finalizers": finalizers(LENGTH / 2), "$setElementOrder/finalizers": finalizers(LENGTH / 2),
+                "$deleteFromPrimitiveList/finalizers": finalizers(0),
+            },
+            "spec": {"containers": items(LENGTH / 2), "$setElementOrder/containers": items(LENGTH / 2)},
+        });
+        let merged = strategic_merge_patch(pod, &original, &patch).unwrap();
+        assert_eq!(merged["metadata"]["finalizers"], finalizers(LENGTH / 2));
+        assert_eq!(merged["spec"]["containers"].as_array().map(Vec::len), Some(LENGTH + LENGTH / 2));
     }
 
     #[test]

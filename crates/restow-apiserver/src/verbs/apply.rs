@@ -1,41 +1,35 @@
 //! Server-side apply: a client says which fields it wants to be how, and the server keeps account of who wants what.
 
-use crate::auth::{Attributes, ResourceAttributes};
 use crate::error::ApiError;
 use crate::field::FieldError;
 use crate::http::negotiate::Media;
 use crate::managed_fields::{Application, FieldConflict, Given, Writer};
 use crate::object::Object;
 use crate::types::{self, FieldProblem};
-use crate::verbs::{Answer, Call, body, create, metadata, patch, update};
+use crate::verbs::{Answer, Call, body, metadata, patch, update};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
 /// What a configuration to be applied is sent as.
 pub(super) const MEDIA_TYPE: &str = "application/apply-patch+yaml";
-/// How often it is tried to make or to change an object that others remove and make at the same time.
-const ATTEMPTS: usize = 5;
 
 pub(super) async fn apply(call: &Call<'_>) -> Result<Answer, ApiError> {
-    if call.query.text("fieldManager").is_empty() {
-        return Err(patch::invalid_options(FieldError::required("fieldManager", "is required for apply patch")));
-    }
+    check_manager(call)?;
     let configuration = read(call)?;
     let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
     let subresource = &call.target.subresource;
     let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
     let application = Application::new(&call.resource, writer, configuration);
     let applying = Applying { call, application, force: call.query.is_on("force") };
-    for _ in 0..ATTEMPTS {
-        match update::replace(call, &applying).await {
-            Err(ApiError::NotFound { .. }) if subresource.is_empty() => match applying.create().await {
-                Err(ApiError::AlreadyExists { .. }) => {}
-                other => return other,
-            },
-            other => return other,
-        }
+    update::replace_or_create(call, &applying).await
+}
+
+/// Refuses a configuration that nobody wants to answer for.
+pub(super) fn check_manager(call: &Call<'_>) -> Result<(), ApiError> {
+    match call.query.text("fieldManager") {
+        "" => Err(patch::invalid_options(FieldError::required("fieldManager", "is required for apply patch"))),
+        _ => Ok(()),
     }
-    Err(ApiError::Timeout("the object was made and removed by others again and again; try again".into()))
 }
 
 /// A configuration on its way into the object of a call.
@@ -47,8 +41,7 @@ struct Applying<'a> {
 
 #[async_trait]
 impl update::Wish for Applying<'_> {
-    async fn make(&self, before: Option<&Object>) -> Result<(Object, Given), ApiError> {
-        let live = before.ok_or_else(|| self.call.not_found(&self.call.target.name))?;
+    async fn make(&self, live: &Object) -> Result<(Object, Given), ApiError> {
         update::check_expectations(self.call, &self.application.configuration, live)?;
         let merged = self.application.merged(live).await;
         let object = body::normalized(self.call, merged.into_value())?;
@@ -58,11 +51,9 @@ impl update::Wish for Applying<'_> {
         }
         Ok((object, Given::Applied(entries)))
     }
-}
 
-impl Applying<'_> {
-    /// Makes the object, which does not exist.
-    async fn create(&self) -> Result<Answer, ApiError> {
+    /// Whatever can be made is made by applying it.
+    fn make_new(&self) -> Result<Option<(Object, Given)>, ApiError> {
         let call = self.call;
         let uid = self.application.configuration.uid();
         if !uid.is_empty() {
@@ -70,26 +61,14 @@ impl Applying<'_> {
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
             return Err(call.conflict(&call.target.name, message));
         }
-        let attributes = Attributes::Resource(ResourceAttributes {
-            verb: "create".into(),
-            group: call.version.group().into(),
-            version: call.version.version().into(),
-            resource: call.resource.group_resource.resource().into(),
-            subresource: String::new(),
-            namespace: call.target.namespace.clone(),
-            name: call.target.name.clone(),
-        });
-        call.server.access().authorize(&call.user, &attributes)?;
         let object = body::normalized(call, self.application.configuration.clone().into_value())?;
-        create::create_once(call, object, Given::Applied(self.application.first_entries())).await
+        Ok(Some((object, Given::Applied(self.application.first_entries()))))
     }
 }
 
 /// The configuration in the body.
 fn read(call: &Call<'_>) -> Result<Object, ApiError> {
-    let (value, problems) = body::read(&call.body, Media::Json)
-        .or_else(|_| body::read(&call.body, Media::Yaml))
-        .map_err(|error| ApiError::BadRequest(format!("error decoding patch: {error}")))?;
+    let (value, problems) = parse(call)?;
     let mut object = Object::from_value(value)
         .map_err(|_| ApiError::bad_request("error decoding patch: a configuration must be an object"))?;
     let (version, kind) = (call.version.to_string(), &call.resource.names.kind);
@@ -121,6 +100,13 @@ fn read(call: &Call<'_>) -> Result<Object, ApiError> {
         _ => problems.iter().for_each(|problem| call.warn(problem.to_string())),
     }
     Ok(object)
+}
+
+/// The text in the body, which is YAML, and JSON more often than not.
+pub(super) fn parse(call: &Call<'_>) -> Result<(Value, Vec<FieldProblem>), ApiError> {
+    body::read(&call.body, Media::Json)
+        .or_else(|_| body::read(&call.body, Media::Yaml))
+        .map_err(|error| ApiError::BadRequest(format!("error decoding patch: {error}")))
 }
 
 /// Refuses fields that the type does not have: nobody can manage them.
@@ -156,22 +142,17 @@ fn metadata_problems(object: &Object) -> Vec<FieldProblem> {
     placed.collect()
 }
 
-/// Kubernetes gives this without a reason, and as a fault of the server.
+/// Kubernetes says this too, but calls it a fault of the server.
 fn untyped(object: &Object, problem: &str) -> ApiError {
     let (namespace, name, kind) = (object.namespace(), object.name(), object.kind());
     let (group, version) = object.api_version().split_once('/').unwrap_or(("", object.api_version()));
-    ApiError::Denied {
-        code: 500,
-        reason: String::new(),
-        message: format!(
-            "failed to create typed patch object ({namespace}/{name}; {group}/{version}, Kind={kind}): {problem}"
-        ),
-        details: None,
-    }
+    ApiError::BadRequest(format!(
+        "failed to create typed patch object ({namespace}/{name}; {group}/{version}, Kind={kind}): {problem}"
+    ))
 }
 
 /// The error for fields that others manage.
-fn conflict(conflicts: &[FieldConflict]) -> ApiError {
+pub(super) fn conflict(conflicts: &[FieldConflict]) -> ApiError {
     let message = match conflicts {
         [one] => format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, one.path),
         many => {

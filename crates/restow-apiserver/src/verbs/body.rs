@@ -1,5 +1,6 @@
 //! Reading the object that a request carries.
 
+use crate::codec::MAX_DEPTH;
 use crate::error::ApiError;
 use crate::http::negotiate::Media;
 use crate::managed_fields::Given;
@@ -9,9 +10,6 @@ use crate::types::{self, FieldProblem};
 use crate::untyped;
 use crate::verbs::Call;
 use serde_json::Value;
-
-/// How deep JSON may be nested. Objects of Kubernetes stay far below.
-const MAX_DEPTH: usize = 100;
 
 /// The object in a request's body, which must be of the call's kind and version.
 pub(super) fn object(call: &Call<'_>) -> Result<Object, ApiError> {

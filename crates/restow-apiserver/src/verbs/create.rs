@@ -21,7 +21,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
     }
     let given = body::object(call)?;
     if !given.resource_version().is_empty() {
-        return Err(ApiError::Unexplained("resourceVersion should not be set on objects to be created".into()));
+        return Err(ApiError::BadRequest("resourceVersion should not be set on objects to be created".into()));
     }
     if !given.name().is_empty() || given.meta("generateName").is_empty() {
         return create_once(call, given, Given::Object).await;
@@ -48,7 +48,7 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
         Some(_) => addresses::assign(call, &mut object, None).await?,
         None => Vec::new(),
     };
-    call.server.access().check_grant(&call.user, &object, None, "")?;
+    call.server.access().check_grant(&call.user, &object, None, &call.target.name)?;
     admission::validate(call, Operation::Create, Some(&object), None).await?;
     if call.dry_run()? {
         quota::charge(call, &object, None, Charge::default()).await?;
@@ -61,7 +61,7 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
     let sight = Sight::Remembered;
     let mut decision = Creation { call, object, unassigned, claims, sight, namespace: None, charge };
     match call.server.objects().change(call.place(&name), &mut decision).await? {
-        Changed::Created(written) => Ok(call.written(201, written)),
+        Changed::Created(written) => Ok(call.written(201, written).await),
         other => Err(ApiError::Internal(format!("creating ended with {other:?}"))),
     }
 }

@@ -1,17 +1,22 @@
 //! Removing an object.
 
 use crate::admission::{self, Rehearsal};
-use crate::deletion::{self, DeleteOptions};
+use crate::auth::{Attributes, ResourceAttributes};
+use crate::deletion::{self, DeleteOptions, IGNORE_READ_ERROR};
 use crate::error::{ApiError, GroupKind};
 use crate::field::FieldError;
 use crate::object::Object;
-use crate::object_store::{Change, Changed, Decision};
+use crate::object_store::{Change, Changed, Decision, Force};
+use crate::types::{self, TypeTable};
 use crate::verbs::{Answer, Call, body};
 use async_trait::async_trait;
 use serde_json::json;
 
 pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {
     let options = options(call)?;
+    if options.ignore_read_error {
+        return delete_unreadable(call, &options).await;
+    }
     if options.propagation.is_none() && call.resource.strategy.orphans_dependents() && call.resource.names.kind == "Job"
     {
         call.warn(
@@ -22,6 +27,34 @@ pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {
     }
     let name = &call.target.name;
     delete_one(call, name, &options, Admission::Due).await?.ok_or_else(|| call.not_found(name))
+}
+
+/// Deletes an object that cannot be read, for whoever may do even that.
+async fn delete_unreadable(call: &Call<'_>, options: &DeleteOptions) -> Result<Answer, ApiError> {
+    const VERB: &str = "unsafe-delete-ignore-read-errors";
+    let name = &call.target.name;
+    call.annotate("apiserver.k8s.io/unsafe-delete-ignore-read-error".into(), String::new());
+    let attributes = Attributes::Resource(ResourceAttributes {
+        verb: VERB.into(),
+        group: call.version.group().into(),
+        version: call.version.version().into(),
+        resource: call.resource.group_resource.resource().into(),
+        subresource: String::new(),
+        namespace: call.target.namespace.clone(),
+        name: name.clone(),
+    });
+    call.server.access().authorize(&call.user, &attributes).map_err(|_| ApiError::Forbidden {
+        resource: call.resource.group_resource.clone(),
+        name: name.clone(),
+        message: format!("not permitted to do {VERB:?}, reason: "),
+    })?;
+    let force = if options.dry_run { Force::Rehearse } else { Force::Remove };
+    call.server.objects().remove_unreadable(call.place(name), force).await?;
+    let details = json!({"name": name, "kind": call.resource.names.kind});
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details, "code": 200,
+    });
+    Ok(Answer::Object { code: 200, object: Object::from_value(status).unwrap_or_default() })
 }
 
 /// How to delete, from the body or, where there is none, from the query.
@@ -40,15 +73,25 @@ pub(super) fn options(call: &Call<'_>) -> Result<DeleteOptions, ApiError> {
         if let Some(policy) = in_query("propagationPolicy") {
             given["propagationPolicy"] = policy.into();
         }
+        if in_query(IGNORE_READ_ERROR).is_some() {
+            given[IGNORE_READ_ERROR] = call.query.is_on(IGNORE_READ_ERROR).into();
+        }
         if in_query("orphanDependents").is_some() {
             given["orphanDependents"] = call.query.is_on("orphanDependents").into();
         }
-        if let Some(seconds) = in_query("gracePeriodSeconds") {
-            let number = seconds
-                .parse::<i64>()
-                .map_err(|_| ApiError::BadRequest(format!("strconv.ParseInt: parsing {seconds:?}: invalid syntax")))?;
-            given["gracePeriodSeconds"] = number.into();
+        if let Some(seconds) = call.query.number("gracePeriodSeconds")? {
+            given["gracePeriodSeconds"] = seconds.into();
         }
+    } else if let Some(kind) = TypeTable::shared().kind("v1", "DeleteOptions") {
+        let decoded = types::normalize(kind, given).map_err(|error| {
+            ApiError::BadRequest(format!(
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: {error}"
+            ))
+        })?;
+        given = decoded.value;
+    }
+    if let Some(fields) = given.as_object_mut().filter(|_| !call.server.deletes_unreadable()) {
+        fields.remove(IGNORE_READ_ERROR);
     }
     let mut options = DeleteOptions::from_value(&given).map_err(invalid_options)?;
     options.dry_run |= call.dry_run()?;
@@ -83,7 +126,9 @@ pub(super) async fn delete_one(
         (Changed::Updated(old), Some(Change::Remove)) => removed(call, old.into_object()),
         (Changed::Updated(_), Some(Change::Write(marked))) => marked,
         (Changed::Removed(object), _) => removed(call, object),
-        (Changed::Created(written) | Changed::Updated(written), _) => return Ok(Some(call.written(200, written))),
+        (Changed::Created(written) | Changed::Updated(written), _) => {
+            return Ok(Some(call.written(200, written).await));
+        }
     };
     Ok(Some(Answer::Object { code: 200, object }))
 }

@@ -1,11 +1,17 @@
 //! Removing all objects that match.
 
+use crate::deletion::IGNORE_READ_ERROR;
 use crate::error::ApiError;
+use crate::field::FieldError;
 use crate::verbs::delete::{self, Admission, delete_one};
 use crate::verbs::{Answer, Call, list};
 
 pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiError> {
     let options = delete::options(call)?;
+    if options.ignore_read_error {
+        let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        return Err(delete::invalid_options(vec![FieldError::invalid(IGNORE_READ_ERROR, &true.into(), detail)]));
+    }
     let (objects, metadata) = list::matching(call).await?;
     for object in &objects {
         let place = crate::http::request_info::ResourceTarget {

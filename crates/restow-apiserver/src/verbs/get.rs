@@ -1,14 +1,14 @@
 //! Reading one object.
 
+use crate::codec;
 use crate::error::ApiError;
+use crate::turns;
 use crate::verbs::{Answer, Call, list};
 
 pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
     let name = &call.target.name;
+    let wanted = list::wanted_revision(call)?.unwrap_or(0);
     let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
-    let wanted = list::revision(call.query.text("resourceVersion"))
-        .map_err(|problem| ApiError::Unexplained(format!("resourceVersion: {problem}")))?
-        .unwrap_or(0);
     // What was read is the latest there is; whoever has seen more has seen another store.
     let latest = entry.mod_revision.get().max(call.server.hub().reached().get());
     if wanted > latest {
@@ -17,7 +17,9 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
             return Err(ApiError::TooLargeResourceVersion { requested: wanted, current: latest });
         }
     }
+    turns::expect(entry.value.len()).await;
     if call.resource.reads_as_stored()
+        && codec::check(&entry.value).is_ok()
         && let Some(answer) = call.spliced(200, &entry.value, entry.mod_revision)
     {
         return Ok(answer);

@@ -5,10 +5,12 @@ mod protobuf;
 mod stream;
 
 use crate::error::ApiError;
+use crate::go_syntax::quote;
 use crate::http::negotiate::{Media, Shape};
 use crate::object::Object;
 use crate::resource::{Scope, Storage};
 use crate::selector::Selector;
+use crate::turns::Breath;
 use crate::verbs::pages::{Pages, revision_of};
 use crate::verbs::{Answer, Call};
 use base64::Engine;
@@ -18,13 +20,18 @@ use protobuf::ProtobufWriter;
 use restow_store::{At, Entry, Key, KeyRange, RangeRequest, RangeResponse, Revision, StoreError, StoreExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::num::IntErrorKind;
 pub(crate) use stream::ListStream;
 
 /// How many objects are read at once when most of them may not match.
 const CHUNK: usize = 1000;
 
+/// About how many bytes an object has.
+const ABOUT: usize = 4 << 10;
+
 /// Where a list goes on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 struct ContinueToken {
     v: String,
     /// The revision of the list; -1 to go on at the latest one.
@@ -60,8 +67,11 @@ async fn json_list(call: &Call<'_>) -> Result<Answer, ApiError> {
     if !call.query.selector()?.is_everything() {
         let (objects, metadata) = matching(call).await?;
         let mut body = items.begin(&metadata, &[]);
+        let mut breath = Breath::default();
         for object in objects {
+            let before = body.len();
             items.write_object(object, &mut body)?;
+            breath.spend(body.len() - before).await;
         }
         items.end(&mut body);
         return Ok(Answer::json(200, body));
@@ -91,8 +101,10 @@ async fn protobuf_list(call: &Call<'_>) -> Result<Answer, ApiError> {
     let mut list = ProtobufWriter::new(call)?;
     if !call.query.selector()?.is_everything() {
         let (objects, metadata) = matching(call).await?;
+        let mut breath = Breath::default();
         for object in objects {
             list.write_object(object)?;
+            breath.spend(ABOUT).await;
         }
         return list.finish(&metadata);
     }
@@ -149,7 +161,7 @@ async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
     let mut page = Page::default();
     let mut at = at;
     loop {
-        let response = fetch(call, range.clone(), at, CHUNK.max(limit), after.as_ref()).await?;
+        let response = fetch(call, range.clone(), at, limit.clamp(CHUNK, 10 * CHUNK), after.as_ref()).await?;
         if page.revision == Revision::ZERO {
             page.revision = revision_of(at, &response);
             at = At::Revision(page.revision);
@@ -179,7 +191,7 @@ fn limit(call: &Call<'_>) -> Result<usize, ApiError> {
 }
 
 /// The keys of everything that can match and comes after this key. One object that is asked for by name needs no search.
-fn rest(call: &Call<'_>, storage: &Storage, selector: &Selector, after: Option<&Key>) -> KeyRange {
+pub(super) fn rest(call: &Call<'_>, storage: &Storage, selector: &Selector, after: Option<&Key>) -> KeyRange {
     let namespace = &call.target.namespace;
     let placed = call.resource.scope == Scope::Cluster || !namespace.is_empty();
     let name = selector.fields.required("metadata.name").filter(|name| placed && !name.is_empty());
@@ -240,22 +252,21 @@ async fn start(call: &Call<'_>, storage: &Storage) -> Result<(At, Option<Key>), 
     let given = call.query.text("continue");
     if !given.is_empty() {
         let token = read_token(given)
-            .map_err(|why| ApiError::BadRequest(format!("invalid continue token: continue key is not valid: {why}")))?;
+            .map_err(|why| ApiError::BadRequest(format!("invalid continue token: continue key is not valid{why}")))?;
         if !version.is_empty() && version != "0" {
             return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
         }
         let after = Key::try_from(format!("{}{}", storage.folder(), token.start));
-        let after =
-            after.map_err(|_| ApiError::bad_request("continue key is not valid: encoded start key is invalid"))?;
+        let after = after.map_err(|_| {
+            ApiError::BadRequest(format!("invalid continue token: continue key is not valid: {}", token.start))
+        })?;
         let at = match u64::try_from(token.rv) {
             Ok(revision) => At::Revision(Revision::new(revision)),
             Err(_) => At::Latest,
         };
         return Ok((at, Some(after)));
     }
-    let wanted = revision(version)
-        .map_err(|problem| ApiError::BadRequest(format!("invalid resource version: resourceVersion: {problem}")))?;
-    match (matching, wanted) {
+    match (matching, wanted_revision(call)?) {
         (_, None) => Ok((At::Latest, None)),
         ("Exact", Some(exact)) => Ok((At::Revision(Revision::new(exact)), None)),
         (_, Some(oldest)) => {
@@ -268,15 +279,27 @@ async fn start(call: &Call<'_>, storage: &Storage) -> Result<(At, Option<Key>), 
     }
 }
 
+/// The resource version that a request asks for. Kubernetes refuses one that is none in a list, and calls it a fault of its
+/// own in everything else; it is the client's in all of them.
+pub(super) fn wanted_revision(call: &Call<'_>) -> Result<Option<u64>, ApiError> {
+    revision(call.query.text("resourceVersion"))
+        .map_err(|problem| ApiError::BadRequest(format!("invalid resource version: resourceVersion: {problem}")))
+}
+
 /// A resource version that a client gave, in Go's words where it is none.
 pub(super) fn revision(text: &str) -> Result<Option<u64>, String> {
-    match text {
-        "" => Ok(None),
-        text => text
-            .parse::<u64>()
-            .map(Some)
-            .map_err(|_| format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax")),
+    if text.is_empty() {
+        return Ok(None);
     }
+    // Go's unsigned numbers have no sign at all.
+    let parsed = if text.starts_with('+') { "+".parse() } else { text.parse::<u64>() };
+    parsed.map(Some).map_err(|error| {
+        let (text, problem) = match error.kind() {
+            IntErrorKind::PosOverflow => (quote(text), "value out of range"),
+            _ => (quote(text), "invalid syntax"),
+        };
+        format!("Invalid value: {text}: strconv.ParseUint: parsing {text}: {problem}")
+    })
 }
 
 /// Refuses a field selector that names a field which cannot be selected by.
@@ -321,16 +344,67 @@ fn token(storage: &Storage, revision: i64, after: &Key) -> Result<String, ApiErr
     Ok(URL_SAFE_NO_PAD.encode(json))
 }
 
-/// Reads a token; the error says what is wrong with it.
+/// Reads a token; the error says what is wrong with it. A token cannot lead out of its collection.
 fn read_token(text: &str) -> Result<ContinueToken, String> {
     let decoded = URL_SAFE_NO_PAD.decode(text.trim_end_matches('='));
     let json = decoded.map_err(|error| match error {
-        base64::DecodeError::InvalidByte(offset, _) => format!("illegal base64 data at input byte {offset}"),
-        other => other.to_string(),
+        base64::DecodeError::InvalidByte(offset, _) => format!(": illegal base64 data at input byte {offset}"),
+        other => format!(": {other}"),
     })?;
-    let token: ContinueToken = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+    let token: ContinueToken = serde_json::from_slice(&json).map_err(|error| format!(": {error}"))?;
+    let start = token.start.strip_prefix('/').unwrap_or(&token.start);
     match token.v.as_str() {
-        "meta.k8s.io/v1" => Ok(token),
-        other => Err(format!("server does not recognize this encoded version {other}")),
+        "meta.k8s.io/v1" if token.rv == 0 => {
+            Err(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)".into())
+        }
+        "meta.k8s.io/v1" if token.start.is_empty() => Err(": encoded start key empty (version meta.k8s.io/v1)".into()),
+        "meta.k8s.io/v1" if start.split('/').any(|part| matches!(part, "" | "." | "..")) => {
+            Err(format!(": {}", token.start))
+        }
+        "meta.k8s.io/v1" => Ok(ContinueToken { start: start.to_string(), ..token }),
+        other => Err(format!(": server does not recognize this encoded version {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_that_are_none_are_refused_in_the_words_of_kubernetes() {
+        let read = |token: &str| read_token(&URL_SAFE_NO_PAD.encode(token)).map(|token| (token.rv, token.start));
+        let token = |rv: i64, start: &str| read(&json!({"v": "meta.k8s.io/v1", "rv": rv, "start": start}).to_string());
+        assert_eq!(token(5, "default/a"), Ok((5, "default/a".into())));
+        assert_eq!(token(-1, "/default/a"), Ok((-1, "default/a".into())));
+        let refused = |problem: &str| Err(problem.to_string());
+        assert_eq!(token(0, "a"), refused(": incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
+        assert_eq!(token(5, ""), refused(": encoded start key empty (version meta.k8s.io/v1)"));
+        for start in ["../secrets/a", "a/../../b", "a//b", ".", "a/", "/"] {
+            assert_eq!(token(5, start), refused(&format!(": {start}")), "{start}");
+        }
+        assert_eq!(
+            read(r#"{"v": "meta.k8s.io/v2", "rv": 1, "start": "a"}"#),
+            refused(": server does not recognize this encoded version meta.k8s.io/v2")
+        );
+        for junk in ["", "null", "[]", "{}", r#"{"v": 1}"#, "\u{0}"] {
+            assert!(read(junk).is_err(), "{junk}");
+        }
+        assert!(read_token("%%%").is_err());
+    }
+
+    #[test]
+    fn resource_versions_are_numbers_without_a_sign() {
+        assert_eq!(revision(""), Ok(None));
+        assert_eq!(revision("18446744073709551615"), Ok(Some(u64::MAX)));
+        for (text, problem) in [
+            ("abc", "invalid syntax"),
+            ("-1", "invalid syntax"),
+            ("+1", "invalid syntax"),
+            (" 1", "invalid syntax"),
+            ("18446744073709551616", "value out of range"),
+        ] {
+            let expected = format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {problem}");
+            assert_eq!(revision(text), Err(expected));
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::resource::{Origin, Scope};
 use crate::verbs::Call;
 use rand::Rng;
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// The most bytes of all annotations together.
 const ANNOTATION_BYTES: usize = 256 * 1024;
@@ -139,7 +140,7 @@ fn owner_problems(object: &Object) -> Vec<FieldError> {
 pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
     let mut problems = Vec::new();
     if old.is_being_deleted() {
-        let before = old.finalizers();
+        let before: HashSet<&str> = old.finalizers().into_iter().collect();
         let added = object.finalizers().into_iter().filter(|added| !before.contains(added));
         let added: Vec<String> = added.map(|name| format!("{name:?}")).collect();
         if !added.is_empty() {

@@ -1,5 +1,6 @@
 //! Changing part of an object.
 
+use crate::bounded_patch::{self, BoundedPatchError, json_size};
 use crate::error::{ApiError, GroupKind};
 use crate::field::FieldError;
 use crate::managed_fields::Given;
@@ -9,8 +10,8 @@ use crate::verbs::{Answer, Call, apply, body, update};
 use async_trait::async_trait;
 use serde_json::Value;
 
-/// The most operations in one JSON patch.
-const MAX_OPERATIONS: usize = 10_000;
+/// The most bytes of JSON that a patch may make of an object: as many as an object that is sent may have.
+const MAX_OUTCOME: usize = 3 << 20;
 
 /// A patch that has been read.
 pub(crate) enum Patch {
@@ -23,11 +24,17 @@ pub(super) async fn patch(call: &Call<'_>) -> Result<Answer, ApiError> {
     if call.patch_type == apply::MEDIA_TYPE {
         return apply::apply(call).await;
     }
-    if call.query.has("force") {
-        return Err(invalid_options(FieldError::forbidden("force", "may not be specified for non-apply patch")));
-    }
+    refuse_force(call)?;
     let patch = read(call)?;
     update::replace(call, &Patching { call, patch }).await
+}
+
+/// Only what is applied can be forced.
+pub(super) fn refuse_force(call: &Call<'_>) -> Result<(), ApiError> {
+    match call.query.has("force") {
+        true => Err(invalid_options(FieldError::forbidden("force", "may not be specified for non-apply patch"))),
+        false => Ok(()),
+    }
 }
 
 /// What is wrong with the options of a patch.
@@ -44,8 +51,7 @@ struct Patching<'a> {
 
 #[async_trait]
 impl update::Wish for Patching<'_> {
-    async fn make(&self, before: Option<&Object>) -> Result<(Object, Given), ApiError> {
-        let old = before.ok_or_else(|| self.call.not_found(&self.call.target.name))?;
+    async fn make(&self, old: &Object) -> Result<(Object, Given), ApiError> {
         patched_object(self.call, &self.patch, old)
     }
 }
@@ -61,14 +67,7 @@ pub(super) fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
             if let Some(odd) = operations.iter().find(|operation| !operation.is_object()) {
                 return Err(unreadable(&not_a(odd, "handlers.jsonPatchOp")));
             }
-            let patch: json_patch::Patch =
-                serde_json::from_value(operations.into()).map_err(|_| ApiError::Unprocessable)?;
-            if patch.0.len() > MAX_OPERATIONS {
-                return Err(ApiError::TooLarge(format!(
-                    "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
-                    patch.0.len()
-                )));
-            }
+            let patch = serde_json::from_value(operations.into()).map_err(|_| ApiError::Unprocessable)?;
             Ok(Patch::Json(patch))
         }
         "application/merge-patch+json" => {
@@ -128,10 +127,23 @@ pub(crate) fn patched(patch: &Patch, mut value: Value, kind: Option<types::TypeI
                 .map_err(|error| ApiError::BadRequest(error.to_string()))?;
         }
         Patch::Json(operations) => {
-            operate(&mut value, operations).map_err(|_| ApiError::Unprocessable)?;
+            bounded_patch::apply(&mut value, operations).map_err(refused)?;
         }
     }
-    Ok(value)
+    // What a patch makes is looked at from all sides before it reaches the store, which would refuse it.
+    match json_size(&value) > MAX_OUTCOME {
+        true => Err(ApiError::TooLarge(format!("Request entity too large: limit is {MAX_OUTCOME}"))),
+        false => Ok(value),
+    }
+}
+
+/// What is said of a JSON patch that cannot be carried out.
+fn refused(error: BoundedPatchError) -> ApiError {
+    match error {
+        BoundedPatchError::Operations(_) => ApiError::TooLarge(error.to_string()),
+        BoundedPatchError::Deep | BoundedPatchError::Shifted => ApiError::BadRequest(error.to_string()),
+        BoundedPatchError::Unfit(_) | BoundedPatchError::Copied(_) => ApiError::Unprocessable,
+    }
 }
 
 fn patched_object(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Object, Given), ApiError> {
@@ -176,48 +188,4 @@ fn senseless(call: &Call<'_>, patch: &Patch, old: &Object, error: ApiError) -> A
     let cause = FieldError::invalid("patch", &shown.to_string().into(), detail);
     let kind = GroupKind { group: String::new(), kind: String::new() };
     ApiError::Invalid { kind, name: String::new(), causes: vec![cause] }
-}
-
-/// Carries out a JSON patch.
-fn operate(value: &mut Value, patch: &json_patch::Patch) -> Result<(), json_patch::PatchError> {
-    for operation in &patch.0 {
-        // Clients test for null to see that a field is not there, and Kubernetes lets them.
-        if let json_patch::PatchOperation::Test(test) = operation
-            && test.value.is_null()
-            && is_absent(value, test.path.as_str())
-        {
-            continue;
-        }
-        json_patch::patch(value, std::slice::from_ref(operation))?;
-    }
-    Ok(())
-}
-
-/// Whether a field is missing in something that is there.
-fn is_absent(value: &Value, path: &str) -> bool {
-    let parent = path.rsplit_once('/').map(|(parent, _)| parent).unwrap_or_default();
-    value.pointer(path).is_none() && value.pointer(parent).is_some()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn what_is_not_there_is_tested_as_null() {
-        let check = |patch: Value, works: bool| {
-            let patch = serde_json::from_value(patch).unwrap();
-            let mut value = json!({"metadata": {"name": "x"}});
-            assert_eq!(operate(&mut value, &patch).is_ok(), works, "{patch:?}");
-        };
-        let test = |path: &str, value: Value| json!([{"op": "test", "path": path, "value": value}]);
-        check(test("/metadata/finalizers", Value::Null), true);
-        check(test("/metadata/finalizers", json!([])), false);
-        check(test("/metadata/name", Value::Null), false);
-        check(test("/metadata/name", json!("x")), true);
-        check(test("/spec/replicas", Value::Null), false);
-        let add = json!({"op": "add", "path": "/metadata/finalizers", "value": ["a"]});
-        check(json!([add, {"op": "test", "path": "/metadata/finalizers", "value": null}]), false);
-    }
 }

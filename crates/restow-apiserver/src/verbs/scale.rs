@@ -3,14 +3,14 @@
 use crate::admission::{self, Operation};
 use crate::error::ApiError;
 use crate::field::FieldError;
-use crate::managed_fields::Given;
+use crate::managed_fields::{Application, Given, Writer};
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision};
 use crate::resource::Verb;
 use crate::selector::selector_text;
 use crate::strategy::{ScaleFields, ScaleSelector};
 use crate::types::{self, TypeTable};
-use crate::verbs::{Answer, Call, body, patch, update};
+use crate::verbs::{Answer, Call, apply, body, metadata, patch, update};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
@@ -23,7 +23,11 @@ pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
             let object = call.resource.decode(&entry, &call.version).await?;
             return Ok(Answer::Object { code: 200, object: scale_of(&fields, &object) });
         }
-        Verb::Patch => Wanted::Patch(patch::read(call)?),
+        Verb::Patch if call.patch_type == apply::MEDIA_TYPE => Wanted::Applied(applied(call)?),
+        Verb::Patch => {
+            patch::refuse_force(call)?;
+            Wanted::Patch(patch::read(call)?)
+        }
         _ => Wanted::Whole(given(call)?),
     };
     let mut decision = Scaling { call, fields: &fields, wanted, dry_run: call.dry_run()?, rehearsed: None };
@@ -40,6 +44,8 @@ pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
 enum Wanted {
     Whole(Value),
     Patch(patch::Patch),
+    /// Only what it says is wanted, and belongs to who applies it.
+    Applied(Value),
 }
 
 struct Scaling<'a> {
@@ -59,8 +65,14 @@ impl Decision for Scaling<'_> {
         let wanted = match &self.wanted {
             Wanted::Whole(value) => value.clone(),
             Wanted::Patch(patch) => patch::patched(patch, current.clone().into_value(), scale_type())?,
+            Wanted::Applied(configuration) => {
+                let mut wanted = current.clone().into_value();
+                json_patch::merge(&mut wanted, configuration);
+                wanted
+            }
         };
-        let mut wanted = Object::from_value(wanted).unwrap_or_default();
+        let wanted = Object::from_value(wanted);
+        let mut wanted = wanted.map_err(|_| ApiError::bad_request("a Scale must be an object"))?;
         wanted.set_type("autoscaling/v1", "Scale");
         if !wanted.name().is_empty() && wanted.name() != name {
             return Err(ApiError::BadRequest(format!(
@@ -71,6 +83,7 @@ impl Decision for Scaling<'_> {
         let wanted = admission::mutate(self.call, Operation::Update, wanted, Some(&current)).await?;
         update::check_expectations(self.call, &wanted, old)?;
         let replicas = wanted.at(&["spec", "replicas"]).and_then(Value::as_i64).unwrap_or_default();
+        let given = self.entries(old, replicas).await?;
         if replicas < 0 {
             let problem = FieldError::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
             return Err(invalid(name, problem));
@@ -84,13 +97,58 @@ impl Decision for Scaling<'_> {
         }
         let scale = scale_of(self.fields, &object);
         admission::validate(self.call, Operation::Update, Some(&scale), Some(&current)).await?;
-        update::record(self.call, old, &mut object, Given::Object).await?;
+        update::record(self.call, old, &mut object, given).await?;
         if self.dry_run {
             self.rehearsed = Some(object);
             return Ok(Change::Keep);
         }
         Ok(Change::Write(object))
     }
+}
+
+impl Scaling<'_> {
+    /// Who manages what then. Who applies a scale is in the way of whoever manages how many there are.
+    async fn entries(&self, old: &Object, replicas: i64) -> Result<Given, ApiError> {
+        let Wanted::Applied(configuration) = &self.wanted else { return Ok(Given::Object) };
+        let call = self.call;
+        let mut wanted = Object::default();
+        wanted.set_type(old.api_version(), old.kind());
+        if configuration["spec"].get("replicas").is_some_and(|replicas| !replicas.is_null()) {
+            put(&mut wanted, &self.fields.replicas, replicas.into());
+        }
+        let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
+        let writer =
+            Writer { manager: &manager, subresource: &call.target.subresource, api_version: &version, now: &now };
+        let application = Application { resource: &call.resource, writer, configuration: wanted };
+        let mut object = old.clone();
+        put(&mut object, &self.fields.replicas, replicas.into());
+        let (entries, conflicts) = application.entries(old, &object).await;
+        match conflicts.is_empty() || call.query.is_on("force") {
+            true => Ok(Given::Applied(entries)),
+            false => Err(apply::conflict(&conflicts)),
+        }
+    }
+}
+
+/// The configuration of a scale that is applied.
+fn applied(call: &Call<'_>) -> Result<Value, ApiError> {
+    apply::check_manager(call)?;
+    let (value, _) = apply::parse(call)?;
+    let (version, kind) =
+        (value["apiVersion"].as_str().unwrap_or_default(), value["kind"].as_str().unwrap_or_default());
+    if (version, kind) != ("autoscaling/v1", "Scale") {
+        return Err(ApiError::BadRequest(format!("invalid object type: {version}, Kind={kind}")));
+    }
+    let Some(id) = scale_type() else { return Ok(value) };
+    let decoded = types::normalize(id, value.clone()).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+    let mut configuration = decoded.value;
+    if value["spec"].get("replicas").is_none()
+        && let Some(spec) = configuration["spec"].as_object_mut()
+    {
+        // What is not said is not wanted, whatever its type takes for it.
+        spec.remove("replicas");
+    }
+    Ok(configuration)
 }
 
 fn invalid(name: &str, problem: FieldError) -> ApiError {

@@ -18,8 +18,11 @@ const PARTS: [(&str, &[&[&str]]); 5] = [
     ("approval", &[&["status", "conditions"]]),
     ("finalize", &[&["spec", "finalizers"]]),
     ("ephemeralcontainers", &[&["spec", "ephemeralContainers"]]),
-    ("resize", &[&["spec", "containers"], &["spec", "initContainers"], &["spec", "resources"]]),
+    ("resize", &[&["spec", "resources"]]),
 ];
+
+/// Where the containers of a pod are that can be resized.
+const CONTAINERS: [&[&str]; 2] = [&["spec", "containers"], &["spec", "initContainers"]];
 
 /// Answers a request for a subresource; `None` when it is to be answered as one for its object.
 pub(super) async fn answer(call: &Call<'_>) -> Result<Option<Answer>, ApiError> {
@@ -59,6 +62,18 @@ pub(super) fn keep_part(call: &Call<'_>, object: &mut Object, old: &Object) {
             for path in *paths {
                 set_at(object, path, sent.at(path).cloned());
             }
+            if name == "resize" {
+                CONTAINERS.iter().for_each(|path| set_at(object, path, resized(&sent, old, path)));
+            }
+            // Those that a pod belongs to are told by whoever makes it, not by its node.
+            if call.resource.group_resource.to_string() == "pods" {
+                let owners = old.at(&["metadata", "ownerReferences"]).cloned();
+                set_at(object, &["metadata", "ownerReferences"], owners);
+                let class = ["status", "qosClass"];
+                if object.text(&class).is_empty() {
+                    set_at(object, &class, old.at(&class).cloned());
+                }
+            }
         }
         None => {
             if call.resource.subresource("status").is_some() {
@@ -79,18 +94,32 @@ pub(super) fn granted<'a>(call: &Call<'_>, object: &Object, old: &'a Object) -> 
     match call.target.subresource.as_str() {
         "ephemeralcontainers" => {
             let path = ["spec", "ephemeralContainers"];
-            set_at(&mut granted, &path, object.at(&path).cloned());
+            set_at(&mut granted, &path, Some(joined(object, old, &path).into()));
         }
         "resize" => {
-            set_at(&mut granted, &["spec", "resources"], object.at(&["spec", "resources"]).cloned());
-            for field in ["containers", "initContainers"] {
-                let sent = object.at(&["spec", field]).and_then(Value::as_array);
-                let mut containers = old.at(&["spec", field]).cloned().unwrap_or_default();
-                for (container, sent) in containers.as_array_mut().into_iter().flatten().zip(sent.into_iter().flatten())
-                {
-                    container["resources"] = sent["resources"].clone();
+            for path in [CONTAINERS[0], CONTAINERS[1], &["spec", "resources"]] {
+                let sent = object.at(path).cloned().unwrap_or_default();
+                let mut before = old.at(path).cloned().unwrap_or_default();
+                match before.as_array_mut().zip(sent.as_array()) {
+                    Some((before, sent)) => {
+                        for (container, sent) in before.iter_mut().zip(sent) {
+                            grant_sizes(&mut container["resources"], &sent["resources"]);
+                        }
+                    }
+                    None => grant_sizes(&mut before, &sent),
                 }
-                set_at(&mut granted, &["spec", field], Some(containers).filter(|containers| !containers.is_null()));
+                set_at(&mut granted, path, Some(before).filter(|before| !before.is_null()));
+            }
+        }
+        "approval" => {
+            let path = ["status", "conditions"];
+            set_at(&mut granted, &path, Some(decided(object, old).into()));
+        }
+        // A certificate is issued once.
+        "status" if call.resource.names.kind == "CertificateSigningRequest" => {
+            let path = ["status", "certificate"];
+            if old.text(&path).is_empty() {
+                set_at(&mut granted, &path, object.at(&path).cloned());
             }
         }
         _ => return Cow::Borrowed(old),
@@ -98,9 +127,67 @@ pub(super) fn granted<'a>(call: &Call<'_>, object: &Object, old: &'a Object) -> 
     Cow::Owned(granted)
 }
 
-/// Whether who writes the status has no say in the metadata: so it is with custom resources and their definitions.
+/// The containers as they were, in the sizes that were sent. Where they are not the same ones, as they were sent: that is
+/// refused later.
+fn resized(sent: &Object, old: &Object, path: &[&str]) -> Option<Value> {
+    let list = |object: &Object| object.at(path).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (sent, mut containers) = (list(sent), list(old));
+    let same =
+        sent.len() == containers.len() && sent.iter().zip(&containers).all(|(one, other)| one["name"] == other["name"]);
+    if !same {
+        return Some(sent.into());
+    }
+    for (container, sent) in containers.iter_mut().zip(&sent) {
+        match (container.as_object_mut(), sent.get("resources")) {
+            (Some(fields), Some(resources)) => drop(fields.insert("resources".into(), resources.clone())),
+            (Some(fields), None) => drop(fields.remove("resources")),
+            (None, _) => {}
+        }
+    }
+    old.at(path).map(|_| containers.into())
+}
+
+/// Sets what a resize may change: of what is asked for and of what is the limit, processors and memory.
+fn grant_sizes(resources: &mut Value, sent: &Value) {
+    for part in ["requests", "limits"] {
+        for name in ["cpu", "memory"] {
+            match sent[part].get(name) {
+                Some(size) => resources[part][name] = size.clone(),
+                None => {
+                    if let Some(sizes) = resources.get_mut(part).and_then(Value::as_object_mut) {
+                        sizes.remove(name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A list of things with names, with what was added to it: what was there before stays what it was.
+fn joined(object: &Object, old: &Object, path: &[&str]) -> Vec<Value> {
+    let list = |object: &Object| object.at(path).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (sent, mut all) = (list(object), list(old));
+    let new: Vec<Value> = sent.into_iter().filter(|one| !all.iter().any(|old| old["name"] == one["name"])).collect();
+    all.extend(new);
+    all
+}
+
+/// The conditions of a request as whoever decides about it wants them; a decision that was made is not taken back.
+fn decided(object: &Object, old: &Object) -> Vec<Value> {
+    let path = ["status", "conditions"];
+    let of = |object: &Object| object.at(&path).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (mut conditions, before) = (of(object), of(old));
+    let gone = before.into_iter().filter(|was| !conditions.iter().any(|is| is["type"] == was["type"]));
+    let gone: Vec<Value> = gone.collect();
+    conditions.extend(gone);
+    conditions
+}
+
+/// Whether who writes the status has no say in the metadata: so it is with custom resources, their definitions, and some others.
 fn keeps_metadata(call: &Call<'_>) -> bool {
-    call.resource.origin == Origin::Custom || call.resource.names.kind == "CustomResourceDefinition"
+    call.resource.origin == Origin::Custom
+        || call.resource.strategy.status_alone()
+        || call.resource.names.kind == "CustomResourceDefinition"
 }
 
 /// Sets a field at the top or one level below it, or removes it.
@@ -154,7 +241,7 @@ pub(super) async fn bind(call: &Call<'_>, name: &str) -> Result<Answer, ApiError
         }),
     };
     if let Some(problem) = problem {
-        return Err(ApiError::Unexplained(problem.to_string()));
+        return Err(ApiError::BadRequest(problem.to_string()));
     }
     let registry = call.server.registry();
     let pods = registry.find(&call.version, "pods").ok_or(ApiError::NoSuchResource)?;
@@ -181,6 +268,10 @@ impl Decision for Assignment<'_> {
         let Some(pod) = before else {
             return Err(ApiError::NotFound { resource: pods()?, name: self.name.to_string() });
         };
+        let gates = pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array);
+        if gates.is_some_and(|gates| !gates.is_empty()) {
+            return Err(refused(format!("pod {} has non-empty .spec.schedulingGates", self.name)));
+        }
         if pod.is_being_deleted() {
             return Err(refused(format!("pod {} is being deleted, cannot be assigned to a host", self.name)));
         }

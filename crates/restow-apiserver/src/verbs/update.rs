@@ -4,15 +4,18 @@ use crate::admission::quota::{self, Charge};
 use crate::admission::{self, Operation};
 use crate::builtin::addresses;
 use crate::deletion;
-use crate::error::ApiError;
+use crate::error::{ApiError, GroupKind};
+use crate::field::{FieldError, FieldRule};
 use crate::managed_fields::{self, Given, Writer};
-use crate::namespaces::Sight;
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision, EncodedBy};
 use crate::resource::{Origin, Verb};
-use crate::verbs::{Answer, Call, body, create, metadata, subresource};
+use crate::verbs::{Answer, Call, body, create, list, metadata, subresource};
 use async_trait::async_trait;
 use restow_store::{Compare, Mutation};
+
+/// How often it is tried to change or to make an object that others make and remove at the same time.
+const ATTEMPTS: usize = 5;
 
 pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
     let given = body::object(call)?;
@@ -29,27 +32,64 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
         )));
     }
     let entries = body::given_entries(call)?;
-    replace(call, &Whole { object: given, entries }).await
+    replace_or_create(call, &Whole { call, object: given, entries }).await
 }
 
 /// What shall take the place of an object.
 #[async_trait]
 pub(super) trait Wish: Send + Sync {
     /// The object as it is wished for, given the stored one, and what is said about its managed fields.
-    async fn make(&self, before: Option<&Object>) -> Result<(Object, Given), ApiError>;
+    async fn make(&self, old: &Object) -> Result<(Object, Given), ApiError>;
+
+    /// The object to be made where there is none; `None` where nothing is made so.
+    fn make_new(&self) -> Result<Option<(Object, Given)>, ApiError> {
+        Ok(None)
+    }
 }
 
 /// An object as it was sent.
-struct Whole {
+struct Whole<'a> {
+    call: &'a Call<'a>,
     object: Object,
     entries: Given,
 }
 
 #[async_trait]
-impl Wish for Whole {
-    async fn make(&self, _before: Option<&Object>) -> Result<(Object, Given), ApiError> {
+impl Wish for Whole<'_> {
+    async fn make(&self, _old: &Object) -> Result<(Object, Given), ApiError> {
         Ok((self.object.clone(), self.entries.clone()))
     }
+
+    fn make_new(&self) -> Result<Option<(Object, Given)>, ApiError> {
+        if !self.call.resource.strategy.create_on_update() {
+            return Ok(None);
+        }
+        match self.object.uid() {
+            "" => Ok(Some((self.object.clone(), Given::Object))),
+            uid => {
+                let message = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+                Err(self.call.conflict(&self.call.target.name, message))
+            }
+        }
+    }
+}
+
+/// Replaces the object by what is wished for, or makes one where there is none and that is wished for as well. Making it
+/// is creating it: whoever does so must be allowed to, and it goes the way of everything that is created.
+pub(super) async fn replace_or_create(call: &Call<'_>, wish: &dyn Wish) -> Result<Answer, ApiError> {
+    for _ in 0..ATTEMPTS {
+        let absent = match replace(call, wish).await {
+            Err(error @ ApiError::NotFound { .. }) if call.target.subresource.is_empty() => error,
+            other => return other,
+        };
+        let (object, entries) = wish.make_new()?.ok_or(absent)?;
+        call.authorize_creation()?;
+        match create::create_once(call, object, entries).await {
+            Err(ApiError::AlreadyExists { .. }) => {}
+            other => return other,
+        }
+    }
+    Err(ApiError::Timeout("the object was made and removed by others again and again; try again".into()))
 }
 
 /// Replaces the object by what is wished for. Used for patches too.
@@ -57,23 +97,14 @@ pub(super) async fn replace(call: &Call<'_>, wish: &dyn Wish) -> Result<Answer, 
     let name = &call.target.name;
     let dry_run = call.dry_run()?;
     let charge = Charge::default();
-    let mut decision = Replacement {
-        call,
-        wish,
-        dry_run,
-        rehearsed: None,
-        last_state: None,
-        namespace: None,
-        claims: Vec::new(),
-        charge,
-    };
+    let mut decision =
+        Replacement { call, wish, dry_run, rehearsed: None, last_state: None, claims: Vec::new(), charge };
     let changed = call.server.objects().change(call.place(name), &mut decision).await?;
     if let Some(answer) = decision.rehearsed {
         return Ok(answer);
     }
     match changed {
-        Changed::Created(written) => Ok(call.written(201, written)),
-        Changed::Updated(written) => Ok(call.written(200, written)),
+        Changed::Created(written) | Changed::Updated(written) => Ok(call.written(200, written).await),
         Changed::Removed(object) => Ok(Answer::Object { code: 200, object: decision.last_state.unwrap_or(object) }),
         Changed::Absent => Err(call.not_found(name)),
     }
@@ -88,8 +119,6 @@ struct Replacement<'a> {
     rehearsed: Option<Answer>,
     /// What the object would have become, had the change not removed it.
     last_state: Option<Object>,
-    /// What must hold of the namespace for a new object.
-    namespace: Option<Compare>,
     /// What must hold for addresses and ports that no other service may have.
     claims: Vec<Compare>,
     /// What it takes from quotas.
@@ -99,46 +128,41 @@ struct Replacement<'a> {
 #[async_trait]
 impl Decision for Replacement<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let name = &self.call.target.name;
+        let old = before.ok_or_else(|| self.call.not_found(name))?;
         // Nobody waits for a turn at the quotas while webhooks are asked.
-        (self.namespace, self.claims, self.charge) = (None, Vec::new(), Charge::default());
-        let (object, entries) = self.wish.make(before).await?;
-        let operation = if before.is_some() { Operation::Update } else { Operation::Create };
-        let object = admission::mutate(self.call, operation, object, before).await?;
-        let mut object = match before {
-            Some(old) => replacement(self.call, object, old, entries).await?,
-            None => {
-                let object = substitute(self.call, object)?;
-                self.namespace = self.call.check_namespace(object.name(), Sight::Stored).await?;
-                object
-            }
-        };
-        if is_service(self.call) && before.is_none_or(|old| old.get("spec") != object.get("spec")) {
+        (self.claims, self.charge) = (Vec::new(), Charge::default());
+        let (object, entries) = self.wish.make(old).await?;
+        let object = admission::mutate(self.call, Operation::Update, object, before).await?;
+        let mut object = replacement(self.call, object, old, entries).await?;
+        if is_service(self.call) && old.get("spec") != object.get("spec") {
             self.claims = addresses::assign(self.call, &mut object, before).await?;
         }
-        self.call.server.access().check_grant(&self.call.user, &object, before, &self.call.target.name)?;
-        admission::validate(self.call, operation, Some(&object), before).await?;
+        self.claims.extend(self.call.server.agreement().conclude(&self.call.resource, &mut object, before).await?);
+        self.call.server.access().check_grant(&self.call.user, &object, before, name)?;
+        admission::validate(self.call, Operation::Update, Some(&object), before).await?;
         self.charge = quota::charge(self.call, &object, before, Charge::default()).await?;
-        let change = match before {
-            Some(old) if ends(self.call, &object, old) => {
+        let change = match ends(self.call, &object, old) {
+            true => {
                 object.set_meta("resourceVersion", old.resource_version());
                 self.last_state = Some(object);
                 Change::Remove
             }
-            _ => Change::Write(object),
+            false => Change::Write(object),
         };
         if !self.dry_run {
             return Ok(change);
         }
-        self.rehearsed = match (change, before) {
-            (Change::Write(object), None) => Some(Answer::Object { code: 201, object }),
-            (Change::Write(object), Some(_)) => Some(Answer::Object { code: 200, object }),
-            (_, old) => self.last_state.take().or(old.cloned()).map(|object| Answer::Object { code: 200, object }),
+        let rehearsed = match change {
+            Change::Write(object) => object,
+            _ => self.last_state.take().unwrap_or_else(|| old.clone()),
         };
+        self.rehearsed = Some(Answer::Object { code: 200, object: rehearsed });
         Ok(Change::Keep)
     }
 
     fn conditions(&self) -> Vec<Compare> {
-        self.namespace.iter().chain(&self.claims).chain(&self.charge.conditions).cloned().collect()
+        self.claims.iter().chain(&self.charge.conditions).cloned().collect()
     }
 
     fn alongside(&self) -> Vec<Mutation> {
@@ -150,19 +174,9 @@ impl Decision for Replacement<'_> {
     }
 }
 
-/// The object that takes the place of one that does not exist, where its kind allows that.
-fn substitute(call: &Call<'_>, mut object: Object) -> Result<Object, ApiError> {
-    let allowed = call.resource.strategy.create_on_update() && call.target.subresource.is_empty();
-    if !allowed || !object.uid().is_empty() || !object.resource_version().is_empty() {
-        return Err(call.not_found(&call.target.name));
-    }
-    metadata::prepare_new(call, &mut object)?;
-    create::record(call, &mut object, Given::Object);
-    create::checked(call, object)
-}
-
 async fn replacement(call: &Call<'_>, mut object: Object, old: &Object, entries: Given) -> Result<Object, ApiError> {
     check_expectations(call, &object, old)?;
+    check_condition(call, &object)?;
     subresource::keep_part(call, &mut object, old);
     metadata::prepare_replacement(call, &mut object, old)?;
     call.resource.strategy.default(&mut object);
@@ -170,8 +184,9 @@ async fn replacement(call: &Call<'_>, mut object: Object, old: &Object, entries:
     metadata::count_change(call, &mut object, old);
     let mut problems = metadata::problems(call, &object);
     problems.extend(metadata::change_problems(&object, old));
-    let before = subresource::granted(call, &object, old);
-    problems.extend(call.resource.strategy.validate_update(&object, &before));
+    problems.extend(call.resource.strategy.validate_update(&object, old));
+    let granted = subresource::granted(call, &object, old);
+    problems.extend(call.resource.strategy.validate_change(&object, &granted));
     if !problems.is_empty() {
         return Err(call.invalid(&call.target.name, problems));
     }
@@ -213,13 +228,30 @@ pub(super) fn check_expectations(call: &Call<'_>, object: &Object, old: &Object)
     }
     let expected = object.resource_version();
     if !expected.is_empty() && expected != "0" && expected != old.resource_version() {
-        if expected.parse::<u64>().is_err() {
-            return Err(ApiError::Unexplained(format!("strconv.ParseUint: parsing {expected:?}: invalid syntax")));
-        }
+        // Kubernetes says this too, but calls it a fault of its own.
+        list::revision(expected)
+            .map_err(|problem| ApiError::BadRequest(format!("metadata.resourceVersion: {problem}")))?;
         return Err(call.conflict(
             name,
             "the object has been modified; please apply your changes to the latest version and try again",
         ));
     }
     Ok(())
+}
+
+/// Refuses to replace whatever there is by now, where the kind does not allow that: two who replace an object at the same
+/// time would not notice each other.
+fn check_condition(call: &Call<'_>, object: &Object) -> Result<(), ApiError> {
+    if call.resource.strategy.unconditional_update() || !matches!(object.resource_version(), "" | "0") {
+        return Ok(());
+    }
+    let cause = FieldError {
+        field: "metadata.resourceVersion".into(),
+        rule: FieldRule::Invalid("0x0".into()),
+        detail: "must be specified for an update".into(),
+    };
+    // Kubernetes names the resource here where it names the kind elsewhere.
+    let resource = &call.resource.group_resource;
+    let kind = GroupKind { group: resource.group().to_string(), kind: resource.resource().to_string() };
+    Err(ApiError::Invalid { kind, name: call.target.name.clone(), causes: vec![cause] })
 }

@@ -7,7 +7,7 @@ use crate::hub::{HubEvent, Subscription};
 use crate::object::Object;
 use crate::printing;
 use crate::resource::Resource;
-use crate::selector::Selector;
+use crate::selector::{FieldSelector, Selector};
 use crate::status::status_of;
 use crate::types;
 use crate::verbs::pages::Pages;
@@ -65,10 +65,10 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
     let mut selector = call.query.selector()?;
     list::check_fields(call, &selector)?;
     if !call.target.name.is_empty() {
-        let only = crate::selector::FieldSelector::parse(&format!("metadata.name={}", call.target.name));
-        selector.fields = only.map_err(ApiError::BadRequest)?;
+        selector.fields = FieldSelector::only("metadata.name", &call.target.name);
     }
-    let range = storage.range(&call.target.namespace);
+    // What has another name is not even read.
+    let range = list::rest(call, storage, &selector, None);
     let seconds = call.query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
     let seconds = seconds.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_SECONDS).min(24 * 3600);
     let wants_bookmarks = call.query.is_on("allowWatchBookmarks");
@@ -104,9 +104,7 @@ async fn starting_point(
     call: &Call<'_>,
     range: &KeyRange,
 ) -> Result<(Option<(RangeResponse, Pages)>, Revision), ApiError> {
-    let wanted = list::revision(call.query.text("resourceVersion"))
-        .map_err(|problem| ApiError::Unexplained(format!("resourceVersion: {problem}")))?
-        .unwrap_or(0);
+    let wanted = list::wanted_revision(call)?.unwrap_or(0);
     let list_first =
         call.query.is_on("sendInitialEvents") || wanted == 0 && call.query.text("sendInitialEvents").is_empty();
     if !list_first {
@@ -133,6 +131,7 @@ async fn source(call: &Call<'_>, folder: &str, range: KeyRange, after: Revision)
     match call.server.objects().store().watch(request).await {
         Ok(watch) => Ok(Source::History(watch)),
         Err(StoreError::Compacted { oldest }) => Err(too_old(after, Some(oldest))),
+        Err(StoreError::HistoryLost) => Err(too_old(after, None)),
         Err(error) => Err(error.into()),
     }
 }
@@ -259,7 +258,11 @@ impl Changes {
         let previous = match &event.previous {
             // Only needed to tell what a watcher has seen before, and what is gone.
             Some(entry) if current.is_none() || !self.selector.is_everything() => {
-                Some(self.resource.decode(entry, &self.version).await?)
+                let previous = self.resource.decode(entry, &self.version).await;
+                Some(previous.map_err(|error| match error {
+                    ApiError::Corrupt(object) if current.is_none() => ApiError::CorruptDeleted(object),
+                    other => other,
+                })?)
             }
             _ => None,
         };
@@ -355,7 +358,7 @@ impl Source {
                     let events = batch.events.into_iter().map(|event| Arc::new(HubEvent::from(event)));
                     Ok((events.collect(), batch.revision))
                 }
-                Some(Err(StoreError::Compacted { .. })) | None => Err(None),
+                Some(Err(StoreError::Compacted { .. } | StoreError::HistoryLost)) | None => Err(None),
                 Some(Err(error)) => Err(Some(error.into())),
             },
         }

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use restow_api::{GroupResource, GroupVersion};
+use restow_apiserver::agreement::Elsewhere;
 use restow_apiserver::auth::authenticate::{AnonymousAccess, Authenticators};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::conversion::RenameVersion;
@@ -51,12 +52,32 @@ pub(crate) fn builtins(release: &str) -> Vec<Resource> {
     builtin::resources(release.parse().unwrap(), &config).unwrap()
 }
 
+/// Starts a server of the newest release that reports elsewhere too.
+pub(crate) async fn start_elsewhere(
+    store: &Arc<dyn Store>,
+    id: &str,
+    gates: &str,
+    elsewhere: Arc<dyn Elsewhere>,
+) -> Arc<ApiServer> {
+    start_as(store, id, builtins("1.37"), gates, |config| config.agreement.elsewhere = Some(elsewhere)).await
+}
+
 pub(crate) async fn start_with(
     store: &Arc<dyn Store>,
     id: &str,
     resources: Vec<Resource>,
     gates: &str,
     storage_versions: StorageVersions,
+) -> Arc<ApiServer> {
+    start_as(store, id, resources, gates, |config| config.agreement.storage_versions = storage_versions).await
+}
+
+pub(crate) async fn start_as(
+    store: &Arc<dyn Store>,
+    id: &str,
+    resources: Vec<Resource>,
+    gates: &str,
+    adjust: impl FnOnce(&mut ServerConfig),
 ) -> Arc<ApiServer> {
     let gates: Gates = gates.parse().unwrap();
     let authenticators = Authenticators {
@@ -65,7 +86,7 @@ pub(crate) async fn start_with(
         api_audiences: Vec::new(),
         anonymous: AnonymousAccess::health_and_version(),
     };
-    let server = ApiServer::new(ServerConfig {
+    let mut config = ServerConfig {
         store: store.clone(),
         registry: Registry::new(resources.into_iter().map(Arc::new)),
         release: Release::NEWEST,
@@ -77,12 +98,11 @@ pub(crate) async fn start_with(
         gates,
         agreement: AgreementConfig {
             renew_interval: Duration::from_millis(200),
-            storage_versions,
             ..AgreementConfig::new(id.parse().unwrap(), "host", &gates)
         },
-    })
-    .await
-    .unwrap();
+    };
+    adjust(&mut config);
+    let server = ApiServer::new(config).await.unwrap();
     server.ready().await.unwrap();
     server
 }
@@ -111,6 +131,17 @@ pub(crate) fn servers_of(status: &Value) -> Vec<&str> {
 
 pub(crate) async fn lease(store: &Arc<dyn Store>, id: &str) -> Option<Entry> {
     store.get(&Key::try_from(format!("{LEASES}{id}")).unwrap()).await.unwrap()
+}
+
+/// What a server of this control plane does first that comes back: it takes its lease.
+pub(crate) async fn come_back(store: &Arc<dyn Store>, id: &str, control_plane: &str) {
+    let labels = json!({"apiserver.kubernetes.io/identity": control_plane});
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": id, "namespace": "kube-system", "labels": labels},
+        "spec": {"holderIdentity": "h", "leaseDurationSeconds": 3600, "renewTime": jiff::Timestamp::now().to_string()},
+    });
+    store.put(&Key::try_from(format!("{LEASES}{id}")).unwrap(), lease.to_string().into()).await.unwrap();
 }
 
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
@@ -177,13 +208,14 @@ pub(crate) struct Slow {
     /// How the key ends.
     key: &'static str,
     is_under_way: watch::Sender<bool>,
+    has_arrived: watch::Sender<bool>,
     pub(crate) may_pass: watch::Sender<bool>,
 }
 
 impl Slow {
     pub(crate) fn at(store: &Arc<dyn Store>, key: &'static str) -> Arc<Self> {
-        let (is_under_way, may_pass) = (watch::Sender::new(false), watch::Sender::new(false));
-        Arc::new(Slow { store: store.clone(), key, is_under_way, may_pass })
+        let new = || watch::Sender::new(false);
+        Arc::new(Slow { store: store.clone(), key, is_under_way: new(), has_arrived: new(), may_pass: new() })
     }
 
     /// Waits until such a write has been sent and not yet arrived.
@@ -191,6 +223,13 @@ impl Slow {
         let mut is_under_way = self.is_under_way.subscribe();
         let sent = tokio::time::timeout(Duration::from_secs(60), is_under_way.wait_for(|is| *is)).await;
         sent.expect("no such write was sent within a minute").unwrap();
+    }
+
+    /// Waits until such a write has arrived or was refused.
+    pub(crate) async fn arrived(&self) {
+        let mut has_arrived = self.has_arrived.subscribe();
+        let done = tokio::time::timeout(Duration::from_secs(60), has_arrived.wait_for(|has| *has)).await;
+        done.expect("no such write was answered within a minute").unwrap();
     }
 }
 
@@ -204,6 +243,9 @@ impl Store for Slow {
         if txn.when.iter().any(|compare| compare.key.to_string().ends_with(self.key)) {
             self.is_under_way.send_replace(true);
             self.may_pass.subscribe().wait_for(|pass| *pass).await.unwrap();
+            let done = self.store.txn(txn).await;
+            self.has_arrived.send_replace(true);
+            return done;
         }
         self.store.txn(txn).await
     }
@@ -218,5 +260,9 @@ impl Store for Slow {
 
     async fn status(&self) -> Result<Status, StoreError> {
         self.store.status().await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.store.ready().await
     }
 }

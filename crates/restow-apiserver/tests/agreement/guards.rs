@@ -25,20 +25,10 @@ async fn leave_behind(store: &Arc<dyn Store>, name: &str, servers: &[&str]) {
     store.put(&Key::try_from("/restow/format").unwrap(), "restow-objects 1\n".into()).await.unwrap();
 }
 
-/// What a server does first that comes back: it takes its lease.
-async fn come_back(store: &Arc<dyn Store>, id: &str) {
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": id, "namespace": "kube-system", "labels": {"apiserver.kubernetes.io/identity": "x"}},
-        "spec": {"holderIdentity": "h", "leaseDurationSeconds": 3600, "renewTime": jiff::Timestamp::now().to_string()},
-    });
-    store.put(&Key::try_from(format!("{LEASES}{id}")).unwrap(), lease.to_string().into()).await.unwrap();
-}
-
 /// Whether a server that comes back while its entry is being dropped still has it afterwards.
 async fn keeps_its_entry(store: &Arc<dyn Store>, slow: &Slow, name: &str) {
     slow.under_way().await;
-    come_back(store, "late").await;
+    come_back(store, "late", "x").await;
     slow.may_pass.send_replace(true);
     eventually("what was under way has arrived or was refused", || async {
         !servers_of(&status(store, name).await).contains(&"gone")
@@ -84,7 +74,7 @@ async fn a_report_drops_nobody_whose_lease_exists_by_then() {
 async fn the_collector_drops_nobody_whose_lease_exists_by_then() {
     let store = store();
     leave_behind(&store, "x.things", &["gone", "late"]).await;
-    come_back(&store, "other").await;
+    come_back(&store, "other", "x").await;
     let slow = Slow::at(&store, "/x.things");
     let beneath: Arc<dyn Store> = slow.clone();
     let _server = start(&beneath, "a", "1.37", "").await;

@@ -3,10 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod elsewhere;
 mod fixture;
 mod gates;
 mod guards;
 mod healing;
 mod reports;
+mod stale;
 mod unread;
 mod votes;

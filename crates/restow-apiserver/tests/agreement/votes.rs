@@ -1,15 +1,22 @@
 //! Servers that vote on the version in which they store.
 
 use crate::fixture::*;
+use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_apiserver::error::ApiError;
 use restow_apiserver::object::Object;
-use restow_apiserver::resource::Origin;
+use restow_apiserver::resource::{Membership, Origin};
 use restow_apiserver::{ApiServer, Changed, Guarantee, Place};
-use restow_store::Store;
-use serde_json::json;
+use restow_store::{
+    Key, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome, Watch,
+    WatchRequest,
+};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+const ELECTIONS: &str = "/kube-apiserver.internal.k8s.io/storageversions/";
+const SLICES: &str = "discovery.k8s.io.endpointslices";
 
 /// The hash that discovery shows for endpoint slices on this server.
 fn hash_of_slices(server: &ApiServer) -> String {
@@ -186,4 +193,117 @@ async fn a_skipped_release_writes_nothing_until_the_old_one_is_gone() {
     old.leave().await;
     eventually("the selection moves", || async { write().await.is_ok() }).await;
     assert_eq!(status(&store, "example.com.widgets").await["commonEncodingVersion"], "example.com/v2");
+}
+
+/// A store that never answers writes which concern one key, and keeps them.
+struct Mute {
+    store: Arc<dyn Store>,
+    key: &'static str,
+    kept: Mutex<Vec<Txn>>,
+}
+
+#[async_trait]
+impl Store for Mute {
+    async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
+        self.store.range(request).await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.store.ready().await
+    }
+
+    async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
+        if txn.when.iter().any(|compare| compare.key.to_string().ends_with(self.key)) {
+            self.kept.lock().unwrap().push(txn);
+            return Err(StoreError::OutcomeUnknown("no answer came".into()));
+        }
+        self.store.txn(txn).await
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
+        self.store.watch(request).await
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.store.compact(revision).await
+    }
+
+    async fn status(&self) -> Result<Status, StoreError> {
+        self.store.status().await
+    }
+}
+
+#[tokio::test]
+async fn under_the_loose_guarantee_a_write_that_was_never_answered_cannot_land_after_another_version_is_reported() {
+    let store = store();
+    let mute = Arc::new(Mute { store: store.clone(), key: "/lost", kept: Mutex::default() });
+    let beneath: Arc<dyn Store> = mute.clone();
+    let b = start_voting(&store, "b", builtins("1.30"), Guarantee::Loose).await;
+    let a = start_voting(&beneath, "a", builtins("1.31"), Guarantee::Loose).await;
+    write_slice(&a, "lost").await.unwrap_err();
+    b.leave().await;
+    let _b = start_voting(&store, "b", builtins("1.31"), Guarantee::Loose).await;
+    eventually("a reports what it writes now", || async {
+        let status = status(&store, "discovery.k8s.io.endpointslices").await;
+        status["commonEncodingVersion"] == "discovery.k8s.io/v1"
+    })
+    .await;
+    let late = mute.kept.lock().unwrap().pop().unwrap();
+    let outcome = store.txn(late).await.unwrap();
+    assert!(matches!(outcome, TxnOutcome::Refused { .. }), "it is in a version that a reports no longer");
+    write_slice(&a, "later").await.unwrap();
+    assert_eq!(stored_version(&store, "later").await, "discovery.k8s.io/v1");
+}
+
+#[tokio::test]
+async fn what_is_on_its_way_arrives_before_a_server_that_may_not_write_withdraws() {
+    let store = store();
+    let slow = Slow::at(&store, "/slow");
+    let beneath: Arc<dyn Store> = slow.clone();
+    let a = start_voting(&beneath, "a", builtins("1.31"), Guarantee::Loose).await;
+    let writer = a.clone();
+    let writing = tokio::spawn(async move { write_slice(&writer, "slow").await });
+    slow.under_way().await;
+    // Somebody selects what this release does not know, and another server has yet to vote, so that it stays selected.
+    come_back(&store, "b", "kube-apiserver").await;
+    let key = Key::try_from(format!("{ELECTIONS}{SLICES}")).unwrap();
+    let mut election: Value = serde_json::from_slice(&store.get(&key).await.unwrap().unwrap().value).unwrap();
+    election["selectedVersion"] = "discovery.k8s.io/v9".into();
+    store.put(&key, election.to_string().into()).await.unwrap();
+    let version: GroupVersion = "discovery.k8s.io/v1".parse().unwrap();
+    let storage = a.registry().find(&version, "endpointslices").unwrap().storage.clone().unwrap();
+    eventually("a has heard", || async { matches!(storage.encoding().membership, Membership::Refused(_)) }).await;
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(servers_of(&status(&store, SLICES).await), ["a"], "the write is still on its way");
+    slow.may_pass.send_replace(true);
+    writing.await.unwrap().unwrap();
+    eventually("a reports nothing", || async { servers_of(&status(&store, SLICES).await).is_empty() }).await;
+}
+
+#[tokio::test]
+async fn nobody_is_outvoted_who_has_joined_and_has_yet_to_vote() {
+    let store = store();
+    let _a = start_voting(&store, "a", builtins("1.31"), Guarantee::Strict).await;
+    let key = Key::try_from(format!("{ELECTIONS}{SLICES}")).unwrap();
+    let mut election: Value = serde_json::from_slice(&store.get(&key).await.unwrap().unwrap().value).unwrap();
+    // Another server prefers the old version, and so that is what is selected.
+    let old = "discovery.k8s.io/v1beta1";
+    come_back(&store, "b", "kube-apiserver").await;
+    election["selectedVersion"] = old.into();
+    election["candidateVersions"].as_array_mut().unwrap().push(json!({"apiServerID": "b", "preferredVersion": old}));
+    store.put(&key, election.to_string().into()).await.unwrap();
+    // It comes back with another preference, which makes all votes the same.
+    let slow = Slow::at(&store, "kube-apiserver.internal.k8s.io/storageversions/discovery.k8s.io.endpointslices");
+    let beneath: Arc<dyn Store> = slow.clone();
+    let joining = tokio::spawn(async move { start_voting(&beneath, "b", builtins("1.31"), Guarantee::Strict).await });
+    slow.under_way().await;
+    // Before its vote arrives, a third one joins.
+    come_back(&store, "c", "kube-apiserver").await;
+    store.put(&Key::try_from("/restow/identity-lease-taken").unwrap(), "c".into()).await.unwrap();
+    slow.may_pass.send_replace(true);
+    joining.await.unwrap();
+    let election: Value = serde_json::from_slice(&store.get(&key).await.unwrap().unwrap().value).unwrap();
+    assert_eq!(election["selectedVersion"], old, "c has yet to vote: {election}");
 }

@@ -5,13 +5,14 @@ use crate::auth::user::{
 };
 use crate::auth::{Attributes, ResourceAttributes, User};
 use crate::go_syntax::{literal, quote};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA_PREFIX: &str = "impersonate-extra-";
+const PREFIX: &str = "impersonate-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// A wish to act as someone else.
@@ -23,49 +24,73 @@ pub struct Impersonation {
     pub checks: Vec<Attributes>,
 }
 
-/// Something of a user is given, but no user. The server answers that the request is bad.
+/// Why it cannot be told who to act as. The server answers that the request is bad: whoever wants to act as another must
+/// never be served as themselves.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("requested {0} without impersonating a user name")]
-pub struct NoUserToImpersonate(String);
+pub enum ImpersonationError {
+    /// Something of a user is given, but no user.
+    #[error("requested {0} without impersonating a user name")]
+    NoUser(String),
+    /// A header, or what its name stands for, is not UTF-8.
+    #[error("the header {0:?} is not valid UTF-8")]
+    NotText(String),
+    /// A header that must be alone stands there twice.
+    #[error("the header {0:?} is given more than once")]
+    Twice(String),
+    /// A header is about impersonation, and nobody knows what it means.
+    #[error("the header {0:?} is not known")]
+    Unknown(String),
+}
 
 impl Impersonation {
     /// Whether a header is about impersonation; such headers must not reach anything behind this server.
     pub fn is_header(name: &str) -> bool {
-        let name = name.to_ascii_lowercase();
-        [USER, GROUP, UID].contains(&name.as_str()) || name.starts_with(EXTRA_PREFIX)
+        name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
     }
 
-    /// Reads the headers: names in any case, in the order in which they came. Nothing when none is about impersonation.
+    /// Reads the headers: names in any case, in the order in which they came. Nothing when none is about impersonation;
+    /// where one is, it is understood or refused.
     pub fn from_headers<'a>(
-        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Option<Self>, NoUserToImpersonate> {
-        let wanted = read(headers);
+        headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    ) -> Result<Option<Self>, ImpersonationError> {
+        let mut given = headers.into_iter().filter(|(name, _)| Self::is_header(name)).peekable();
+        if given.peek().is_none() {
+            return Ok(None);
+        }
+        let wanted = read(given)?;
         if wanted.name.is_empty() {
-            let nothing = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
-            return if nothing { Ok(None) } else { Err(NoUserToImpersonate(in_go_syntax(&wanted))) };
+            return Err(ImpersonationError::NoUser(in_go_syntax(&wanted)));
         }
         let checks = checks(&wanted);
         Ok(Some(Impersonation { user: with_implied_groups(wanted), checks }))
     }
 }
 
-fn read<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> User {
+fn read<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Result<User, ImpersonationError> {
     let mut wanted = User::default();
+    let mut alone = BTreeSet::new();
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
+        let text = str::from_utf8(value).map_err(|_| ImpersonationError::NotText(name.clone()))?;
         match name.as_str() {
-            // Of a header that must be alone, the first counts.
-            USER if wanted.name.is_empty() => wanted.name = value.into(),
-            UID if wanted.uid.is_empty() => wanted.uid = value.into(),
-            GROUP => wanted.groups.push(value.into()),
-            _ => {
-                if let Some(key) = name.strip_prefix(EXTRA_PREFIX) {
-                    wanted.extra.entry(unescape(key)).or_default().push(value.into());
+            USER | UID => {
+                if !alone.insert(name.clone()) {
+                    return Err(ImpersonationError::Twice(name));
                 }
+                let field = if name == USER { &mut wanted.name } else { &mut wanted.uid };
+                *field = text.into();
             }
+            GROUP => wanted.groups.push(text.into()),
+            _ => match name.strip_prefix(EXTRA_PREFIX) {
+                Some(key) => {
+                    let key = unescape(key).ok_or_else(|| ImpersonationError::NotText(name.clone()))?;
+                    wanted.extra.entry(key).or_default().push(text.into());
+                }
+                None => return Err(ImpersonationError::Unknown(name)),
+            },
         }
     }
-    wanted
+    Ok(wanted)
 }
 
 fn checks(wanted: &User) -> Vec<Attributes> {
@@ -106,8 +131,8 @@ fn with_implied_groups(mut user: User) -> User {
     if user.is_in(implied) || user.is_in(UNAUTHENTICATED) { user } else { user.with_group(implied) }
 }
 
-/// Replaces `%XX`; a text in which that does not work stays as it is.
-fn unescape(text: &str) -> String {
+/// Replaces `%XX`; a text in which that does not work stays as it is. `None` where what comes of it is not a text.
+fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
@@ -117,11 +142,11 @@ fn unescape(text: &str) -> String {
             continue;
         }
         let digit = |index: usize| after.get(index).and_then(|&digit| char::from(digit).to_digit(16));
-        let (Some(high), Some(low)) = (digit(0), digit(1)) else { return text.into() };
+        let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Some(text.into()) };
         bytes.push((high * 16 + low) as u8);
         rest = &after[2..];
     }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.into())
+    String::from_utf8(bytes).ok()
 }
 
 fn in_go_syntax(user: &User) -> String {

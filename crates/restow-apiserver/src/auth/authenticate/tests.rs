@@ -103,7 +103,7 @@ fn credentials_are_looked_at_in_order() {
         anonymous: AnonymousAccess::health_and_version(),
     };
     let authenticate = |shown: Shown<'_>| authenticators.authenticate(&shown, &Nobody, Timestamp::UNIX_EPOCH);
-    let cert = User::named("cert");
+    let cert = Ok(ClientCertificate::of(User::named("cert")));
     let token = Some(Secret("t1"));
     let groups = |user: User| (user.name, user.groups);
     let both = authenticate(Shown { certificate: Some(&cert), token, path: "/api" }).unwrap();
@@ -115,13 +115,24 @@ fn credentials_are_looked_at_in_order() {
     assert_eq!(refused, Err(AuthenticationError::NoCredentials));
     let wrong = authenticate(Shown { token: Some(Secret("t2")), path: "/livez", certificate: None });
     assert_eq!(wrong, Err(AuthenticationError::Token("invalid bearer token".into())));
+    let unreadable = Err(CertificateError::NotText);
+    let refused = authenticate(Shown { certificate: Some(&unreadable), token: None, path: "/livez" });
+    assert_eq!(refused, Err(AuthenticationError::Certificate(CertificateError::NotText)));
+    let ended = Ok(ClientCertificate { until: Timestamp::from_second(-1).unwrap(), ..cert.clone().unwrap() });
+    let refused = authenticate(Shown { certificate: Some(&ended), token: None, path: "/livez" });
+    assert!(matches!(refused, Err(AuthenticationError::Certificate(CertificateError::Expired(_)))), "{refused:?}");
+    let with_token = authenticate(Shown { certificate: Some(&ended), token, path: "/api" }).unwrap();
+    assert_eq!(with_token.name, "ann");
+    let nobody = Ok(ClientCertificate { user: None, ..cert.clone().unwrap() });
+    let anonymous = authenticate(Shown { certificate: Some(&nobody), token: None, path: "/livez" });
+    assert_eq!(anonymous, Ok(User::anonymous()));
     let elsewhere =
         authenticators.authenticate_token(Secret("t1"), Some(&["other".to_string()]), &Nobody, Timestamp::UNIX_EPOCH);
     assert!(elsewhere.is_err());
 }
 
-fn impersonate(headers: &[(&str, &str)]) -> Result<Option<Impersonation>, NoUserToImpersonate> {
-    Impersonation::from_headers(headers.iter().copied())
+fn impersonate(headers: &[(&str, &str)]) -> Result<Option<Impersonation>, ImpersonationError> {
+    Impersonation::from_headers(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
 }
 
 /// A check as `group/resource/subresource namespace/name`.
@@ -203,7 +214,7 @@ fn impersonated_extra_fields_are_unescaped() {
 
 #[test]
 fn nothing_is_impersonated_without_a_user() {
-    assert_eq!(impersonate(&[("Accept", "*/*"), ("Impersonate-User", "")]), Ok(None));
+    assert_eq!(impersonate(&[("Accept", "*/*"), ("Impersonat", "x")]), Ok(None));
     let message = |headers: &[(&str, &str)]| impersonate(headers).unwrap_err().to_string();
     assert_eq!(
         message(&[("Impersonate-Group", "g")]),
@@ -213,4 +224,64 @@ fn nothing_is_impersonated_without_a_user() {
         message(&[("Impersonate-Uid", "1"), ("Impersonate-Extra-a", "b")]),
         r#"requested &user.DefaultInfo{Name:"", UID:"1", Groups:[]string(nil), Extra:map[string][]string{"a":[]string{"b"}}} without impersonating a user name"#
     );
+}
+
+#[test]
+fn a_wish_to_act_as_another_is_granted_or_refused_and_never_ignored() {
+    let user = ("Impersonate-User", "ann".as_bytes());
+    let read = |headers: &[(&str, &[u8])]| Impersonation::from_headers(headers.iter().copied());
+    let name = "jörg".as_bytes();
+    assert_eq!(read(&[("impersonate-user", name)]).unwrap().unwrap().user.name, "jörg");
+    assert_eq!(read(&[user, ("impersonate-group", name)]).unwrap().unwrap().user.groups[0], "jörg");
+    let escaped = read(&[user, ("impersonate-extra-j%C3%B6rg", b"x")]).unwrap().unwrap();
+    assert_eq!(escaped.user.extra["jörg"], ["x"]);
+    for header in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-a"] {
+        let refused = read(&[user, (header, b"j\xf6rg")]);
+        assert_eq!(refused, Err(ImpersonationError::NotText(header.into())), "{header}");
+    }
+    let key = "impersonate-extra-j%f6rg";
+    assert_eq!(read(&[user, (key, b"x")]), Err(ImpersonationError::NotText(key.into())));
+    let unknown = "impersonate-groups";
+    assert_eq!(read(&[user, (unknown, b"x")]), Err(ImpersonationError::Unknown(unknown.into())));
+    for header in ["impersonate-user", "impersonate-uid"] {
+        let refused = read(&[(header, b"a"), (header, b"b")]);
+        assert_eq!(refused, Err(ImpersonationError::Twice(header.into())));
+    }
+    for headers in
+        [&[("impersonate-user", b"".as_slice())][..], &[("impersonate-group", b"")], &[("impersonate-uid", b"")]]
+    {
+        assert!(matches!(read(headers), Err(ImpersonationError::NoUser(_))), "{headers:?}");
+    }
+}
+
+#[test]
+fn a_certificate_is_valid_as_long_as_all_that_it_comes_from_are() {
+    use rcgen::{BasicConstraints, IsCa, Issuer};
+    let second = |second: i64| Timestamp::from_second(second).unwrap();
+    let params = |name: &str, from: i64, until: i64| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_before = time::OffsetDateTime::from_unix_timestamp(from).unwrap();
+        params.not_after = time::OffsetDateTime::from_unix_timestamp(until).unwrap();
+        params
+    };
+    let key = || KeyPair::generate().unwrap();
+    let mut between = params("between", 1_000_000_100, 1_000_000_300);
+    between.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let between_key = key();
+    let between_der = between.self_signed(&between_key).unwrap().der().to_vec();
+    let issuer = Issuer::new(between, between_key);
+    let own = params("ann", 1_000_000_200, 1_000_000_400).signed_by(&key(), &issuer).unwrap().der().to_vec();
+    let unrelated = params("unrelated", 1_000_000_000, 1_000_000_001).self_signed(&key()).unwrap().der().to_vec();
+    let alone = ClientCertificate::read(std::slice::from_ref(&own)).unwrap();
+    assert_eq!((alone.from, alone.until), (second(1_000_000_200), second(1_000_000_400)));
+    let read = ClientCertificate::read(&[own.clone(), unrelated, between_der]).unwrap();
+    assert_eq!((read.from, read.until), (second(1_000_000_200), second(1_000_000_300)));
+    let name = |at: i64| read.user_at(second(at)).map(|user| user.unwrap().name.clone());
+    assert_eq!(name(1_000_000_199), Err(CertificateError::NotYetValid(second(1_000_000_200))));
+    assert_eq!(name(1_000_000_300), Ok("ann".into()));
+    assert_eq!(name(1_000_000_301), Err(CertificateError::Expired(second(1_000_000_300))));
+    assert_eq!(ClientCertificate::read(&[own, vec![1]]), Err(CertificateError::Unreadable));
+    assert_eq!(ClientCertificate::read(&[[0_u8; 0]; 0]), Err(CertificateError::Unreadable));
 }

@@ -4,10 +4,42 @@
 use crate::auth::rbac::policy_rule::{PolicyRule, has, path_covers};
 use std::collections::BTreeMap;
 
-/// The single permissions among `wanted` that no rule in `held` covers.
+/// The most comparisons of single permissions with rules. A few kilobytes can name billions of permissions.
+const MAX_COMPARISONS: usize = 1_000_000;
+/// The most comparisons of the words of rules with each other.
+const MAX_WORDS_COMPARED: usize = 50_000_000;
+
+/// The single permissions among `wanted` that no rule in `held` covers. Of rules that come to more permissions than can be
+/// looked at, what no rule covers whole is not covered.
 pub fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<PolicyRule> {
-    let single = wanted.iter().flat_map(break_down);
-    single.filter(|permission| !held.iter().any(|rule| covers(rule, permission))).collect()
+    if words_in(held).saturating_mul(words_in(wanted)) > MAX_WORDS_COMPARED {
+        return wanted.to_vec();
+    }
+    let is_covered = |permission: &PolicyRule| held.iter().any(|rule| covers(rule, permission));
+    let wanted: Vec<&PolicyRule> = wanted.iter().filter(|rule| !is_covered(rule)).collect();
+    let permissions = wanted.iter().fold(0usize, |sum, rule| sum.saturating_add(permissions_in(rule)));
+    if permissions.saturating_mul(held.len().max(1)) > MAX_COMPARISONS {
+        return wanted.into_iter().cloned().collect();
+    }
+    wanted.into_iter().flat_map(break_down).filter(|permission| !is_covered(permission)).collect()
+}
+
+/// How many words rules consist of.
+fn words_in(rules: &[PolicyRule]) -> usize {
+    let words = |rule: &PolicyRule| {
+        [&rule.verbs, &rule.api_groups, &rule.resources, &rule.resource_names, &rule.non_resource_urls]
+            .into_iter()
+            .map(Vec::len)
+            .sum::<usize>()
+    };
+    rules.iter().map(words).sum()
+}
+
+/// How many single permissions a rule gives.
+fn permissions_in(rule: &PolicyRule) -> usize {
+    let things = [rule.api_groups.len(), rule.resources.len(), rule.resource_names.len().max(1)];
+    let things = things.into_iter().fold(1usize, usize::saturating_mul);
+    things.saturating_add(rule.non_resource_urls.len()).saturating_mul(rule.verbs.len())
 }
 
 /// Joins single permissions on the same thing into one rule with all their verbs, for people to read.
@@ -72,4 +104,45 @@ fn covers(rule: &PolicyRule, permission: &PolicyRule) -> bool {
 fn resource_covered(held: &[String], wanted: &str) -> bool {
     let of_everything = wanted.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
     has(held, "*") || has(held, wanted) || of_everything.is_some_and(|pattern| has(held, &pattern))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(verbs: &[&str], groups: &[&str], resources: &[&str]) -> PolicyRule {
+        let texts = |list: &[&str]| list.iter().map(ToString::to_string).collect();
+        PolicyRule {
+            verbs: texts(verbs),
+            api_groups: texts(groups),
+            resources: texts(resources),
+            ..PolicyRule::default()
+        }
+    }
+
+    #[test]
+    fn rules_that_come_to_billions_of_permissions_are_covered_whole_or_not_at_all() {
+        let words: Vec<String> = (0..2_000).map(|number| format!("w{number}")).collect();
+        let wanted = [PolicyRule {
+            verbs: words.clone(),
+            api_groups: words.clone(),
+            resources: words.clone(),
+            resource_names: words,
+            ..PolicyRule::default()
+        }];
+        assert_eq!(uncovered(&[rule(&["*"], &["*"], &["*"])], &wanted), []);
+        assert_eq!(uncovered(&[rule(&["get"], &["*"], &["*"])], &wanted), wanted);
+        let many = vec![wanted.to_vec(); 100].concat();
+        assert_eq!(uncovered(&many, &many).len(), 100, "too many words to compare");
+    }
+
+    #[test]
+    fn several_rules_cover_one_together() {
+        let held = [rule(&["get"], &[""], &["pods"]), rule(&["list"], &[""], &["pods"])];
+        assert_eq!(uncovered(&held, &[rule(&["get", "list"], &[""], &["pods"])]), []);
+        assert_eq!(
+            uncovered(&held, &[rule(&["get", "watch"], &[""], &["pods"])]),
+            [rule(&["watch"], &[""], &["pods"])]
+        );
+    }
 }

@@ -150,7 +150,8 @@ fn aggregates(role: &Value) -> bool {
     selectors.is_some_and(|selectors| !selectors.is_empty())
 }
 
-fn same_but_for_collection(object: &Value, old: &Value) -> bool {
+/// Whether nothing is changed but what the garbage collector and storage migrations change.
+pub(crate) fn same_but_for_collection(object: &Value, old: &Value) -> bool {
     let stripped = |object: &Value| {
         let mut object = object.clone();
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -6,6 +6,7 @@ use crate::field::{FieldError, FieldRule};
 use crate::names::{label_value_problems, qualified_name_problems};
 use crate::types::Amount;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 type Examine = fn(&Fields, &str, &mut Vec<FieldError>);
 
@@ -378,11 +379,12 @@ fn exit_codes(fields: &Fields, path: &str, found: &mut Vec<FieldError>) {
         found.push(FieldError::invalid(at, value, "at least one value is required"));
         return;
     }
+    let mut seen = HashSet::new();
     for (index, code) in codes.iter().enumerate() {
         if text_at(fields, &["operator"]) == "In" && code.as_i64() == Some(0) {
             found.push(FieldError::invalid(format!("{at}[{index}]"), code, "must not be 0 for the In operator"));
         }
-        if codes[..index].contains(code) {
+        if !seen.insert(code.to_string()) {
             let rule = FieldRule::Duplicate(code.to_string());
             found.push(FieldError { field: format!("{at}[{index}]"), rule, detail: String::new() });
         }

@@ -3,7 +3,6 @@
 use super::{not_negative, unsupported};
 use crate::field::FieldError;
 use crate::object::Object;
-use base64::Engine;
 use serde_json::Value;
 
 /// The classes whose names begin as only theirs may.
@@ -23,7 +22,6 @@ pub(super) fn problems(object: &Object) -> Vec<FieldError> {
         ("scheduling.k8s.io/v1", "PriorityClass") => class_problems(object),
         ("networking.k8s.io/v1", "Ingress") => ingress_problems(object),
         ("discovery.k8s.io/v1", "EndpointSlice") => slice_problems(object),
-        ("certificates.k8s.io/v1", "CertificateSigningRequest") => signing_problems(object),
         _ => Vec::new(),
     }
 }
@@ -188,21 +186,4 @@ fn slice_problems(object: &Object) -> Vec<FieldError> {
         known if FAMILIES.contains(&known) => Vec::new(),
         other => vec![unsupported("addressType", other, &FAMILIES)],
     }
-}
-
-fn signing_problems(object: &Object) -> Vec<FieldError> {
-    let mut problems = Vec::new();
-    let request = object.text(&["spec", "request"]);
-    let text = base64::prelude::BASE64_STANDARD.decode(request).unwrap_or_default();
-    if !String::from_utf8_lossy(&text).contains("-----BEGIN CERTIFICATE REQUEST-----") {
-        let detail = "PEM block type must be CERTIFICATE REQUEST";
-        problems.push(FieldError::invalid("spec.request", &request.into(), detail));
-    }
-    if items(object, &["spec", "usages"]).is_empty() {
-        problems.push(FieldError::required("spec.usages", ""));
-    }
-    if object.text(&["spec", "signerName"]).is_empty() {
-        problems.push(FieldError::required("spec.signerName", ""));
-    }
-    problems
 }

@@ -45,6 +45,14 @@ pub(super) fn spec_problems(spec: Option<&Value>, path: &str, claims: &[&str]) -
     problems
 }
 
+/// A pod that is held back is on no node.
+pub(super) fn gated_problem(pod: &Object) -> Option<FieldError> {
+    let gated = !list(pod.at(&["spec", "schedulingGates"]).unwrap_or(&Value::Null)).is_empty();
+    let placed = !pod.text(&["spec", "nodeName"]).is_empty();
+    let detail = "cannot be set until all schedulingGates have been cleared";
+    (gated && placed).then(|| FieldError::forbidden("spec.nodeName", detail))
+}
+
 fn container_problems(container: &Value, at: &str) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let text = |name: &str| container[name].as_str().unwrap_or_default();
@@ -123,84 +131,6 @@ fn mount_problems(container: &Value, at: &str, volumes: &BTreeSet<&str>) -> Vec<
         }
     }
     problems
-}
-
-/// A pod stays what it is, but for a few fields.
-pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
-    let fixed = |object: &Object, old: &Object| {
-        let mut spec = object.get("spec").cloned().unwrap_or_default();
-        let before = old.get("spec").cloned().unwrap_or_default();
-        for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
-            spec[name] = before[name].clone();
-        }
-        let grace = "terminationGracePeriodSeconds";
-        if before[grace].as_i64().is_some_and(|seconds| seconds < 0) && spec[grace].as_i64() == Some(1) {
-            spec[grace] = before[grace].clone();
-        }
-        for field in ["containers", "initContainers"] {
-            let olds = list(&before[field]).to_vec();
-            for (container, old) in spec[field].as_array_mut().into_iter().flatten().zip(&olds) {
-                container["image"] = old["image"].clone();
-            }
-        }
-        // A pod is assigned to a node once.
-        if before["nodeName"].is_null() {
-            spec["nodeName"] = Value::Null;
-        }
-        (without_nulls(spec), without_nulls(before))
-    };
-    let mut problems: Vec<FieldError> = deadline_changes(object, old).into_iter().collect();
-    problems.extend(toleration_changes(object, old));
-    let (now, before) = fixed(object, old);
-    if now == before {
-        return problems;
-    }
-    problems.push(FieldError::forbidden(
-        "spec",
-        "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
-         `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
-         `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
-    ));
-    problems
-}
-
-/// The time that a pod has may be set, and become shorter.
-fn deadline_changes(object: &Object, old: &Object) -> Option<FieldError> {
-    let path = ["spec", "activeDeadlineSeconds"];
-    let before = old.at(&path).and_then(Value::as_i64)?;
-    let value = object.at(&path).unwrap_or(&Value::Null);
-    match value.as_i64() {
-        None => Some("must not update from a positive integer to nil value"),
-        Some(now) if now > before => Some("must be less than or equal to previous value"),
-        Some(_) => None,
-    }
-    .map(|detail| FieldError::invalid(path.join("."), value, detail))
-}
-
-/// What a pod puts up with may become more; of what it did before only the time may change.
-fn toleration_changes(object: &Object, old: &Object) -> Option<FieldError> {
-    let all = |object: &Object| {
-        let mut all = list(object.at(&["spec", "tolerations"]).unwrap_or(&Value::Null)).to_vec();
-        for toleration in all.iter_mut().filter_map(Value::as_object_mut) {
-            toleration.remove("tolerationSeconds");
-        }
-        all
-    };
-    let now = all(object);
-    let kept = all(old).iter().all(|toleration| now.contains(toleration));
-    let detail = "existing toleration can not be modified except its tolerationSeconds";
-    (!kept).then(|| FieldError::forbidden("spec.tolerations", detail))
-}
-
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(kept.map(|(name, value)| (name, without_nulls(value))).collect())
-        }
-        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
-        other => other,
-    }
 }
 
 pub(super) fn label_problems(name: &str, at: &str) -> Vec<FieldError> {

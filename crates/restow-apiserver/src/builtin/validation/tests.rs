@@ -145,6 +145,121 @@ fn pods_stay_what_they_are() {
 }
 
 #[test]
+fn pods_are_placed_by_bindings_and_held_back_from_the_start() {
+    let pod = |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": spec});
+    let other = "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,\
+                 `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+                 tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+    let added = "spec.schedulingGates[1].name: Forbidden: only deletion is allowed, but found new scheduling gate 'b'";
+    let gates =
+        |names: &[&str]| json!({"schedulingGates": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()});
+    check_change(pod(json!({})), pod(json!({"nodeName": "n"})), &[other]);
+    check_change(pod(json!({"nodeName": "n"})), pod(json!({})), &[other]);
+    check_change(pod(gates(&["a"])), pod(gates(&["a", "b"])), &[added]);
+    check_change(pod(gates(&["a", "b"])), pod(gates(&["b"])), &[]);
+    check_change(pod(gates(&["a"])), pod(json!({})), &[]);
+    check_change(
+        pod(json!({"containers": [{"name": "a"}]})),
+        pod(json!({"containers": [{"name": "a"}, {"name": "b"}]})),
+        &["spec.containers: Forbidden: pod updates may not add or remove containers"],
+    );
+    check_change(
+        pod(json!({"terminationGracePeriodSeconds": -1})),
+        pod(json!({"terminationGracePeriodSeconds": 1})),
+        &[],
+    );
+    check_change(
+        pod(json!({"terminationGracePeriodSeconds": 2})),
+        pod(json!({"terminationGracePeriodSeconds": 1})),
+        &[other],
+    );
+    for field in ["serviceAccountName", "hostNetwork", "volumes", "securityContext", "priority", "ephemeralContainers"]
+    {
+        check_change(pod(json!({})), pod(json!({field: [{"name": "x"}]})), &[other]);
+    }
+    let one = json!({"ephemeralContainers": [{"name": "a", "image": "x"}]});
+    check_change(
+        pod(one.clone()),
+        pod(json!({"ephemeralContainers": [{"name": "a", "image": "y"}]})),
+        &["spec.ephemeralContainers: Forbidden: existing ephemeral containers \"a\" may not be changed\n"],
+    );
+    check_change(
+        pod(one),
+        pod(json!({})),
+        &["spec.ephemeralContainers: Forbidden: existing ephemeral containers \"a\" may not be removed\n"],
+    );
+}
+
+#[test]
+fn pods_that_are_held_back_may_become_choosier() {
+    let pod = |gated: bool, spec: Value| {
+        let mut spec = spec;
+        if gated {
+            spec["schedulingGates"] = json!([{"name": "a"}]);
+        }
+        json!({"apiVersion": "v1", "kind": "Pod", "spec": spec})
+    };
+    let (one, two) = (json!({"nodeSelector": {"a": "1"}}), json!({"nodeSelector": {"a": "1", "b": "2"}}));
+    check_change(pod(true, one.clone()), pod(true, two.clone()), &[]);
+    check_change(
+        pod(true, two.clone()),
+        pod(true, one.clone()),
+        &[
+            "spec.nodeSelector: Invalid value: {\"a\":\"1\"}: only additions to spec.nodeSelector are allowed (no mutations or \
+           deletions)",
+        ],
+    );
+    assert_eq!(change_problems(&object(pod(false, two)), &object(pod(false, one))).len(), 1);
+    let affine = |terms: Value| {
+        let required = json!({"nodeSelectorTerms": terms});
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+    };
+    let key = |name: &str| json!({"key": name, "operator": "Exists"});
+    let first = affine(json!([{"matchExpressions": [key("a")]}]));
+    let more = affine(json!([{"matchExpressions": [key("a"), key("b")]}]));
+    let other = affine(json!([{"matchExpressions": [key("b")]}]));
+    check_change(pod(true, json!({})), pod(true, first.clone()), &[]);
+    check_change(pod(true, first.clone()), pod(true, more.clone()), &[]);
+    for wrong in [other, affine(json!([])), json!({})] {
+        assert_eq!(change_problems(&object(pod(true, wrong)), &object(pod(true, first.clone()))).len(), 1);
+    }
+    assert_eq!(change_problems(&object(pod(false, more)), &object(pod(false, first))).len(), 1);
+}
+
+#[test]
+fn decisions_about_certificates_are_made_once_and_by_the_right_subresource() {
+    let request = |conditions: Value, certificate: &str| {
+        json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+            "status": {"conditions": conditions, "certificate": certificate}})
+    };
+    let condition = |kind: &str| json!({"type": kind, "status": "True"});
+    let (none, approved) = (json!([]), json!([condition("Approved")]));
+    check_change(request(none.clone(), ""), request(json!([condition("Other")]), ""), &[]);
+    check_change(
+        request(none.clone(), ""),
+        request(approved.clone(), ""),
+        &["status.conditions: Forbidden: updates may not add a condition of type \"Approved\""],
+    );
+    check_change(
+        request(approved.clone(), ""),
+        request(none.clone(), ""),
+        &["status.conditions: Forbidden: updates may not remove a condition of type \"Approved\""],
+    );
+    check_change(
+        request(none.clone(), ""),
+        request(none.clone(), "x"),
+        &["status.certificate: Forbidden: updates may not set certificate content"],
+    );
+    check_change(
+        request(none.clone(), "x"),
+        request(none, "y"),
+        &["status.certificate: Forbidden: updates may not modify existing certificate content"],
+    );
+    let both = problems(&object(request(json!([condition("Approved"), condition("Denied")]), "")));
+    assert!(both.iter().any(|problem| problem.to_string().contains("mutually exclusive")), "{both:?}");
+}
+
+#[test]
 fn what_a_pod_puts_up_with_may_only_become_more() {
     let pod = |tolerations: Value, deadline: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": {"tolerations": tolerations, "activeDeadlineSeconds": deadline}});
     let (one, two) = (json!({"key": "a", "operator": "Exists"}), json!({"key": "b", "operator": "Exists"}));

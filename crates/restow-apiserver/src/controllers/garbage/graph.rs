@@ -2,9 +2,13 @@
 
 use crate::codec;
 use crate::deletion::{FOREGROUND, ORPHAN, Propagation};
+use crate::object::Object;
 use restow_store::Key;
 use serde::Deserialize;
 use std::collections::{BTreeSet, HashMap};
+
+/// How many owners are concluded upon at once. Each costs comparisons in the transaction, and a store takes 128.
+pub(super) const OWNERS_AT_ONCE: usize = 32;
 
 /// What the collector knows of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,7 +82,18 @@ struct Metadata {
 impl Seen {
     /// Reads a stored object.
     pub(super) fn of(stored: &[u8]) -> Option<Self> {
-        let metadata: Metadata = codec::read_metadata(stored).ok()?;
+        codec::read_metadata::<Metadata>(stored).ok().map(Self::from)
+    }
+
+    /// Reads an object.
+    pub(super) fn of_object(object: &Object) -> Option<Self> {
+        let metadata = object.get("metadata").cloned()?;
+        serde_json::from_value::<Metadata>(metadata).ok().map(Self::from)
+    }
+}
+
+impl From<Metadata> for Seen {
+    fn from(metadata: Metadata) -> Self {
         let has = |name: &str| metadata.finalizers.iter().any(|finalizer| finalizer == name);
         let policy = match () {
             () if has(ORPHAN) => Some(Propagation::Orphan),
@@ -86,7 +101,7 @@ impl Seen {
             () => None,
         };
         let waits_for = policy.filter(|_| metadata.deletion_timestamp.is_some());
-        Some(Seen { uid: metadata.uid, owners: metadata.owner_references, waits_for, policy })
+        Seen { uid: metadata.uid, owners: metadata.owner_references, waits_for, policy }
     }
 }
 
@@ -176,9 +191,10 @@ pub(super) fn fate(seen: &Seen, standings: &[Standing], has_dependents: bool) ->
     if standings.is_empty() {
         return Fate::Stays;
     }
-    if standings.contains(&Standing::Solid) {
+    // One with more owners than can be concluded upon at once loses some of them first.
+    if standings.contains(&Standing::Solid) || standings.len() > OWNERS_AT_ONCE {
         let owners = seen.owners.iter().zip(standings).filter(|(_, standing)| lost(standing));
-        let gone: Vec<String> = owners.map(|(owner, _)| owner.uid.clone()).collect();
+        let gone: Vec<String> = owners.map(|(owner, _)| owner.uid.clone()).take(OWNERS_AT_ONCE).collect();
         return if gone.is_empty() { Fate::Stays } else { Fate::LosesOwners(gone) };
     }
     if standings.contains(&Standing::Waiting) && has_dependents {
@@ -256,5 +272,18 @@ mod tests {
             let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
             assert_eq!(fate(&seen("a", &owners), &standings, has_dependents), expected, "{standings:?}");
         }
+    }
+
+    #[test]
+    fn one_with_very_many_owners_loses_some_of_them_at_a_time() {
+        let owners: Vec<String> = (0..200).map(|number| number.to_string()).collect();
+        let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
+        let Fate::LosesOwners(first) = fate(&seen("a", &owners), &[Standing::Absent; 200], false) else {
+            panic!("it has to lose some of them first");
+        };
+        assert_eq!(first, owners[..OWNERS_AT_ONCE]);
+        let few = &owners[..OWNERS_AT_ONCE];
+        let fate = fate(&seen("a", few), &[Standing::Absent; OWNERS_AT_ONCE], false);
+        assert_eq!(fate, Fate::Goes(Propagation::Background));
     }
 }

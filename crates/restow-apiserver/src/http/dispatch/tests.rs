@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::audit::{AuditConfig, AuditLog};
+use crate::auth::authenticate::ClientCertificate;
 use crate::auth::user::MASTERS;
 use crate::builtin::{self, RuntimeConfig};
 use crate::http::limits::LoadLimits;
@@ -25,7 +26,10 @@ pub(crate) async fn server(limits: LoadLimits, audit: Option<AuditLog>) -> Arc<A
 }
 
 pub(crate) fn admin() -> Peer {
-    Peer { address: IpAddr::from([127, 0, 0, 1]), certificate: Some(User::named("admin").with_group(MASTERS)) }
+    Peer {
+        address: IpAddr::from([127, 0, 0, 1]),
+        certificate: Some(Ok(ClientCertificate::of(User::named("admin").with_group(MASTERS)))),
+    }
 }
 
 fn stranger() -> Peer {

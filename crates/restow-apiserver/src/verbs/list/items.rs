@@ -1,11 +1,13 @@
 //! Writing a list as JSON. What is stored in the version asked for is copied without being parsed, as far as it is shown.
 
 use crate::codec::{self, Opening, Typed};
+use crate::corrupt::{CorruptObject, MOST_NAMED};
 use crate::error::ApiError;
 use crate::http::negotiate::{Beside, Shape};
 use crate::object::Object;
 use crate::printing;
 use crate::resource::{Origin, Resource};
+use crate::turns::{self, Breath};
 use crate::verbs::Call;
 use jiff::Timestamp;
 use restow_api::GroupVersion;
@@ -79,9 +81,32 @@ impl ItemWriter {
     pub(super) async fn write(&mut self, entries: &[Entry], json: &mut Vec<u8>) -> Result<(), ApiError> {
         let opening = self.opening.clone();
         let as_stored = |entry: &Entry| opening.as_ref().filter(|opening| opening.opens(&entry.value));
+        turns::expect(entries.iter().map(|entry| entry.value.len()).sum()).await;
+        let mut breath = Breath::default();
+        let mut corrupt = Vec::new();
+        for entry in entries.iter().filter(|entry| as_stored(entry).is_some()) {
+            if let Err(error) = codec::check(&entry.value) {
+                corrupt.push(CorruptObject::new(entry, &error));
+            }
+            if corrupt.len() >= MOST_NAMED {
+                break;
+            }
+            breath.spend(entry.value.len()).await;
+        }
         let others: Vec<Entry> = entries.iter().filter(|entry| as_stored(entry).is_none()).cloned().collect();
-        let mut decoded = self.resource.decode_all(&others, &self.version).await?.into_iter();
+        let mut decoded = match self.resource.decode_all(&others, &self.version).await {
+            Err(ApiError::CorruptList { objects, .. }) => {
+                corrupt.extend(objects);
+                Vec::new()
+            }
+            decoded => decoded?,
+        }
+        .into_iter();
+        corrupt.sort_by(|one, other| one.key.cmp(&other.key));
+        corrupt.truncate(MOST_NAMED);
+        self.resource.readable(corrupt)?;
         for entry in entries {
+            breath.spend(entry.value.len()).await;
             match as_stored(entry) {
                 Some(opening) => {
                     self.separate(json);
@@ -129,8 +154,7 @@ impl ItemWriter {
     /// What stands in the columns of a table for an object that need not be converted.
     fn cells(&self, entry: &Entry) -> Result<Vec<Value>, ApiError> {
         let object = codec::decode_briefly(&entry.value);
-        let object = object
-            .map_err(|error| ApiError::Internal(format!("the object at {} is unreadable: {error}", entry.key)))?;
+        let object = object.map_err(|error| ApiError::Corrupt(CorruptObject::new(entry, &error)))?;
         Ok(printing::cells(&self.resource, &object, self.now))
     }
 

@@ -2,10 +2,12 @@
 //! what lies in memory whole is what is sent, and not the objects that it is made of.
 
 use crate::codec::{Opening, Typed};
+use crate::corrupt::CorruptObject;
 use crate::error::ApiError;
 use crate::http::negotiate::{Media, Shape};
 use crate::object::Object;
 use crate::printing;
+use crate::turns::{self, Breath};
 use crate::types::{ProtobufError, ProtobufList};
 use crate::verbs::{Answer, Call};
 use restow_store::Entry;
@@ -33,7 +35,10 @@ impl<'a> ProtobufWriter<'a> {
 
     /// Writes the next items.
     pub(super) async fn write(&mut self, entries: &[Entry]) -> Result<(), ApiError> {
+        turns::expect(entries.iter().map(|entry| entry.value.len()).sum()).await;
+        let mut breath = Breath::default();
         for entry in entries {
+            breath.spend(entry.value.len()).await;
             let Some(opening) = self.opening.as_ref().filter(|opening| opening.opens(&entry.value)) else {
                 let object = self.call.resource.decode(entry, &self.call.version).await?;
                 self.write_object(object)?;
@@ -44,8 +49,9 @@ impl<'a> ProtobufWriter<'a> {
                 Shape::Whole => opening.splice(&entry.value, entry.mod_revision, Typed::No, &mut self.json),
                 _ => opening.splice_metadata(&entry.value, entry.mod_revision, &mut self.json),
             }
-            let unreadable = |error| ApiError::Internal(format!("the object at {} is unreadable: {error}", entry.key));
-            self.list.push_json(&self.json).map_err(unreadable)?;
+            if let Err(error) = self.list.push_json(&self.json) {
+                self.call.resource.readable(vec![CorruptObject::new(entry, &error)])?;
+            }
         }
         Ok(())
     }

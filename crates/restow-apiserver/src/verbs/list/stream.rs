@@ -8,6 +8,7 @@
 use crate::error::ApiError;
 use crate::http::body::Interrupted;
 use crate::http::limits::Running;
+use crate::turns::Taken;
 use crate::verbs::list::items::ItemWriter;
 use crate::verbs::pages::Pages;
 use bytes::Bytes;
@@ -56,10 +57,11 @@ impl ListStream {
     pub(crate) fn start(
         self,
         place: Option<Running>,
+        taken: Taken,
         patience: Duration,
     ) -> impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static {
         let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(self.run(Outlet { sender, place, patience }));
+        tokio::spawn(async move { taken.run(self.run(Outlet { sender, place, patience })).await });
         futures::stream::unfold(Some(receiver), |receiver| async {
             let mut receiver = receiver?;
             match receiver.recv().await {

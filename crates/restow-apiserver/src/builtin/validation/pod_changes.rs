@@ -1,0 +1,195 @@
+//! What may change in a pod once it is there: its images, and a few fields that make it end sooner, fit more nodes, or, while
+//! it is held back from being scheduled, fewer of them.
+
+use super::pods::list;
+use crate::field::FieldError;
+use crate::go_syntax::quote;
+use crate::object::Object;
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+
+/// A static pod is told by this annotation, which only its node sets.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The longest time that a pod can be given.
+const LONGEST: i64 = i32::MAX as i64;
+
+/// Everything that is wrong with putting a pod in the place of `old`.
+pub(super) fn problems(object: &Object, old: &Object) -> Vec<FieldError> {
+    let mut problems: Vec<FieldError> = mirror_changes(object, old).into_iter().collect();
+    let spec = |object: &Object| without_nulls(object.get("spec").cloned().unwrap_or_default());
+    let (mut now, before) = (spec(object), spec(old));
+    for field in ["containers", "initContainers"] {
+        if list(&now[field]).len() != list(&before[field]).len() {
+            let detail = "pod updates may not add or remove containers";
+            problems.push(FieldError::forbidden(format!("spec.{field}"), detail));
+            return problems;
+        }
+    }
+    if let Some(problem) = deadline_changes(object, old) {
+        problems.push(problem);
+    }
+    problems.extend(toleration_changes(&now, &before));
+    problems.extend(added_gates(&now, &before));
+    problems.extend(ephemeral_changes(&mut now, &before));
+    let class = ["status", "qosClass"];
+    if !old.text(&class).is_empty() && object.text(&class) != old.text(&class) {
+        problems.push(FieldError::immutable("status.qosClass", &object.text(&class).into()));
+    }
+    if !list(&before["schedulingGates"]).is_empty() {
+        problems.extend(selector_changes(&mut now, &before));
+        problems.extend(affinity_changes(&mut now, &before));
+    }
+    set_back(&mut now, &before);
+    if without_nulls(now) != before {
+        problems.push(FieldError::forbidden(
+            "spec",
+            "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
+             `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
+             `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+        ));
+    }
+    problems
+}
+
+/// Makes what may change what it was before, where it has been checked on its own.
+fn set_back(now: &mut Value, before: &Value) {
+    for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
+        now[name] = before[name].clone();
+    }
+    let grace = "terminationGracePeriodSeconds";
+    if before[grace].as_i64().is_some_and(|seconds| seconds < 0) && now[grace].as_i64() == Some(1) {
+        now[grace] = before[grace].clone();
+    }
+    for field in ["containers", "initContainers"] {
+        let containers = now.get_mut(field).and_then(Value::as_array_mut);
+        for (container, old) in containers.into_iter().flatten().zip(list(&before[field])) {
+            container["image"] = old["image"].clone();
+        }
+    }
+}
+
+/// The time that a pod has may be set, and become shorter.
+fn deadline_changes(object: &Object, old: &Object) -> Option<FieldError> {
+    let path = ["spec", "activeDeadlineSeconds"];
+    let value = object.at(&path).unwrap_or(&Value::Null);
+    let detail = match (value.as_i64(), old.at(&path).and_then(Value::as_i64)) {
+        (None, Some(_)) => "must not update from a positive integer to nil value",
+        (Some(now), _) if !(0..=LONGEST).contains(&now) => "must be between 0 and 2147483647, inclusive",
+        (Some(now), Some(before)) if now > before => "must be less than or equal to previous value",
+        _ => return None,
+    };
+    Some(FieldError::invalid(path.join("."), value, detail))
+}
+
+/// What a pod puts up with may become more; of what it did before only the time may change.
+fn toleration_changes(now: &Value, before: &Value) -> Option<FieldError> {
+    let all = |spec: &Value| {
+        let mut all = list(&spec["tolerations"]).to_vec();
+        for toleration in all.iter_mut().filter_map(Value::as_object_mut) {
+            toleration.remove("tolerationSeconds");
+        }
+        all
+    };
+    let now: HashSet<String> = all(now).iter().map(Value::to_string).collect();
+    let kept = all(before).iter().all(|toleration| now.contains(&toleration.to_string()));
+    let detail = "existing toleration can not be modified except its tolerationSeconds";
+    (!kept).then(|| FieldError::forbidden("spec.tolerations", detail))
+}
+
+/// What holds a pod back is taken away from it, never added.
+fn added_gates(now: &Value, before: &Value) -> Vec<FieldError> {
+    let before = list(&before["schedulingGates"]);
+    let gates = list(&now["schedulingGates"]).iter().enumerate();
+    let added = gates.filter(|(_, gate)| !before.iter().any(|old| old["name"] == gate["name"]));
+    let problem = |(index, gate): (usize, &Value)| {
+        let name = gate["name"].as_str().unwrap_or_default();
+        let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+        FieldError::forbidden(format!("spec.schedulingGates[{index}].name"), detail)
+    };
+    added.map(problem).collect()
+}
+
+/// An ephemeral container that is there stays what it is. New ones are no matter here if they may be added.
+fn ephemeral_changes(now: &mut Value, before: &Value) -> Vec<FieldError> {
+    let field = "ephemeralContainers";
+    let mut problems = Vec::new();
+    for old in list(&before[field]) {
+        let name = quote(old["name"].as_str().unwrap_or_default());
+        let change = match list(&now[field]).iter().find(|container| container["name"] == old["name"]) {
+            None => "removed",
+            Some(container) if container != old => "changed",
+            Some(_) => continue,
+        };
+        let detail = format!("existing ephemeral containers {name} may not be {change}\n");
+        problems.push(FieldError::forbidden(format!("spec.{field}"), detail));
+    }
+    // Their order says nothing; one that is there and was not before is a change like any other.
+    let known = |container: &Value| list(&before[field]).iter().any(|old| old["name"] == container["name"]);
+    if !problems.is_empty() || list(&now[field]).iter().all(known) {
+        now[field] = before[field].clone();
+    }
+    problems
+}
+
+/// A pod that is held back may be given more to look for in a node.
+fn selector_changes(now: &mut Value, before: &Value) -> Option<FieldError> {
+    let field = "nodeSelector";
+    let entries = |spec: &Value| spec[field].as_object().cloned().unwrap_or_default();
+    let (selector, old): (Map<String, Value>, _) = (entries(now), entries(before));
+    now[field] = before[field].clone();
+    let kept = old.iter().all(|(key, value)| selector.get(key) == Some(value));
+    let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+    (!kept).then(|| FieldError::invalid("spec.nodeSelector", &selector.into(), detail))
+}
+
+/// A pod that is held back may become choosier about nodes: terms that it must meet can be added to, not taken away.
+fn affinity_changes(now: &mut Value, before: &Value) -> Vec<FieldError> {
+    const TERMS: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let terms = |spec: &Value| list(spec.pointer(TERMS).unwrap_or(&Value::Null)).to_vec();
+    let (terms, old) = (terms(now), terms(before));
+    let mut affinity = now["affinity"].as_object().cloned().unwrap_or_default();
+    affinity.insert("nodeAffinity".into(), before["affinity"]["nodeAffinity"].clone());
+    affinity.retain(|_, part| !part.is_null());
+    now["affinity"] = match affinity.is_empty() && before["affinity"].is_null() {
+        true => Value::Null,
+        false => affinity.into(),
+    };
+    let path = format!("spec{}", TERMS.replace('/', "."));
+    if !old.is_empty() && terms.len() != old.len() {
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        return vec![FieldError::invalid(path, &terms.into(), detail)];
+    }
+    let changed = old.iter().zip(&terms).enumerate().filter(|(_, (old, term))| !only_adds(term, old));
+    let detail = "only additions are allowed (no mutations or deletions)";
+    changed.map(|(index, (_, term))| FieldError::invalid(format!("{path}[{index}]"), term, detail)).collect()
+}
+
+/// Whether a term begins as it was. One that was empty, and so met by nothing, stays empty.
+fn only_adds(term: &Value, old: &Value) -> bool {
+    let parts = ["matchExpressions", "matchFields"];
+    let was_empty = parts.iter().all(|part| list(&old[*part]).is_empty());
+    parts.iter().all(|part| match was_empty {
+        true => list(&term[*part]).is_empty(),
+        false => list(&term[*part]).starts_with(list(&old[*part])),
+    })
+}
+
+fn mirror_changes(object: &Object, old: &Object) -> Option<FieldError> {
+    let detail = match (object.annotation(MIRROR), old.annotation(MIRROR)) {
+        (now, before) if now == before => return None,
+        (_, Some(_)) => "may not remove or update mirror pod annotation",
+        (_, None) => "may not add mirror pod annotation",
+    };
+    Some(FieldError::forbidden(format!("metadata.annotations[{MIRROR}]"), detail))
+}
+
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
+}

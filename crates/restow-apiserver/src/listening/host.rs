@@ -1,0 +1,63 @@
+//! The header `Host`, without which HTTP/1.1 does not know whom a request is for. Go's server, and so kube-apiserver, refuses
+//! requests in which it is missing, repeated or unreadable, before anything else looks at them.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{self, HeaderValue};
+use hyper::{Request, Response, StatusCode, Version};
+
+/// What is wrong with the header, in Go's words.
+pub(super) fn problem<B>(request: &Request<B>) -> Option<&'static str> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Some("too many Host headers");
+    }
+    match host {
+        None if request.version() == Version::HTTP_11 && request.method() != hyper::Method::CONNECT => {
+            Some("missing required Host header")
+        }
+        Some(host) if !host.as_bytes().iter().all(|byte| is_of_a_host(*byte)) => Some("malformed Host header"),
+        _ => None,
+    }
+}
+
+/// The answer to a request with such a problem.
+pub(super) fn refusal(problem: &str) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::from(format!("400 Bad Request: {problem}")));
+    *answer.status_mut() = StatusCode::BAD_REQUEST;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}
+
+/// Whether a byte can stand in a host: a name, an address, a port, or what is percent-encoded.
+fn is_of_a_host(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!$%&'()*+,-.:;=[]_~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_readable_host_is_needed_where_the_protocol_asks_for_it() {
+        let check = |version: Version, hosts: &[&[u8]], expected: Option<&str>| {
+            let mut request = Request::builder().version(version);
+            for host in hosts {
+                request = request.header(header::HOST, HeaderValue::from_bytes(host).unwrap());
+            }
+            assert_eq!(problem(&request.body(()).unwrap()), expected, "{version:?} {hosts:?}");
+        };
+        check(Version::HTTP_11, &[b"localhost:6443"], None);
+        check(Version::HTTP_11, &[b"[::1]:6443"], None);
+        check(Version::HTTP_11, &[b""], None);
+        check(Version::HTTP_11, &[], Some("missing required Host header"));
+        check(Version::HTTP_10, &[], None);
+        check(Version::HTTP_2, &[], None);
+        check(Version::HTTP_11, &[b"a", b"a"], Some("too many Host headers"));
+        check(Version::HTTP_11, &[b"a/b"], Some("malformed Host header"));
+        check(Version::HTTP_11, &[b"a@b"], Some("malformed Host header"));
+        check(Version::HTTP_11, &[b"j\xf6rg"], Some("malformed Host header"));
+    }
+}

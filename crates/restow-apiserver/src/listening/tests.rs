@@ -1,0 +1,248 @@
+//! Connections that send nothing, too little, or nothing more; and one that is in use meanwhile.
+
+use super::*;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+/// Longer than any of it takes on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(200);
+
+type Answered = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
+
+/// Answers `/` at once, and `/watch` with what is sent to it.
+struct Echo {
+    watches: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
+    proves: bool,
+}
+
+impl Handler for Echo {
+    type Peer = ();
+    type Body = Answered;
+
+    fn connected(&self, _: &Connection, _: Option<&rustls::ServerConnection>) {}
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arc<()>) -> Response<Answered> {
+        if self.proves {
+            request.extensions().get::<Connection>().unwrap().prove();
+        }
+        let (sender, receiver) = mpsc::unbounded_channel();
+        match request.uri().path() {
+            "/watch" => self.watches.lock().unwrap().push(sender),
+            _ => drop(sender.send(Bytes::from_static(b"here"))),
+        }
+        let parts = futures::stream::unfold(receiver, |mut receiver| async {
+            let part = receiver.recv().await?;
+            Some((Ok(Frame::data(part)), receiver))
+        });
+        Response::new(StreamBody::new(parts.boxed()))
+    }
+}
+
+fn limits() -> ConnectionLimits {
+    ConnectionLimits {
+        connections: 1000,
+        unproven_per_address: 1000,
+        handshake: LONG,
+        first_request: LONG,
+        idle: LONG,
+        stall: LONG,
+        drain: Duration::ZERO,
+    }
+}
+
+async fn listen(limits: ConnectionLimits, proves: bool) -> (SocketAddr, Arc<Echo>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let echo = Arc::new(Echo { watches: Mutex::default(), proves });
+    let handler = echo.clone();
+    tokio::spawn(async move {
+        serve(listener, Transport::Plain, limits, handler, std::future::pending(), || {}).await;
+    });
+    (address, echo)
+}
+
+async fn connect(address: SocketAddr, sent: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(sent).await.unwrap();
+    stream
+}
+
+/// What is read until the other side closes.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    // A reset is an end like any other.
+    let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut read)).await.expect("the connection is closed");
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+async fn until(stream: &mut TcpStream, words: &str) {
+    let mut read = Vec::new();
+    let reading = async {
+        while !String::from_utf8_lossy(&read).contains(words) {
+            assert_ne!(stream.read_buf(&mut read).await.unwrap(), 0, "it was closed before {words:?}: {read:?}");
+        }
+    };
+    tokio::time::timeout(LONG, reading).await.unwrap_or_else(|_| panic!("never {words:?}"));
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+const WATCH: &[u8] = b"GET /watch HTTP/1.1\r\nhost: a\r\n\r\n";
+
+#[tokio::test]
+async fn a_connection_without_a_request_is_closed_in_time() {
+    let (address, _) = listen(ConnectionLimits { first_request: SHORT, ..limits() }, false).await;
+    for sent in [&b""[..], b"G", b"GET / HTTP/1.1\r\nhost:", b"PRI * HTTP/2.0\r\n", PREFACE] {
+        let answer = rest(&mut connect(address, sent).await).await;
+        assert!(!answer.contains("200"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_and_one_in_use_is_not() {
+    let (address, echo) = listen(ConnectionLimits { first_request: SHORT, idle: SHORT, ..limits() }, true).await;
+    let mut watch = connect(address, WATCH).await;
+    until(&mut watch, "200 OK").await;
+    for _ in 0..3 {
+        let answer = rest(&mut connect(address, GET).await).await;
+        assert!(answer.contains("here"), "{answer}");
+    }
+    let sender = echo.watches.lock().unwrap().pop().unwrap();
+    sender.send(Bytes::from_static(b"still watched")).unwrap();
+    until(&mut watch, "still watched").await;
+}
+
+#[tokio::test]
+async fn who_only_waits_gives_way_to_who_asks() {
+    let (address, _) = listen(ConnectionLimits { unproven_per_address: 3, ..limits() }, false).await;
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        silent.push(connect(address, b"").await);
+        let mut client = connect(address, GET).await;
+        until(&mut client, "here").await;
+    }
+    // Those that came first are gone.
+    assert_eq!(rest(&mut silent[0]).await, "");
+}
+
+#[tokio::test]
+async fn when_all_places_are_in_use_a_reserve_is_left() {
+    let (address, _echo) = listen(ConnectionLimits { connections: 8, ..limits() }, true).await;
+    let mut watches = Vec::new();
+    for _ in 0..8 {
+        let mut watch = connect(address, WATCH).await;
+        until(&mut watch, "200 OK").await;
+        watches.push(watch);
+    }
+    let mut client = connect(address, GET).await;
+    until(&mut client, "here").await;
+    let mut more = Vec::new();
+    for _ in 0..4 {
+        let mut watch = connect(address, WATCH).await;
+        let mut byte = [0];
+        if watch.read(&mut byte).await.is_ok_and(|read| read == 1) {
+            more.push(watch);
+        }
+    }
+    assert!(more.len() <= 4, "the reserve has an end");
+}
+
+#[tokio::test]
+async fn requests_without_one_host_are_refused() {
+    let (address, _) = listen(limits(), false).await;
+    for (sent, expected) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "400 Bad Request: missing required Host header"),
+        (b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", "400 Bad Request: too many Host headers"),
+    ] {
+        let answer = rest(&mut connect(address, sent).await).await;
+        assert!(answer.ends_with(expected), "{answer}");
+    }
+    until(&mut connect(address, b"GET / HTTP/1.0\r\n\r\n").await, "here").await;
+    let many = (0..2000).map(|number| format!("impersonate-group: {number}\r\n")).collect::<String>();
+    let request = format!("GET / HTTP/1.1\r\nhost: a\r\n{many}\r\n");
+    until(&mut connect(address, request.as_bytes()).await, "here").await;
+}
+
+#[tokio::test]
+async fn a_stopped_listener_lets_requests_finish() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let echo = Arc::new(Echo { watches: Mutex::default(), proves: true });
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let limits = ConnectionLimits { drain: LONG, ..limits() };
+    let serving = serve(listener, Transport::Plain, limits, echo.clone(), stopped.map(|_| ()), || {});
+    let serving = tokio::spawn(serving);
+    let mut watch = connect(address, WATCH).await;
+    until(&mut watch, "200 OK").await;
+    let mut idle = connect(address, GET).await;
+    until(&mut idle, "here").await;
+    stop.send(()).unwrap();
+    let _ = rest(&mut idle).await;
+    let sender = echo.watches.lock().unwrap().pop().unwrap();
+    sender.send(Bytes::from_static(b"the last")).unwrap();
+    drop(sender);
+    until(&mut watch, "the last").await;
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn places_are_counted_right_whatever_happens() {
+    let places = Arc::new(Places::new(ConnectionLimits { connections: 4, unproven_per_address: 2, ..limits() }));
+    let address = |last: u8| IpAddr::from([192, 0, 2, last]);
+    let admit = |last: u8| match places.admit(address(last)) {
+        Admission::Admitted(place) => Some(place),
+        Admission::Refused => None,
+    };
+    let first = admit(1).unwrap();
+    let second = admit(1).unwrap();
+    let busy = first.connection().in_use();
+    // The third of an address takes the place of the second, which is idle; the first is in use.
+    let third = admit(1).unwrap();
+    assert!(second.evicted().now_or_never().is_some() && first.evicted().now_or_never().is_none());
+    // Evicted or not, showing credentials counts once.
+    second.connection().prove();
+    third.connection().prove();
+    third.connection().prove();
+    drop(second);
+    let fourth = admit(1).unwrap();
+    let (_busy_third, _busy_fourth) = (third.connection().in_use(), fourth.connection().in_use());
+    // Two unproven ones are in use: there is none to give way.
+    assert!(admit(1).is_none());
+    let other = admit(2).unwrap();
+    assert!(other.connection().is_reserved(), "half of the places are for the proven");
+    drop((busy, first, third, fourth, other));
+    assert!(!admit(1).unwrap().connection().is_reserved());
+}
+
+#[tokio::test]
+async fn one_that_leaves_the_reserve_leaves_no_place() {
+    let places = Arc::new(Places::new(ConnectionLimits { connections: 4, ..limits() }));
+    let admit = || match places.admit(IpAddr::from([192, 0, 2, 1])) {
+        Admission::Admitted(place) => place,
+        Admission::Refused => panic!("there is a reserve"),
+    };
+    let taken: Vec<(Place, _)> = (0..4)
+        .map(|_| {
+            let place = admit();
+            place.connection().prove();
+            let in_use = place.connection().in_use();
+            (place, in_use)
+        })
+        .collect();
+    for _ in 0..10 {
+        // The one before idles in the reserve, and gives way.
+        let reserved = admit();
+        assert!(reserved.connection().is_reserved());
+        std::mem::forget(reserved);
+    }
+    drop(taken);
+    assert!(!admit().connection().is_reserved());
+}

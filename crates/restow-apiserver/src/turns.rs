@@ -1,0 +1,342 @@
+//! Heavy work, beside the threads that serve requests, and in fair turns.
+//!
+//! A request does most of its work in no time. One with a large body, a large object or a long list takes whole cores, and
+//! would hold up everything that waits for a thread: health checks, leases, administrators. So whoever is about to read
+//! much says so first ([`expect`]). From then on the request is carried on only in turns: a bounded number at once, fewer of
+//! each user, first come first served, and on threads that the others do not wait for. Long work gives its turn up from
+//! time to time ([`Breath`]), and ends there when its deadline has passed or its client is gone.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Poll, ready};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What less than this many bytes takes is no matter: a millisecond at most.
+const LIGHT: usize = 16 << 10;
+/// After how many bytes long work gives its turn up: some milliseconds.
+const BREATH: usize = 256 << 10;
+/// How many turns administrators have at once for each processor.
+const EXEMPT_FACTOR: usize = 8;
+/// How many kilobytes of bodies are worked on at once, beside those of administrators. What is read from a body may take
+/// thirty times as much memory.
+const ROOM: usize = 48 << 10;
+
+tokio::task_local! {
+    /// Whether the work of this task is heavy.
+    static HEAVY: Arc<AtomicBool>;
+}
+
+/// The turns of a server.
+pub(crate) struct Turns {
+    all: Arc<Semaphore>,
+    exempt: Arc<Semaphore>,
+    users: PerUser,
+    /// Room for bodies, in kilobytes.
+    room: Arc<Semaphore>,
+    room_of_users: PerUser,
+}
+
+/// So many permits for each user. Whoever takes one of these before one of a common number of permits queues up there with
+/// few requests only, so that users take turns.
+pub(crate) struct PerUser {
+    permits: usize,
+    users: Mutex<HashMap<String, Weak<Semaphore>>>,
+}
+
+impl PerUser {
+    pub(crate) fn new(permits: usize) -> Self {
+        PerUser { permits: permits.max(1), users: Mutex::default() }
+    }
+
+    /// The permits of a user. They are forgotten when nobody has or waits for one.
+    pub(crate) fn of(&self, user: &str) -> Arc<Semaphore> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = users.get(user).and_then(Weak::upgrade) {
+            return own;
+        }
+        users.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(self.permits));
+        users.insert(user.to_string(), Arc::downgrade(&own));
+        own
+    }
+}
+
+/// Whose turns work takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// Those of this user, among all others.
+    Of(String),
+    /// Those that are kept for administrators and health checks.
+    Exempt,
+}
+
+/// Work that goes on after its request was answered, in the same turns.
+#[derive(Clone)]
+pub(crate) struct Taken {
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) share: Share,
+}
+
+impl Taken {
+    /// Does the work, in turns from where it becomes heavy on.
+    pub(crate) async fn run<F: Future>(&self, work: F) -> F::Output {
+        self.turns.run(&self.share, work).await
+    }
+}
+
+/// A turn; it is over when this is dropped.
+struct Turn {
+    _own: Option<OwnedSemaphorePermit>,
+    _common: Option<OwnedSemaphorePermit>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self::new(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+}
+
+impl Turns {
+    /// Turns for so many processors. One user never has them all.
+    pub(crate) fn new(processors: usize) -> Self {
+        let all = processors.max(2);
+        Turns {
+            all: Arc::new(Semaphore::new(all)),
+            exempt: Arc::new(Semaphore::new(all * EXEMPT_FACTOR)),
+            users: PerUser::new(all - 1),
+            room: Arc::new(Semaphore::new(ROOM)),
+            room_of_users: PerUser::new(ROOM / 4),
+        }
+    }
+
+    /// Waits until there is room for a body of so many bytes, and all that is made of it, which is many times as much.
+    /// It is free again when what is returned is dropped.
+    pub(crate) async fn room(&self, share: &Share, bytes: usize) -> impl Sized + use<> {
+        let Share::Of(user) = share else { return None };
+        if bytes < LIGHT {
+            return None;
+        }
+        let kilobytes = u32::try_from((bytes >> 10).min(ROOM / 4)).unwrap_or(1);
+        // The semaphores are never closed.
+        let own = self.room_of_users.of(user).acquire_many_owned(kilobytes).await.ok()?;
+        Some((own, self.room.clone().acquire_many_owned(kilobytes).await.ok()?))
+    }
+
+    /// Does the work, in turns from where it becomes heavy on.
+    pub(crate) async fn run<F: Future>(&self, share: &Share, work: F) -> F::Output {
+        let heavy = Arc::new(AtomicBool::new(false));
+        let mut work = pin!(HEAVY.scope(heavy.clone(), work));
+        let mut waiting: Option<BoxFuture<'_, Turn>> = None;
+        poll_fn(|context| {
+            if !heavy.load(Ordering::Relaxed) {
+                waiting = None;
+                let polled = work.as_mut().poll(context);
+                if polled.is_ready() || !heavy.load(Ordering::Relaxed) {
+                    return polled;
+                }
+            }
+            let turn = ready!(waiting.get_or_insert_with(|| self.turn(share).boxed()).poll_unpin(context));
+            waiting = None;
+            let polled = apart(|| work.as_mut().poll(context));
+            drop(turn);
+            polled
+        })
+        .await
+    }
+
+    /// Waits for a turn: first among those of the same user, so that others have to wait for few of them only.
+    async fn turn(&self, share: &Share) -> Turn {
+        // The semaphores are never closed.
+        match share {
+            Share::Exempt => Turn { _own: None, _common: self.exempt.clone().acquire_owned().await.ok() },
+            Share::Of(user) => {
+                let own = self.users.of(user).acquire_owned().await.ok();
+                Turn { _own: own, _common: self.all.clone().acquire_owned().await.ok() }
+            }
+        }
+    }
+}
+
+/// Says that so many bytes are about to be worked on. Where they are many, the work goes on when it is its turn.
+pub(crate) async fn expect(bytes: usize) {
+    let is_new = |heavy: &Arc<AtomicBool>| !heavy.swap(true, Ordering::Relaxed);
+    if bytes >= LIGHT && HEAVY.try_with(is_new).unwrap_or(false) {
+        pause().await;
+    }
+}
+
+/// The heavy part is over: what is left is done at once, without a turn.
+pub(crate) fn relieve() {
+    // Whoever works outside of requests has no turns.
+    let _ = HEAVY.try_with(|heavy| heavy.store(false, Ordering::Relaxed));
+}
+
+/// Counts the bytes of long work, and gives the turn up in between.
+#[derive(Default)]
+pub(crate) struct Breath {
+    bytes: usize,
+}
+
+impl Breath {
+    /// So many bytes were worked on.
+    pub(crate) async fn spend(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if self.bytes >= BREATH {
+            self.bytes = 0;
+            pause().await;
+        }
+    }
+}
+
+/// Lets others go first.
+async fn pause() {
+    let mut paused = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut paused, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Does something on a thread that no other task waits for. A runtime with one thread has no other.
+fn apart<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use tokio::sync::oneshot;
+
+    fn of(user: &str) -> Share {
+        Share::Of(user.into())
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn heavy_work_is_bounded_by_user_and_in_all_and_light_work_is_not() {
+        let turns = Arc::new(Turns::new(3));
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let work = |user: &'static str, bytes: usize| {
+            let (turns, running, most) = (turns.clone(), running.clone(), most.clone());
+            tokio::spawn(async move {
+                let work = async {
+                    expect(bytes).await;
+                    for _ in 0..100 {
+                        most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        std::thread::yield_now();
+                        running.fetch_sub(1, Ordering::SeqCst);
+                        pause().await;
+                    }
+                };
+                turns.run(&of(user), work).await;
+            })
+        };
+        let all = futures::future::join_all((0..8).map(|_| work("anna", LIGHT))).await;
+        assert!(all.into_iter().all(|done| done.is_ok()) && most.load(Ordering::SeqCst) <= 2, "{most:?}");
+        let users = ["anna", "bert", "carl", "dora", "emil"];
+        futures::future::join_all(users.into_iter().cycle().take(20).map(|user| work(user, LIGHT))).await;
+        assert!(most.load(Ordering::SeqCst) <= 3, "{most:?}");
+        assert_eq!(turns.all.available_permits(), 3, "all turns are given back");
+    }
+
+    /// Two workers, and more heavy work than that which ends only when light work was done: it would never end if it held
+    /// the workers up.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn heavy_work_does_not_hold_light_work_up() {
+        let turns = Arc::new(Turns::new(4));
+        let mut ends = Vec::new();
+        let mut started = Vec::new();
+        let mut heavy = Vec::new();
+        for number in 0..4 {
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let (start, begun) = oneshot::channel();
+            let turns = turns.clone();
+            heavy.push(tokio::spawn(async move {
+                let work = async move {
+                    expect(LIGHT).await;
+                    start.send(()).unwrap();
+                    ended.recv().unwrap();
+                };
+                turns.run(&of(&format!("user-{number}")), work).await;
+            }));
+            ends.push(end);
+            started.push(begun);
+        }
+        for begun in started {
+            begun.await.unwrap();
+        }
+        let light = turns.clone();
+        let light = tokio::spawn(async move { light.run(&of("user-0"), async { expect(LIGHT - 1).await }).await });
+        light.await.unwrap();
+        let exempt = turns.clone();
+        tokio::spawn(async move { exempt.run(&Share::Exempt, expect(LIGHT)).await }).await.unwrap();
+        for end in ends {
+            end.send(()).unwrap();
+        }
+        for work in heavy {
+            work.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_waiting_leaves_no_trace() {
+        let turns = Turns::new(2);
+        let held = turns.turn(&of("anna")).await;
+        let anna = of("anna");
+        let mut second = Box::pin(turns.run(&anna, expect(LIGHT)));
+        assert!(second.as_mut().now_or_never().is_none(), "one user has one turn of two");
+        assert!(turns.run(&of("bert"), expect(LIGHT)).now_or_never().is_some());
+        drop(second);
+        drop(held);
+        turns.run(&of("anna"), expect(LIGHT)).await;
+        assert_eq!(turns.all.available_permits(), 2);
+        turns.users.of("carl");
+        turns.users.of("dora");
+        assert_eq!(turns.users.users.lock().unwrap().len(), 1, "those who are gone are forgotten");
+    }
+
+    #[tokio::test]
+    async fn one_user_has_a_quarter_of_the_room_for_bodies() {
+        let turns = Turns::new(2);
+        let (anna, body) = (of("anna"), ROOM << 8);
+        let first = turns.room(&anna, body).await;
+        assert!(turns.room(&anna, body).now_or_never().is_none());
+        assert!(turns.room(&anna, LIGHT - 1).now_or_never().is_some());
+        assert!(turns.room(&Share::Exempt, body).now_or_never().is_some());
+        let others = ["bert", "carl", "dora"].map(of);
+        let taken = futures::future::join_all(others.iter().map(|user| turns.room(user, usize::MAX))).await;
+        assert!(turns.room(&of("emil"), body).now_or_never().is_none());
+        drop((first, taken));
+        turns.room(&of("emil"), body).await;
+    }
+
+    #[tokio::test]
+    async fn relieved_work_needs_no_turn() {
+        let turns = Turns::new(2);
+        let (release, released) = oneshot::channel::<()>();
+        let work = async {
+            expect(LIGHT).await;
+            relieve();
+            released.await.unwrap();
+        };
+        let anna = of("anna");
+        let mut work = Box::pin(turns.run(&anna, work));
+        assert!(futures::poll!(work.as_mut()).is_pending());
+        let _all = [turns.turn(&of("bert")).await, turns.turn(&of("carl")).await];
+        release.send(()).unwrap();
+        work.await;
+    }
+}

@@ -1,0 +1,108 @@
+//! Servers that report to a main API server too, which here remembers what it is told and fails when it is told to.
+
+use crate::fixture::*;
+use async_trait::async_trait;
+use restow_agreement::ServerReport;
+use restow_api::GroupResource;
+use restow_apiserver::agreement::Elsewhere;
+use restow_apiserver::resource::Membership;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+const WIDGETS: &str = "example.com.widgets";
+
+#[derive(Debug, Default)]
+struct Main {
+    reported: Mutex<BTreeSet<GroupResource>>,
+    /// How many withdrawals fail from now on.
+    failing: AtomicUsize,
+}
+
+impl Main {
+    fn fail(&self) -> Result<(), String> {
+        let less = |left: usize| left.checked_sub(1);
+        match self.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
+            Ok(_) => Err("it does not answer".into()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn has(&self, resource: &str) -> bool {
+        self.reported.lock().unwrap().contains(&resource.parse::<GroupResource>().unwrap())
+    }
+}
+
+#[async_trait]
+impl Elsewhere for Main {
+    async fn join(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn report(&self, resource: &GroupResource, _report: &ServerReport) -> Result<(), String> {
+        self.reported.lock().unwrap().insert(resource.clone());
+        Ok(())
+    }
+
+    async fn withdraw(&self, resource: &GroupResource) -> Result<(), String> {
+        self.fail()?;
+        self.reported.lock().unwrap().remove(resource);
+        Ok(())
+    }
+
+    async fn withdraw_everything(&self) -> Result<(), String> {
+        self.fail()?;
+        self.reported.lock().unwrap().clear();
+        Ok(())
+    }
+
+    fn holds(&self) -> bool {
+        true
+    }
+
+    async fn lost(&self) {
+        std::future::pending().await
+    }
+
+    async fn leave(&self) {}
+}
+
+#[tokio::test]
+async fn nobody_vouches_elsewhere_for_a_server_whose_gate_is_closed() {
+    for gates in ["StorageVersionAPI=false", "StorageVersionAPI=false,APIServerIdentity=false"] {
+        let (store, main) = (store(), Arc::new(Main::default()));
+        // An earlier life of the server reported these, with its gate open.
+        let earlier = ["configmaps", "plants.garden.example.com"].map(|resource| resource.parse().unwrap());
+        main.reported.lock().unwrap().extend(earlier);
+        let server = start_elsewhere(&store, "a", gates, main.clone()).await;
+        assert!(main.reported.lock().unwrap().is_empty(), "{gates}: it writes by now, and reports nothing");
+        write_slice(&server, "s").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_written_while_somebody_vouches_elsewhere() {
+    let (store, main) = (store(), Arc::new(Main::default()));
+    main.failing.store(3, Ordering::SeqCst);
+    main.reported.lock().unwrap().insert("configmaps".parse().unwrap());
+    let _server = start_elsewhere(&store, "a", "StorageVersionAPI=false", main.clone()).await;
+    assert_eq!(main.failing.load(Ordering::SeqCst), 0, "it was tried until it was done");
+    assert!(!main.has("configmaps"));
+}
+
+#[tokio::test]
+async fn a_report_that_could_not_be_withdrawn_elsewhere_is_not_forgotten() {
+    let (store, main) = (store(), Arc::new(Main::default()));
+    let server = start_elsewhere(&store, "a", "", main.clone()).await;
+    let resource = widgets("example.com/v1");
+    server.agreement().report(&resource).await.unwrap();
+    assert!(matches!(resource.storage.as_ref().unwrap().encoding().membership, Membership::Registered(_)));
+    assert!(main.has("widgets.example.com"));
+    main.failing.store(1, Ordering::SeqCst);
+    let location = &resource.storage.as_ref().unwrap().location;
+    server.agreement().withdraw(location).await.unwrap_err();
+    assert_eq!(servers_of(&status(&store, WIDGETS).await), ["a"], "the own entry says that something is left to do");
+    server.agreement().withdraw(location).await.unwrap();
+    assert!(!main.has("widgets.example.com"));
+    assert!(servers_of(&status(&store, WIDGETS).await).is_empty());
+}
