@@ -153,6 +153,12 @@ impl MainServer {
                     tracing::warn!(%resource, error, "a report at the main API server could not be looked after")
                 }
             }
+            // It may have been withdrawn meanwhile, and must not come back by this.
+            if !self.reported().contains_key(&resource)
+                && let Err(error) = reports::withdraw(&self.client, &resource, &self.identity.id).await
+            {
+                tracing::warn!(%resource, error, "a report at the main API server could not be withdrawn again");
+            }
         }
     }
 }
@@ -183,6 +189,11 @@ impl Elsewhere for MainServer {
         reports::withdraw(&self.client, resource, &self.identity.id).await
     }
 
+    async fn withdraw_everything(&self) -> Result<(), String> {
+        self.reported().clear();
+        reports::withdraw_all(&self.client, &self.identity.id).await
+    }
+
     fn holds(&self) -> bool {
         matches!(&*self.standing.borrow(), Standing::Inside { renewed, .. } if renewed.elapsed() < self.good_for)
     }
@@ -209,3 +220,6 @@ impl fmt::Debug for MainServer {
         f.debug_struct("MainServer").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

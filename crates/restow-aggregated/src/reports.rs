@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use rand::Rng;
 use restow_agreement::collect::Collected;
 use restow_agreement::{Participants, ServerReport, is_reported, register, settle, withdraw as without};
-use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
+use restow_api::internal_apiserver::{ServerStorageVersion, StorageVersion, StorageVersionStatus};
 use restow_api::{GroupResource, ServerId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 const PATH: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
@@ -56,9 +56,12 @@ pub(crate) async fn report(
 
 /// Takes this server's entry away.
 pub(crate) async fn withdraw(client: &kube::Client, resource: &GroupResource, own: &ServerId) -> Result<(), String> {
-    let name = StorageVersion::name_for(resource);
+    withdraw_by_name(client, &StorageVersion::name_for(resource), own).await
+}
+
+async fn withdraw_by_name(client: &kube::Client, name: &str, own: &ServerId) -> Result<(), String> {
     for attempt in 0..ATTEMPTS {
-        let Some(object) = get(client, &name).await? else { return Ok(()) };
+        let Some(object) = get(client, name).await? else { return Ok(()) };
         let now = Timestamp::now();
         let status = match without(&object, &Participants::unreadable(), own, now) {
             Collected::Keep => return Ok(()),
@@ -79,6 +82,29 @@ pub(crate) async fn withdraw(client: &kube::Client, resource: &GroupResource, ow
         pause(attempt).await;
     }
     Err(format!("the StorageVersion {name} was changed by others {ATTEMPTS} times in a row"))
+}
+
+/// Takes this server's entries away, whatever they are about.
+pub(crate) async fn withdraw_all(client: &kube::Client, own: &ServerId) -> Result<(), String> {
+    let request = Request::get(PATH).body(Vec::new()).map_err(|error| error.to_string())?;
+    let listed: List = match client.request(request).await {
+        Ok(listed) => listed,
+        // Without StorageVersions nothing can be reported there.
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => return Err(error.to_string()),
+    };
+    for object in listed.items {
+        let is_own = |entry: &ServerStorageVersion| entry.api_server_id == own.as_str();
+        if object.status.storage_versions.iter().any(is_own) {
+            withdraw_by_name(client, &object.metadata.name, own).await?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct List {
+    items: Vec<StorageVersion>,
 }
 
 /// The main server may be Kubernetes' own, which refuses a status that claims no agreement where all entries are equal. A
