@@ -11,7 +11,7 @@ use crate::discovery::{Discovery, StoredResource, discover, discover_group};
 use crate::exchange::{Failure, exchange_json};
 use crate::settling::Agreed;
 use http::Request;
-use restow_agreement::migrate::api_servers::{ApiServers, Discovered, Evidence, Finding};
+use restow_agreement::migrate::api_servers::{ApiServers, Discovered, Evidence, Finding, Wanted};
 use restow_agreement::trigger::Agreement;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionList};
 use restow_api::{GroupResource, GroupVersion, GroupVersionKind, ResourceVersion, StorageVersionHash};
@@ -64,7 +64,7 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
     let servers = match cluster.reach() {
         Reach::EachServer => servers.map_err(|failure| about(cluster, failure))?,
         // Whoever asks one address knows of no others.
-        Reach::OneEndpoint => ApiServers::default(),
+        Reach::OneEndpoint => ApiServers { wanted: Wanted::WhoeverAnswers, ..ApiServers::default() },
     };
     let found = cluster.instances(&servers)?;
     let ask = |instance: Instance| async move {

@@ -6,8 +6,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
-use restow_agreement::migrate::api_servers::ApiServers;
+use kube::{Api, Client, Config, ResourceExt};
+use restow_agreement::migrate::api_servers::{ApiServers, Wanted};
 use std::path::Path;
 use std::time::Duration;
 
@@ -127,9 +127,18 @@ impl Cluster {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let of_servers = ListParams::default().labels("apiserver.kubernetes.io/identity=kube-apiserver");
         let (slices, leases) = tokio::join!(slices.list(&of_service), leases.list(&of_servers));
-        let addresses = readable(slices.map(|list| list.items.iter().flat_map(addresses_of).collect()))?;
-        let identities = readable(leases.map(|list| list.items.into_iter().filter_map(identity_of).collect()))?;
-        Ok(ApiServers { addresses, identities })
+        let (slices, leases) = (readable(slices.map(|list| list.items))?, readable(leases.map(|list| list.items))?);
+        let generation = |slice: &EndpointSlice| slice.metadata.generation.unwrap_or_default().to_string();
+        let uid = |lease: &Lease| lease.metadata.uid.clone().unwrap_or_default();
+        let generations = slices.iter().flatten().map(|slice| mark("EndpointSlice", slice, generation(slice)));
+        let uids = leases.iter().flatten().map(|lease| mark("Lease", lease, uid(lease)));
+        let marks = generations.chain(uids);
+        Ok(ApiServers {
+            marks: marks.collect(),
+            addresses: slices.map(|slices| slices.iter().flat_map(addresses_of).collect()),
+            identities: leases.map(|leases| leases.into_iter().filter_map(identity_of).collect()),
+            wanted: Wanted::Every,
+        })
     }
 
     /// How each of these servers is reached. Where there is only one, or no way to tell, it is the one behind the common
@@ -180,6 +189,11 @@ fn readable<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, Failur
         Err(failure) if failure.code == 0 => Err(failure),
         Err(failure) => Ok(Err(failure.to_string())),
     }
+}
+
+/// What changes about an object when a server comes or goes, by the name of the object.
+fn mark(kind: &str, object: &impl ResourceExt, mark: String) -> (String, String) {
+    (format!("{kind} {}", object.name_any()), mark)
 }
 
 /// The name of an identity lease, and who holds it.

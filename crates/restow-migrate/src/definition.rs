@@ -13,6 +13,7 @@ use restow_api::GroupResource;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// What is read of a custom resource definition. Its schemas, which can be large, are not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -97,6 +98,37 @@ pub async fn set_stored_versions(
     let name = definition.metadata.name.as_deref().unwrap_or_default();
     let body = json!({"metadata": precondition(definition), "status": {"storedVersions": versions}});
     patiently(client, request("PATCH", &format!("{PATH}/{name}/status"), Some(body))?).await
+}
+
+/// How many definitions are read at a time. Their schemas can be large.
+const AT_A_TIME: u32 = 50;
+
+/// All definitions by the name of their resource.
+pub async fn list(client: &Client) -> Result<BTreeMap<String, Definition>, Failure> {
+    #[derive(Deserialize)]
+    struct Page {
+        metadata: PageMetadata,
+        items: Vec<Definition>,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct PageMetadata {
+        #[serde(rename = "continue")]
+        token: String,
+    }
+    let mut found = BTreeMap::new();
+    let mut token = String::new();
+    loop {
+        let path = format!("{PATH}?limit={AT_A_TIME}&continue={token}");
+        let page: Page = patiently(client, request("GET", &path, None)?).await?;
+        for definition in page.items {
+            found.insert(definition.metadata.name.clone().unwrap_or_default(), definition);
+        }
+        if page.metadata.token.is_empty() {
+            return Ok(found);
+        }
+        token = page.metadata.token;
+    }
 }
 
 /// Sends a request, and sends it again when the server has too much to do or an answer got lost. A write that was made

@@ -2,11 +2,16 @@
 //!
 //! What is there already is changed only where it differs, so installing twice changes nothing.
 
+mod permissions;
+
+use crate::controller::Resources;
 use crate::exchange::{Failure, exchange_json};
 use http::Request;
 use kube::Client;
-use serde_json::Value;
+use permissions::objects_role;
+use serde_json::{Value, json};
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 
 const DEFINITIONS: &str = include_str!("../manifests/crds.yaml");
 const GUARD: &str = include_str!("../manifests/guard.yaml");
@@ -14,10 +19,27 @@ const CONTROLLER: &str = include_str!("../manifests/controller.yaml");
 const DEPLOYMENT: &str = include_str!("../manifests/deployment.yaml");
 
 /// What to install.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallOptions {
     /// The image of the controller; nothing installs no controller, for one that runs elsewhere.
     pub image: Option<String>,
+    /// Which objects the controller migrates, and so may read and rewrite.
+    pub resources: Resources,
+    /// Groups of which it may rewrite everything, whether they are there already or not.
+    pub groups: Vec<String>,
+    /// Where the controller shows its metrics.
+    pub metrics_listen: SocketAddr,
+}
+
+impl Default for InstallOptions {
+    fn default() -> Self {
+        InstallOptions {
+            image: None,
+            resources: Resources::All,
+            groups: Vec::new(),
+            metrics_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9443)),
+        }
+    }
 }
 
 /// What was done about one object.
@@ -48,6 +70,9 @@ pub enum InstallError {
     /// The text of a manifest is broken.
     #[error("the manifest is unreadable: {0}")]
     Manifest(String),
+    /// The resources of the cluster could not be found out.
+    #[error("cannot find out which resources the cluster has, to allow no more than these: {0}")]
+    Resources(Failure),
     /// The server refused an object.
     #[error("cannot install {name}: {failure}")]
     Object {
@@ -58,16 +83,25 @@ pub enum InstallError {
     },
 }
 
-/// All manifests as one text.
-pub fn manifests(options: &InstallOptions) -> String {
-    let mut texts = vec![DEFINITIONS.to_owned(), GUARD.to_owned(), CONTROLLER.to_owned()];
-    texts.extend(options.image.as_ref().map(|image| DEPLOYMENT.replace("IMAGE", image)));
+/// All manifests for a cluster as one text. What the controller may do depends on which resources there are.
+pub async fn manifests(client: &Client, options: &InstallOptions) -> Result<String, InstallError> {
+    let role = objects_role(client, options).await.map_err(InstallError::Resources)?;
+    Ok(joined(options, role))
+}
+
+fn joined(options: &InstallOptions, role: String) -> String {
+    let mut texts = vec![DEFINITIONS.to_owned(), GUARD.to_owned(), CONTROLLER.to_owned(), role];
+    texts.extend(options.image.as_ref().map(|image| {
+        let mut arguments = vec!["controller".to_owned(), format!("--metrics-listen={}", options.metrics_listen)];
+        arguments.extend((options.resources == Resources::Custom).then(|| "--crds-only".to_owned()));
+        DEPLOYMENT.replace("IMAGE", image).replace("ARGS", &json!(arguments).to_string())
+    }));
     texts.join("---\n")
 }
 
 /// Installs everything, and says what was done.
 pub async fn install(client: &Client, options: &InstallOptions) -> Result<Vec<Installed>, InstallError> {
-    apply_all(client, &manifests(options)).await
+    apply_all(client, &manifests(client, options).await?).await
 }
 
 /// Installs what is needed at a server whose controller is a part of it: the definitions and the guard.
@@ -170,10 +204,12 @@ mod tests {
 
     #[test]
     fn every_manifest_is_read_and_has_a_path() {
-        let options = InstallOptions { image: Some("example.com/restow:1".into()) };
-        let objects = objects(&manifests(&options)).unwrap();
+        let options = InstallOptions { image: Some("example.com/restow:1".into()), ..InstallOptions::default() };
+        let objects = objects(&joined(&options, "kind: ClusterRole\n".to_owned())).unwrap();
         let paths: Vec<String> = objects.iter().map(collection_path).collect();
-        assert_eq!(objects.len(), 11);
+        assert_eq!(objects.len(), 17);
+        let arguments = &objects[16]["spec"]["template"]["spec"]["containers"][0]["args"];
+        assert_eq!(*arguments, json!(["controller", "--metrics-listen=127.0.0.1:9443"]));
         assert!(paths.contains(&"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies".to_owned()));
         assert!(paths.contains(&"/apis/apps/v1/namespaces/restow-system/deployments".to_owned()));
         assert!(paths.contains(&"/api/v1/namespaces".to_owned()));

@@ -8,6 +8,7 @@
 //! | [`cluster`] | how the API servers are reached, together and one by one |
 //! | [`discovery`] | which resources are stored, and in which version each server stores them |
 //! | [`agreement`] | whether all servers store a resource in the same version |
+//! | [`processes`] | which process each of them is |
 //! | [`settling`] | since when they do, and how long a write that was encoded before may still be under way |
 //! | [`runner`] | rewrites the objects of one resource until nothing old is left |
 //! | [`definition`] | reading custom resource definitions, and writing their annotations and stored versions |
@@ -26,6 +27,7 @@ pub mod install;
 pub mod mark;
 pub mod migration;
 pub mod overview;
+pub mod processes;
 pub mod runner;
 pub mod settling;
 pub mod step;

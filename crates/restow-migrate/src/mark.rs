@@ -11,6 +11,7 @@ use restow_api::GroupResource;
 use serde_json::{Value, json};
 use std::future::Future;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
 
 /// How often a write to a definition is tried when others write it at the same time.
 pub(crate) const MOST_CONFLICTS: u32 = 20;
@@ -20,6 +21,8 @@ pub(crate) struct Marking<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) resource: &'a GroupResource,
     pub(crate) holder: Holder,
+    /// The mark of somebody else that was found, and since when it is the same.
+    seen: Option<(Mark, Instant)>,
 }
 
 /// A holder for a command of this process.
@@ -45,12 +48,27 @@ pub fn refusals_of(definition: &Definition) -> Option<&str> {
     definition.metadata.annotations.as_ref()?.get(REFUSALS_ANNOTATION).map(String::as_str)
 }
 
-impl Marking<'_> {
+impl<'a> Marking<'a> {
+    /// One who has not marked anything yet.
+    pub(crate) fn new(cluster: &'a Cluster, resource: &'a GroupResource, holder: Holder) -> Self {
+        Marking { cluster, resource, holder, seen: None }
+    }
+
+    /// What to do about a mark, by what was seen of it before.
+    fn turn(&mut self, found: &Mark) -> Turn {
+        let since = match &self.seen {
+            Some((seen, since)) if seen == found => *since,
+            _ => Instant::now(),
+        };
+        self.seen = Some((found.clone(), since));
+        self.holder.turn_after(found, since.elapsed())
+    }
+
     /// Marks the definition, unless somebody else has. Returns it as it is then; as it was, where it is gone.
     pub(crate) async fn set(&mut self, start: &Definition) -> Result<Definition, Failure> {
         let mut current = start.clone();
         for _ in 0..MOST_CONFLICTS {
-            if self.holder.turn(&mark_of(&current)) == Turn::Leave {
+            if self.turn(&mark_of(&current)) == Turn::Leave {
                 return Ok(current);
             }
             let marked = json!({MIGRATING_ANNOTATION: "true", HOLDER_ANNOTATION: self.holder.to_string()});

@@ -3,23 +3,26 @@
 //! `restow migrate` and the controller both do this. It can be interrupted anywhere: the mark is the only thing that it
 //! leaves behind, and whoever comes next takes it away.
 
+mod end;
+mod settled;
 mod start;
 
+pub use settled::Settled;
+
 use crate::cluster::{Cluster, Reach};
-use crate::definition::{self, Definition};
+use crate::definition;
 use crate::discovery::StoredResource;
-use crate::exchange::{Failure, exchange_json};
-use crate::mark::{MOST_CONFLICTS, Marking, Refusals, command_holder};
+use crate::exchange::Failure;
+use crate::mark::{Marking, Refusals, command_holder};
 use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, RunReport};
 use crate::settling::SETTLING_TIME;
 use crate::step::Step;
+use end::confirm;
 use restow_agreement::migrate::marks::{Holder, Party};
 use restow_agreement::migrate::stored_versions::{Trim, trim};
-use restow_api::migration::{MigrationCondition, SettledObjects, StorageVersionMigration};
+use restow_api::migration::StorageVersionMigration;
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
 use start::{Start, begin, look, not_ready};
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -70,17 +73,6 @@ pub enum Owners {
     Leave,
 }
 
-/// What an earlier, failed migration has made sure of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// What that migration was for.
-    pub target: Target,
-    /// Objects that have not been written since then are in the target version, except for those that failed.
-    pub objects: SettledObjects,
-    /// The uids of the objects that failed, all of them.
-    pub except: Arc<BTreeSet<String>>,
-}
-
 /// What a migration is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -94,33 +86,6 @@ impl Target {
     /// What a migration says that it is for; nothing where its author did not say.
     pub(crate) fn of(migration: &StorageVersionMigration) -> Option<Self> {
         Some(Target { hash: migration.target_hash()?, revision: migration.agreement_revision() })
-    }
-}
-
-impl Settled {
-    /// What a migration says that it, or the one before it, has made sure of.
-    pub(crate) fn of(migration: &StorageVersionMigration) -> Option<Self> {
-        let except = migration.status.failures.iter().map(|failure| failure.uid.clone()).collect();
-        let objects = migration.status.settled.clone()?;
-        Some(Settled { target: Target::of(migration)?, objects, except: Arc::new(except) })
-    }
-
-    /// What the controller's last migration of a resource, which failed, has made sure of, for one who migrates by hand.
-    /// Nothing where there is no such record.
-    pub async fn recorded(cluster: &Cluster, resource: &GroupResource) -> Option<Self> {
-        #[derive(serde::Deserialize)]
-        struct List {
-            items: Vec<StorageVersionMigration>,
-        }
-        let request = http::Request::get("/apis/migration.k8s.io/v1alpha1/storageversionmigrations").body(Vec::new());
-        let list: List = exchange_json(cluster.client(), request.ok()?).await.ok()?;
-        let is_of = |migration: &&StorageVersionMigration| {
-            let named = &migration.spec.resource;
-            named.group == resource.group() && named.resource == resource.resource()
-        };
-        let is_failed =
-            |migration: &&StorageVersionMigration| migration.true_condition(MigrationCondition::FAILED).is_some();
-        list.items.iter().filter(is_of).filter(is_failed).find_map(Settled::of)
     }
 }
 
@@ -164,6 +129,8 @@ pub enum Outcome {
         /// Where to go on.
         continue_token: Option<String>,
     },
+    /// Nothing can ever be said about it: nobody tells in which version it is stored, as with most aggregated API servers.
+    NotManaged(String),
     /// The resource is gone: no API server serves it, and it has no CRD.
     ResourceGone,
     /// Nothing was written: it was only asked what the server would say.
@@ -226,7 +193,7 @@ pub async fn migrate(
         return rewrite(cluster, &start, &options, &reins).await;
     }
     let holder = options.holder.clone().unwrap_or_else(command_holder);
-    let mut marking = Marking { cluster, resource, holder };
+    let mut marking = Marking::new(cluster, resource, holder);
     if let Some(found) = &start.definition {
         let marked = marking.set(found).await.map_err(MigrationError::Definition)?;
         // What was agreed on was about the definition as it was before.
@@ -318,13 +285,8 @@ fn how(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredRes
         Owners::Move => definition.and_then(definition::owners_plan),
         Owners::Leave => None,
     };
-    // An unchanged StorageVersion, or else an unchanged definition, says that nobody wrote another version since.
     let target = &start.target;
-    let is_unchanged = |settled: &&Settled| {
-        settled.target == *target
-            && (target.revision.is_some() || (generation > 0 && settled.objects.definition_generation == generation))
-    };
-    let settled = options.settled.as_ref().filter(is_unchanged).cloned();
+    let settled = options.settled.as_ref().filter(|settled| settled.holds_for(target, generation)).cloned();
     let mut other_versions = definition.map(definition::served_versions).unwrap_or_default();
     let resource = match other_versions.first() {
         Some(version) => start.seen.resource.in_version(version),
@@ -377,75 +339,6 @@ async fn halfway(mut progress: watch::Receiver<Progress>, dies_at: Option<Step>)
     if dies_at != Some(Step::HalfRewritten) || progress.wait_for(is_half).await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-/// Looks whether what the rewriting relied on still holds, and trims the stored versions if it does.
-async fn confirm(
-    cluster: &Cluster,
-    resource: &GroupResource,
-    start: &Start,
-    options: &MigrationOptions,
-    mut report: MigrationReport,
-) -> Result<MigrationReport, MigrationError> {
-    let end = match look(cluster, resource, Some(&start.target)).await? {
-        Ok(end) => end,
-        Err(Outcome::NoAgreement(words)) => {
-            report.outcome = Outcome::AgreementChanged(words);
-            return Ok(report);
-        }
-        Err(outcome) => {
-            report.outcome = outcome;
-            return Ok(report);
-        }
-    };
-    // A server that came or was started anew since was not asked about any object. One that reports before it writes need
-    // not be: then the revision of the agreement would have changed.
-    let change = end.observation.servers.change_since(&start.observation.servers);
-    if let (Some(words), None) = (change, &start.target.revision) {
-        report.outcome = Outcome::AgreementChanged(format!("{words} while objects were rewritten; run it again"));
-        return Ok(report);
-    }
-    die(options, Step::Confirmed)?;
-    let Some(definition) = &start.definition else { return Ok(report) };
-    trim_stored_versions(cluster, resource, definition, &mut report).await?;
-    die(options, Step::Trimmed)?;
-    Ok(report)
-}
-
-async fn trim_stored_versions(
-    cluster: &Cluster,
-    resource: &GroupResource,
-    start: &Definition,
-    report: &mut MigrationReport,
-) -> Result<(), MigrationError> {
-    // Others write the definition's status too. Each refusal means: look again, and decide again.
-    for _ in 0..MOST_CONFLICTS {
-        let end = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
-        let Some(end) = end else {
-            report.outcome = Outcome::ResourceGone;
-            return Ok(());
-        };
-        match trim(&definition::view(start), &definition::view(&end)) {
-            Trim::Nothing => return Ok(()),
-            Trim::Changed(words) => {
-                report.outcome = Outcome::DefinitionChanged(words);
-                return Ok(());
-            }
-            Trim::To(versions) => match definition::set_stored_versions(cluster.client(), &end, &versions).await {
-                Ok(_) => {
-                    report.trimmed_to = Some(versions);
-                    return Ok(());
-                }
-                Err(failure) if failure.code == 409 => {}
-                Err(failure) => return Err(MigrationError::Definition(failure)),
-            },
-        }
-    }
-    Err(MigrationError::Definition(Failure {
-        code: 409,
-        message: "someone else keeps writing it".to_owned(),
-        ..Failure::default()
-    }))
 }
 
 /// What a migration by hand could not rewrite, in a sentence. A controller writes that into its migration.

@@ -118,11 +118,25 @@ pub enum Ending {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// Objects cannot be listed.
-    #[error("cannot list the objects: {0}")]
+    #[error("cannot list the objects: {0}{hint}", hint = hint(.0))]
     List(Failure),
+    /// Nobody can tell without a write what would be refused.
+    #[error("cannot be told without writing: {0}")]
+    NoDryRun(Failure),
     /// We may not rewrite objects.
-    #[error("cannot rewrite objects: {0}")]
+    #[error("cannot rewrite objects: {0}{hint}", hint = hint(.0))]
     NotAllowed(Failure),
+}
+
+/// What to do about a missing permission.
+fn hint(failure: &Failure) -> &'static str {
+    match failure.code {
+        403 => {
+            "; get, list and patch on the resource are needed (`restow install` grants them on what the cluster has: run it \
+             again after adding resources)"
+        }
+        _ => "",
+    }
 }
 
 /// How many failed objects are kept in memory and written down. Who has more has another problem than their names.
@@ -171,11 +185,13 @@ pub async fn run(
         failures: Vec::new(),
         settled: options.settled.clone(),
         list_revision: String::new(),
+        began_at: String::new(),
         probe: None,
         care: Care::None,
         is_after_settling: false,
         webhook_patience: options.webhook_patience,
         webhook_down_since: None,
+        losses: 0,
     };
     let mut token = options.continue_token;
     let mut passes: Vec<PassReport> = Vec::new();
@@ -187,6 +203,7 @@ pub async fn run(
         progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1, token.as_deref()));
         // A failure counts if it is still one in the last pass.
         pass.failures.clear();
+        pass.list_revision.clear();
         let asked = if passes.is_empty() { Asked::OneServer } else { Asked::EveryServer };
         let (report, end) = pass.run(token.take(), asked).await?;
         passes.push(report);

@@ -1,9 +1,11 @@
 //! Since when all API servers were seen to encode a version.
 //!
 //! A server shows a new storage version in its discovery document while requests are still under way that it began before,
-//! with a handler that encodes the old one: kube-apiserver lets such a request run for up to 34 s. So a pass through all
-//! objects proves nothing until that time has gone by since the last server showed the new version: the settling time.
-//! It is counted by our own clock, from when we saw it.
+//! with a handler that encodes the old one. kube-apiserver lets most of them run for 34 s, but one that deletes a collection,
+//! as the deletion of a namespace does, for as long as its `--request-timeout`. A server that is shut down takes its address
+//! and its lease away before it has ended what it began. So a pass through all objects proves nothing until that time has
+//! gone by since the last server showed the new version, or one was last seen to leave: the settling time. It is counted by
+//! our own clock, from when we saw it.
 
 use restow_agreement::migrate::api_servers::ApiServers;
 use restow_api::{GroupResource, StorageVersionHash};
@@ -13,8 +15,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a server may go on writing what it encoded before it showed another version: the longest that kube-apiserver
-/// lets a writing request run, and a little.
-pub const SETTLING_TIME: Duration = Duration::from_secs(35);
+/// lets a writing request run (`--request-timeout`, 60 s), some 7 s in which etcd may commit what the server gave up waiting
+/// for, and a little.
+pub const SETTLING_TIME: Duration = Duration::from_secs(70);
 
 /// What was agreed on, and by whom. Any change of it begins the settling time anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,5 +86,8 @@ mod tests {
         wait().await;
         let fourth = agreements.saw(&resource, Agreed { servers: restarted, ..agreed("v3", 4) });
         assert_eq!(fourth, Instant::now(), "a server was started anew");
+        wait().await;
+        let fifth = agreements.saw(&resource, agreed("v3", 4));
+        assert_eq!(fifth, Instant::now(), "a server has left, and may still end what it began");
     }
 }

@@ -29,6 +29,8 @@ fn answers() -> Answers {
         {"name": "projectcalico.org", "versions": [version], "preferredVersion": version},
     ]});
     let empty = |kind: &str| json!({"kind": kind, "apiVersion": "v1", "metadata": {}, "items": []});
+    let mut leases = empty("LeaseList");
+    leases["items"] = json!([{"metadata": {"name": "apiserver-a"}, "spec": {"holderIdentity": "a"}}]);
     Answers::from([
         ("/api", (200, json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}))),
         ("/api/v1", (200, document("v1", maps))),
@@ -38,7 +40,7 @@ fn answers() -> Answers {
             (200, document("projectcalico.org/v3", resource("networkpolicies", "NetworkPolicy"))),
         ),
         (SLICES, (200, empty("EndpointSliceList"))),
-        ("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", (200, empty("LeaseList"))),
+        ("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", (200, leases)),
         (DEFINITIONS, (200, empty("CustomResourceDefinitionList"))),
     ])
 }

@@ -23,7 +23,8 @@ fn observation(answers: Vec<Result<Option<&str>, &str>>) -> Observation {
     };
     let named = |(index, answer): (usize, _)| (format!("server-{index}"), discovery(answer));
     let discoveries = answers.into_iter().enumerate().map(named).collect();
-    Observation { instances: Vec::new(), servers: ApiServers::default(), discoveries, reported: BTreeMap::new() }
+    let servers = ApiServers { wanted: Wanted::WhoeverAnswers, ..ApiServers::default() };
+    Observation { instances: Vec::new(), servers, discoveries, reported: BTreeMap::new() }
 }
 
 #[test]

@@ -170,7 +170,9 @@ pub(super) fn watch_cluster(context: &Context, wakes: Arc<Wakes>) -> tokio::task
         watches.spawn(follow_reports(reported, Arc::clone(&wakes)));
         let slice_sign = |slice: &EndpointSlice| format!("{:?}", slice.metadata.generation);
         watches.spawn(follow_names(slices, "kubernetes.io/service-name=kubernetes", slice_sign, Arc::clone(&wakes)));
-        // A server that is started anew, perhaps as another release, keeps the name of its lease, but not this.
+        // A server of ours that is started anew, perhaps as another release, keeps the name of its lease, but not this. A
+        // kube-apiserver keeps this, too (before 1.35), but takes its address away when it ends in an orderly way. One that
+        // crashes is noticed at the next look at everything.
         let lease_sign =
             |lease: &Lease| format!("{:?}", lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()));
         watches.spawn(follow_names(leases, "apiserver.kubernetes.io/identity=kube-apiserver", lease_sign, wakes));

@@ -58,6 +58,19 @@ impl Work {
         Work { context, migration, resource, orders, slots, continue_token, fruitless: 0 }
     }
 
+    /// Writes down that a migration cannot be carried out at all.
+    pub(super) async fn refuse(context: Context, migration: MigrationObject, words: String) {
+        let name = migration.metadata.name.clone().unwrap_or_default();
+        tracing::warn!("{name}: {words}");
+        let failed = condition(MigrationCondition::FAILED, ConditionStatus::True, &words);
+        let status = json!({"conditions": [failed], "reason": words});
+        let patch = json!({"metadata": {"uid": migration.metadata.uid}, "status": status});
+        let written = context.migrations().patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        if let Err(error) = written {
+            tracing::debug!("{name}: {error}");
+        }
+    }
+
     pub(super) async fn run(mut self) {
         let (progress, _seen) = watch::channel(Progress::default());
         let started = Instant::now();
@@ -290,18 +303,11 @@ fn ended(
     status
 }
 
-/// What is known of the objects that did not fail, if all that failed are known by name.
+/// What is known of the objects that did not fail, if all that failed can be written down.
 fn settled(report: &MigrationReport) -> Option<SettledObjects> {
-    let run = report.run.as_ref()?;
-    let is_complete =
-        run.failures.len() as u64 == run.progress.counts.failed && run.failures.len() <= failures::IN_STATUS;
-    let last = run.passes.last()?;
-    let is_quiet = last.counts() && last.rewritten == 0 && last.unsettled == 0 && last.unreached == 0 && !last.has_gaps;
-    let is_usable = report.outcome == Outcome::SomeFailed && is_complete && is_quiet && !run.settled_at.is_empty();
-    is_usable.then(|| SettledObjects {
-        resource_version: run.settled_at.clone(),
-        definition_generation: report.definition_generation,
-    })
+    let run = report.run.as_ref().filter(|run| run.failures.len() <= failures::IN_STATUS)?;
+    let is_usable = report.outcome == Outcome::SomeFailed;
+    is_usable.then(|| Settled::by_run(run, report.definition_generation)).flatten()
 }
 
 /// How a migration ended, for its condition; nothing where it did not end.
@@ -322,6 +328,7 @@ pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String
         }
         // The controller asks each API server, so that it does not come to this.
         Outcome::Unproven(words) => failed(words.clone()),
+        Outcome::NotManaged(words) => failed(words.clone()),
         Outcome::ServerSilent { words, .. } | Outcome::NotReady { words, .. } | Outcome::WebhookDown { words, .. } => {
             failed(words.clone())
         }

@@ -5,7 +5,8 @@ use super::wakes::{Wake, Wakes};
 use super::work::Work;
 use super::{Context, MigrationObject};
 use crate::runner::Order;
-use restow_api::{GroupResource, GroupVersionResource};
+use restow_api::GroupResource;
+use restow_api::migration::StorageVersionMigrationSpec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
@@ -64,11 +65,16 @@ impl Workers {
 
     fn start(&mut self, migration: MigrationObject, order: Order) {
         let Some(uid) = migration.metadata.uid.clone() else { return };
-        let Ok(resource) = GroupVersionResource::try_from(&migration.spec.resource) else {
-            tracing::warn!("the migration {} names no resource", migration.metadata.name.unwrap_or_default());
-            return;
+        let resource = match named(&migration.spec) {
+            Ok(resource) => resource,
+            Err(words) => {
+                // Until it is written down, or has to be tried again, it counts as ended.
+                if self.ended.insert(uid) {
+                    tokio::spawn(Work::refuse(self.context.clone(), migration, words));
+                }
+                return;
+            }
         };
-        let resource = resource.group_resource();
         // One that somebody paused does not hold up another, which nobody has.
         let is_in_the_way = |worker: &Worker| {
             worker.resource == resource && (*worker.order.borrow() != Order::Pause || order == Order::Pause)
@@ -102,6 +108,35 @@ impl Workers {
         while let Some((_, worker)) = self.running.pop_first() {
             // One that panicked has stopped, too.
             let _ = worker.handle.await;
+        }
+    }
+}
+
+/// The resource that a migration is about. Its version is of no account: objects are rewritten in the one that is stored.
+fn named(spec: &StorageVersionMigrationSpec) -> Result<GroupResource, String> {
+    let named = &spec.resource;
+    GroupResource::new(&named.group, &named.resource)
+        .map_err(|error| format!("spec.resource does not name a resource: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_migration_need_not_name_a_version_but_has_to_name_a_resource() {
+        let spec = |resource: serde_json::Value| {
+            serde_json::from_value::<StorageVersionMigrationSpec>(json!({ "resource": resource })).unwrap()
+        };
+        let widgets: GroupResource = "widgets.example.com".parse().unwrap();
+        for named_version in [json!(""), json!("v1"), json!("not a version")] {
+            let one = json!({"group": "example.com", "version": named_version, "resource": "widgets"});
+            assert_eq!(named(&spec(one)).unwrap(), widgets, "{named_version}");
+        }
+        assert_eq!(named(&spec(json!({"group": "example.com", "resource": "widgets"}))).unwrap(), widgets);
+        for wrong in [json!({}), json!({"group": "example.com"}), json!({"group": "A b", "resource": "widgets"})] {
+            assert!(named(&spec(wrong.clone())).is_err(), "{wrong}");
         }
     }
 }

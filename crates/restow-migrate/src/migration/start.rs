@@ -2,9 +2,11 @@
 
 use super::{MigrationError, MigrationOptions, Outcome, Reins, Target};
 use crate::agreement::{Observation, ResourceObservation, Scope, observe};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Reach};
 use crate::definition::{self, Definition};
-use crate::runner::Order;
+use crate::processes::identify;
+use crate::runner::{Mode, Order};
+use restow_agreement::migrate::processes::Processes;
 use restow_api::GroupResource;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -17,6 +19,8 @@ pub(super) struct Start {
     pub(super) target: Target,
     /// Since when they were seen to agree.
     pub(super) agreed_since: Instant,
+    /// Which process each of them is. Servers that report before they write vouch for themselves.
+    pub(super) processes: Option<Processes>,
 }
 
 /// Waits until there is agreement, as long as patience lasts, and for as long as nobody says stop.
@@ -28,9 +32,12 @@ pub(super) async fn begin(
 ) -> Result<Result<Start, Outcome>, MigrationError> {
     let began = Instant::now();
     loop {
-        let outcome = match look(cluster, resource, options.expected.as_ref()).await? {
-            Ok(start) => return Ok(Ok(start)),
-            Err(outcome) => outcome,
+        let (outcome, wait) = match look(cluster, resource, options.expected.as_ref()).await? {
+            Ok(start) => match identified(start, cluster.reach(), options).await {
+                Ok(start) => return Ok(Ok(start)),
+                Err(words) => (Outcome::NoAgreement(words), PROCESSES_WAIT),
+            },
+            Err(outcome) => (outcome, AGREEMENT_WAIT),
         };
         let (Outcome::NoAgreement(words) | Outcome::NotReady { words, .. }) = &outcome else {
             return Ok(Err(outcome));
@@ -46,7 +53,7 @@ pub(super) async fn begin(
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(AGREEMENT_WAIT) => {}
+            () = tokio::time::sleep(wait) => {}
             () = stopped => {}
         }
     }
@@ -54,6 +61,15 @@ pub(super) async fn begin(
 
 /// How long to wait before servers are asked again that do not agree.
 const AGREEMENT_WAIT: Duration = Duration::from_millis(500);
+/// The same for servers that do agree, of which it cannot be told whether they are all. It costs them more to be asked that.
+const PROCESSES_WAIT: Duration = Duration::from_secs(5);
+
+/// Finds out which process each server is, where anything is going to be proven by what they say of themselves.
+async fn identified(start: Start, reach: Reach, options: &MigrationOptions) -> Result<Start, String> {
+    let is_proof = reach == Reach::EachServer && options.run.mode == Mode::Write && start.target.revision.is_none();
+    let processes = if is_proof { Some(identify(&start.observation).await?) } else { None };
+    Ok(Start { processes, ..start })
+}
 
 /// Looks whether a migration can begin. The definition is read first: what the servers show is compared with it.
 pub(super) async fn look(
@@ -70,13 +86,17 @@ pub(super) async fn look(
             None => not_ready("no API server that answers serves the resource".to_owned(), None),
         }));
     };
+    // Where a server cannot be asked, it may be the one that tells.
+    if definition.is_none() && observation.is_complete() && !observation.is_managed(resource, false) {
+        return Ok(Err(Outcome::NotManaged("its API servers do not say in which version they store it".to_owned())));
+    }
     let agreed_since = observation.agreed_since(cluster, &seen, definition.as_ref());
     let (target, agreed_since) = match (target(&seen, expected), agreed_since) {
         (Ok(target), Some(since)) => (target, since),
         (Ok(_), None) => return Ok(Err(Outcome::NoAgreement(seen.disagreement().unwrap_or_default()))),
         (Err(outcome), _) => return Ok(Err(outcome)),
     };
-    Ok(Ok(Start { observation, seen, definition, target, agreed_since }))
+    Ok(Ok(Start { observation, seen, definition, target, agreed_since, processes: None }))
 }
 
 pub(super) fn not_ready(words: String, continue_token: Option<String>) -> Outcome {

@@ -1,13 +1,12 @@
 //! One pass through all objects of a resource.
 
-use super::listing::{ListedObject, Page, PageQuery, namespaces, page};
+mod listed;
+
+use super::listing::{ListedObject, Page, PageQuery, page};
 use super::probe::{PAUSE, Probe, SHORT_PAUSE};
 use super::progress::Counted;
-use super::rewrite::{
-    CHANGED_BY_ADMISSION, Care, End, Mode, Rewriting, Settled as SettledObject, Task, not_served, record, silent,
-};
+use super::rewrite::{CHANGED_BY_ADMISSION, Care, End, Mode, Rewriting, Settled as SettledObject, Task, record};
 use super::under_way::{Found, Listing, PassEnd, Place, Work};
-use super::unreadable;
 use super::{MOST_FAILURES, Order, Progress, RunError};
 use crate::cluster::Instance;
 use crate::exchange::Failure;
@@ -15,8 +14,8 @@ use crate::migration::Settled;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use restow_agreement::migrate::pacer::Pacer;
-use restow_agreement::migrate::passes::{Changed, PassReport, is_settled};
-use restow_agreement::migrate::verdict::{MOST_TRIES, Verdict, judge_listing, wait_after};
+use restow_agreement::migrate::passes::{Changed, PassReport, is_written_since};
+use restow_agreement::migrate::verdict::{AfterLosses, Others, after_losses, wait_after};
 use restow_api::migration::MigrationFailure;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,6 +35,8 @@ pub(super) struct Pass<'a> {
     pub(super) settled: Option<Settled>,
     /// The resource version of the first page of the present pass.
     pub(super) list_revision: String,
+    /// The resource version that the first pass began at; empty where that is not known.
+    pub(super) began_at: String,
     /// Reads that tell how long others wait; none where there is too little to do for that to matter.
     pub(super) probe: Option<Probe>,
     /// How closely objects are looked at that were stored as they should be, and changed nevertheless.
@@ -46,6 +47,8 @@ pub(super) struct Pass<'a> {
     pub(super) webhook_patience: Duration,
     /// Since when a webhook cannot be reached, and nothing else has gone on.
     pub(super) webhook_down_since: Option<Instant>,
+    /// How often in a row a webhook that was reached has given no answer.
+    pub(super) losses: u32,
 }
 
 /// Who is asked to rewrite an object.
@@ -78,6 +81,7 @@ impl Pass<'_> {
             sent: 0,
             expected: None,
             stepped_over: 0,
+            got_through: false,
         };
         loop {
             let order = *self.orders.borrow_and_update();
@@ -190,6 +194,7 @@ impl Pass<'_> {
                     work.queue.push_front(task);
                     return Ok(self.webhook_down(work, &message));
                 }
+                SettledObject::WebhookLost(task, failure) => return Ok(self.webhook_lost(work, task, failure)),
                 settled => self.settled(work, settled),
             },
             found = listed => return self.listed(work, found),
@@ -197,109 +202,6 @@ impl Pass<'_> {
             () = next_order(&mut self.orders) => Ok(()),
         }?;
         Ok(None)
-    }
-
-    fn listed(&mut self, work: &mut Work, found: Result<Found, Failure>) -> Result<Option<PassEnd>, RunError> {
-        let (token, tries) = match std::mem::replace(&mut work.listing, Listing::Over) {
-            Listing::Under { token, tries, .. } => (token, tries),
-            _ => (None, 0),
-        };
-        let failure = match found {
-            Ok(Found::Page(page)) => {
-                self.took(work, token, page);
-                return Ok(None);
-            }
-            Ok(Found::Unreadable(unreadable, failure)) => {
-                work.report.has_gaps |= unreadable.is_later;
-                work.place.limit = self.page_size;
-                let mut message = format!("the server cannot read it: {}", failure.message);
-                if work.expected.is_none() {
-                    message += "; objects in front of it may not have been reached";
-                }
-                let failure = record(&unreadable.object, &Failure { message, ..failure });
-                work.stepped_over += 1;
-                self.count(work, End::Failed(failure), Changed::No);
-                work.listing = Listing::Next { token: Some(unreadable.token), tries: 0 };
-                return Ok(None);
-            }
-            Ok(Found::Nothing(failure)) => {
-                self.stuck(work, failure);
-                return Ok(None);
-            }
-            Ok(Found::Namespaces(names)) => {
-                // Namespaces are listed at different revisions, so that nothing can be said about all objects together.
-                work.report.has_gaps = true;
-                work.place.to_come = Some(names.into());
-                work.next_namespace(self.page_size);
-                return Ok(None);
-            }
-            Err(failure) => failure,
-        };
-        if failure.code == 410 && token.is_some() {
-            // The history that the token relies on is gone. What follows may lack objects; the next pass has them.
-            work.report.has_gaps = true;
-            let token = failure.details.and_then(|details| details.continue_token);
-            work.listing = Listing::Next { token, tries: 0 };
-            return Ok(None);
-        }
-        if let (404, Some(server)) = (failure.code, self.servers.first()) {
-            return Ok(Some(work.not_served(not_served(server, &failure))));
-        }
-        let is_lasting = failure.is_silent || (failure.code == 0 && tries >= MOST_TRIES);
-        if let (true, Some(server)) = (is_lasting, self.servers.first()) {
-            return Ok(Some(work.silent(silent(server, &failure))));
-        }
-        let token_of_failure = token.clone();
-        work.listing = Listing::Next { token, tries: tries + 1 };
-        match judge_listing(&failure.refusal()) {
-            Verdict::Overloaded(wait) => self.overloaded(wait),
-            Verdict::WebhookDown => return Ok(self.webhook_down(work, &failure.message)),
-            Verdict::TryAgain if tries < MOST_TRIES => {}
-            Verdict::Refused if failure.code == 500 => self.unlistable(work, token_of_failure, failure),
-            _ => return Err(RunError::List(failure)),
-        }
-        Ok(None)
-    }
-
-    /// Some object cannot be read by the server, and with it no page that it is on. Smaller pages come up to it. Then it is
-    /// listed in the other versions that are served: in the one that it is stored in, it need not be converted. If none of
-    /// them works, it is looked for, and listed on behind it. Where it cannot be found, other namespaces come past it; what
-    /// lies behind it in its own namespace is not reached then, which counts as a failure.
-    fn unlistable(&mut self, work: &mut Work, token: Option<String>, failure: Failure) {
-        if work.place.limit > 1 {
-            work.place.limit = (work.place.limit / 8).max(1);
-            return;
-        }
-        if let (None, Some(server)) = (&work.place.to_come, self.servers.first()) {
-            let (client, resource) = (server.client.clone(), self.rewriting.resource.clone());
-            let (wanted, is_namespaced) = (token.clone(), resource.is_namespaced);
-            let (others, detail) = (self.rewriting.other_versions.clone(), self.rewriting.detail());
-            let found = async move {
-                for version in others {
-                    let query = PageQuery { namespace: "", continue_token: wanted.as_deref(), limit: 1 };
-                    if let Ok(page) = page(&client, &resource.in_version(&version), query, detail).await {
-                        return Ok(Found::Page(page));
-                    }
-                }
-                match unreadable::find(&client, &resource, wanted.as_deref()).await? {
-                    Some(found) => Ok(Found::Unreadable(found, failure)),
-                    None if is_namespaced => namespaces(&client).await.map(Found::Namespaces),
-                    None => Ok(Found::Nothing(failure)),
-                }
-            };
-            work.listing = Listing::Under { token, tries: 0, found: found.boxed() };
-            return;
-        }
-        self.stuck(work, failure);
-    }
-
-    /// What comes next cannot be listed.
-    fn stuck(&mut self, work: &mut Work, failure: Failure) {
-        let message = format!("an object from here on cannot be listed: {}", failure.message);
-        let nameless = ListedObject { namespace: work.place.namespace.clone(), ..ListedObject::default() };
-        let failure = record(&nameless, &Failure { message, ..failure });
-        self.count(work, End::Failed(failure), Changed::No);
-        work.next_namespace(self.page_size);
     }
 
     fn took(&mut self, work: &mut Work, token: Option<String>, page: Page) {
@@ -311,7 +213,12 @@ impl Pass<'_> {
         });
         if token.is_none() && work.place.to_come.is_none() {
             self.list_revision.clone_from(&page.resource_version);
+            if self.began_at.is_empty() {
+                self.began_at.clone_from(&page.resource_version);
+            }
         }
+        let is_unwritten = |object: &&ListedObject| !is_written_since(&object.resource_version, &self.began_at);
+        work.report.unwritten += page.objects.iter().filter(is_unwritten).count() as u64;
         if page.continue_token.is_some() {
             self.begin_to_probe(page.objects.first());
         }
@@ -323,11 +230,11 @@ impl Pass<'_> {
         work.tokens = [token, work.tokens[0].take()];
         work.listed += page.objects.len() as u64;
         for object in page.objects {
-            if self.is_settled(&object) {
+            let settled = self.settled.as_ref();
+            if settled.is_some_and(|settled| settled.covers(&object.uid, &object.resource_version)) {
                 self.count(work, End::Current, Changed::No);
             } else {
-                let has_failed_before =
-                    self.settled.as_ref().is_some_and(|settled| settled.except.contains(&object.uid));
+                let has_failed_before = settled.is_some_and(|settled| settled.has_failed(&object.uid));
                 let care = if has_failed_before { Care::Beforehand } else { Care::None };
                 work.queue.push_back(Task { object, care, ..Task::default() });
             }
@@ -336,13 +243,6 @@ impl Pass<'_> {
             Some(token) => work.listing = Listing::Next { token: Some(token), tries: 0 },
             None => work.next_namespace(self.page_size),
         }
-    }
-
-    fn is_settled(&self, object: &ListedObject) -> bool {
-        self.settled.as_ref().is_some_and(|settled| {
-            is_settled(&object.resource_version, &settled.objects.resource_version)
-                && !settled.except.contains(&object.uid)
-        })
     }
 
     /// Where there is more than one page, it matters to others how it is worked through.
@@ -366,9 +266,17 @@ impl Pass<'_> {
                 return Ok(());
             }
             SettledObject::NotAllowed(failure) => return Err(RunError::NotAllowed(failure)),
-            SettledObject::Done(end, changed) => self.count(work, end, changed),
+            SettledObject::NoDryRun(failure) => return Err(RunError::NoDryRun(failure)),
+            SettledObject::Done(end, changed) => {
+                self.losses = 0;
+                work.got_through |= end == End::Current;
+                self.count(work, end, changed);
+            }
             // These end the pass before they come here.
-            SettledObject::Silent(_) | SettledObject::NotServed(_) | SettledObject::WebhookDown(..) => {}
+            SettledObject::Silent(_)
+            | SettledObject::NotServed(_)
+            | SettledObject::WebhookDown(..)
+            | SettledObject::WebhookLost(..) => {}
         }
         self.pacer.answered(in_flight, self.began.elapsed());
         Ok(())
@@ -410,6 +318,28 @@ impl Pass<'_> {
         });
     }
 
+    /// A webhook that was reached gave no answer about an object. Where others get through, it is that object, which does not
+    /// hold them up.
+    fn webhook_lost(&mut self, work: &mut Work, task: Task, failure: Failure) -> Option<PassEnd> {
+        self.losses += 1;
+        match after_losses(task.losses, self.losses, others(work)) {
+            AfterLosses::Refused => {
+                let failed = record(&task.object, &failure);
+                self.count(work, End::Failed(failed), task.changed);
+                None
+            }
+            AfterLosses::TryAgain => {
+                work.queue.push_front(task);
+                self.pacer.overloaded(WEBHOOK_WAIT, self.began.elapsed());
+                None
+            }
+            AfterLosses::WebhookDown => {
+                work.queue.push_front(task);
+                self.webhook_down(work, &failure.message)
+            }
+        }
+    }
+
     /// Nothing can be rewritten until the webhook is back, and what is written meanwhile by others loses its owners of
     /// fields; so nothing is sent for a while. A webhook that stays away ends the pass, so that whoever waits for this one
     /// to be done does not wait for the webhook, too.
@@ -422,6 +352,11 @@ impl Pass<'_> {
         self.progress.send_modify(|progress| progress.waiting = Some(words));
         None
     }
+}
+
+/// Whether any object got through in this pass.
+fn others(work: &Work) -> Others {
+    if work.got_through { Others::GotThrough } else { Others::GotNothing }
 }
 
 /// Waits for the next order. When nobody can give orders any more, the last one stays in force.

@@ -65,6 +65,8 @@ pub(crate) struct Task {
     pub(crate) changed: Changed,
     /// Whether to look first, without writing, if admission would change it.
     pub(crate) care: Care,
+    /// How often a webhook has given no answer about it.
+    pub(crate) losses: u32,
 }
 
 /// How an object is looked at when it turns out to be changed by our asking.
@@ -88,8 +90,12 @@ pub(crate) enum Settled {
     Overloaded(Task, Duration),
     /// Nothing yet: a webhook that is needed for it cannot be reached.
     WebhookDown(Task, String),
+    /// Nothing yet: a webhook that was reached gave no answer about it.
+    WebhookLost(Task, Failure),
     /// Nothing, because we may not.
     NotAllowed(Failure),
+    /// Nothing, because a webhook takes no part in dry runs.
+    NoDryRun(Failure),
     /// Nothing, because a server does not answer: which one, and what is known of that.
     Silent(String),
     /// Nothing, because a server does not serve the resource: which one, and what it said.
@@ -123,7 +129,13 @@ enum OneServer {
     /// Someone else wrote it, so that what other servers said counts no more.
     Moved,
     /// Nothing more is asked.
-    Over(Settled),
+    Over(Box<Settled>),
+}
+
+impl OneServer {
+    fn over(settled: Settled) -> Self {
+        OneServer::Over(Box::new(settled))
+    }
 }
 
 /// The reason that is recorded for an object which admission changes on every write.
@@ -169,7 +181,7 @@ impl Rewriting {
                 match self.settle(server, &mut task).await {
                     OneServer::Satisfied => {}
                     OneServer::Moved => is_moved = true,
-                    OneServer::Over(settled) => return settled,
+                    OneServer::Over(settled) => return *settled,
                 }
                 if is_moved {
                     break;
@@ -186,7 +198,7 @@ impl Rewriting {
         if task.care == Care::Beforehand
             && let Some(failure) = self.changed_by_admission(server, &task.object).await
         {
-            return OneServer::Over(Settled::Done(End::Failed(failure), task.changed));
+            return OneServer::over(Settled::Done(End::Failed(failure), task.changed));
         }
         let mut tries = 0;
         loop {
@@ -203,7 +215,7 @@ impl Rewriting {
                     tokio::time::sleep(wait_after(tries)).await;
                     tries += 1;
                 }
-                _ => return OneServer::Over(stopped_by(server, task, failure)),
+                _ => return OneServer::over(stopped_by(server, task, failure)),
             }
         }
     }
@@ -217,7 +229,7 @@ impl Rewriting {
             return OneServer::Satisfied;
         }
         match self.changed_by_admission(server, &task.object).await {
-            Some(failure) => OneServer::Over(Settled::Done(End::Failed(failure), Changed::Yes)),
+            Some(failure) => OneServer::over(Settled::Done(End::Failed(failure), Changed::Yes)),
             None => OneServer::Satisfied,
         }
     }
@@ -231,7 +243,7 @@ impl Rewriting {
             }
             Err(failure) => failure,
         };
-        OneServer::Over(match absence(&failure.refusal(), &task.object.name) {
+        OneServer::over(match absence(&failure.refusal(), &task.object.name) {
             Some(Absence::Gone) => Settled::Done(End::Gone, task.changed),
             Some(Absence::NotServed) => Settled::NotServed(not_served(server, &failure)),
             None => match judge(&failure.refusal()) {
@@ -337,7 +349,9 @@ fn stopped_by(server: &Instance, task: &Task, failure: Failure) -> Settled {
     match judge(&failure.refusal()) {
         Verdict::Overloaded(wait) => Settled::Overloaded(task.clone(), wait),
         Verdict::WebhookDown => Settled::WebhookDown(task.clone(), failure.message),
+        Verdict::WebhookLost => Settled::WebhookLost(Task { losses: task.losses + 1, ..task.clone() }, failure),
         Verdict::NotAllowed => Settled::NotAllowed(failure),
+        Verdict::NoDryRun => Settled::NoDryRun(failure),
         // A server from which no answer comes says nothing about the object.
         Verdict::TryAgain if failure.code == 0 => Settled::Silent(silent(server, &failure)),
         Verdict::TryAgain | Verdict::Refused | Verdict::Moved | Verdict::Absent => {

@@ -48,6 +48,8 @@ pub(super) struct Work {
     pub(super) expected: Option<u64>,
     /// Objects that cannot be read were stepped over since the last page: so many.
     pub(super) stepped_over: u64,
+    /// Whether any object was asked about and is in order now.
+    pub(super) got_through: bool,
 }
 
 /// Which objects are listed at the moment. Usually all of them at once; where that fails for good, because of an object that

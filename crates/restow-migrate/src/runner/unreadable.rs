@@ -93,10 +93,15 @@ async fn is_at_or_behind(
     let query = PageQuery { namespace: "", continue_token: Some(&token), limit: 1 };
     match page(client, resource, query, Detail::Identity).await {
         Ok(_) => Ok(Some(false)),
-        Err(failure) if failure.code == 500 && judge_listing(&failure.refusal()) == Verdict::Refused => Ok(Some(true)),
+        Err(failure) if failure.code == 500 && is_unreadable(judge_listing(&failure.refusal())) => Ok(Some(true)),
         Err(failure) if failure.code == 400 => Ok(None),
         Err(failure) => Err(failure),
     }
+}
+
+/// Whether a listing fails because of what it would list.
+pub(super) fn is_unreadable(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Refused | Verdict::WebhookLost)
 }
 
 impl Token {

@@ -22,6 +22,8 @@ pub(crate) struct State {
     pub(crate) crd: Option<Crd>,
     /// The version that discovery shows as the stored one; nothing while the resource is not served.
     pub(crate) shown: Option<&'static str>,
+    /// Whether discovery says anything about stored versions.
+    pub(crate) tells: bool,
     /// The version that the handler writes.
     pub(crate) encoded: &'static str,
     /// The revision of each object, and the version that it is stored in.
@@ -29,6 +31,11 @@ pub(crate) struct State {
     pub(crate) addresses: Vec<&'static str>,
     /// The identity leases and their holders.
     pub(crate) leases: BTreeMap<&'static str, String>,
+    /// When the process was started that answers at each address, in their order.
+    pub(crate) started: Vec<&'static str>,
+    /// How often a process was asked for that.
+    pub(crate) scrapes: usize,
+    pub(crate) slice_generation: u64,
     /// What servers report; nothing where the StorageVersion API is not served.
     pub(crate) reports: Option<Vec<(&'static str, &'static str)>>,
     /// How often the reports were written.
@@ -63,10 +70,14 @@ pub(crate) fn state() -> State {
             annotations: json!({}),
         }),
         shown: Some("v2"),
+        tells: true,
         encoded: "v2",
         objects: (0..30).map(|number| (format!("object-{number:02}"), (number + 1, "v1"))).collect(),
         addresses: vec!["10.0.0.1"],
         leases: BTreeMap::from([("apiserver-a", "apiserver-a_1".to_owned())]),
+        started: vec!["10"],
+        scrapes: 0,
+        slice_generation: 1,
         reports: None,
         reports_revision: 7,
         forbidden: Vec::new(),
@@ -87,7 +98,9 @@ pub(crate) fn cluster(state: &Shared) -> Cluster {
             let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
             let (code, answer) = state.lock().unwrap().answer(&parts.method, parts.uri.path(), &body);
             let response = Response::builder().status(code);
-            Ok::<_, Infallible>(response.body(Body::from(answer.to_string().into_bytes())).unwrap())
+            // Metrics are text, and all else is JSON.
+            let answer = answer.as_str().map(str::to_owned).unwrap_or_else(|| answer.to_string());
+            Ok::<_, Infallible>(response.body(Body::from(answer.into_bytes())).unwrap())
         }
     });
     Cluster::from_client(Client::new(service, "default"))
@@ -131,10 +144,15 @@ impl State {
             };
         }
         match path.rsplit('/').next().unwrap_or_default() {
+            "metrics" => {
+                let started = self.started[self.scrapes % self.started.len()];
+                self.scrapes += 1;
+                (200, json!(format!("# TYPE x gauge\nx 1\nprocess_start_time_seconds {started}\ny 2\n")))
+            }
             "storageversions" => self.storage_versions(),
             "endpointslices" => self.endpoint_slices(),
             "leases" => {
-                let lease = |(name, holder): (&&str, &String)| json!({"metadata": {"name": name}, "spec": {"holderIdentity": holder}});
+                let lease = |(name, holder): (&&str, &String)| json!({"metadata": {"name": name, "uid": name}, "spec": {"holderIdentity": holder}});
                 list("LeaseList", self.leases.iter().map(lease).collect())
             }
             "example.com" if self.shown.is_some() => {
@@ -148,6 +166,7 @@ impl State {
 
     fn discovery(&self, version: &str) -> Value {
         let hash = restow_api::storage_version_hash("example.com", self.shown.unwrap_or_default(), "Widget");
+        let hash = if self.tells { hash } else { String::new() };
         json!({"kind": "APIResourceList", "groupVersion": format!("example.com/{version}"), "resources": [
             {"name": "widgets", "singularName": "", "namespaced": true, "kind": "Widget",
              "verbs": ["get", "list", "patch"], "storageVersionHash": hash},
@@ -168,8 +187,10 @@ impl State {
         let endpoints: Vec<Value> = self.addresses.iter().map(|address| json!({"addresses": [address]})).collect();
         list(
             "EndpointSliceList",
-            vec![json!({"metadata": {"name": "kubernetes"}, "addressType": "IPv4",
-                        "ports": [{"name": "https", "port": 6443}], "endpoints": endpoints})],
+            vec![
+                json!({"metadata": {"name": "kubernetes", "generation": self.slice_generation}, "addressType": "IPv4",
+                        "ports": [{"name": "https", "port": 6443}], "endpoints": endpoints}),
+            ],
         )
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cluster;
+mod identity;
 
 use cluster::{Event, NAME, Shared, State, cluster, state};
 use restow_migrate::cluster::Reach;
@@ -75,7 +76,7 @@ async fn a_handler_may_lag_behind_discovery() {
     let state = shared(State { shown: Some("v2"), encoded: "v1", ..state() });
     let server = Arc::clone(&state);
     tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_secs(30)).await;
+        tokio::time::sleep(Duration::from_secs(55)).await;
         server.lock().unwrap().encoded = "v2";
     });
     assert_eq!(migrated(&state).await, Outcome::Succeeded);
@@ -186,4 +187,17 @@ async fn a_server_that_does_not_serve_crds_has_not_said_that_there_is_none() {
     let done = migrate(&cluster(&state), &NAME.parse().unwrap(), MigrationOptions::default(), reins).await;
     assert!(done.is_err(), "{:?}", done.map(|report| report.outcome));
     assert_eq!(state.lock().unwrap().old(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_of_which_nobody_tells_how_it_is_stored_is_not_waited_for() {
+    let untold = || State { crd: None, tells: false, ..state() };
+    let patient = MigrationOptions { patience: Duration::from_secs(1_000_000), ..MigrationOptions::default() };
+    let aggregated = shared(untold());
+    let outcome = run(&aggregated, Reach::EachServer, patient).await.outcome;
+    assert!(matches!(&outcome, Outcome::NotManaged(words) if words.contains("do not say")), "{outcome:?}");
+    assert_eq!(aggregated.lock().unwrap().old(), 30, "nothing was written");
+    // A server that cannot be asked may be the one that tells.
+    let hidden = shared(State { forbidden: vec!["endpointslices"], ..untold() });
+    assert!(matches!(migrated(&hidden).await, Outcome::NoAgreement(_)));
 }

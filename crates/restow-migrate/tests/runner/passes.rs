@@ -1,6 +1,6 @@
 //! What passes come to when the server is busy, refuses, forgets, or does not answer.
 
-use crate::server::{Server, Stored, instance, migrate};
+use crate::server::{Server, Stored, instance, migrate, migrate_resource, widgets};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -8,6 +8,7 @@ use kube::client::Body;
 use restow_api::StorageVersionHash;
 use restow_api::migration::SettledObjects;
 use restow_migrate::cluster::Instance;
+use restow_migrate::discovery::StoredResource;
 use restow_migrate::migration::{Settled, Target};
 use restow_migrate::runner::{Ending, RunOptions, RunReport};
 use serde_json::Value;
@@ -157,6 +158,40 @@ async fn a_server_that_hangs_while_it_lists_ends_the_run_too() {
     assert!(matches!(report.ending, Ending::Silent { .. }), "{:?}", report.ending);
 }
 
+fn settled_by(report: &RunReport) -> Option<Settled> {
+    let target = Target { hash: StorageVersionHash::new("v2"), revision: None };
+    Settled::new(target, Settled::by_run(report, 1)?, &report.failures)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_could_not_be_read_is_looked_at_again_once_it_can_be() {
+    let unreadable = vec!["object-0007".to_owned()];
+    let server = Arc::new(Mutex::new(Server { unreadable, ..Server::with_objects(20) }));
+    let first = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
+    assert_eq!(first.ending, Ending::SomeFailed);
+    // Nobody could read its uid, so that it cannot be told from those that are in order.
+    let settled = settled_by(&first);
+    server.lock().unwrap().unreadable.clear();
+    let second = migrate(&[instance(&server)], RunOptions { settled, ..RunOptions::default() }).await.unwrap();
+    assert_eq!(second.ending, Ending::Proven);
+    assert_eq!(server.lock().unwrap().old_objects(), 0);
+    let objects = SettledObjects { resource_version: first.settled_at, definition_generation: 1 };
+    let target = Target { hash: StorageVersionHash::new("v2"), revision: None };
+    assert_eq!(Settled::new(target, objects, &first.failures), None, "whoever may have written it down");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lies_behind_an_object_that_cannot_be_found_is_a_gap() {
+    let unreadable = vec!["object-0007".to_owned()];
+    let server = Server { unreadable, knows_its_tokens: true, ..Server::with_objects(20) };
+    let server = Arc::new(Mutex::new(server));
+    let resource = StoredResource { is_namespaced: false, ..widgets() };
+    let report = migrate_resource(&[instance(&server)], resource, RunOptions::default()).await.unwrap();
+    assert_eq!(report.ending, Ending::SomeFailed);
+    assert!(report.passes.last().unwrap().has_gaps, "{report:?}");
+    assert_eq!(settled_by(&report), None);
+}
+
 #[tokio::test]
 async fn all_that_fail_are_known_and_a_second_run_tries_only_them_and_what_is_new() {
     let refused: Vec<String> = (0..1_500).map(|number| format!("object-{number:04}")).collect();
@@ -165,11 +200,7 @@ async fn all_that_fail_are_known_and_a_second_run_tries_only_them_and_what_is_ne
     assert_eq!(first.ending, Ending::SomeFailed);
     assert_eq!(first.failures.len(), 1_500, "all of them are known");
     assert_eq!(first.progress.counts.failed, 1_500, "each of them counts once");
-    let settled = Settled {
-        target: Target { hash: StorageVersionHash::new("v2"), revision: None },
-        objects: SettledObjects { resource_version: first.settled_at, definition_generation: 1 },
-        except: Arc::new(first.failures.iter().map(|failure| failure.uid.clone()).collect()),
-    };
+    let settled = settled_by(&first).expect("all that failed are known");
     {
         let mut server = server.lock().unwrap();
         server.refused.clear();
@@ -184,4 +215,30 @@ async fn all_that_fail_are_known_and_a_second_run_tries_only_them_and_what_is_ne
     let server = server.lock().unwrap();
     assert_eq!(server.old_objects(), 0);
     assert_eq!(server.writes, 2 * 1_501, "once to rewrite them, once to see that nothing is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_at_which_a_webhook_hangs_up_is_named_and_all_others_are_rewritten() {
+    for poisons_listings in [false, true] {
+        let poison = vec!["object-0013".to_owned()];
+        let server = Server { poison: poison.clone(), poisons_listings, ..Server::with_objects(40) };
+        let server = Arc::new(Mutex::new(server));
+        // Nothing is waited for that stays away.
+        let webhook_patience = std::time::Duration::ZERO;
+        let options = RunOptions { page_size: 16, webhook_patience, ..RunOptions::default() };
+        let report = migrate(&[instance(&server)], options).await.unwrap();
+        assert_eq!(report.ending, Ending::SomeFailed, "{report:?}");
+        assert_eq!(server.lock().unwrap().old_objects(), 1, "all others are rewritten");
+        let named: Vec<&str> = report.failures.iter().map(|failure| failure.name.as_str()).collect();
+        assert_eq!(named, poison);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_hangs_up_at_every_object_is_down() {
+    let poison = (0..30).map(|number| format!("object-{number:04}")).collect();
+    let server = Arc::new(Mutex::new(Server { poison, ..Server::with_objects(30) }));
+    let report = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
+    assert!(matches!(&report.ending, Ending::WebhookDown { words, .. } if words.contains("EOF")), "{report:?}");
+    assert_eq!(report.progress.counts.failed, 0, "no object is to blame");
 }

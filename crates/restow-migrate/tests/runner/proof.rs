@@ -2,7 +2,8 @@
 
 use crate::server::{Server, instance, migrate, not_found, status};
 use restow_migrate::cluster::Instance;
-use restow_migrate::runner::{CHANGED_BY_ADMISSION, Ending, RunError, RunOptions, RunReport};
+use restow_migrate::runner::{CHANGED_BY_ADMISSION, Ending, Mode, RunError, RunOptions, RunReport};
+use restow_migrate::settling::SETTLING_TIME;
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -188,4 +189,47 @@ async fn an_answer_about_another_object_is_not_taken_for_this_one() {
     let report = run_on(&[&server]).await;
     assert_ne!(report.ending, Ending::Proven);
     assert_eq!(server.lock().unwrap().old_objects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collection_that_is_being_deleted_when_the_servers_agree_is_waited_for() {
+    let server = shared(Server::with_objects(20));
+    // A namespace is deleted, and the object with a finalizer is marked by the handler that the deletion began with.
+    write_late(&server, 55);
+    let report = migrate(&[instance(&server)], settling_for(SETTLING_TIME.as_secs())).await.unwrap();
+    assert_eq!(report.ending, Ending::Proven);
+    assert_eq!(server.lock().unwrap().old_objects(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_has_written_since_the_run_began_is_counted() {
+    let server = shared(Server::with_objects(10));
+    for number in 1..10 {
+        server.lock().unwrap().objects.get_mut(&format!("object-{number:04}")).unwrap().is_old = false;
+    }
+    write_late(&server, 5);
+    let report = migrate(&[instance(&server)], settling_for(10)).await.unwrap();
+    assert_eq!(report.ending, Ending::Proven);
+    let last = report.passes.last().unwrap();
+    assert_eq!(last.unwritten, 8, "one was rewritten, and one was written by somebody else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_webhook_denies_is_refused_whatever_the_code() {
+    for code in [429, 409, 404, 401] {
+        let denied = status(code, "", "admission webhook \"v.example.com\" denied the request: too many of them");
+        let server = shared(Server { about_objects: Some(denied), ..Server::with_objects(3) });
+        let report = run_on(&[&server]).await;
+        assert_eq!(report.ending, Ending::SomeFailed, "{code}");
+        assert_eq!(report.failures.len(), 3, "{code}: each is named");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_that_a_webhook_takes_no_part_in_blames_no_object() {
+    let unsupported = status(400, "BadRequest", "admission webhook \"v.example.com\" does not support dry run");
+    let server = shared(Server { about_objects: Some(unsupported), ..Server::with_objects(3) });
+    let options = RunOptions { mode: Mode::DryRun, ..RunOptions::default() };
+    let ended = migrate(&[instance(&server)], options).await;
+    assert!(matches!(&ended, Err(RunError::NoDryRun(_))), "{ended:?}");
 }

@@ -30,6 +30,10 @@ pub(crate) struct Server {
     pub(crate) intruders: u32,
     /// Objects with these names are refused.
     pub(crate) refused: Vec<String>,
+    /// The conversion webhook hangs up when it is asked about objects with these names.
+    pub(crate) poison: Vec<String>,
+    /// Whether they have to be converted to be listed, too.
+    pub(crate) poisons_listings: bool,
     /// Whether the definition is gone.
     pub(crate) is_gone: bool,
     /// Whether this server writes the old version, whatever others do.
@@ -37,6 +41,8 @@ pub(crate) struct Server {
     pub(crate) writes: u32,
     /// Objects that cannot be read, so that no page that one of them would be on can be listed.
     pub(crate) unreadable: Vec<String>,
+    /// Whether it takes no tokens but its own.
+    pub(crate) knows_its_tokens: bool,
     /// Whether it answers nothing at all.
     pub(crate) is_silent: bool,
     /// Which version those objects are stored in: listed in it, they need not be converted.
@@ -107,11 +113,17 @@ impl Server {
             return (code, gone);
         }
         let from = start_of(&token);
+        if self.knows_its_tokens && from.ends_with('\u{7f}') {
+            return status(400, "BadRequest", "continue key is not valid");
+        }
         let limit: usize = parameter("limit").unwrap().parse().unwrap();
         let mut rest = self.objects.iter().filter(|(name, _)| format!("n/{name}") >= from);
         let needs_conversion = !self.unreadable_except_in.is_some_and(|version| path.contains(version));
         if needs_conversion && rest.clone().take(limit).any(|(name, _)| self.unreadable.contains(name)) {
             return status(500, "InternalError", "no kind \"Widget\" is registered for version \"example.com/v0\"");
+        }
+        if self.poisons_listings && rest.clone().take(limit).any(|(name, _)| self.poison.contains(name)) {
+            return hung_up();
         }
         let items: Vec<Value> =
             rest.by_ref().take(limit).map(|(name, stored)| json!({ "metadata": metadata(name, stored) })).collect();
@@ -136,8 +148,12 @@ impl Server {
             return status(429, "TooManyRequests", "slow down");
         }
         if take_one(&mut self.webhook_downs) {
-            let message = "conversion webhook for example.com/v1, Kind=Widget failed: Post \"https://w\": refused";
+            let message =
+                "conversion webhook for example.com/v1, Kind=Widget failed: Post \"https://w\": dial tcp: refused";
             return status(500, "InternalError", message);
+        }
+        if self.poison.iter().any(|poison| poison == name) {
+            return hung_up();
         }
         if self.refused.iter().any(|refused| refused == name) {
             return status(422, "Invalid", "spec.size: Required value");
@@ -192,6 +208,11 @@ pub(crate) fn not_found(name: &str) -> (u16, Value) {
     (code, status)
 }
 
+fn hung_up() -> (u16, Value) {
+    let message = "conversion webhook for example.com/v1, Kind=Widget failed: Post \"https://w/convert\": EOF";
+    status(500, "InternalError", message)
+}
+
 pub(crate) fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}))
 }
@@ -216,13 +237,24 @@ pub(crate) fn instance(server: &Arc<Mutex<Server>>) -> Instance {
     Instance { name: "10.0.0.1:6443".into(), client: Client::new(service, "default") }
 }
 
-pub(crate) async fn migrate(servers: &[Instance], options: RunOptions) -> Result<RunReport, RunError> {
-    let resource = StoredResource {
+pub(crate) fn widgets() -> StoredResource {
+    StoredResource {
         resource: "widgets.v1.example.com".parse().unwrap(),
         kind: "Widget".into(),
         is_namespaced: true,
         hash: None,
-    };
+    }
+}
+
+pub(crate) async fn migrate(servers: &[Instance], options: RunOptions) -> Result<RunReport, RunError> {
+    migrate_resource(servers, widgets(), options).await
+}
+
+pub(crate) async fn migrate_resource(
+    servers: &[Instance],
+    resource: StoredResource,
+    options: RunOptions,
+) -> Result<RunReport, RunError> {
     let (_order, orders) = watch::channel(Order::Run);
     let (progress, _seen) = watch::channel(Progress::default());
     run(servers, &resource, options, orders, &progress).await

@@ -2,12 +2,14 @@
 
 use crate::fixture::{Fixture, eventually};
 use kube::api::{DeleteParams, Patch, PatchParams};
+use restow_agreement::migrate::marks::{Holder, Party};
 use restow_agreement::migrate::pacer::PacerLimits;
 use restow_migrate::agreement::{Scope, observe};
 use restow_migrate::migration::{MigrationError, MigrationOptions, MigrationReport, Outcome, Reins, migrate};
 use restow_migrate::runner::{Method, Mode, Order, Progress, RunOptions};
 use restow_migrate::step::Step;
 use serde_json::json;
+use std::time::Duration;
 use tokio::sync::watch;
 
 async fn run(fixture: &Fixture, options: MigrationOptions) -> Result<MigrationReport, MigrationError> {
@@ -111,12 +113,19 @@ async fn a_migration_that_dies_anywhere_is_finished_by_the_next_one() {
     for (number, step) in Step::OF_BOTH.into_iter().enumerate() {
         let Some(fixture) = Fixture::new(&format!("deaths{number}"), 12).await else { return };
         flip(&fixture).await;
-        let died = run(&fixture, MigrationOptions { dies_at: Some(step), ..MigrationOptions::default() }).await;
+        // The mark of another one would be left alone until nobody has renewed it for a minute.
+        let options = MigrationOptions {
+            holder: Some(Holder::new(Party::Command, "the-same")),
+            settling_time: Duration::from_secs(5),
+            patience: Duration::from_secs(60),
+            ..MigrationOptions::default()
+        };
+        let died = run(&fixture, MigrationOptions { dies_at: Some(step), ..options.clone() }).await;
         assert!(matches!(died, Err(MigrationError::Died(at)) if at == step), "{died:?}");
         let trimmed = matches!(step, Step::Trimmed | Step::Unmarked);
         let stored = fixture.stored_versions().await;
         assert_eq!(stored.len(), if trimmed { 1 } else { 2 }, "after {step:?}");
-        let report = run(&fixture, MigrationOptions::default()).await.unwrap();
+        let report = run(&fixture, options).await.unwrap();
         assert_eq!(report.outcome, Outcome::Succeeded, "after {step:?}");
         assert_eq!(fixture.stored_versions().await, ["v2"]);
         assert!(!fixture.is_marked().await, "after {step:?}");

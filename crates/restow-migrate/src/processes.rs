@@ -1,0 +1,71 @@
+//! Asks each API server which process it is. What that means is decided in `restow_agreement::migrate::processes`.
+//!
+//! The metrics of a large server are megabytes, which it takes a while to gather. So they are read at the beginning and at
+//! the end of a migration alone, and only up to the line that tells.
+
+use crate::agreement::Observation;
+use crate::cluster::Instance;
+use crate::exchange::Failure;
+use http::Request;
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use restow_agreement::migrate::processes::{Processes, start_time};
+use std::time::Duration;
+
+/// How long a server has to say which process it is.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// So much of its metrics is read at most.
+const MOST_BYTES: usize = 64 << 20;
+/// Of a line that has begun, so much is kept. The one that tells is short.
+const LONGEST_LINE: usize = 64 << 10;
+
+/// Which process each server is that was asked; else why it cannot be told whether all of them were.
+pub async fn identify(observation: &Observation) -> Result<Processes, String> {
+    let ask = |instance: &Instance| {
+        let Instance { name, client } = instance.clone();
+        async move {
+            let started = tokio::time::timeout(PATIENCE, started(&client)).await;
+            let silent = || Err(format!("no answer to a GET of /metrics within {} s", PATIENCE.as_secs()));
+            (name, started.unwrap_or_else(|_| silent()))
+        }
+    };
+    let found = Processes(futures::future::join_all(observation.instances.iter().map(ask)).await.into_iter().collect());
+    match found.unidentified(&observation.servers) {
+        Some(words) => Err(words),
+        None => Ok(found),
+    }
+}
+
+/// When the process was started that answers.
+async fn started(client: &Client) -> Result<String, String> {
+    let request = Request::get("/metrics").header(http::header::ACCEPT, "text/plain").body(Body::empty());
+    let response = client.send(request.map_err(|error| error.to_string())?).await;
+    let response = response.map_err(|error| Failure::from(error).to_string())?;
+    match response.status().as_u16() {
+        200 => {}
+        401 | 403 => {
+            return Err("its metrics may not be read; a ClusterRole has to allow it: nonResourceURLs [\"/metrics\"], \
+                        verbs [\"get\"]"
+                .to_owned());
+        }
+        code => return Err(format!("a GET of /metrics is answered with {code}")),
+    }
+    let mut body = response.into_body();
+    let (mut text, mut read) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| format!("its metrics cannot be read: {error}"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        read += data.len();
+        text.extend_from_slice(&data);
+        let whole_lines = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if let Some(time) = start_time(&String::from_utf8_lossy(&text[..whole_lines])) {
+            return Ok(time.to_owned());
+        }
+        text.drain(..whole_lines);
+        if read > MOST_BYTES || text.len() > LONGEST_LINE {
+            break;
+        }
+    }
+    Err("its metrics have no process_start_time_seconds".to_owned())
+}
