@@ -2,6 +2,7 @@
 
 mod agreement;
 mod apiserver;
+mod hostile;
 mod migrate;
 mod process;
 mod rate;
@@ -19,6 +20,8 @@ pub(crate) enum Bench {
     Apiserver(apiserver::ApiserverArgs),
     /// Measure how soon servers agree on storage versions, what the fence costs, and how fast a server starts among others.
     Agreement(agreement::AgreementArgs),
+    /// Measure how long health checks, leases and administrators wait while others do their worst.
+    Hostile(hostile::HostileArgs),
     /// Measure how fast stored objects are rewritten, on a cluster that is given.
     Migrate(migrate::MigrateArgs),
 }
@@ -29,6 +32,7 @@ impl Bench {
             Bench::Store(args) => store::run(args).await,
             Bench::Apiserver(args) => apiserver::run(args).await,
             Bench::Agreement(args) => agreement::run(args).await,
+            Bench::Hostile(args) => hostile::run(args).await,
             Bench::Migrate(args) => migrate::run(args).await,
         }
     }

@@ -6,15 +6,18 @@ use crate::serving;
 use anyhow::Context;
 use clap::Args;
 use http_body_util::Full;
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
 use restow_agreement::migrate::window::Window;
+use restow_apiserver::listening::{self, Connection, ConnectionLimits, Handler, Transport};
 use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
 use restow_migrate::install::{InstallOptions, install, manifests};
 use restow_migrate::migration::{MigrationOptions, Owners};
 use restow_migrate::runner::RunOptions;
 use restow_migrate::step::Step;
-use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -52,7 +55,8 @@ pub(crate) struct ControllerArgs {
     /// Leave owners of fields as they are, also those that name a version which is about to go.
     #[arg(long)]
     keep_managed_fields: bool,
-    /// Where to show metrics, at /metrics. Port 0 takes any free port.
+    /// Where to show metrics, at /metrics, to whoever asks. Port 0 takes any free port. Nobody has to say who they are, so
+    /// listen on 127.0.0.1 unless everybody who reaches the address may know which resources there are.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<SocketAddr>,
     /// For tests: the step of a migration at which this process ends as if it had crashed.
@@ -66,7 +70,9 @@ pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     if let Some(address) = args.metrics_listen {
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
         println!("metrics are at http://{}/metrics", listener.local_addr()?);
-        tokio::spawn(show(listener, metrics.clone()));
+        let (limits, shown) = (ConnectionLimits::small(), Arc::new(Shown(metrics.clone())));
+        let stop = std::future::pending();
+        tokio::spawn(listening::serve(listener, Transport::Plain, limits, shown, stop, || {}));
     }
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
@@ -102,25 +108,27 @@ impl ControllerArgs {
     }
 }
 
-/// Answers every request with the metrics.
-async fn show(listener: TcpListener, metrics: Metrics) {
-    while let Ok((connection, _)) = listener.accept().await {
-        let metrics = metrics.clone();
-        tokio::spawn(async move {
-            let answer = hyper::service::service_fn(move |_| {
-                let text = metrics.text();
-                async move {
-                    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                    let mut response = hyper::Response::new(Full::new(bytes::Bytes::from(text)));
-                    response
-                        .headers_mut()
-                        .insert(hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
-                    Ok::<_, Infallible>(response)
-                }
-            });
-            // A client that goes away in the middle is its own affair.
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), answer).await;
-        });
+/// Shows the metrics.
+struct Shown(Metrics);
+
+impl Handler for Shown {
+    type Peer = ();
+    type Body = Full<bytes::Bytes>;
+
+    fn connected(&self, _: &Connection, _: Option<&rustls::ServerConnection>) {}
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arc<()>) -> Response<Full<bytes::Bytes>> {
+        let code = match (request.method(), request.uri().path()) {
+            (&Method::GET | &Method::HEAD, "/metrics") => StatusCode::OK,
+            (_, "/metrics") => StatusCode::METHOD_NOT_ALLOWED,
+            _ => StatusCode::NOT_FOUND,
+        };
+        let text = if code == StatusCode::OK { self.0.text() } else { String::new() };
+        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        let mut response = Response::new(Full::from(text));
+        *response.status_mut() = code;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
     }
 }
 
@@ -134,7 +142,18 @@ pub(crate) struct InstallArgs {
     /// The image of the controller. Without it no deployment is made, for a controller that runs elsewhere.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// Print what would be installed, and install nothing.
+    /// Allow the controller to read and rewrite custom resources only, and run it with --crds-only.
+    #[arg(long)]
+    crds_only: bool,
+    /// A group whose resources the controller may rewrite though the cluster does not have them yet; can be given several
+    /// times. Without it, the controller may rewrite what the cluster has when this runs.
+    #[arg(long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
+    /// Where the controller shows its metrics, to whoever asks. The default is reached from within its pod, as by `kubectl
+    /// port-forward`; 0.0.0.0:9443 lets Prometheus, and everybody else in the network of the pods, read them.
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = InstallOptions::default().metrics_listen)]
+    metrics_listen: SocketAddr,
+    /// Print what would be installed in this cluster, with all that is granted and why, and install nothing.
     #[arg(long)]
     dry_run: bool,
     /// How to print it.
@@ -148,12 +167,17 @@ enum ManifestFormat {
 }
 
 pub(crate) async fn run_install(args: InstallArgs) -> anyhow::Result<()> {
-    let options = InstallOptions { image: args.image };
+    let options = InstallOptions {
+        image: args.image,
+        resources: if args.crds_only { Resources::Custom } else { Resources::All },
+        groups: args.groups,
+        metrics_listen: args.metrics_listen,
+    };
+    let cluster = args.cluster.connect().await?;
     if args.dry_run {
-        print!("{}", manifests(&options));
+        print!("{}", manifests(cluster.client(), &options).await?);
         return Ok(());
     }
-    let cluster = args.cluster.connect().await?;
     for installed in install(cluster.client(), &options).await? {
         println!("{} {}", installed.name, installed.action);
     }

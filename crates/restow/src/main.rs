@@ -13,6 +13,7 @@ mod output;
 mod pace_args;
 mod pki;
 mod plugin;
+mod private;
 mod serve;
 mod serving;
 mod status;
@@ -76,6 +77,7 @@ async fn main() -> ExitCode {
         .with_ansi(output::has_colour(&std::io::stderr()))
         .with_writer(std::io::stderr)
         .init();
+    private::keep_new_files_private();
     let done = match args.command {
         Command::Demo(args) => demo::run(args).await,
         Command::DemoServer(args) => demo::run_server(args).await.map(success),

@@ -13,10 +13,11 @@ use restow_agreement::migrate::key_rotation::RotationScope;
 use restow_api::GroupResource;
 use restow_migrate::agreement::{Observation, Scope, observe};
 use restow_migrate::cluster::{Cluster, Reach};
-use restow_migrate::definition;
+use restow_migrate::definition::{self, Definition};
 use restow_migrate::discovery::equivalents;
 use restow_migrate::migration::{MigrationOptions, Outcome, Owners, Reins, Settled, migrate};
 use restow_migrate::runner::{Mode, Order, Progress, RunOptions};
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -33,7 +34,8 @@ Exit codes:
   1  it could not run
   3  some objects could not be rewritten; they are listed with the reasons
   4  it cannot be told: the API servers do not agree, or ceased to, or one of them cannot be asked or does not serve the
-     resource, the resource is gone, a webhook cannot be reached, or after a key rotation nothing had to be rewritten
+     resource or say how it is stored, the resource is gone, a webhook cannot be reached, or after a key rotation nothing,
+     or not everything, had to be rewritten
   5  it was stopped; what is done is done
   6  with --one-endpoint: every object was left unchanged at the end, but nothing is proven")]
 pub(crate) struct MigrateArgs {
@@ -76,6 +78,9 @@ pub(crate) struct MigrateArgs {
     reason: Option<Reason>,
 }
 
+/// What is said to whoever stops it.
+const STOPPING: &str = "stopping as soon as what is under way is done; a second signal does not wait for that";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Reason {
     KeyRotation,
@@ -93,11 +98,12 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(async move {
         serving::stop_signal().await;
         order.send_replace(Order::Stop);
+        eprintln!("{STOPPING}");
         // A second one is not waited for.
         serving::stop_signal().await;
         std::process::exit(5);
     });
-    let mut summary = Summary::new(args.dry_run);
+    let mut summary = Summary::new(args.dry_run, &resources);
     for resource in resources {
         if *orders.borrow() == Order::Stop {
             break;
@@ -114,7 +120,7 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
         let options = MigrationOptions { settled, ..args.options() };
         let report = migrate(&cluster, &resource, options, reins).await;
         bar.finish();
-        summary.add(resource, report, started.elapsed());
+        summary.tell(&resource, report, started.elapsed());
     }
     if args.reason == Some(Reason::KeyRotation) && !args.dry_run {
         summary.judge_the_old_key(if args.all { RotationScope::Everything } else { RotationScope::Named });
@@ -152,32 +158,53 @@ impl MigrateArgs {
         if self.one_endpoint { Reach::OneEndpoint } else { Reach::EachServer }
     }
 
+    /// What is to be migrated: also what a CRD defines and no API server serves, since its objects may be stored still.
     async fn resources(&self, cluster: &Cluster, observation: &Observation) -> anyhow::Result<Vec<GroupResource>> {
+        let definitions = self.definitions(cluster).await?;
         let served = observation.resources();
-        let same = equivalents();
-        let named = match self.all || self.crds {
-            true => served.into_iter().filter(|resource| !same.contains(resource)).collect(),
+        let resources: Vec<GroupResource> = match self.all || self.crds {
+            true => intended(served, &definitions)
+                .into_iter()
+                .filter(|one| self.all || definitions.contains_key(one))
+                .collect(),
             false => {
-                if let Some(unknown) = self.resources.iter().find(|resource| !served.contains(resource)) {
+                let is_unknown = |one: &&GroupResource| !served.contains(one) && !definitions.contains_key(*one);
+                if let Some(unknown) = self.resources.iter().find(is_unknown) {
                     bail!("the cluster does not serve {unknown}; name it as in `kubectl api-resources -o name`");
                 }
                 self.resources.clone()
             }
         };
-        let mut resources = Vec::new();
-        for resource in named {
-            let found = definition::read(cluster.client(), &resource).await;
-            let found = found.with_context(|| format!("cannot look up the CRD of {resource}"))?;
+        for resource in &resources {
+            let found = definitions.get(resource);
             // The settling time of all of them counts from here, so that it has gone by when it is their turn.
-            if let Some(seen) = observation.resource(&resource, found.as_ref()) {
-                observation.agreed_since(cluster, &seen, found.as_ref());
-            }
-            if !self.crds || found.is_some() {
-                resources.push(resource);
+            if let Some(seen) = observation.resource(resource, found) {
+                observation.agreed_since(cluster, &seen, found);
             }
         }
         Ok(resources)
     }
+
+    /// The CRDs of what was named, or all.
+    async fn definitions(&self, cluster: &Cluster) -> anyhow::Result<BTreeMap<GroupResource, Definition>> {
+        if self.all || self.crds {
+            let all = definition::list(cluster.client()).await.context("cannot list CRDs")?;
+            return Ok(all.into_values().filter_map(|one| Some((definition::resource(&one)?, one))).collect());
+        }
+        let mut found = BTreeMap::new();
+        for resource in &self.resources {
+            let one = definition::read(cluster.client(), resource).await;
+            let one = one.with_context(|| format!("cannot look up the CRD of {resource}"))?;
+            found.extend(one.map(|one| (resource.clone(), one)));
+        }
+        Ok(found)
+    }
+}
+
+/// Everything that can be stored: what is served, and what is defined. What is the same under another name counts once.
+fn intended(served: Vec<GroupResource>, definitions: &BTreeMap<GroupResource, Definition>) -> BTreeSet<GroupResource> {
+    let same = equivalents();
+    served.into_iter().chain(definitions.keys().cloned()).filter(|resource| !same.contains(resource)).collect()
 }
 
 /// What came of one resource, in one word.
@@ -194,6 +221,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Stopped(_) => "Stopped",
         Outcome::ServerSilent { .. } => "ServerSilent",
         Outcome::WebhookDown { .. } => "WebhookDown",
+        Outcome::NotManaged(_) => "NotManaged",
         Outcome::ResourceGone => "ResourceGone",
         Outcome::Asked => "Asked",
     }

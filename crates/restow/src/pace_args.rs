@@ -15,8 +15,10 @@ pub(crate) struct PaceArgs {
     /// long as without a migration.
     #[arg(long)]
     hurry: bool,
-    /// How long an API server may still write an old version after all of them show the new one: requests that it began
-    /// before. Nothing is proven earlier. Does not apply where API servers report their storage versions (StorageVersion
+    /// How long an API server may still write an old version after all of them show the new one, or after one has left:
+    /// requests that it began before. Nothing is proven earlier. It has to be longer, by some 10 s, than the
+    /// --request-timeout of kube-apiserver and, if API servers may be shut down meanwhile, its --shutdown-delay-duration
+    /// together. Does not apply where API servers report their storage versions (StorageVersion
     /// API), which they do before they write.
     #[arg(long, value_name = "SECONDS", default_value_t = SETTLING_TIME.as_secs())]
     settling_time: u64,

@@ -11,6 +11,7 @@ use restow_apiserver::registry::Registry;
 use restow_apiserver::release::Release;
 use restow_apiserver::{AccessConfig, AgreementConfig, ApiServer, Authorization, Gates, LoadLimits, ServerConfig};
 use restow_store::Store;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,9 +96,29 @@ impl ServingArgs {
             requests_in_flight: self.max_requests_inflight,
             mutating_requests_in_flight: self.max_mutating_requests_inflight,
             request_timeout: Duration::from_secs(self.request_timeout),
+            connections: most_connections(raise_file_limit()),
             ..LoadLimits::default()
         }
     }
+}
+
+/// Raises the limit of open files as far as the process may, and returns it; nothing for no limit.
+fn raise_file_limit() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return limit.current;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    }
+}
+
+/// How many connections there may be with so many open files: half of them, so that the store, the calls of webhooks and the
+/// reserve for urgent requests never go short.
+fn most_connections(files: Option<u64>) -> usize {
+    let most = LoadLimits::default().connections;
+    files.map_or(most, |files| usize::try_from(files / 2).map_or(most, |half| half.clamp(16, most)))
 }
 
 /// The address that this machine has towards the network. Connecting a datagram socket sends nothing; it only asks the
@@ -186,5 +207,18 @@ pub(crate) async fn stop_signal() {
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         () = terminate => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_half_of_the_files_to_others() {
+        assert_eq!(most_connections(Some(256)), 128);
+        assert_eq!(most_connections(Some(1)), 16);
+        assert_eq!(most_connections(Some(1 << 20)), LoadLimits::default().connections);
+        assert_eq!(most_connections(None), LoadLimits::default().connections);
     }
 }

@@ -2,15 +2,15 @@
 
 use crate::in_process;
 use crate::pki::{Pki, write_private};
+use crate::private;
 use crate::serving::{self, Setup};
 use crate::taking_part::TakingPart;
-use anyhow::Context;
 use clap::Args;
 use restow_apiserver::release::Release;
 use restow_store::Store;
-use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
+use restow_store_embedded::{EmbeddedConfig, EmbeddedStore, OnDamage};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Start an API server on the embedded store, ready to use with kubectl.
@@ -31,6 +31,13 @@ pub(crate) struct UpArgs {
     /// Whether to run the controller that migrates stored objects when a storage version changes.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     controller: bool,
+    /// Start although stored objects are missing, and go on with those that are left.
+    ///
+    /// A store that is damaged is refused. With this flag, what can be recovered is kept, and the damaged files are put aside
+    /// in the data directory. What is missing is lost; restore a backup instead if there is one. The flag changes nothing on a
+    /// store that is whole.
+    #[arg(long)]
+    accept_data_loss: bool,
     #[command(flatten)]
     serving: serving::ServingArgs,
     #[command(flatten)]
@@ -38,10 +45,11 @@ pub(crate) struct UpArgs {
 }
 
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
-    make_folder(&args.data_dir)?;
+    private::make_data_directory(&args.data_dir)?;
     let listener = serving::listen(args.listen).await?;
     let address = listener.local_addr()?;
-    let config = EmbeddedConfig::new(args.data_dir.join("store"));
+    let on_damage = if args.accept_data_loss { OnDamage::AcceptLoss } else { OnDamage::Refuse };
+    let config = EmbeddedConfig { on_damage, ..EmbeddedConfig::new(args.data_dir.join("store")) };
     let store: Arc<dyn Store> = Arc::new(tokio::task::spawn_blocking(|| EmbeddedStore::open(config)).await??);
     let addresses = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST), address.ip()];
     let pki = Pki::open(&args.data_dir.join("pki"), &addresses)?;
@@ -77,9 +85,4 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
         controller.abort();
     }
     served
-}
-
-fn make_folder(folder: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the data directory {}; choose another with --data-dir", folder.display()))
 }

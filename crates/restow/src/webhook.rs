@@ -4,26 +4,23 @@
 //! itself, and keeps the ValidatingWebhookConfiguration in step with them. It needs no other controller for that, so that
 //! none can be in a circle with it.
 
+mod answering;
 mod certificates;
 
 use crate::cluster_args::ClusterArgs;
 use crate::serving;
+use answering::Reviews;
 use anyhow::Context;
 use certificates::{Bundle, Keeper};
 use clap::Args;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use restow_agreement::migrate::guard::refusal;
-use serde_json::{Value, json};
+use restow_apiserver::listening::{self, ConnectionLimits, Transport};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 /// Refuse changes of a storage version while objects are migrated, on clusters without ValidatingAdmissionPolicy.
 ///
@@ -50,7 +47,7 @@ pub(crate) struct WebhookArgs {
 }
 
 /// What is shown to those who connect, exchanged when it is renewed.
-type Shown = Arc<RwLock<TlsAcceptor>>;
+type Shown = Arc<RwLock<Arc<rustls::ServerConfig>>>;
 
 const NAME: &str = "storage-version-guard.restow.dev";
 
@@ -62,11 +59,16 @@ pub(crate) async fn run(args: WebhookArgs) -> anyhow::Result<()> {
     let lifetime = Duration::from_secs(args.certificate_lifetime);
     let keeper = Keeper::new(cluster.client().clone(), &args.namespace, names, lifetime);
     let first = keeper.current().await?;
-    let shown: Shown = Arc::new(RwLock::new(first.acceptor()?));
+    let shown: Shown = Arc::new(RwLock::new(first.tls()?));
     args.register(cluster.client(), address, &first).await?;
     println!("the guard is ready at https://{address}");
     let mut bundle = first;
-    let accepting = tokio::spawn(accept(listener, Arc::clone(&shown)));
+    let transport = Transport::Tls(Arc::new({
+        let shown = Arc::clone(&shown);
+        move || Arc::clone(&shown.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }));
+    let (limits, reviews) = (ConnectionLimits::small(), Arc::new(Reviews::default()));
+    let serving = listening::serve(listener, transport, limits, reviews, serving::stop_signal(), || {});
     let renewing = async {
         loop {
             tokio::time::sleep(bundle.look_again_in(lifetime)).await;
@@ -77,10 +79,9 @@ pub(crate) async fn run(args: WebhookArgs) -> anyhow::Result<()> {
         }
     };
     tokio::select! {
-        () = serving::stop_signal() => {}
+        () = serving => {}
         () = renewing => {}
     }
-    accepting.abort();
     Ok(())
 }
 
@@ -88,8 +89,8 @@ async fn renew(args: &WebhookArgs, keeper: &Keeper, address: SocketAddr, shown: 
     let bundle = keeper.current().await?;
     // Those who ask have to trust the new certificate before it is shown.
     args.register(keeper.client(), address, &bundle).await?;
-    let acceptor = bundle.acceptor()?;
-    *shown.write().unwrap_or_else(std::sync::PoisonError::into_inner) = acceptor;
+    let tls = bundle.tls()?;
+    *shown.write().unwrap_or_else(std::sync::PoisonError::into_inner) = tls;
     Ok(bundle)
 }
 
@@ -137,47 +138,4 @@ impl WebhookArgs {
         registered.context("cannot write the ValidatingWebhookConfiguration")?;
         Ok(())
     }
-}
-
-async fn accept(listener: TcpListener, shown: Shown) {
-    while let Ok((connection, _)) = listener.accept().await {
-        let acceptor = shown.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        tokio::spawn(async move {
-            match acceptor.accept(connection).await {
-                Ok(secured) => {
-                    let answer = hyper::service::service_fn(answer);
-                    // A client that goes away in the middle is its own affair.
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(secured), answer)
-                        .await;
-                }
-                Err(error) => tracing::debug!("a connection failed: {error}"),
-            }
-        });
-    }
-}
-
-async fn answer(request: Request<Incoming>) -> Result<Response<Full<bytes::Bytes>>, hyper::Error> {
-    let body = request.into_body().collect().await?.to_bytes();
-    let (code, text) = match serde_json::from_slice::<Value>(&body) {
-        Ok(review) if review["kind"] == "AdmissionReview" => (200, review_of(&review).to_string()),
-        _ => (400, "this takes AdmissionReviews and nothing else".to_owned()),
-    };
-    let mut response = Response::new(Full::new(bytes::Bytes::from(text)));
-    *response.status_mut() = hyper::StatusCode::from_u16(code).unwrap_or_default();
-    response
-        .headers_mut()
-        .insert(hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/json"));
-    Ok(response)
-}
-
-/// The answer to a question about one change.
-fn review_of(review: &Value) -> Value {
-    let request = &review["request"];
-    let mut response = json!({"uid": request["uid"], "allowed": true});
-    if let Some(words) = refusal(&request["oldObject"], &request["object"]) {
-        response["allowed"] = json!(false);
-        response["status"] = json!({"code": 403, "reason": "Forbidden", "message": words});
-    }
-    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 }

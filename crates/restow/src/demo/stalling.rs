@@ -91,4 +91,9 @@ impl Store for StallingStore {
         self.wait_at_gate(Stall::Transactions).await;
         self.behind_gate().await?.status().await
     }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.wait_at_gate(Stall::Transactions).await;
+        self.behind_gate().await?.ready().await
+    }
 }

@@ -6,7 +6,7 @@ use restow_agreement::migrate::key_rotation::{OldKey, RotatedResource, RotationS
 use restow_api::GroupResource;
 use restow_api::migration::MigrationFailure;
 use restow_migrate::migration::{MigrationError, MigrationReport, Outcome};
-use restow_migrate::runner::Progress;
+use restow_migrate::runner::{Progress, RunError};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -75,6 +75,9 @@ struct Line {
     /// Objects that were not reached, because one in front of them cannot be read.
     #[serde(skip_serializing_if = "is_zero")]
     unreached: u64,
+    /// Objects that nobody has written since it began.
+    #[serde(skip_serializing_if = "is_zero")]
+    unwritten: u64,
     passes: usize,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,35 +89,32 @@ struct Line {
 }
 
 impl Summary {
-    pub(super) fn new(dry_run: bool) -> Self {
-        Summary { dry_run, resources: Vec::new(), old_key: None, old_key_is_in_doubt: false }
+    /// The summary of what is to be done. Whatever nothing is told of was not begun, which is a result, too.
+    pub(super) fn new(dry_run: bool, intended: &[GroupResource]) -> Self {
+        let resources = intended.iter().map(Line::not_begun).collect();
+        Summary { dry_run, resources, old_key: None, old_key_is_in_doubt: false }
     }
 
-    pub(super) fn add(
+    /// Takes down what came of one of them.
+    pub(super) fn tell(
         &mut self,
-        resource: GroupResource,
+        resource: &GroupResource,
         report: Result<MigrationReport, MigrationError>,
         took: Duration,
     ) {
         let seconds = (took.as_secs_f64() * 1_000.0).round() / 1_000.0;
-        let empty = Line {
-            resource,
-            outcome: "Error",
-            message: None,
-            seen: 0,
-            rewritten: 0,
-            failed: 0,
-            unreached: 0,
-            passes: 0,
-            seconds,
-            stored_versions: None,
-            continue_token: None,
-            failures: Vec::new(),
-        };
-        self.resources.push(match report {
-            Err(error) => Line { message: Some(error.to_string()), ..empty },
+        let empty = Line { seconds, message: None, ..Line::not_begun(resource) };
+        let line = match report {
+            Err(error @ MigrationError::Run(RunError::NoDryRun(_))) => {
+                Line { outcome: "NotTold", message: Some(error.to_string()), ..empty }
+            }
+            Err(error) => Line { outcome: "Error", message: Some(error.to_string()), ..empty },
             Ok(report) => Line::from_report(empty, report),
-        });
+        };
+        match self.resources.iter_mut().find(|known| known.resource == *resource) {
+            Some(known) => *known = line,
+            None => self.resources.push(line),
+        }
     }
 
     pub(super) fn print_table(&self) {
@@ -177,34 +177,41 @@ impl Summary {
             is_proven: line.outcome == SUCCEEDED,
             objects: line.seen,
             rewritten: line.rewritten,
+            unwritten: line.unwritten,
         };
         let rotated: Vec<RotatedResource> = self.resources.iter().map(rotated).collect();
         let verdict = old_key(&rotated, scope);
-        self.old_key_is_in_doubt = matches!(verdict, OldKey::Keep { .. } | OldKey::NothingRewritten);
+        self.old_key_is_in_doubt = !matches!(verdict, OldKey::NotNeeded { .. } | OldKey::OthersMayNeedIt { .. });
         self.old_key = Some(about_the_old_key(&verdict));
     }
 
     pub(super) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+
+    fn code(&self) -> u8 {
         let has = |outcomes: &[&str]| self.resources.iter().any(|line| outcomes.contains(&line.outcome));
         let has_failed = |line: &Line| line.failed > 0 || line.unreached > 0;
-        if has(&["Stopped"]) {
-            ExitCode::from(5)
+        if has(&[STOPPED]) {
+            5
         } else if has(&["Error"]) {
-            ExitCode::FAILURE
+            1
         } else if has(&["SomeFailed", "NeverSettles"]) || self.resources.iter().any(has_failed) {
-            ExitCode::from(3)
+            3
         } else if self.old_key_is_in_doubt || self.resources.iter().any(|line| !is_well(line.outcome)) {
-            ExitCode::from(4)
+            4
         } else if has(&["Unproven"]) {
-            ExitCode::from(6)
+            6
         } else {
-            ExitCode::SUCCESS
+            0
         }
     }
 }
 
 /// The outcome of a migration that is proven.
 const SUCCEEDED: &str = "Succeeded";
+/// The outcome of one that was stopped, perhaps before it began.
+const STOPPED: &str = "Stopped";
 
 /// Whether an outcome is what was asked for: a proof, or what can be had of it.
 fn is_well(outcome: &str) -> bool {
@@ -227,7 +234,9 @@ fn about_the_old_key(verdict: &OldKey) -> String {
     match verdict {
         OldKey::NotNeeded { untouched: names } => format!(
             "Objects were rewritten, and a last pass through every API server found nothing to rewrite. No current object \
-             needs the old key. Backups of the store still do.{}",
+             needs the old key, if every API server had the new one first in its encryption configuration when this began. \
+             Backups of the store still need it, and so may what is stored and is no object: an API server's records below \
+             /registry/ranges, where the configuration covers everything (\"*.*\").{}",
             untouched(names)
         ),
         OldKey::OthersMayNeedIt { untouched: names } => {
@@ -235,6 +244,16 @@ fn about_the_old_key(verdict: &OldKey) -> String {
         }
         OldKey::Keep { unproven } => {
             format!("Not everything is proven to be rewritten. Keep the old key. Not proven: {}.", unproven.join(", "))
+        }
+        OldKey::Partly { left_alone } => {
+            let counts = left_alone.iter().map(|(name, left, all)| format!("{left} of {all} {name}"));
+            format!(
+                "Some objects were rewritten, and others of the same resource were left alone, which nobody has written \
+                 since this began: {}. Either these were written with the new key before, or no API server uses the new \
+                 key, and what was rewritten was older still. Keep the old key until that is clear: `restow verify \
+                 --etcd-endpoints …` shows which keys are in the store.",
+                counts.collect::<Vec<_>>().join(", ")
+            )
         }
         OldKey::NothingRewritten => "Nothing was rewritten. Either everything was rewritten with the new key before, or no \
              API server uses the new key: it has to be the first one in the encryption configuration of every API server, \
@@ -244,6 +263,24 @@ fn about_the_old_key(verdict: &OldKey) -> String {
 }
 
 impl Line {
+    fn not_begun(resource: &GroupResource) -> Self {
+        Line {
+            resource: resource.clone(),
+            outcome: STOPPED,
+            message: Some("stopped before it was its turn".to_owned()),
+            seen: 0,
+            rewritten: 0,
+            failed: 0,
+            unreached: 0,
+            unwritten: 0,
+            passes: 0,
+            seconds: 0.0,
+            stored_versions: None,
+            continue_token: None,
+            failures: Vec::new(),
+        }
+    }
+
     fn from_report(empty: Line, report: MigrationReport) -> Self {
         let outcome = word(&report.outcome);
         let (message, continue_token) = match report.outcome {
@@ -253,7 +290,7 @@ impl Line {
             Outcome::NeverSettles => {
                 (Some("objects keep changing their stored version; does one API server store another?".into()), None)
             }
-            Outcome::Unproven(words) => (Some(words), None),
+            Outcome::Unproven(words) | Outcome::NotManaged(words) => (Some(words), None),
             Outcome::ResourceGone => (Some("no API server serves it any more; nothing is proven".into()), None),
             Outcome::Stopped(token) => (None, token),
             Outcome::ServerSilent { words, continue_token }
@@ -261,7 +298,7 @@ impl Line {
             | Outcome::WebhookDown { words, continue_token } => (Some(words), continue_token),
             _ => (None, None),
         };
-        let unreached = report.run.as_ref().and_then(|run| run.passes.last()).map_or(0, |pass| pass.unreached);
+        let last = report.run.as_ref().and_then(|run| run.passes.last()).copied().unwrap_or_default();
         let (passes, failures, progress) = match report.run {
             Some(run) => (run.passes.len(), run.failures, run.progress),
             None => (0, Vec::new(), Progress::default()),
@@ -272,12 +309,37 @@ impl Line {
             seen: progress.counts.seen,
             rewritten: progress.counts.rewritten,
             failed: progress.counts.failed,
-            unreached,
+            unreached: last.unreached,
+            unwritten: last.unwritten,
             passes,
             stored_versions: report.trimmed_to,
             continue_token,
             failures,
             ..empty
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(outcome: Outcome) -> Result<MigrationReport, MigrationError> {
+        Ok(MigrationReport { target: None, outcome, run: None, trimmed_to: None, definition_generation: 0 })
+    }
+
+    #[test]
+    fn what_was_intended_and_not_begun_is_neither_done_nor_proven() {
+        let intended: Vec<GroupResource> =
+            ["secrets", "configmaps"].map(|name| name.parse::<GroupResource>().unwrap()).to_vec();
+        let mut summary = Summary::new(false, &intended);
+        summary.tell(&intended[0], ended(Outcome::Succeeded), Duration::ZERO);
+        summary.judge_the_old_key(RotationScope::Everything);
+        assert_eq!(summary.code(), 5);
+        let words = summary.old_key.clone().unwrap();
+        assert!(words.contains("Keep the old key") && words.contains("configmaps"), "{words}");
+        summary.tell(&intended[1], ended(Outcome::Succeeded), Duration::ZERO);
+        summary.old_key_is_in_doubt = false;
+        assert_eq!((summary.code(), summary.resources.len()), (0, 2));
     }
 }

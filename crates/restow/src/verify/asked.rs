@@ -13,13 +13,9 @@ use restow_agreement::trigger::Agreement;
 use restow_api::GroupVersionResource;
 use restow_migrate::agreement::{Observation, ResourceObservation, Scope, observe};
 use restow_migrate::cluster::Cluster;
-use restow_migrate::definition::Definition;
+use restow_migrate::definition::{self, Definition};
 use restow_migrate::discovery::equivalents;
-use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How many CRDs are read at a time. Their schemas can be large.
-const DEFINITIONS_AT_A_TIME: u32 = 50;
 
 /// How many collections are asked for at once.
 const AT_ONCE: usize = 8;
@@ -29,20 +25,6 @@ pub(super) struct Asked {
     pub(super) targets: Vec<Target>,
     /// How each resource is read, where it is served.
     pub(super) served: BTreeMap<String, GroupVersionResource>,
-}
-
-/// Part of a list.
-#[derive(Deserialize)]
-struct Page {
-    metadata: PageMetadata,
-    items: Vec<Definition>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct PageMetadata {
-    #[serde(rename = "continue")]
-    token: String,
 }
 
 /// Asks the API servers what they write.
@@ -123,24 +105,9 @@ fn candidates(definition: Option<&Definition>) -> Vec<String> {
 
 /// All CRDs by name; none where there is no such API.
 async fn definitions(cluster: &Cluster) -> anyhow::Result<BTreeMap<String, Definition>> {
-    let mut found = BTreeMap::new();
-    let mut token = String::new();
-    loop {
-        let path = format!(
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit={DEFINITIONS_AT_A_TIME}&continue={token}"
-        );
-        let page: Page = match cluster.client().request(Request::get(path).body(Vec::new())?).await {
-            Ok(page) => page,
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(found),
-            Err(error) => return Err(error).context("cannot list CRDs"),
-        };
-        for definition in page.items {
-            found.insert(definition.metadata.name.clone().unwrap_or_default(), definition);
-        }
-        if page.metadata.token.is_empty() {
-            return Ok(found);
-        }
-        token = page.metadata.token;
+    match definition::list(cluster.client()).await {
+        Err(failure) if failure.code == 404 => Ok(BTreeMap::new()),
+        found => found.context("cannot list CRDs"),
     }
 }
 
@@ -151,11 +118,11 @@ pub(super) async fn uid(cluster: &Cluster) -> Result<String, String> {
     found.metadata.uid.ok_or_else(|| "it has no uid".to_string())
 }
 
-/// The latest revision that the API servers know of; nothing where they do not say, or not as a number.
-pub(super) async fn revision(cluster: &Cluster) -> Option<u64> {
+/// The latest revision that the API servers know of, or why they do not say.
+pub(super) async fn revision(cluster: &Cluster) -> Result<String, String> {
     let namespaces: Api<Namespace> = Api::all(cluster.client().clone());
-    let list = namespaces.list_metadata(&ListParams::default().limit(1)).await.ok()?;
-    list.metadata.resource_version?.parse().ok()
+    let list = namespaces.list_metadata(&ListParams::default().limit(1)).await.map_err(|error| error.to_string())?;
+    Ok(list.metadata.resource_version.unwrap_or_default())
 }
 
 /// Of these resources, those that the API has objects of, or may have, each with what is known.

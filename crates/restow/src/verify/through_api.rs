@@ -16,6 +16,7 @@ use restow_migrate::agreement::{Scope, observe};
 use restow_migrate::cluster::Cluster;
 use restow_migrate::definition;
 use restow_migrate::overview::{ResourceOverview, look};
+use restow_migrate::processes::identify;
 use restow_migrate::runner::{self, Ending, Order, Progress, RunOptions};
 use restow_migrate::settling::SETTLING_TIME;
 use serde::Serialize;
@@ -95,6 +96,14 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Re
     if let Some(words) = seen.disagreement() {
         return Ok(unknown(words));
     }
+    // As in a migration: servers that report before they write vouch for themselves.
+    let processes = match seen.revision.is_none() {
+        true => match identify(&before).await {
+            Ok(processes) => Some(processes),
+            Err(words) => return Ok(unknown(words)),
+        },
+        false => None,
+    };
     let (order, orders) = watch::channel(Order::Run);
     let (progress, mut followed) = watch::channel(Progress::default());
     tokio::spawn(async move {
@@ -105,17 +114,19 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Re
         std::future::pending::<()>().await;
     });
     let pacer = PacerLimits { first: AT_ONCE, ceiling: AT_ONCE, ..PacerLimits::default() };
-    // As in a migration: a server that reports before it writes has nothing under way that was encoded before.
+    // The same goes for the settling time: such a server has nothing under way that was encoded before.
     let settles_at = agreed_since.filter(|_| seen.revision.is_none()).map(|since| since + SETTLING_TIME);
     let options = RunOptions { pacer, settles_at, ..RunOptions::default() };
     let report = runner::run(&before.instances, &seen.resource, options, orders, &progress).await?;
     let after = observe(cluster, Scope::Group(name.group())).await?;
     let definition = definition::read(cluster.client(), &name).await?;
     let now = after.resource(&name, definition.as_ref());
-    let is_the_same = now.is_some_and(|now| {
-        (now.agreed(), &now.revision) == (seen.agreed(), &seen.revision)
-            && after.agreed_since(cluster, &now, definition.as_ref()) == agreed_since
-    });
+    let are_the_same = processes.is_none() || identify(&after).await.ok() == processes;
+    let is_the_same = are_the_same
+        && now.is_some_and(|now| {
+            (now.agreed(), &now.revision) == (seen.agreed(), &seen.revision)
+                && after.agreed_since(cluster, &now, definition.as_ref()) == agreed_since
+        });
     let (counts, failure) = (report.progress.counts, report.failures.first());
     let (verdict, words) = match &report.ending {
         _ if counts.rewritten > 0 => (Verdict::Old, "some were stored otherwise; looking ended there".to_owned()),

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
-use tokio_rustls::TlsAcceptor;
 
 /// What is shown, what is trusted, and until when.
 #[derive(Clone, Debug)]
@@ -95,7 +94,7 @@ impl Keeper {
 
 impl Bundle {
     /// TLS with this certificate.
-    pub(super) fn acceptor(&self) -> anyhow::Result<TlsAcceptor> {
+    pub(super) fn tls(&self) -> anyhow::Result<Arc<rustls::ServerConfig>> {
         let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -103,7 +102,7 @@ impl Bundle {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
-        Ok(TlsAcceptor::from(Arc::new(config)))
+        Ok(Arc::new(config))
     }
 
     /// What API servers have to trust.
@@ -184,6 +183,6 @@ mod tests {
         assert_eq!((count(&first), count(&second), count(&third)), (1, 2, 2));
         assert!(second.trusted.contains(&first.trusted));
         assert!(!third.trusted.contains(&first.trusted));
-        first.acceptor().unwrap();
+        first.tls().unwrap();
     }
 }

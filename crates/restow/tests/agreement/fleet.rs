@@ -51,6 +51,22 @@ impl Fleet {
         &self.etcd
     }
 
+    /// Copies everything that etcd has, while it stands still for a moment.
+    pub(crate) async fn back_up_etcd(&mut self) -> tempfile::TempDir {
+        let backup = tempfile::tempdir().unwrap();
+        self.etcd.stop().await.unwrap();
+        replace_content(backup.path(), self.etcd.directory());
+        self.etcd.restart().await.unwrap();
+        backup
+    }
+
+    /// Lets etcd go back to what it was when the copy was made.
+    pub(crate) async fn restore_etcd(&mut self, backup: &tempfile::TempDir) {
+        self.etcd.stop().await.unwrap();
+        replace_content(self.etcd.directory(), backup.path());
+        self.etcd.restart().await.unwrap();
+    }
+
     fn command(&self, number: usize, release: &str, more: &[&str]) -> Command {
         let pki = self.folder.path().join("pki");
         let mut command = Command::new(RESTOW);
@@ -182,6 +198,16 @@ impl Drop for Fleet {
             let _ = child.wait();
         }
     }
+}
+
+/// Puts a copy of the content of `source` in the place of what is in a folder.
+fn replace_content(folder: &Path, source: &Path) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+    }
+    let copied = Command::new("cp").arg("-a").arg(source.join(".")).arg(folder).status().unwrap();
+    assert!(copied.success());
 }
 
 /// What a server is called among the others.

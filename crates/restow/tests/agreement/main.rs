@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod aggregated;
 mod clocks;
 mod custom;
 mod fleet;
@@ -11,6 +12,7 @@ mod gates;
 mod history;
 mod leftovers;
 mod one_owner;
+mod restored;
 mod rolling;
 mod voting;
 mod whereabouts;

@@ -119,8 +119,13 @@ impl Server {
 
     /// `restow up` in this folder, at this address.
     pub(crate) fn up_at(folder: &Path, address: &str, flags: &[&str]) -> Self {
+        Self::up_by(Command::new(RESTOW), folder, address, flags)
+    }
+
+    /// `restow up`, started by a command that is given the arguments.
+    pub(crate) fn up_by(mut command: Command, folder: &Path, address: &str, flags: &[&str]) -> Self {
         let data = folder.join("data");
-        let child = Command::new(RESTOW)
+        let child = command
             .args(["up", "--listen", address, "--data-dir"])
             .arg(&data)
             .args(flags)
@@ -164,6 +169,11 @@ impl Server {
         let options = kube::config::KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
         kube::Client::try_from(config).unwrap()
+    }
+
+    /// The process.
+    pub(crate) fn process(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
     }
 
     /// Asks the server to stop, and waits until it has.

@@ -4,8 +4,10 @@ use crate::cluster::{Cluster, RESTOW, Server, eventually};
 use crate::custom::{crontab, storage_version};
 use crate::webhook::{Reply, Webhook};
 use serde_json::json;
+use std::io::BufRead;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 const CRONTABS: &str = "crontabs.stable.example.com";
@@ -118,6 +120,17 @@ async fn a_key_rotation_in_which_nothing_was_rewritten_is_4() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_rotation_in_which_some_objects_were_left_alone_is_4_and_says_how_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_old_objects(folder.path(), 5);
+    // These are written before the run begins; nobody can tell with which key.
+    server.kubectl(&["annotate", CRONTABS, "job-1", "job-3", "seen=yes"]);
+    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS, "--reason", "key-rotation"]);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains(&format!("2 of 5 {CRONTABS}")) && text.contains("Keep the old key"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_endpoint_is_6_and_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
@@ -192,4 +205,75 @@ async fn being_stopped_is_5_and_it_can_be_gone_on_with() {
     server.kubectl(&["delete", "validatingwebhookconfiguration", "slow"]);
     let (code, text) = migrate(&server.kubeconfig, &[CRONTABS]);
     assert_eq!(code, Some(0), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_while_the_first_of_two_ends_is_5_and_says_nothing_of_the_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_old_objects(folder.path(), 3);
+    let allow = |review: &serde_json::Value| {
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "response": {"uid": review["request"]["uid"], "allowed": true}})
+    };
+    let webhook = Webhook::start(move |review| Reply::Json(allow(review))).await;
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "trimming"},
+        "webhooks": [{
+            "name": "trimming.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "timeoutSeconds": 30, "clientConfig": {"url": webhook.url("/"), "caBundle": webhook.ca_bundle},
+            "rules": [{"apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
+                       "resources": ["customresourcedefinitions/status"]}],
+        }],
+    });
+    apply(&server, "webhook.json", &configuration.to_string());
+    eventually("the webhook is in force", || {
+        let nothing = ["--subresource=status", "--type=merge", "-p", "{\"status\":{}}", "--dry-run=server"];
+        server.kubectl(&[&["patch", "crd", CRONTABS][..], &nothing[..]].concat());
+        !webhook.asked().is_empty()
+    });
+    // The last thing that the first migration writes waits until the signal has been noticed.
+    let noticed = Arc::new(tokio::sync::Semaphore::new(0));
+    let waits = Arc::clone(&noticed);
+    let (trimming, is_trimming) = tokio::sync::watch::channel(false);
+    webhook.behave(move |review| {
+        trimming.send_replace(true);
+        let (answer, waits) = (allow(review), Arc::clone(&waits));
+        Reply::Later(Box::pin(async move {
+            let _noticed = waits.acquire().await;
+            Reply::Json(answer)
+        }))
+    });
+    let mut command = Command::new(RESTOW);
+    command.args(["migrate", CRONTABS, "secrets", "--reason", "key-rotation", "--kubeconfig"]).arg(&server.kubeconfig);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the stored versions are being trimmed", || *is_trimming.borrow());
+    let process = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    let said = lines.by_ref().map_while(Result::ok).find(|line| line.contains("stopping"));
+    assert!(said.is_some(), "the signal is answered");
+    noticed.add_permits(100);
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert!(text.contains("Succeeded") && text.contains("secrets: stopped before"), "{text}");
+    assert!(text.contains("Keep the old key. Not proven: secrets."), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crd_that_no_server_serves_is_4_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_old_objects(folder.path(), 3);
+    let unserved = storage_version(true, false).replace("crontabs", "gonetabs").replace("CronTab", "GoneTab");
+    apply(&server, "unserved.yaml", &unserved.replace("served: true", "served: false"));
+    for arguments in [&["--crds"][..], &["--all"], &["gonetabs.stable.example.com"]] {
+        let (code, text) = migrate(&server.kubeconfig, &[arguments, &["--wait", "0"]].concat());
+        assert_eq!(code, Some(4), "{arguments:?} {text}");
+        assert!(text.contains("gonetabs.stable.example.com: no API server serves the resource"), "{text}");
+    }
+    let arguments = ["--all", "--wait", "0", "--reason", "key-rotation"];
+    let (code, text) = migrate(&server.kubeconfig, &arguments);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("Not proven: gonetabs.stable.example.com."), "{text}");
 }

@@ -8,6 +8,8 @@ mod admission_beneath;
 mod admission_policies;
 mod applying;
 mod bad_input;
+// The security suite uses more of it.
+#[allow(dead_code)]
 mod cluster;
 mod conversion;
 mod custom;

@@ -12,9 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A server that is measured. Ours end when this is dropped.
-pub(super) struct Subject {
-    pub(super) name: String,
-    pub(super) client: kube::Client,
+pub(in crate::bench) struct Subject {
+    pub(in crate::bench) name: String,
+    pub(in crate::bench) client: kube::Client,
     /// The process whose CPU time and memory count.
     pub(super) process: Option<u32>,
     /// From the start of the process to its first answer that it is ready.
@@ -75,7 +75,7 @@ impl Drop for Running {
 
 impl Subject {
     /// `restow up`, started for the second time: the first start makes certificates and the default policy.
-    pub(super) async fn embedded(directory: &Path) -> anyhow::Result<Self> {
+    pub(in crate::bench) async fn embedded(directory: &Path) -> anyhow::Result<Self> {
         let folder = folder_in(directory)?;
         let data = folder.path().join("data");
         let command = || {
@@ -91,7 +91,7 @@ impl Subject {
     }
 
     /// `restow serve` on etcd, started for the second time.
-    pub(super) async fn etcd(directory: &Path, endpoints: &[String]) -> anyhow::Result<Self> {
+    pub(in crate::bench) async fn etcd(directory: &Path, endpoints: &[String]) -> anyhow::Result<Self> {
         let folder = folder_in(directory)?;
         let options = LocalEtcdOptions {
             data_dir: Some(folder.path().join("etcd")),

@@ -97,7 +97,7 @@ async fn refusals(maps: &Api<ConfigMap>, made: &ConfigMap) {
     assert_eq!(fields, ["metadata.name"]);
     let mut old = config_map("other", &[], &[]);
     old.metadata.resource_version = made.resource_version();
-    assert_eq!(told(&refused(maps.create(&post, &old).await)).0, 500);
+    assert_eq!(told(&refused(maps.create(&post, &old).await)).0, 400);
 
     let other_uid = Preconditions { uid: Some("another".into()), ..Preconditions::default() };
     let kept = refused(maps.delete("one", &DeleteParams::default().preconditions(other_uid)).await);

@@ -25,7 +25,7 @@ async fn a_server_that_hangs_is_named_and_when_it_is_gone_the_migration_begins_b
     let server = Server::up_with(folder.path(), &gates);
     install(&server);
     let widgets = Widgets::new(&server, 30).await;
-    let _controller = Controller::start(&widgets.kubeconfig, &["--identity", "test"]);
+    let _controller = Controller::start(&widgets.kubeconfig, &["--identity", "test", "--settling-time", "3"]);
     widgets.wait_for("v1", "at the start").await;
 
     let hung = TcpListener::bind("127.0.0.1:0").unwrap();

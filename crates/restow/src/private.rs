@@ -1,0 +1,127 @@
+//! Who may read what `restow` writes: its owner, whatever the umask of whoever started it, and whoever made the folder.
+
+use anyhow::Context;
+use rustix::fs::Mode;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+/// What a data directory holds of ours. Other things in it are left alone: it may be the working directory of somebody.
+const OURS: [&str; 3] = ["store", "pki", "kubeconfig"];
+
+/// Lets nobody but the owner at the files that are made from now on, also by libraries that do not think of it.
+pub(crate) fn keep_new_files_private() {
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Makes the data directory, or closes one that was made earlier to other users. They could read every secret.
+pub(crate) fn make_data_directory(folder: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.with_context(|| {
+        format!("cannot make the data directory {}; choose another with --data-dir", folder.display())
+    })?;
+    let mut wider = Vec::new();
+    close(folder, &mut wider)?;
+    for name in OURS {
+        refuse_foreign_link(&folder.join(name))?;
+        close_all(&folder.join(name), &mut wider)?;
+    }
+    if let Some(first) = wider.first() {
+        tracing::warn!(
+            count = wider.len(),
+            first,
+            "other users could read the data directory, or write to it; now only its owner can. Consider what was in it \
+             as known to them"
+        );
+    }
+    Ok(())
+}
+
+/// Whoever may write to the folder could have our keys written elsewhere.
+fn refuse_foreign_link(path: &Path) -> anyhow::Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let owner = rustix::process::geteuid().as_raw();
+    anyhow::ensure!(
+        !found.is_symlink() || [owner, 0].contains(&found.uid()),
+        "{} is a link that another user (uid {}) has made; remove it, and look who may write there",
+        path.display(),
+        found.uid()
+    );
+    Ok(())
+}
+
+fn close_all(path: &Path, wider: &mut Vec<String>) -> anyhow::Result<()> {
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.with_context(|| format!("cannot look at {}", path.display()))?,
+    };
+    if found.is_symlink() {
+        return Ok(());
+    }
+    close(path, wider)?;
+    if found.is_dir() {
+        for item in fs::read_dir(path).with_context(|| format!("cannot list {}", path.display()))? {
+            close_all(&item?.path(), wider)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the rights of others away. Notes the path when there were any.
+fn close(path: &Path, wider: &mut Vec<String>) -> anyhow::Result<()> {
+    let mode = fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?.permissions().mode();
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    match fs::set_permissions(path, Permissions::from_mode(mode & 0o700)) {
+        Ok(()) => wider.push(format!("{} (mode {:o})", path.display(), mode & 0o777)),
+        // A volume's root may belong to somebody else; what is in it is ours, and closed.
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "other users can read this, and that cannot be changed")
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_directory_of_earlier_times_is_closed_and_what_is_not_ours_is_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("data");
+        let engine = folder.join("store/engine");
+        fs::create_dir_all(&engine).unwrap();
+        for file in [engine.join("0.jnl"), folder.join("kubeconfig"), folder.join("notes"), parent.path().join("other")]
+        {
+            fs::write(&file, "x").unwrap();
+            fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        }
+        for open in [&folder, &folder.join("store"), &engine] {
+            fs::set_permissions(open, Permissions::from_mode(0o755)).unwrap();
+        }
+        std::os::unix::fs::symlink(parent.path().join("other"), engine.join("link")).unwrap();
+        make_data_directory(&folder).unwrap();
+        for closed in [&folder, &folder.join("store"), &engine] {
+            assert_eq!(mode(closed), 0o700, "{}", closed.display());
+        }
+        assert_eq!(mode(&engine.join("0.jnl")), 0o600);
+        assert_eq!(mode(&folder.join("kubeconfig")), 0o600);
+        assert_eq!(mode(&folder.join("notes")), 0o644);
+        assert_eq!(mode(&parent.path().join("other")), 0o644, "links are not followed");
+    }
+
+    #[test]
+    fn a_new_directory_is_closed_from_the_beginning() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("a/b");
+        make_data_directory(&folder).unwrap();
+        assert_eq!((mode(&folder), mode(&parent.path().join("a"))), (0o700, 0o700));
+    }
+}

@@ -1,0 +1,207 @@
+//! The work of one request is bounded: what a patch makes, what is stored, and how long others wait for it.
+
+use crate::asking::Asker;
+use crate::cluster::{Cluster, On};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const THINGS: &str = "/apis/example.com/v1/namespaces/mine/things";
+const MAPS: &str = "/api/v1/namespaces/mine/configmaps";
+
+async fn cluster(on: On) -> (Cluster, Asker, Asker) {
+    let cluster = Cluster::one(on).await;
+    let admin = Asker::admin(cluster.servers[0].client().await);
+    admin.make_namespace("mine", "mallory", "cluster-admin").await;
+    let mallory = admin.acting_as("mallory");
+    (cluster, admin, mallory)
+}
+
+fn thing(spec: Value) -> Value {
+    json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": spec})
+}
+
+fn bytes(value: &Value) -> Vec<u8> {
+    value.to_string().into()
+}
+
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!(1), |inner, _| json!({"a": inner}))
+}
+
+#[tokio::test]
+async fn a_patch_that_doubles_an_object_again_and_again_is_refused() {
+    let (_cluster, admin, mallory) = cluster(On::Embedded).await;
+    admin.define_things().await;
+    assert_eq!(mallory.post(THINGS, thing(json!({"a": {"text": "x".repeat(100)}}))).await.0, 201);
+    let copy = |number: usize| json!({"op": "copy", "from": "/spec/a", "path": format!("/spec/a/c{number}")});
+    for copies in [24, 40] {
+        let patch: Value = (0..copies).map(copy).collect();
+        let (code, status) = mallory.patch(&format!("{THINGS}/x"), "json", bytes(&patch)).await;
+        assert_eq!((code, &status["reason"]), (422, &json!("Invalid")), "{status}");
+    }
+    let many: Value = vec![json!({"op": "test", "path": "/kind", "value": "Thing"}); 10_001].into();
+    let (code, status) = mallory.patch(&format!("{THINGS}/x"), "json", bytes(&many)).await;
+    let message = "The allowed maximum operations in a JSON patch is 10000, got 10001";
+    assert_eq!((code, &status["reason"], &status["message"]), (413, &json!("RequestEntityTooLarge"), &json!(message)));
+    // A little at a time is as much in the end.
+    for number in 0..40 {
+        let (code, _) = mallory.patch(&format!("{THINGS}/x"), "json", bytes(&json!([copy(number)]))).await;
+        if code != 200 {
+            assert!(matches!(code, 413 | 422 | 400), "{code}");
+            break;
+        }
+        assert!(number < 30, "an object of gigabytes was stored");
+    }
+    assert_eq!(admin.get("/healthz").await.0, 200);
+    assert_eq!(mallory.get(&format!("{THINGS}/x")).await.0, 200);
+}
+
+async fn what_cannot_be_read_is_not_stored(on: On) {
+    let (_cluster, admin, mallory) = cluster(on).await;
+    admin.define_things().await;
+    assert_eq!(mallory.post(THINGS, thing(json!({}))).await.0, 201);
+    let path = format!("{THINGS}/x");
+    let add = |place: String| json!([{"op": "add", "path": place, "value": nested(90)}]);
+    // With the managed fields, 90 levels are too many as well; what is told is that, and nothing is stored.
+    let mut deepest = 0;
+    for levels in (10..100).step_by(5) {
+        let patch = json!([{"op": "add", "path": "/spec/a", "value": nested(levels)}]);
+        let (code, status) = mallory.patch(&path, "json", bytes(&patch)).await;
+        match code {
+            200 => deepest = levels,
+            _ => assert_eq!((code, &status["reason"]), (400, &json!("BadRequest")), "{levels} levels: {status}"),
+        }
+    }
+    assert!(deepest > 40, "{deepest} levels");
+    let below = "/a".repeat(deepest - 1);
+    let (code, status) = mallory.patch(&path, "json", bytes(&add(format!("/spec{below}")))).await;
+    assert_eq!(code, 400, "{status}");
+    assert!(status["message"].as_str().unwrap().contains("levels deep"), "{status}");
+    let (code, status) = mallory
+        .ask(
+            http::Method::PATCH,
+            &format!("{path}?fieldManager=x"),
+            "application/apply-patch+yaml",
+            bytes(&thing(json!({"b": nested(97)}))),
+        )
+        .await;
+    assert_eq!(code, 400, "{status}");
+    let (code, status) = mallory
+        .post(
+            THINGS,
+            json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "y"}, "spec": nested(97)}),
+        )
+        .await;
+    assert_eq!(code, 400, "its managed fields are deeper than itself: {status}");
+    for read in [path.as_str(), THINGS, "/apis/example.com/v1/things"] {
+        assert_eq!(mallory.get(read).await.0, if read.contains("mine") { 200 } else { 403 }, "{read}");
+    }
+    let (_, object) = mallory.get(&path).await;
+    let (code, status) = mallory.ask(http::Method::PUT, &path, "application/json", bytes(&object)).await;
+    assert_eq!(code, 200, "what is read can be sent back: {status}");
+    assert_eq!(mallory.delete(&path, json!({})).await.0, 200);
+    assert_eq!(admin.delete("/api/v1/namespaces/mine", json!({})).await.0, 200);
+    admin.until("the namespace is gone", "/api/v1/namespaces/mine", |code, _| code == 404).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_not_stored_on_the_embedded_store() {
+    what_cannot_be_read_is_not_stored(On::Embedded).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_not_stored_on_etcd() {
+    what_cannot_be_read_is_not_stored(On::Etcd).await;
+}
+
+/// A list of finalizers of some megabytes: whoever merges it by searching takes minutes.
+fn long_patch() -> Vec<u8> {
+    let finalizers: Vec<String> = (0..200_000).map(|number| format!("a/{number}")).collect();
+    bytes(&json!({"metadata": {"finalizers": finalizers}}))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_and_leases_are_answered_while_heavy_requests_are_under_way() {
+    let (_cluster, admin, mallory) = cluster(On::Embedded).await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+    assert_eq!(mallory.post(MAPS, map).await.0, 201);
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/mine/leases";
+    assert_eq!(admin.post(leases, lease).await.0, 201);
+    let renewer = admin.acting_as("mallory");
+    let heavy = 2 * std::thread::available_parallelism().map_or(2, usize::from);
+    let (sent, answered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let patch = long_patch();
+    let requests: Vec<_> = (0..heavy)
+        .map(|_| {
+            let (mallory, patch, sent, answered) = (mallory.clone(), patch.clone(), sent.clone(), answered.clone());
+            tokio::spawn(async move {
+                sent.fetch_add(1, Ordering::SeqCst);
+                let (code, status) = mallory.patch(&format!("{MAPS}/x"), "strategic-merge", patch).await;
+                answered.fetch_add(1, Ordering::SeqCst);
+                assert!(code < 500, "{status}");
+            })
+        })
+        .collect();
+    // Light requests are answered again and again before the last of the heavy ones is: they overtake them.
+    let mut overtaken = 0;
+    while answered.load(Ordering::SeqCst) < heavy {
+        assert_eq!(admin.get("/healthz").await.0, 200);
+        assert_eq!(admin.get(&format!("{MAPS}/x")).await.0, 200);
+        let renewal = bytes(&json!({"spec": {"holderIdentity": overtaken.to_string()}}));
+        assert_eq!(renewer.patch(&format!("{leases}/l"), "merge", renewal).await.0, 200);
+        if sent.load(Ordering::SeqCst) == heavy && answered.load(Ordering::SeqCst) < heavy {
+            overtaken += 1;
+        }
+    }
+    for request in requests {
+        request.await.unwrap();
+    }
+    assert!(overtaken >= 3 * heavy, "only {overtaken} rounds of light requests during {heavy} heavy ones");
+}
+
+/// A few kilobytes name billions of permissions.
+#[tokio::test]
+async fn a_role_of_billions_of_permissions_is_refused_at_once() {
+    let cluster = Cluster::one(On::Embedded).await;
+    let admin = Asker::admin(cluster.servers[0].client().await);
+    admin.make_namespace("mine", "mallory", "admin").await;
+    let words: Vec<String> = (0..1000).map(|number| format!("w{number}")).collect();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "all"},
+        "rules": [{"apiGroups": words, "resources": words, "verbs": words, "resourceNames": words}],
+    });
+    let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/mine/roles";
+    let (code, status) = admin.acting_as("mallory").post(path, role).await;
+    assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")), "{status}");
+}
+
+/// Thousands of entries in the managed fields, each of which was once merged with all others.
+#[tokio::test]
+async fn thousands_of_managers_and_versions_are_no_more_than_bytes() {
+    let (_cluster, _admin, mallory) = cluster(On::Embedded).await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "b"}});
+    assert_eq!(mallory.post(MAPS, map.clone()).await.0, 201);
+    let entries = |operation: &str| -> Vec<Value> {
+        (0..6000)
+            .map(|number| {
+                json!({
+                    "manager": format!("m{number}"), "operation": operation, "fieldsType": "FieldsV1",
+                    "apiVersion": if number % 2 == 0 { "v1".to_string() } else { format!("g{number}/v1") },
+                    "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:data": {(format!("f:k{number}")): {}}},
+                })
+            })
+            .collect()
+    };
+    for operation in ["Apply", "Update"] {
+        let patch = json!({"metadata": {"managedFields": entries(operation)}, "data": {"a": operation}});
+        let (code, status) = mallory.patch(&format!("{MAPS}/x"), "merge", bytes(&patch)).await;
+        assert_eq!(code, 200, "{status}");
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"b": operation}});
+        let path = format!("{MAPS}/x?fieldManager=me&force=true");
+        let (code, status) =
+            mallory.ask(http::Method::PATCH, &path, "application/apply-patch+yaml", bytes(&body)).await;
+        assert_eq!(code, 200, "{status}");
+    }
+}

@@ -1,0 +1,238 @@
+//! Connections that only take up room: by strangers, by users, at the API server, at the guard and at the metrics.
+
+use crate::cluster::{Cluster, On, RESTOW, Server};
+use crate::raw::{LONG, Raw, Who};
+use restow_testkit::{drain, next_line};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use std::io::BufReader;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// `restow up` with no more open files than this.
+fn up_with_files(folder: &Path, files: u32) -> Server {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), RESTOW]);
+    Server::up_by(shell, folder, "127.0.0.1:0", &["--controller=false"])
+}
+
+/// The server answers a stranger's health check and an administrator.
+async fn is_well(stranger: &Raw, admin: &Raw, when: &str) {
+    assert_eq!(stranger.get("/readyz").await.code, 200, "{when}");
+    assert_eq!(admin.get("/api/v1/namespaces").await.code, 200, "{when}");
+}
+
+#[tokio::test]
+async fn connections_that_send_nothing_keep_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = up_with_files(folder.path(), 256);
+    let (stranger, admin) = (Raw::new(&server, Who::Stranger), Raw::new(&server, Who::Admin));
+    let mut open = Vec::new();
+    for round in 0..4 {
+        for _ in 0..100 {
+            open.push(stranger.connect().await.unwrap());
+        }
+        is_well(&stranger, &admin, &format!("after {round} rounds")).await;
+    }
+    // Not even a handshake.
+    let mut silent = Vec::new();
+    for _ in 0..400 {
+        silent.push(TcpStream::connect(&server.address).await.unwrap());
+    }
+    is_well(&stranger, &admin, "after connections without a handshake").await;
+    let first = tokio::time::timeout(LONG, open[0].read(&mut [0])).await.expect("the first one is closed");
+    assert!(first.is_err() || first.is_ok_and(|read| read == 0));
+}
+
+#[tokio::test]
+async fn connections_of_users_that_idle_keep_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = up_with_files(folder.path(), 256);
+    let (stranger, admin) = (Raw::new(&server, Who::Stranger), Raw::new(&server, Who::Admin));
+    let mut open = Vec::new();
+    for _ in 0..300 {
+        let mut connection = admin.connect().await.unwrap();
+        connection.write_all(b"GET /version HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        assert_ne!(connection.read(&mut [0; 16]).await.unwrap(), 0);
+        open.push(connection);
+    }
+    is_well(&stranger, &admin, "after 300 idle connections").await;
+}
+
+#[tokio::test]
+async fn watches_in_every_place_leave_a_reserve_for_health_and_administrators() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = up_with_files(folder.path(), 256);
+    let (stranger, admin) = (Raw::new(&server, Who::Stranger), Raw::new(&server, Who::Admin));
+    let mut watches = Vec::new();
+    // As many as there are places: half of the files.
+    while watches.len() < 128 {
+        let mut connection = admin.connect().await.unwrap();
+        let request = b"GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nhost: a\r\n\r\n";
+        connection.write_all(request).await.unwrap();
+        let mut head = [0; 15];
+        connection.read_exact(&mut head).await.unwrap();
+        assert_eq!(&head, b"HTTP/1.1 200 OK");
+        watches.push(connection);
+    }
+    is_well(&stranger, &admin, "with watches in every place").await;
+    let turned_away = stranger.get("/version").await;
+    assert_eq!(turned_away.code, 429, "{}", turned_away.text);
+    assert!(turned_away.text.to_ascii_lowercase().contains("retry-after: 1"), "{}", turned_away.text);
+    drop(watches);
+    crate::cluster::eventually("places are free again", || {
+        server.try_kubectl(&["get", "--raw", "/version", "--as=anybody"]).status.success()
+    });
+}
+
+fn open_files(process: Pid) -> u64 {
+    std::fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero())).unwrap().count() as u64
+}
+
+fn limit_files(process: Pid, files: u64) {
+    let limit = prlimit(Some(process), Resource::Nofile, Rlimit { current: Some(files), maximum: Some(files) });
+    limit.unwrap_or_else(|error| panic!("cannot limit the files of {process:?}: {error}"));
+}
+
+#[tokio::test]
+async fn a_server_out_of_files_makes_room_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::up(folder.path());
+    let (stranger, admin) = (Raw::new(&server, Who::Stranger), Raw::new(&server, Who::Admin));
+    limit_files(server.process(), open_files(server.process()) + 10);
+    let mut open = Vec::new();
+    for _ in 0..40 {
+        open.push(TcpStream::connect(&server.address).await.unwrap());
+    }
+    is_well(&stranger, &admin, "with no files left").await;
+}
+
+/// Another process of ours, and where it listens.
+struct Listening {
+    child: Child,
+    address: String,
+}
+
+impl Listening {
+    fn start(arguments: &[&str], kubeconfig: &Path) -> Self {
+        let mut command = Command::new(RESTOW);
+        let mut child =
+            command.args(arguments).arg("--kubeconfig").arg(kubeconfig).stdout(Stdio::piped()).spawn().unwrap();
+        let (line, rest) = next_line(BufReader::new(child.stdout.take().unwrap()));
+        let address = line.split("://").nth(1).and_then(|rest| rest.split(['/', '\n']).next());
+        let address = address.unwrap_or_else(|| panic!("it said {line:?}")).trim().to_string();
+        drain(rest);
+        Listening { child, address }
+    }
+
+    fn process(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn memory(&self) -> u64 {
+        memory(self.process(), "VmHWM:")
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The memory of a process in bytes.
+fn memory(process: Pid, what: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+}
+
+#[tokio::test]
+async fn the_guard_reads_no_more_than_a_review_and_survives_running_out_of_files() {
+    let cluster = Cluster::one(On::Embedded).await;
+    let server = &cluster.servers[0];
+    let arguments = ["webhook", "--listen", "127.0.0.1:0", "--host", "127.0.0.1", "--namespace", "kube-system"];
+    let guard = Listening::start(&arguments, &server.kubeconfig);
+    let configurations = ["get", "validatingwebhookconfigurations", "-o", "jsonpath={..caBundle}"];
+    let authority = cluster.kubectl(&configurations);
+    let raw = Raw::to(&guard.address, &authority);
+    let review = r#"{"kind": "AdmissionReview", "request": {"uid": "a", "oldObject": {}, "object": {}}}"#;
+    assert!(raw.request("POST", "/", "", review).await.text.contains(r#""allowed":true"#));
+
+    let before = guard.memory();
+    let mut floods = Vec::new();
+    for _ in 0..8 {
+        let mut connection = raw.connect().await.unwrap();
+        let head = b"POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 800000000\r\n\r\n";
+        connection.write_all(head).await.unwrap();
+        floods.push(tokio::spawn(async move {
+            let chunk = vec![b' '; 1 << 20];
+            for _ in 0..100 {
+                if connection.write_all(&chunk).await.is_err() {
+                    break;
+                }
+            }
+        }));
+    }
+    assert!(raw.request("POST", "/", "", review).await.text.contains(r#""allowed":true"#), "meanwhile");
+    for flood in floods {
+        flood.await.unwrap();
+    }
+    let grown = guard.memory().saturating_sub(before) >> 20;
+    assert!(grown < 200, "the guard has grown by {grown} MB");
+
+    limit_files(guard.process(), open_files(guard.process()) + 5);
+    let mut open = Vec::new();
+    for _ in 0..40 {
+        open.push(TcpStream::connect(&guard.address).await.unwrap());
+    }
+    assert!(raw.request("POST", "/", "", review).await.text.contains(r#""allowed":true"#), "without files");
+}
+
+#[tokio::test]
+async fn the_metrics_of_the_controller_are_all_that_it_shows() {
+    let cluster = Cluster::one(On::Embedded).await;
+    let arguments = ["controller", "--crds-only", "--metrics-listen", "127.0.0.1:0"];
+    let controller = Listening::start(&arguments, &cluster.servers[0].kubeconfig);
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        open.push(TcpStream::connect(&controller.address).await.unwrap());
+    }
+    for (request, expected) in [("GET /metrics", "200"), ("GET /", "404"), ("POST /metrics", "405")] {
+        let mut connection = TcpStream::connect(&controller.address).await.unwrap();
+        let request = format!("{request} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(LONG, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
+        assert_eq!(answer.split(' ').nth(1), Some(expected), "{request}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn documents_are_kept_once_however_their_paths_are_written() {
+    let cluster = Cluster::one(On::Embedded).await;
+    let server = &cluster.servers[0];
+    let admin = Raw::new(server, Who::Admin);
+    let nobody = "impersonate-user: nobody\r\nimpersonate-group: system:authenticated\r\n";
+    assert_eq!(admin.request("GET", "/openapi/v3/apis/apps/v1", nobody, "").await.code, 200);
+    let before = memory(server.process(), "VmRSS:");
+    for number in 1..1_000 {
+        let path = spelling("/openapi/v3/apis/apps/v1", number);
+        let answer = admin.request("GET", &path, nobody, "").await;
+        assert_eq!(answer.code, 200, "{path}");
+    }
+    assert_eq!(admin.request("GET", "/openapi//v3/apis/apps/v1", nobody, "").await.code, 404, "not one of them");
+    let grown = memory(server.process(), "VmRSS:").saturating_sub(before) >> 20;
+    assert!(grown < 100, "the server has grown by {grown} MB");
+}
+
+/// A path with those of its letters percent-encoded that the bits of a number say.
+fn spelling(path: &str, number: usize) -> String {
+    let letters = path.chars().enumerate().map(|(place, letter)| match letter {
+        letter if letter != '/' && place < 32 && number >> place & 1 == 1 => format!("%{:02X}", u32::from(letter)),
+        letter => letter.to_string(),
+    });
+    letters.collect()
+}
