@@ -9,7 +9,7 @@ use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
 /// identity leases of all dropped servers do not exist (see [`crate::Registration::dropped`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collected {
-    /// Every entry is of a server that takes part, or may do so.
+    /// Every entry is of a server that takes part, or may do so; or nobody has reported yet.
     Keep,
     /// Some entries are leftovers; this is the status without them.
     Update {
@@ -53,6 +53,10 @@ pub(crate) fn collect_expecting(
         }
     }
     let all_known = participants.all().is_some();
+    // Nobody has reported yet: whoever reports through the API creates the object first, and writes its status next.
+    if object.status == StorageVersionStatus::default() {
+        return Collected::Keep;
+    }
     if kept.is_empty() && all_known {
         return Collected::Delete { dropped };
     }
@@ -116,6 +120,12 @@ mod tests {
         let all_dead = decide(&[("a", "v1"), ("b", "v2")], &participants(&["c"]));
         assert_eq!(all_dead, Collected::Delete { dropped: vec!["a".into(), "b".into()] });
         assert_eq!(decide(&[], &participants(&["c"])), Collected::Delete { dropped: vec![] });
+    }
+
+    #[test]
+    fn an_object_that_was_just_created_waits_for_its_first_report() {
+        let object = StorageVersion::new(&"pods".parse().unwrap());
+        assert_eq!(collect(&object, &participants(&["c"]), LATER.parse().unwrap()), Collected::Keep);
     }
 
     #[test]

@@ -89,7 +89,11 @@ async fn migrates(cluster: &Cluster, client: &kube::Client, flags: &[&str]) {
     let states = api(client, "migration.k8s.io", "v1alpha1", "StorageState", "storagestates");
     eventually("the controller keeps a record", async || states.get_opt(DEFINITION).await.unwrap().is_some()).await;
     let patch = json!({"spec": {"versions": versions("v2")}});
-    definitions(client).patch(DEFINITION, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    // While the controller makes sure of what is stored, the guard refuses another storage version.
+    eventually("the storage version may change", async || {
+        definitions(client).patch(DEFINITION, &PatchParams::default(), &Patch::Merge(&patch)).await.is_ok()
+    })
+    .await;
     eventually("the objects are migrated", async || stored_versions(client).await == json!(["v2"])).await;
     let events = api(client, "events.k8s.io", "v1", "Event", "events");
     eventually("that is told in an event", async || {

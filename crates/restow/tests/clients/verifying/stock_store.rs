@@ -1,8 +1,9 @@
 //! What a stock cluster's etcd looks like: kube-apiserver's keys, and its protobuf for what is built in.
 
-use restow_store::{Key, RangeRequest, Store, StoreExt};
+use restow_store::{Entry, Key, RangeRequest, Store, StoreExt};
 use restow_store_etcd::EtcdStore;
 use serde_json::Value;
+use std::time::{Duration, Instant};
 
 /// The folders that kube-apiserver does not name after the resource.
 const SPECIAL: [(&str, &str); 5] = [
@@ -18,11 +19,33 @@ pub(super) struct StockStore {
     store: EtcdStore,
 }
 
+/// What is stored once the server has made everything that it makes by itself.
+async fn complete(ours: &EtcdStore) -> Vec<Entry> {
+    let started = Instant::now();
+    loop {
+        let entries = ours.range(RangeRequest::prefix("/")).await.unwrap().entries;
+        let keys: Vec<_> = entries.iter().map(|entry| String::from_utf8_lossy(entry.key.as_bytes())).collect();
+        let has = |end: &str| keys.iter().any(|key| key.ends_with(end));
+        let mut namespaces = keys.iter().filter_map(|key| key.split_once("/namespaces/").map(|(_, name)| name));
+        let is_equipped = |name: &str| {
+            has(&format!("/serviceaccounts/{name}/default")) && has(&format!("/configmaps/{name}/kube-root-ca.crt"))
+        };
+        if has("/services/default/kubernetes")
+            && has("/endpointslices/default/kubernetes")
+            && namespaces.all(is_equipped)
+        {
+            return entries;
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "still not everything is there: {keys:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 impl StockStore {
     /// Every object of one of our stores, as kube-apiserver would have stored it.
     pub(super) async fn mirror(ours: &EtcdStore, store: EtcdStore) -> Self {
         let stock = StockStore { store };
-        for entry in ours.range(RangeRequest::prefix("/")).await.unwrap().entries {
+        for entry in complete(ours).await {
             let Ok(object) = serde_json::from_slice::<Value>(&entry.value) else { continue };
             let (Some(api_version), Some(kind)) = (object["apiVersion"].as_str(), object["kind"].as_str()) else {
                 continue;
