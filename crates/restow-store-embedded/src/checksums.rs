@@ -6,12 +6,15 @@
 
 use crate::engine::Failure;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_128};
 
 /// The only kind of checksum that the engine has.
 const XXH3: u8 = 0;
+/// The bytes of the trailer of a table: a mark, version and kind of checksum (6), the checksum of the table of contents (16),
+/// where that begins (8), and how long it is (8).
+const TRAILER: u64 = 38;
 /// How much of a table is read at once.
 const PIECE: usize = 256 << 10;
 
@@ -69,6 +72,42 @@ pub(crate) fn check_tables(tables: &[Table]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Checks what the engine believes unseen when it opens a table: where its parts lie. For whoever reads damaged tables.
+pub(crate) fn check_outlines(tables: &[Table]) -> Result<(), Failure> {
+    for Table { path, .. } in tables {
+        let whole = outline_is_whole(path);
+        if !whole.map_err(|error| Failure::Disk(format!("{} cannot be read: {error}", path.display())))? {
+            return Err(Failure::Damage(format!("{} cannot be read at all", path.display())));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the table of contents at the end of a file has the checksum that the trailer behind it says.
+fn outline_is_whole(path: &Path) -> io::Result<bool> {
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        other => other?,
+    };
+    let length = file.metadata()?.len();
+    if length < TRAILER {
+        return Ok(false);
+    }
+    let mut trailer = Vec::new();
+    file.seek(SeekFrom::Start(length - TRAILER))?;
+    file.read_to_end(&mut trailer)?;
+    let mut rest = trailer.get(6..).unwrap_or_default();
+    let mut number = || take(&mut rest).map(u64::from_le_bytes).unwrap_or_default();
+    let (low, high, position, size) = (number(), number(), number(), number());
+    if position.checked_add(size).is_none_or(|end| end > length) {
+        return Ok(false);
+    }
+    let mut contents = Vec::new();
+    file.seek(SeekFrom::Start(position))?;
+    file.take(size).read_to_end(&mut contents)?;
+    Ok(xxh3_128(&contents) == u128::from(high) << 64 | u128::from(low))
 }
 
 fn mismatch(path: &Path) -> Failure {
@@ -153,6 +192,7 @@ mod tests {
         drop(engine);
         let tables = check_manifests(&path).unwrap();
         check_tables(&tables).unwrap();
+        check_outlines(&tables).unwrap();
         let keyspaces: Vec<_> = tables.iter().map(|table| table.path.ancestors().nth(2).unwrap()).collect();
         assert!(keyspaces.iter().any(|keyspace| *keyspace != keyspaces[0]), "one keyspace only: {keyspaces:?}");
         let manifests = keyspaces.iter().flat_map(|keyspace| {

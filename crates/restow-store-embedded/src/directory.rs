@@ -1,6 +1,8 @@
 //! The directory of a store: who uses it, in which format it is, and what lies where in it.
 
 use crate::layout::{FORMAT, FORMAT_1};
+use crate::rehearsal::remove;
+use rustix::fs::{CWD, RenameFlags};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -67,6 +69,17 @@ pub enum OpenError {
         /// The directory.
         directory: PathBuf,
         /// What does not fit.
+        reason: String,
+    },
+    /// The store is damaged, and what is left of it cannot be read.
+    #[error(
+        "the store in {} is damaged, and what is left of it cannot be read: {reason}. Nothing was changed. Restore the whole \
+         directory from a backup; or move it away, to begin with an empty store", directory.display()
+    )]
+    Lost {
+        /// The directory.
+        directory: PathBuf,
+        /// What stands in the way.
         reason: String,
     },
 }
@@ -143,6 +156,24 @@ impl Directory {
         self.path.join("WITNESS")
     }
 
+    /// Lets two folders in the directory change places, for good.
+    pub(crate) fn exchange(&self, one: &Path, other: &Path) -> Result<(), OpenError> {
+        let exchanged = rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).map_err(io::Error::from);
+        let exchanged = match exchanged {
+            // Not every file system can do this at once.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
+                let between = self.path.join("engine.check");
+                remove(&between)
+                    .and_then(|()| fs::rename(other, &between))
+                    .and_then(|()| fs::rename(one, other))
+                    .and_then(|()| fs::rename(&between, one))
+            }
+            exchanged => exchanged,
+        };
+        let exchanged = exchanged.and_then(|()| self.sync());
+        exchanged.map_err(|source| OpenError::Io { action: "put in its place", path: one.into(), source })
+    }
+
     /// Renames something in the directory, for good.
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<(), OpenError> {
         let renamed = fs::rename(from, to).and_then(|()| self.sync());
@@ -166,9 +197,25 @@ impl Directory {
         OpenError::Damaged { directory: self.path.clone(), reason: reason.into() }
     }
 
+    /// What is left cannot be read. Damaged files that an earlier start has put aside are named.
+    pub(crate) fn lost(&self, reason: impl Into<String>) -> OpenError {
+        let aside = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|item| item.file_name());
+        let aside: Vec<_> = aside.filter_map(|name| name.into_string().ok()).filter(|name| is_aside(name)).collect();
+        let mut reason = reason.into();
+        if !aside.is_empty() {
+            reason.push_str(&format!(" ({} in it has earlier damaged files)", aside.join(", ")));
+        }
+        OpenError::Lost { directory: self.path.clone(), reason }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Whether this is what was put aside of a damaged store.
+fn is_aside(name: &str) -> bool {
+    name.starts_with("engine.damaged-")
 }
 
 /// Makes a new directory outlive a crash of the system.
@@ -182,7 +229,7 @@ fn holds_something_else(path: &Path) -> Result<bool, OpenError> {
     let failed = |source| OpenError::Io { action: "list", path: path.into(), source };
     for item in fs::read_dir(path).map_err(failed)? {
         let name = item.map_err(failed)?.file_name();
-        if !BEGINNINGS.iter().any(|beginning| name == *beginning) {
+        if !BEGINNINGS.iter().any(|beginning| name == *beginning) && !name.to_str().is_some_and(is_aside) {
             return Ok(true);
         }
     }

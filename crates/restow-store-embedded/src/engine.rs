@@ -303,9 +303,14 @@ impl Failure {
 
 impl Batch<'_> {
     pub(crate) fn put_version(&mut self, key: &Key, revision: Revision, place: u32, record: &Record) {
+        self.put_record(key, revision, record);
+        self.batch.insert(&self.engine.revisions, revision_key(revision, place), key.as_ref());
+    }
+
+    /// Writes a version that is not part of the history.
+    pub(crate) fn put_record(&mut self, key: &Key, revision: Revision, record: &Record) {
         let bytes = record.encode(key.as_ref(), revision);
         self.batch.insert(&self.engine.data, data_key(key.as_ref(), revision), bytes);
-        self.batch.insert(&self.engine.revisions, revision_key(revision, place), key.as_ref());
     }
 
     /// Says what a key is after this batch. Once for each key: the engine does not order writes within a batch.

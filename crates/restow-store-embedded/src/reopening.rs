@@ -2,18 +2,25 @@
 //!
 //! The engine refuses everything after a failed write, be it that the disk was full for a moment. What it has read into
 //! memory is not to be trusted with further writes, but its files are: they are opened as after a crash, with the
-//! same checks. Until these succeed, reads go on with the engine as it was.
+//! same checks. Until these succeed, reads go on with the engine as it was, and writes are refused at once.
+//!
+//! The system may have dropped what it failed to sync from the disk, though not from its memory, where the checks find it. So
+//! the journals are written anew, and synced, before anything is written behind them.
 
 use crate::account::Account;
+use crate::directory::{Directory, OpenError};
 use crate::engine::{Opened, Recorded};
 use crate::index::Slot;
 use crate::layout::Record;
 use crate::opening;
 use crate::pending::PendingChange;
+use crate::rehearsal::{Tables, copy_directory, remove};
 use crate::store::Shared;
 use restow_store::{Key, StoreError};
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The pauses between attempts, which grow while they fail.
@@ -21,6 +28,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long to wait for reads that still use the engine.
 const READS: Duration = Duration::from_secs(10);
+
+/// A check that is under way.
+pub(crate) type Check = JoinHandle<Result<(), String>>;
 
 /// Why nothing can be written, and when that may be over.
 #[derive(Debug)]
@@ -47,9 +57,15 @@ impl Broken {
     }
 }
 
-/// Opens the engine again. Returns what is in it, which may be more than was acknowledged.
+/// Finds out, on a thread of its own, whether the engine can be opened again. That takes long where much is stored.
+pub(crate) fn begin_check(shared: &Arc<Shared>) -> io::Result<Check> {
+    let shared = shared.clone();
+    let check = move || opening::check(&shared.directory).map_err(|error| error.to_string());
+    std::thread::Builder::new().name("restow-store-check".into()).spawn(check)
+}
+
+/// Opens the engine again, once it was checked. Returns what is in it, which may be more than was acknowledged.
 pub(crate) fn reopen(shared: &Shared) -> Result<Account, String> {
-    opening::check(&shared.directory).map_err(|error| error.to_string())?;
     let mut engine = shared.replace_engine(None);
     let until = Instant::now() + READS;
     while let Some(used) = engine.take() {
@@ -65,10 +81,21 @@ pub(crate) fn reopen(shared: &Shared) -> Result<Account, String> {
             }
         }
     }
+    let renewed = renew_files(&shared.directory).map_err(|error| error.to_string());
     let opened = opening::open_engine(&shared.directory, Recorded::Account).map_err(|error| error.to_string())?;
     let Opened { engine, account, .. } = opened;
     shared.replace_engine(Some(Arc::new(engine)));
-    Ok(account)
+    renewed.map(|()| account)
+}
+
+/// Writes everything but the tables anew, and has it synced. Tables are synced before anything refers to them.
+fn renew_files(directory: &Directory) -> Result<(), OpenError> {
+    let draft = directory.draft();
+    let failed = |source| OpenError::Io { action: "write the journal anew in", path: directory.draft(), source };
+    remove(&draft).map_err(failed)?;
+    let copied = copy_directory(&directory.engine(), &draft, Tables::Owned).map_err(failed);
+    copied.and_then(|()| directory.exchange(&draft, &directory.engine())).inspect_err(|_| drop(remove(&draft)))?;
+    remove(&draft).map_err(failed)
 }
 
 /// The changes that are in the engine and were never published, because it was not known whether they are.

@@ -7,7 +7,7 @@ use crate::engine::{Durability, Engine, explain};
 use crate::index::Slot;
 use crate::layout::Record;
 use crate::pending::{Pending, PendingChange, milliseconds};
-use crate::reopening::{self, Broken};
+use crate::reopening::{self, Broken, Check};
 use crate::space::Space;
 use crate::store::Shared;
 use crate::witness::Witness;
@@ -28,6 +28,9 @@ const BATCH_EXPIRIES: usize = 256;
 /// How long the thread sleeps at most before it looks at the clock again.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
+/// How often it looks whether a check is over.
+const CHECK_PAUSE: Duration = Duration::from_millis(50);
+
 /// Something for the writer to do.
 pub(crate) enum Job {
     Txn { txn: Txn, reply: oneshot::Sender<Result<TxnOutcome, StoreError>>, _permit: OwnedSemaphorePermit },
@@ -47,6 +50,8 @@ pub(crate) struct Writer {
     ledger: Ledger,
     /// Why nothing can be written, for as long as that is so.
     broken: Option<Broken>,
+    /// Whether it can go on, which is being found out.
+    check: Option<Check>,
 }
 
 /// What the store holds, and who testifies to it.
@@ -60,7 +65,7 @@ type Waiting = (oneshot::Sender<Result<TxnOutcome, StoreError>>, Result<TxnOutco
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, ledger: Ledger, space: Space, compactor: Sender<compactor::Order>) -> Self {
         let clock = SteadyClock::beginning_at(SystemTime::now());
-        Writer { shared, space, compactor, clock, ledger, broken: None }
+        Writer { shared, space, compactor, clock, ledger, broken: None, check: None }
     }
 
     /// Works until it is told to stop.
@@ -121,23 +126,32 @@ impl Writer {
         self.shared.set_obstacle(obstacle);
     }
 
-    /// Opens the engine again after a failed write, as soon as there is room. Whatever became of the writes whose outcome
-    /// was unknown is found out, and published.
+    /// Opens the engine again after a failed write, as soon as there is room.
     fn heal(&mut self) {
-        let due = self.broken.as_mut().is_some_and(Broken::is_due);
+        if let Some(check) = self.check.take_if(|check| check.is_finished()) {
+            let checked = check.join().unwrap_or_else(|_| Err("looking at the files failed".into()));
+            let reopened = checked.and_then(|()| self.reopen());
+            if let Err(error) = reopened {
+                tracing::warn!(error, "the store cannot be written to yet; it is tried again");
+            }
+            return;
+        }
+        let due = self.check.is_none() && self.broken.as_mut().is_some_and(Broken::is_due);
         if !due || self.space.may_grow().is_err() {
             return;
         }
-        match reopening::reopen(&self.shared) {
-            Ok(account) => {
-                let changes = reopening::unpublished_changes(&self.shared);
-                match changes {
-                    Ok(changes) => self.go_on(account, changes),
-                    Err(error) => tracing::warn!(%error, "the store was opened again, and cannot be read yet"),
-                }
-            }
-            Err(error) => tracing::warn!(%error, "the store cannot be written to yet; it is tried again"),
+        match reopening::begin_check(&self.shared) {
+            Ok(check) => self.check = Some(check),
+            Err(error) => tracing::warn!(%error, "no thread can be started; it is tried again"),
         }
+    }
+
+    /// Opens the engine again. Whatever became of the writes whose outcome was unknown is found out, and published.
+    fn reopen(&mut self) -> Result<(), String> {
+        let account = reopening::reopen(&self.shared)?;
+        let changes = reopening::unpublished_changes(&self.shared).map_err(|error| error.to_string())?;
+        self.go_on(account, changes);
+        Ok(())
     }
 
     fn go_on(&mut self, account: Account, changes: Vec<PendingChange>) {
@@ -168,7 +182,8 @@ impl Writer {
         let wait = self.shared.index().next_expiry().map(|due| Duration::from_millis(due.saturating_sub(now)));
         // A short pause gathers the keys that expire together, and keeps a key that cannot be deleted from spinning.
         let wait = wait.map_or(LONGEST_SLEEP, |wait| wait.clamp(Duration::from_millis(20), LONGEST_SLEEP));
-        wait.min(self.space.patience())
+        let wait = wait.min(self.space.patience());
+        if self.check.is_some() { wait.min(CHECK_PAUSE) } else { wait }
     }
 
     fn commit(&mut self, txns: Vec<(Txn, oneshot::Sender<Result<TxnOutcome, StoreError>>)>) {

@@ -22,7 +22,11 @@ pub(crate) fn make_data_directory(folder: &Path) -> anyhow::Result<()> {
         format!("cannot make the data directory {}; choose another with --data-dir", folder.display())
     })?;
     let mut wider = Vec::new();
-    close(folder, &mut wider)?;
+    if is_ours(folder)? {
+        close(folder, &mut wider)?;
+    } else {
+        refuse_open_folder(folder)?;
+    }
     for name in OURS {
         refuse_foreign_link(&folder.join(name))?;
         close_all(&folder.join(name), &mut wider)?;
@@ -35,6 +39,29 @@ pub(crate) fn make_data_directory(folder: &Path) -> anyhow::Result<()> {
              as known to them"
         );
     }
+    Ok(())
+}
+
+/// Whether a folder is there for nothing but our data. Others may need to get into any other: it may be `/var/lib`.
+fn is_ours(folder: &Path) -> anyhow::Result<bool> {
+    for item in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        if !OURS.iter().any(|name| item.as_ref().is_ok_and(|item| item.file_name() == *name)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whoever may write to a folder can put other files in the place of ours, unless it is sticky.
+fn refuse_open_folder(folder: &Path) -> anyhow::Result<()> {
+    let found = fs::metadata(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
+    anyhow::ensure!(
+        found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0,
+        "other users may write to {} (mode {:o}), and it holds more than our data; choose another folder with --data-dir, or \
+         take their right to write away",
+        folder.display(),
+        found.mode() & 0o7777
+    );
     Ok(())
 }
 
@@ -108,13 +135,42 @@ mod tests {
         }
         std::os::unix::fs::symlink(parent.path().join("other"), engine.join("link")).unwrap();
         make_data_directory(&folder).unwrap();
+        assert_eq!(mode(&folder), 0o755, "others have something in it");
+        fs::remove_file(folder.join("notes")).unwrap();
+        make_data_directory(&folder).unwrap();
         for closed in [&folder, &folder.join("store"), &engine] {
             assert_eq!(mode(closed), 0o700, "{}", closed.display());
         }
         assert_eq!(mode(&engine.join("0.jnl")), 0o600);
         assert_eq!(mode(&folder.join("kubeconfig")), 0o600);
-        assert_eq!(mode(&folder.join("notes")), 0o644);
         assert_eq!(mode(&parent.path().join("other")), 0o644, "links are not followed");
+    }
+
+    #[test]
+    fn a_folder_of_others_is_left_as_it_is_or_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::write(parent.path().join("notes"), "x").unwrap();
+        let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        for (mode, accepted) in [(0o1777, true), (0o755, true), (0o775, false), (0o777, false)] {
+            fs::set_permissions(parent.path(), Permissions::from_mode(mode)).unwrap();
+            assert_eq!(make_data_directory(parent.path()).is_ok(), accepted, "{mode:o}");
+            assert_eq!(mode_of(parent.path()), mode);
+        }
+    }
+
+    /// Only root can make links for others.
+    #[test]
+    fn a_link_of_somebody_else_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let link = parent.path().join("pki");
+        std::os::unix::fs::symlink("/nonexistent", &link).unwrap();
+        make_data_directory(parent.path()).unwrap();
+        if std::os::unix::fs::lchown(&link, Some(12345), None).is_err() {
+            restow_testkit::skip("run as root to make a link that belongs to another user");
+            return;
+        }
+        let error = make_data_directory(parent.path()).unwrap_err().to_string();
+        assert!(error.contains("another user (uid 12345)"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::world::{World, contents, copy, entries, key, open};
 use restow_store::{Revision, Store, StoreError, StoreExt};
-use restow_store_embedded::{EmbeddedConfig, EmbeddedStore, OnDamage};
+use restow_store_embedded::{EmbeddedConfig, EmbeddedStore, OnDamage, OpenError};
 use std::path::{Path, PathBuf};
 
 fn accept(directory: &Path) -> EmbeddedStore {
@@ -59,6 +59,69 @@ async fn what_comes_before_the_damage_in_the_journal_is_kept() {
         println!("{place}: {kept} of {whole} keys are left");
         assert!(kept < whole && kept > 0, "{kept} of {whole}");
     }
+}
+
+/// One flipped byte somewhere in each table and each manifest: what can still be read is kept, or nothing is promised.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_table_costs_no_more_than_what_was_in_it_or_is_said_to_be_lost() {
+    let world = World::closed().await;
+    let whole = world.entries().len();
+    let (mut kept, mut lost) = (0, 0);
+    for file in world.files().into_iter().filter(|file| file.starts_with("engine/keyspaces")) {
+        let length = std::fs::metadata(world.directory().join(&file)).unwrap().len() as usize;
+        for place in [0, length / 4, length / 2, length - 20] {
+            let folder = tempfile::tempdir().unwrap();
+            let directory = folder.path().join("store");
+            copy(&world.directory(), &directory);
+            let mut bytes = std::fs::read(directory.join(&file)).unwrap();
+            bytes[place] ^= 0x10;
+            std::fs::write(directory.join(&file), bytes).unwrap();
+            let config = EmbeddedConfig { on_damage: OnDamage::AcceptLoss, ..EmbeddedConfig::new(&directory) };
+            match EmbeddedStore::open(config) {
+                Ok(store) => {
+                    let left = entries(&store).await.unwrap();
+                    assert!(left.len() <= whole && left.iter().all(|entry| world.entries()[&entry.key] == *entry));
+                    drop(store);
+                    assert_eq!(entries(&open(&directory).unwrap()).await.unwrap(), left);
+                    kept += 1;
+                }
+                Err(error) => {
+                    let said = error.to_string();
+                    assert!(matches!(error, OpenError::Lost { .. }) && !said.contains("--accept"), "{said}");
+                    lost += 1;
+                }
+            }
+            let rest = ["engine.new", "engine.check"].map(|name| directory.join(name).exists());
+            assert_eq!(rest, [false, false], "byte {place} of {}", file.display());
+        }
+    }
+    println!("{kept} were opened with what was left, {lost} were lost");
+    assert!(kept > 0 && lost > 0, "{kept} {lost}");
+}
+
+/// As if the process had been killed between the steps.
+#[tokio::test(flavor = "multi_thread")]
+async fn accepting_a_loss_may_be_interrupted_anywhere() {
+    let world = World::tables().await;
+    let whole = world.entries().len();
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("store");
+    copy(&world.directory(), &directory);
+    std::fs::remove_file(directory.join("FORMAT")).unwrap();
+    let witness = std::fs::read(directory.join("WITNESS")).unwrap();
+    assert_eq!(entries(&accept(&directory)).await.unwrap().len(), whole);
+    // The files have changed places; witness and format are still those of before.
+    std::fs::write(directory.join("WITNESS"), witness).unwrap();
+    std::fs::remove_file(directory.join("FORMAT")).unwrap();
+    std::fs::create_dir_all(directory.join("engine.new")).unwrap();
+    assert!(matches!(open(&directory), Err(OpenError::Damaged { .. })));
+    assert_eq!(entries(&accept(&directory)).await.unwrap().len(), whole);
+    assert_eq!(entries(&open(&directory).unwrap()).await.unwrap().len(), whole);
+    // Where folders cannot change places at once, a crash leaves none.
+    std::fs::remove_dir_all(directory.join("engine")).unwrap();
+    let config = EmbeddedConfig { on_damage: OnDamage::AcceptLoss, ..EmbeddedConfig::new(&directory) };
+    let error = EmbeddedStore::open(config).err().unwrap().to_string();
+    assert!(error.contains("engine.damaged-1") && error.contains("engine.damaged-2"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
