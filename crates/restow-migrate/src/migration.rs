@@ -129,7 +129,14 @@ pub enum Outcome {
         /// Where to go on.
         continue_token: Option<String>,
     },
-    /// Nothing can ever be said about it: nobody tells in which version it is stored, as with most aggregated API servers.
+    /// An API server has had too much to do for a long time; it can go on from here.
+    Overloaded {
+        /// What is known of that.
+        words: String,
+        /// Where to go on.
+        continue_token: Option<String>,
+    },
+    /// Nothing can ever be said about it: aggregated API servers serve it, or nobody tells in which version it is stored.
     NotManaged(String),
     /// The resource is gone: no API server serves it, and it has no CRD.
     ResourceGone,
@@ -327,6 +334,9 @@ async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result
         }
         Ending::WebhookDown { words, continue_token } => {
             Outcome::WebhookDown { words: words.clone(), continue_token: continue_token.clone() }
+        }
+        Ending::Overloaded { words, continue_token } => {
+            Outcome::Overloaded { words: words.clone(), continue_token: continue_token.clone() }
         }
         Ending::Asked => Outcome::Asked,
     })

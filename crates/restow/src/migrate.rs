@@ -221,6 +221,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Stopped(_) => "Stopped",
         Outcome::ServerSilent { .. } => "ServerSilent",
         Outcome::WebhookDown { .. } => "WebhookDown",
+        Outcome::Overloaded { .. } => "Overloaded",
         Outcome::NotManaged(_) => "NotManaged",
         Outcome::ResourceGone => "ResourceGone",
         Outcome::Asked => "Asked",

@@ -295,7 +295,8 @@ impl Line {
             Outcome::Stopped(token) => (None, token),
             Outcome::ServerSilent { words, continue_token }
             | Outcome::NotReady { words, continue_token }
-            | Outcome::WebhookDown { words, continue_token } => (Some(words), continue_token),
+            | Outcome::WebhookDown { words, continue_token }
+            | Outcome::Overloaded { words, continue_token } => (Some(words), continue_token),
             _ => (None, None),
         };
         let last = report.run.as_ref().and_then(|run| run.passes.last()).copied().unwrap_or_default();
