@@ -240,8 +240,12 @@ pub async fn migrate(
     if matches!(done, Err(MigrationError::Died(_))) {
         return done;
     }
-    // Whatever came of it, the mark goes.
+    // Whatever came of it, the mark goes. A controller takes away what others have left; a command has to do it itself.
     if start.definition.is_some() {
+        let is_stopped = matches!(&done, Ok(MigrationReport { outcome: Outcome::Stopped(_), .. }));
+        if marking.holder.party == Party::Command && !is_stopped {
+            marking.outwait().await.map_err(MigrationError::Definition)?;
+        }
         let refusals = refusals(marking.holder.party, &done);
         marking.lift(refusals).await.map_err(MigrationError::Definition)?;
     }

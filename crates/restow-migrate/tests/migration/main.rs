@@ -4,6 +4,7 @@
 
 mod cluster;
 mod identity;
+mod mark;
 mod reports;
 
 use cluster::{Event, NAME, Shared, State, cluster, state};
