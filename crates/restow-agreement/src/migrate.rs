@@ -4,6 +4,7 @@
 //! | module | the question it answers |
 //! |---|---|
 //! | [`api_servers`] | Which API servers are there, and which storage version do all of them encode? |
+//! | [`aggregation`] | Which groups are served by aggregated API servers, of which nothing can be proven? |
 //! | [`processes`] | Which process answers at each address: was every one of them asked, and is it the same at the end? |
 //! | [`verdict`] | The server answered the rewriting of one object: what does that mean for it? |
 //! | [`pacer`] | How many objects may be in flight? |
@@ -15,6 +16,7 @@
 //! | [`guard`] | May a definition be changed like this while its objects are migrated? |
 //! | [`window`] | Is this a time at which objects may be rewritten? |
 
+pub mod aggregation;
 pub mod api_servers;
 pub mod difference;
 pub mod guard;

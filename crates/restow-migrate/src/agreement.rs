@@ -3,6 +3,7 @@
 //! Reads everything that tells: which servers there are, what each says in its own discovery document, what they report in
 //! StorageVersions, and what the CRD names. What it comes to is decided in `restow_agreement::migrate::api_servers`.
 
+mod api_services;
 mod managed;
 
 use crate::cluster::{Cluster, Instance, Reach};
@@ -10,8 +11,10 @@ use crate::definition::{self, Definition};
 use crate::discovery::{Discovery, StoredResource, discover, discover_group};
 use crate::exchange::{Failure, exchange_json};
 use crate::settling::Agreed;
+use api_services::aggregation;
 use http::Request;
-use restow_agreement::migrate::api_servers::{ApiServers, Discovered, Evidence, Finding, Wanted};
+use restow_agreement::migrate::aggregation::Aggregation;
+use restow_agreement::migrate::api_servers::{ApiServers, Discovered, Evidence, Finding, Said, Wanted};
 use restow_agreement::trigger::Agreement;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionList};
 use restow_api::{GroupResource, GroupVersion, GroupVersionKind, ResourceVersion, StorageVersionHash};
@@ -28,6 +31,7 @@ pub struct Observation {
     pub servers: ApiServers,
     discoveries: Vec<(String, Result<Discovery, Failure>)>,
     reported: BTreeMap<String, StorageVersion>,
+    aggregation: Aggregation,
 }
 
 /// What is known about one resource.
@@ -37,7 +41,8 @@ pub struct ResourceObservation {
     pub resource: StoredResource,
     /// Whether the servers agree.
     pub agreement: Agreement,
-    /// The revision of the StorageVersion that says so; nothing where it comes from discovery.
+    /// The revision of the StorageVersion that says so, where the servers vouch for it: their writes are fenced. Nothing
+    /// where each server's own discovery has to say it, whether it is reported or not.
     pub revision: Option<ResourceVersion>,
     /// Who stores what, for people: the server and its version or why it could not be asked.
     pub by_server: Vec<(String, String)>,
@@ -59,8 +64,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Asks all servers.
 pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation, Failure> {
-    let (reported, servers) = tokio::join!(reported(cluster), cluster.api_servers());
+    let (reported, servers, aggregation) = tokio::join!(reported(cluster), cluster.api_servers(), aggregation(cluster));
     let reported = reported.map_err(|failure| about(cluster, failure))?;
+    let aggregation = aggregation.map_err(|failure| about(cluster, failure))?;
     let servers = match cluster.reach() {
         Reach::EachServer => servers.map_err(|failure| about(cluster, failure))?,
         // Whoever asks one address knows of no others.
@@ -104,7 +110,7 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
     if instances.is_empty() {
         return Err(discoveries.into_iter().find_map(|(_, discovery)| discovery.err()).unwrap_or_default());
     }
-    Ok(Observation { instances, servers, discoveries, reported })
+    Ok(Observation { instances, servers, discoveries, reported, aggregation })
 }
 
 /// Says which server does not answer, where none does.
@@ -132,7 +138,7 @@ impl Observation {
     /// All resources that any server stores.
     pub fn resources(&self) -> Vec<GroupResource> {
         let mut names: Vec<GroupResource> =
-            self.answered().flat_map(|(_, discovery)| discovery.keys().cloned()).collect();
+            self.answered().flat_map(|(_, discovery)| discovery.resources.keys().cloned()).collect();
         names.sort();
         names.dedup();
         names
@@ -141,25 +147,27 @@ impl Observation {
     /// What is known about a resource; nothing where no server serves it. The servers have to store the version that its
     /// CRD names, if it has one.
     pub fn resource(&self, name: &GroupResource, definition: Option<&Definition>) -> Option<ResourceObservation> {
-        let resource = self.answered().find_map(|(_, discovery)| discovery.get(name))?.clone();
+        let resource = self.answered().find_map(|(_, discovery)| discovery.resources.get(name))?.clone();
         let report = self.reported.get(&StorageVersion::name_for(name));
         let report = report.filter(|report| !report.status.storage_versions.is_empty());
         let reported = report.map(|report| reported_encodings(report, &resource.kind));
         let evidence = Evidence {
             servers: self.servers.clone(),
+            served_by: self.aggregation.of_group(name.group()),
             discovered: self
                 .discoveries
                 .iter()
                 .map(|(server, said)| (server.clone(), discovered(said, name)))
                 .collect(),
             reported,
+            has_common_version: report.is_none_or(|report| report.status.common_encoding_version.is_some()),
             defined: definition.map(definition::view).map(|view| {
                 let hash = hash_of(&format!("{}/{}", name.group(), view.storage_version), &resource.kind);
                 (view.storage_version, hash)
             }),
         };
-        let Finding { agreement, by_server } = evidence.finding();
-        let revision = report.and_then(|report| report.metadata.resource_version.clone());
+        let Finding { agreement, by_server, is_vouched } = evidence.finding();
+        let revision = report.filter(|_| is_vouched).and_then(|report| report.metadata.resource_version.clone());
         Some(ResourceObservation { resource, agreement, revision, by_server })
     }
 
@@ -192,8 +200,37 @@ impl Observation {
     }
 
     /// Whether every server could be asked.
-    pub fn is_complete(&self) -> bool {
+    pub fn every_server_answered(&self) -> bool {
         self.servers.hidden().is_none() && self.discoveries.iter().all(|(_, discovery)| discovery.is_ok())
+    }
+
+    /// Whether every server could be asked, and has told all that it serves.
+    pub fn is_complete(&self) -> bool {
+        self.every_server_answered() && self.unread().is_empty()
+    }
+
+    /// Whether every server could be asked, and has told all that it serves of a group.
+    pub fn is_complete_for(&self, group: &str) -> bool {
+        self.every_server_answered() && self.answered().all(|(_, discovery)| discovery.unread_of(group).is_none())
+    }
+
+    /// The group versions of which a server does not say what it serves, each with the reason.
+    pub fn unread(&self) -> BTreeMap<&str, &str> {
+        let unread = self.answered().flat_map(|(_, discovery)| &discovery.unread);
+        unread.map(|(version, why)| (version.as_str(), why.as_str())).collect()
+    }
+
+    /// What could not be found out about which resources there are and who serves them, in sentences.
+    pub fn not_told(&self) -> Vec<String> {
+        let unread = self.unread().into_iter().map(|(version, why)| format!("which resources {version} has: {why}"));
+        let hidden = self.aggregation.0.as_ref().err();
+        let hidden = hidden.map(|why| format!("which resources aggregated API servers serve: {why}"));
+        unread.chain(hidden).collect()
+    }
+
+    /// The same without what servers report, for whoever wants to know something else than versions.
+    pub fn without_reports(self) -> Self {
+        Observation { reported: BTreeMap::new(), ..self }
     }
 
     fn answered(&self) -> impl Iterator<Item = (&str, &Discovery)> {
@@ -201,30 +238,27 @@ impl Observation {
     }
 }
 
-/// What each server reports: its id, its encoding version, and the hash of that. What they have in common has to be said,
-/// too: where it is not, whoever looks after the StorageVersion does not think that they agree.
-fn reported_encodings(report: &StorageVersion, kind: &str) -> Vec<(String, String, StorageVersionHash)> {
+/// What each server reports: its id, its encoding version, and the hash of that.
+fn reported_encodings(report: &StorageVersion, kind: &str) -> Vec<Said> {
     let entries = report.status.storage_versions.iter();
-    let mut said: Vec<(String, String, StorageVersionHash)> = entries
-        .map(|entry| {
-            let encoding = &entry.encoding_version;
-            (entry.api_server_id.clone(), encoding.clone(), hash_of(encoding, kind))
-        })
-        .collect();
-    if report.status.common_encoding_version.is_none() {
-        let words = "has no commonEncodingVersion".to_owned();
-        said.push(("the StorageVersion".to_owned(), words, StorageVersionHash::unknown()));
-    }
-    said
+    let said = entries.map(|entry| {
+        let encoding = &entry.encoding_version;
+        (entry.api_server_id.clone(), encoding.clone(), hash_of(encoding, kind))
+    });
+    said.collect()
 }
 
 /// What a server's discovery says about a resource.
 fn discovered(discovery: &Result<Discovery, Failure>, name: &GroupResource) -> Discovered {
-    match discovery.as_ref().map(|discovery| discovery.get(name).map(|resource| &resource.hash)) {
-        Err(failure) => Discovered::CannotBeAsked(failure.to_string()),
-        Ok(None) => Discovered::NotServed,
-        Ok(Some(None)) => Discovered::NoHash,
-        Ok(Some(Some(hash))) => Discovered::Hash(hash.clone()),
+    let discovery = match discovery {
+        Ok(discovery) => discovery,
+        Err(failure) => return Discovered::CannotBeAsked(failure.to_string()),
+    };
+    match (discovery.resources.get(name), discovery.unread_of(name.group())) {
+        (Some(StoredResource { hash: Some(hash), .. }), _) => Discovered::Hash(hash.clone()),
+        (_, Some(why)) => Discovered::CannotBeAsked(why),
+        (Some(_), None) => Discovered::NoHash,
+        (None, None) => Discovered::NotServed,
     }
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
-use restow_agreement::migrate::api_servers::{ApiServers, Wanted};
+use restow_agreement::migrate::api_servers::{ApiServers, FENCED_WRITES_LABEL, Wanted};
 use std::path::Path;
 use std::time::Duration;
 
@@ -133,7 +133,9 @@ impl Cluster {
         let generations = slices.iter().flatten().map(|slice| mark("EndpointSlice", slice, generation(slice)));
         let uids = leases.iter().flatten().map(|lease| mark("Lease", lease, uid(lease)));
         let marks = generations.chain(uids);
+        let fenced = leases.iter().flatten().filter(|lease| is_fenced(lease)).map(ResourceExt::name_any);
         Ok(ApiServers {
+            fenced: fenced.collect(),
             marks: marks.collect(),
             addresses: slices.map(|slices| slices.iter().flat_map(addresses_of).collect()),
             identities: leases.map(|leases| leases.into_iter().filter_map(identity_of).collect()),
@@ -194,6 +196,11 @@ fn readable<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, Failur
 /// What changes about an object when a server comes or goes, by the name of the object.
 fn mark(kind: &str, object: &impl ResourceExt, mark: String) -> (String, String) {
     (format!("{kind} {}", object.name_any()), mark)
+}
+
+/// Whether the server of an identity lease writes under a fence.
+fn is_fenced(lease: &Lease) -> bool {
+    lease.labels().get(FENCED_WRITES_LABEL).is_some_and(|value| value == "true")
 }
 
 /// The name of an identity lease, and who holds it.

@@ -241,10 +241,9 @@ async fn pass(
     workers.follow(live, order);
     let recheck = observe::sweep(context, &view, &workers.resources(), marks).await?;
     // A server that is back, or has caught up, need not be noticed in any other way.
-    let again = match (view.observation.is_complete(), done.has_disagreement) {
+    let again = match (view.observation.every_server_answered(), view.observation.is_complete()) {
         (false, _) => Some(SILENT_SERVER_WAIT),
-        (true, true) => Some(DISAGREEMENT_WAIT),
-        (true, false) => None,
+        (true, is_complete) => (done.has_disagreement || !is_complete).then_some(DISAGREEMENT_WAIT),
     };
     Ok(again.and_then(|wait| Timestamp::now().checked_add(wait).ok()).into_iter().chain(done.due).chain(recheck).min())
 }

@@ -26,10 +26,25 @@ pub struct StoredResource {
 }
 
 /// What one server says about its resources.
-pub type Discovery = BTreeMap<GroupResource, StoredResource>;
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Discovery {
+    /// The resources that it serves.
+    pub resources: BTreeMap<GroupResource, StoredResource>,
+    /// The group versions of which it does not say what it serves, each with the reason. They may have any resources.
+    pub unread: BTreeMap<String, String>,
+}
 
 /// How many documents are read at once.
 const AT_ONCE: usize = 8;
+
+impl Discovery {
+    /// Why it is not known which resources of a group are served; nothing when it is.
+    pub(crate) fn unread_of(&self, group: &str) -> Option<String> {
+        let is_of = |version: &str| version.rsplit_once('/').map_or("", |(group, _)| group) == group;
+        let (version, why) = self.unread.iter().find(|(version, _)| is_of(version))?;
+        Some(format!("its discovery document of {version} cannot be read: {why}"))
+    }
+}
 
 impl StoredResource {
     /// The path of the collection in a namespace, or of all objects.
@@ -73,32 +88,42 @@ pub async fn discover_group(client: &Client, group: &str) -> Result<Discovery, F
         exchange_json(client, get(&path)?).await;
     match found {
         Ok(found) => documents(client, found.versions.into_iter().map(|version| version.group_version).collect()).await,
-        Err(failure) if failure.code == 404 => Ok(Discovery::new()),
+        Err(failure) if failure.code == 404 => Ok(Discovery::default()),
         Err(failure) => Err(failure),
     }
 }
 
+/// A document that is announced and cannot be had is that of a version which is about to come or go, or of an aggregated
+/// server that is down: nobody knows what it has.
 async fn documents(client: &Client, versions: Vec<String>) -> Result<Discovery, Failure> {
-    let documents: Vec<Option<APIResourceList>> = stream::iter(versions)
+    let documents: Vec<Result<APIResourceList, (String, Failure)>> = stream::iter(versions)
         .map(|version| async move {
             let path = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
             match exchange_json::<APIResourceList>(client, get(&path)?).await {
-                Ok(document) => Ok(Some(document)),
-                // A version that went in between, or one of an aggregated server that is down: not ours to migrate.
-                Err(failure) if matches!(failure.code, 404 | 503) && version.contains('/') => Ok(None),
+                Ok(document) => Ok(Ok(document)),
+                Err(failure) if matches!(failure.code, 404 | 502..=504) && version.contains('/') => {
+                    Ok(Err((version, failure)))
+                }
                 Err(failure) => Err(failure),
             }
         })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let mut found = Discovery::new();
-    for document in documents.into_iter().flatten() {
+    let mut found = Discovery::default();
+    for document in documents {
+        let document = match document {
+            Ok(document) => document,
+            Err((version, failure)) => {
+                found.unread.insert(version, failure.to_string());
+                continue;
+            }
+        };
         for resource in stored_resources(&document) {
             // The versions come in the server's order of preference; the first one that can be used is taken. A hash
             // can be missing from one version and not from another.
             let key = resource.resource.group_resource();
-            let entry = found.entry(key).or_insert_with(|| resource.clone());
+            let entry = found.resources.entry(key).or_insert_with(|| resource.clone());
             if entry.hash.is_none() {
                 *entry = resource;
             }

@@ -10,7 +10,7 @@ use restow_agreement::migrate::stored_versions::MIGRATING_ANNOTATION;
 use restow_api::GroupResource;
 use serde_json::{Value, json};
 use std::future::Future;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 /// How often a write to a definition is tried when others write it at the same time.
@@ -54,14 +54,34 @@ impl<'a> Marking<'a> {
         Marking { cluster, resource, holder, seen: None }
     }
 
-    /// What to do about a mark, by what was seen of it before.
-    fn turn(&mut self, found: &Mark) -> Turn {
+    /// For how long a mark has been seen like this.
+    fn unchanged_for(&mut self, found: &Mark) -> Duration {
         let since = match &self.seen {
             Some((seen, since)) if seen == found => *since,
             _ => Instant::now(),
         };
         self.seen = Some((found.clone(), since));
-        self.holder.turn_after(found, since.elapsed())
+        since.elapsed()
+    }
+
+    /// What to do about a mark, by what was seen of it before.
+    fn turn(&mut self, found: &Mark) -> Turn {
+        let unchanged_for = self.unchanged_for(found);
+        self.holder.turn_after(found, unchanged_for)
+    }
+
+    /// Waits until a mark that somebody else has left behind may be taken away. One that is renewed meanwhile is not waited
+    /// for: its holder takes it away.
+    pub(crate) async fn outwait(&mut self) -> Result<(), Failure> {
+        while let Some(found) = definition::read(self.cluster.client(), self.resource).await? {
+            let found = mark_of(&found);
+            let is_renewed = self.seen.as_ref().is_none_or(|(seen, _)| *seen != found);
+            if self.turn(&found) == Turn::Write || is_renewed {
+                break;
+            }
+            tokio::time::sleep(RENEWAL / 2).await;
+        }
+        Ok(())
     }
 
     /// Marks the definition, unless somebody else has. Returns it as it is then; as it was, where it is gone.
@@ -108,8 +128,8 @@ impl<'a> Marking<'a> {
         }
     }
 
-    /// Takes the mark away, if it is this one's, and writes down what was refused, where somebody migrated by hand.
-    pub(crate) async fn lift(&self, refusals: Refusals) -> Result<(), Failure> {
+    /// Takes the mark away, if it is this one's, or was left behind, and writes down what was refused, where somebody migrated by hand.
+    pub(crate) async fn lift(&mut self, refusals: Refusals) -> Result<(), Failure> {
         let noted = match refusals {
             Refusals::Unknown => None,
             Refusals::None => Some(Value::Null),
@@ -117,7 +137,9 @@ impl<'a> Marking<'a> {
         };
         for _ in 0..MOST_CONFLICTS {
             let Some(found) = definition::read(self.cluster.client(), self.resource).await? else { return Ok(()) };
-            let is_mine = self.holder.may_lift(&mark_of(&found));
+            let mark = mark_of(&found);
+            let unchanged_for = self.unchanged_for(&mark);
+            let is_mine = self.holder.may_lift(&mark, unchanged_for);
             let mut annotations = match is_mine {
                 true => json!({MIGRATING_ANNOTATION: null, HOLDER_ANNOTATION: null}),
                 false => json!({}),

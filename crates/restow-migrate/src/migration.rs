@@ -33,12 +33,15 @@ pub struct MigrationOptions {
     pub run: RunOptions,
     /// Whether owners of fields that name a version which is about to go are moved.
     pub owners: Owners,
+    /// What objects are rewritten for.
+    pub goal: Goal,
     /// The agreement that the migration is for; nothing takes the one that is found.
     pub expected: Option<Target>,
     /// What an earlier, failed migration to the same target has made sure of. It is used only if nothing has changed since.
     pub settled: Option<Settled>,
     /// How long after the last API server has shown the target version one of them may still write what it encoded
-    /// before. Nothing is proven earlier. Servers that report their storage version before they write need no such time.
+    /// before. Nothing is proven earlier. Servers that report their storage version before they write, and whose writes are
+    /// fenced, need no such time.
     pub settling_time: Duration,
     /// How long to wait for the API servers to agree, or to serve the resource at all.
     pub patience: Duration,
@@ -53,6 +56,7 @@ impl Default for MigrationOptions {
         MigrationOptions {
             run: RunOptions::default(),
             owners: Owners::default(),
+            goal: Goal::default(),
             expected: None,
             settled: None,
             settling_time: SETTLING_TIME,
@@ -61,6 +65,16 @@ impl Default for MigrationOptions {
             dies_at: None,
         }
     }
+}
+
+/// What objects are rewritten for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Goal {
+    /// Another storage version. What API servers report about that counts.
+    #[default]
+    Version,
+    /// Another encryption key. What API servers report says nothing about keys, so that each of them has to be asked.
+    Key,
 }
 
 /// What is done about owners of fields that name a version which is about to go.
@@ -78,7 +92,7 @@ pub enum Owners {
 pub struct Target {
     /// The version that all servers store.
     pub hash: StorageVersionHash,
-    /// The revision of the StorageVersion that says so; nothing where it comes from discovery.
+    /// The revision of the StorageVersion that says so; nothing where the servers do not vouch for it by their reports.
     pub revision: Option<ResourceVersion>,
 }
 
@@ -129,7 +143,14 @@ pub enum Outcome {
         /// Where to go on.
         continue_token: Option<String>,
     },
-    /// Nothing can ever be said about it: nobody tells in which version it is stored, as with most aggregated API servers.
+    /// An API server has had too much to do for a long time; it can go on from here.
+    Overloaded {
+        /// What is known of that.
+        words: String,
+        /// Where to go on.
+        continue_token: Option<String>,
+    },
+    /// Nothing can ever be said about it: aggregated API servers serve it, or nobody tells in which version it is stored.
     NotManaged(String),
     /// The resource is gone: no API server serves it, and it has no CRD.
     ResourceGone,
@@ -219,8 +240,12 @@ pub async fn migrate(
     if matches!(done, Err(MigrationError::Died(_))) {
         return done;
     }
-    // Whatever came of it, the mark goes.
+    // Whatever came of it, the mark goes. A controller takes away what others have left; a command has to do it itself.
     if start.definition.is_some() {
+        let is_stopped = matches!(&done, Ok(MigrationReport { outcome: Outcome::Stopped(_), .. }));
+        if marking.holder.party == Party::Command && !is_stopped {
+            marking.outwait().await.map_err(MigrationError::Definition)?;
+        }
         let refusals = refusals(marking.holder.party, &done);
         marking.lift(refusals).await.map_err(MigrationError::Definition)?;
     }
@@ -293,7 +318,7 @@ fn how(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredRes
         None => start.seen.resource.clone(),
     };
     other_versions.retain(|version| version != resource.resource.version());
-    // Who reports before it writes has nothing under way that was encoded before.
+    // Who reports before it writes, under a fence, has nothing under way that was encoded before.
     let settles_at = target.revision.is_none().then(|| start.agreed_since + options.settling_time);
     (resource, RunOptions { owners, settled, other_versions, settles_at, ..options.run.clone() })
 }
@@ -320,13 +345,16 @@ async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result
         }
         Ending::NotServed { words, continue_token } => {
             let resource = start.seen.resource.resource.group_resource();
-            match look(cluster, &resource, None).await? {
+            match look(cluster, &resource, None, Goal::default()).await? {
                 Err(Outcome::ResourceGone) => Outcome::ResourceGone,
                 _ => not_ready(words.clone(), continue_token.clone()),
             }
         }
         Ending::WebhookDown { words, continue_token } => {
             Outcome::WebhookDown { words: words.clone(), continue_token: continue_token.clone() }
+        }
+        Ending::Overloaded { words, continue_token } => {
+            Outcome::Overloaded { words: words.clone(), continue_token: continue_token.clone() }
         }
         Ending::Asked => Outcome::Asked,
     })

@@ -84,6 +84,9 @@ pub struct ResourceOverview {
     /// Whether anything tells in which version it is stored. Most aggregated API servers do not, and nothing can be done
     /// about their objects.
     pub is_managed: bool,
+    /// Which aggregated API servers serve it, of whom nothing can be proven, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aggregated: Option<String>,
     /// What each server writes, or [`NO_ANSWER`].
     pub servers: BTreeMap<String, String>,
     /// Why the servers do not agree.
@@ -146,6 +149,7 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
             stored_versions: stored_versions(definition, &states, &name, &version_of),
             servers: seen.by_server.iter().map(|(server, words)| (server.clone(), shown(words, &version_of))).collect(),
             is_managed,
+            aggregated: observation.aggregated(&name),
             disagreement: seen.disagreement().filter(|_| is_managed),
             migration: migrations::latest(&migrations, &name, &version_of),
             migrated_by_hand: definition.and_then(by_hand),
@@ -158,6 +162,7 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
         resource.waits_for = waiting::waits_for(&resource);
         resources.push(resource);
     }
+    hidden.extend(observation.not_told());
     let source = if observation.reporting().is_empty() { Source::Discovery } else { Source::Reports };
     Ok(Overview { servers: servers(&observation, source), source, resources, hidden })
 }

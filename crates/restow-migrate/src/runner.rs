@@ -57,6 +57,8 @@ pub struct RunOptions {
     /// How long a webhook that cannot be reached is waited for, while nothing else goes on, before the run ends. Whoever
     /// has other work does that meanwhile.
     pub webhook_patience: Duration,
+    /// The same for a server that has too much to do and asks to wait again and again.
+    pub overload_patience: Duration,
 }
 
 /// How a run ended, and what it did.
@@ -110,6 +112,13 @@ pub enum Ending {
         /// Where to go on; only the first pass is worth going on with.
         continue_token: Option<String>,
     },
+    /// A server has too much to do, and has asked to wait for so long that others shall have their turn.
+    Overloaded {
+        /// What is known of that.
+        words: String,
+        /// Where to go on; only the first pass is worth going on with.
+        continue_token: Option<String>,
+    },
     /// Nothing was written: it was only asked what the server would say.
     Asked,
 }
@@ -155,6 +164,7 @@ impl Default for RunOptions {
             settles_at: None,
             continue_token: None,
             webhook_patience: Duration::from_secs(10),
+            overload_patience: Duration::from_secs(300),
         }
     }
 }
@@ -191,6 +201,8 @@ pub async fn run(
         is_after_settling: false,
         webhook_patience: options.webhook_patience,
         webhook_down_since: None,
+        overload_patience: options.overload_patience,
+        overloaded_since: None,
         losses: 0,
     };
     let mut token = options.continue_token;
@@ -222,6 +234,10 @@ pub async fn run(
             PassEnd::WebhookDown { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
                 break Ending::WebhookDown { words, continue_token };
+            }
+            PassEnd::Overloaded { words, continue_token } => {
+                let continue_token = continue_token.filter(|_| passes.len() == 1);
+                break Ending::Overloaded { words, continue_token };
             }
             PassEnd::Complete if options.mode == Mode::DryRun => break Ending::Asked,
             PassEnd::Complete => match after_passes(&passes) {

@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// Answers by path, with their codes. What has none is not found.
@@ -89,6 +90,31 @@ async fn a_resource_whose_server_does_not_say_is_not_managed_and_no_disagreement
         .collect();
     assert_eq!(shown, [("configmaps", true, false), ("networkpolicies.projectcalico.org", false, false)]);
     assert_eq!(overview.hidden, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_aggregated_servers_serve_is_not_managed_whatever_they_say() {
+    let mut answers = answers();
+    let mut document = answers["/apis/projectcalico.org/v3"].1.clone();
+    document["resources"][0]["storageVersionHash"] = json!("abc=");
+    answers.insert("/apis/projectcalico.org/v3", (200, document));
+    let service = json!({"metadata": {"name": "v3.projectcalico.org"},
+                         "spec": {"group": "projectcalico.org", "service": {"namespace": "calico", "name": "api"}}});
+    let list = json!({"kind": "APIServiceList", "metadata": {}, "items": [service]});
+    answers.insert(SERVICES, (200, list));
+    let overview = look_at(answers.clone()).await;
+    let policies = &overview.resources[1];
+    assert!(!policies.is_managed && policies.disagreement.is_none() && policies.storage_version.is_none());
+    assert!(policies.aggregated.as_ref().is_some_and(|words| words.contains("calico/api")), "{policies:?}");
+    assert!(overview.resources[0].is_managed && overview.resources[0].aggregated.is_none());
+    // Nobody knows what a group has whose server is down, nor who serves what, without the permission to see it.
+    answers.insert(SERVICES, forbidden(SERVICES));
+    let (_, down) = forbidden("it");
+    answers.insert("/apis/projectcalico.org/v3", (503, down));
+    let overview = look_at(answers).await;
+    let hidden = overview.hidden.join("\n");
+    assert!(hidden.contains("which resources projectcalico.org/v3 has"), "{hidden}");
+    assert!(hidden.contains("which resources aggregated API servers serve"), "{hidden}");
 }
 
 #[tokio::test]

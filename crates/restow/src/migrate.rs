@@ -15,7 +15,7 @@ use restow_migrate::agreement::{Observation, Scope, observe};
 use restow_migrate::cluster::{Cluster, Reach};
 use restow_migrate::definition::{self, Definition};
 use restow_migrate::discovery::equivalents;
-use restow_migrate::migration::{MigrationOptions, Outcome, Owners, Reins, Settled, migrate};
+use restow_migrate::migration::{Goal, MigrationOptions, Outcome, Owners, Reins, Settled, migrate};
 use restow_migrate::runner::{Mode, Order, Progress, RunOptions};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -33,9 +33,10 @@ Exit codes:
   0  everything is stored in the storage version, and that is proven
   1  it could not run
   3  some objects could not be rewritten; they are listed with the reasons
-  4  it cannot be told: the API servers do not agree, or ceased to, or one of them cannot be asked or does not serve the
-     resource or say how it is stored, the resource is gone, a webhook cannot be reached, or after a key rotation nothing,
-     or not everything, had to be rewritten
+  4  it cannot be told: the API servers do not agree, or ceased to, or one of them cannot be asked, has too much to do for
+     minutes, does not serve the resource or say what it serves or how it is stored, aggregated API servers serve the
+     resource, it is gone, a webhook cannot be reached, or after a key rotation nothing, or not everything, had to be
+     rewritten
   5  it was stopped; what is done is done
   6  with --one-endpoint: every object was left unchanged at the end, but nothing is proven")]
 pub(crate) struct MigrateArgs {
@@ -93,6 +94,10 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     }
     let cluster = args.cluster.connect().await?.reached_by(args.reach());
     let observation = observe(&cluster, Scope::All).await.context("cannot ask the API servers")?;
+    let observation = match args.goal() {
+        Goal::Version => observation,
+        Goal::Key => observation.without_reports(),
+    };
     let resources = args.resources(&cluster, &observation).await?;
     let (order, orders) = watch::channel(Order::Run);
     tokio::spawn(async move {
@@ -104,6 +109,9 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
         std::process::exit(5);
     });
     let mut summary = Summary::new(args.dry_run, &resources);
+    if args.all {
+        observation.unread().into_iter().for_each(|(version, why)| summary.tell_unread(version, why));
+    }
     for resource in resources {
         if *orders.borrow() == Order::Stop {
             break;
@@ -148,10 +156,15 @@ impl MigrateArgs {
                 ..RunOptions::default()
             },
             owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
+            goal: self.goal(),
             settling_time: self.pace.settling_time(),
             patience: Duration::from_secs(self.wait),
             ..MigrationOptions::default()
         }
+    }
+
+    fn goal(&self) -> Goal {
+        if self.reason == Some(Reason::KeyRotation) { Goal::Key } else { Goal::Version }
     }
 
     fn reach(&self) -> Reach {
@@ -168,7 +181,9 @@ impl MigrateArgs {
                 .filter(|one| self.all || definitions.contains_key(one))
                 .collect(),
             false => {
-                let is_unknown = |one: &&GroupResource| !served.contains(one) && !definitions.contains_key(*one);
+                // What a server does not tell of may be the resource.
+                let is_known = |one: &GroupResource| served.contains(one) || definitions.contains_key(one);
+                let is_unknown = |one: &&GroupResource| !is_known(one) && observation.is_complete_for(one.group());
                 if let Some(unknown) = self.resources.iter().find(is_unknown) {
                     bail!("the cluster does not serve {unknown}; name it as in `kubectl api-resources -o name`");
                 }
@@ -221,6 +236,7 @@ fn word(outcome: &Outcome) -> &'static str {
         Outcome::Stopped(_) => "Stopped",
         Outcome::ServerSilent { .. } => "ServerSilent",
         Outcome::WebhookDown { .. } => "WebhookDown",
+        Outcome::Overloaded { .. } => "Overloaded",
         Outcome::NotManaged(_) => "NotManaged",
         Outcome::ResourceGone => "ResourceGone",
         Outcome::Asked => "Asked",

@@ -18,8 +18,8 @@ pub(crate) struct PaceArgs {
     /// How long an API server may still write an old version after all of them show the new one, or after one has left:
     /// requests that it began before. Nothing is proven earlier. It has to be longer, by some 10 s, than the
     /// --request-timeout of kube-apiserver and, if API servers may be shut down meanwhile, its --shutdown-delay-duration
-    /// together. Does not apply where API servers report their storage versions (StorageVersion
-    /// API), which they do before they write.
+    /// together. Does not apply to API servers of Restow, which report their storage versions before
+    /// they write (StorageVersion API), under a fence.
     #[arg(long, value_name = "SECONDS", default_value_t = SETTLING_TIME.as_secs())]
     settling_time: u64,
 }

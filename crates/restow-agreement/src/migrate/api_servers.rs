@@ -5,9 +5,14 @@
 //! addresses, a lease outlives its server, a report can be left over from an earlier life. So they have to fit together,
 //! and where they do not, there is no agreement.
 
+use super::aggregation::ServedBy;
 use crate::trigger::Agreement;
 use restow_api::StorageVersionHash;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The label on an identity lease whose server writes under a fence. Only such a server can be taken at its word: the report of
+/// any other one says nothing about a write that it began before, or after a pause.
+pub const FENCED_WRITES_LABEL: &str = "restow.dev/fenced-writes";
 
 /// The API servers that a cluster shows. What cannot be read is the reason why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +22,9 @@ pub struct ApiServers {
     /// The name of each identity lease, and who holds it. The holder changes when a server of ours is started anew;
     /// kube-apiserver keeps it, so that only [`super::processes`] tells.
     pub identities: Result<BTreeMap<String, String>, String>,
+    /// Those of the leases whose server writes nothing that it has not reported before, and nothing once its lease is gone
+    /// ([`FENCED_WRITES_LABEL`]).
+    pub fenced: BTreeSet<String>,
     /// What else changes when a server comes or goes in an orderly way, by the name of the object: the uid of its lease, the
     /// generation of the EndpointSlice.
     pub marks: BTreeMap<String, String>,
@@ -39,6 +47,7 @@ impl Default for ApiServers {
         ApiServers {
             addresses: Ok(BTreeSet::new()),
             identities: Ok(BTreeMap::new()),
+            fenced: BTreeSet::new(),
             marks: BTreeMap::new(),
             wanted: Wanted::Every,
         }
@@ -84,6 +93,29 @@ impl ApiServers {
             names.join(", "),
             addresses.len(),
         ))
+    }
+
+    /// Why there may be servers without an identity lease; nothing when each address has one.
+    fn unknown(&self) -> Option<String> {
+        let (addresses, identities) = match (&self.addresses, &self.identities) {
+            (Ok(addresses), Ok(identities)) => (addresses, identities),
+            (Err(why), _) => {
+                return Some(format!("the EndpointSlices of the service \"kubernetes\" cannot be read: {why}"));
+            }
+            (_, Err(why)) => return Some(format!("the identity leases in \"kube-system\" cannot be read: {why}")),
+        };
+        let is_covered = self.wanted == Wanted::WhoeverAnswers || addresses.len() <= identities.len();
+        (!is_covered).then(|| {
+            let names = |names: Vec<&String>| names.into_iter().cloned().collect::<Vec<_>>().join(", ");
+            format!(
+                "the EndpointSlices of the service \"kubernetes\" name {} API servers ({}), but {} of them hold identity \
+                 leases in \"kube-system\" ({})",
+                addresses.len(),
+                names(addresses.iter().collect()),
+                identities.len(),
+                names(identities.keys().collect()),
+            )
+        })
     }
 
     /// The servers, each as it was started, as far as leases and EndpointSlices tell; nothing where no leases can be read.
@@ -135,18 +167,26 @@ pub enum Discovered {
 pub const CANNOT_BE_ASKED: &str = "cannot be asked";
 
 /// Everything that is known about the storage version of one resource.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Evidence {
     /// Which servers there are.
     pub servers: ApiServers,
+    /// Whether these are the servers that serve it.
+    pub served_by: ServedBy,
     /// What each of them says in its own discovery document.
     pub discovered: Vec<(String, Discovered)>,
     /// What each server reports in the StorageVersion: its id, its encoding version and the hash of that. Nothing where
     /// the resource is not reported.
-    pub reported: Option<Vec<(String, String, StorageVersionHash)>>,
+    pub reported: Option<Vec<Said>>,
+    /// Whether the StorageVersion names a common encoding version. Where it does not, whoever looks after it does not think
+    /// that the servers agree.
+    pub has_common_version: bool,
     /// The storage version that the CRD names; nothing for a resource without a CRD.
     pub defined: Option<(String, StorageVersionHash)>,
 }
+
+/// Who says something, in which words, and the storage version that it comes to.
+pub type Said = (String, String, StorageVersionHash);
 
 /// What the evidence comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,16 +195,33 @@ pub struct Finding {
     pub agreement: Agreement,
     /// Who encodes what, for people.
     pub by_server: Vec<(String, String)>,
+    /// Whether the servers vouch for it by their reports. Else nothing is proven before the settling time has passed, and
+    /// only if the same processes answer at the end.
+    pub is_vouched: bool,
+}
+
+impl Default for Evidence {
+    fn default() -> Self {
+        Evidence {
+            servers: ApiServers::default(),
+            served_by: ServedBy::ApiServers,
+            discovered: Vec::new(),
+            reported: None,
+            has_common_version: true,
+            defined: None,
+        }
+    }
 }
 
 impl Evidence {
     /// Whether every API server that can write is known and encodes the same version, and whether it is the one that
     /// the CRD names.
     pub fn finding(&self) -> Finding {
-        let mut said: Vec<(String, String, StorageVersionHash)> = match &self.reported {
-            Some(entries) => self.by_report(entries),
-            None => self.by_discovery(),
-        };
+        let is_vouched = self.is_vouched();
+        let entries = self.reported.as_deref().unwrap_or_default();
+        let mut said = if self.reported.is_some() { self.by_report(entries) } else { Vec::new() };
+        said.extend(if is_vouched { self.shown_otherwise(entries) } else { self.by_discovery() });
+        said.extend(self.by_others());
         if let Some((version, hash)) = &self.defined
             && said.iter().all(|(_, _, found)| found == &said[0].2 && !found.is_unknown() && found != hash)
         {
@@ -182,12 +239,33 @@ impl Evidence {
             [hash] if !hash.is_unknown() && is_defined(hash) => Agreement::Agreed(hash.clone()),
             _ => Agreement::Disagreed(hashes),
         };
-        Finding { agreement, by_server: said.into_iter().map(|(server, words, _)| (server, words)).collect() }
+        let by_server = said.into_iter().map(|(server, words, _)| (server, words)).collect();
+        Finding { agreement, by_server, is_vouched }
     }
 
-    /// A server that reports one version and shows another one is two servers to us. One that holds a lease and does not
-    /// report can write anything.
-    fn by_report(&self, entries: &[(String, String, StorageVersionHash)]) -> Vec<(String, String, StorageVersionHash)> {
+    /// Whether reports are enough: every one of them is that of an API server whose writes are fenced.
+    fn is_vouched(&self) -> bool {
+        let is_fenced = |(id, _, _): &Said| {
+            self.servers.fenced.contains(id) && self.servers.identities.as_ref().is_ok_and(|all| all.contains_key(id))
+        };
+        self.reported.as_ref().is_some_and(|entries| !entries.is_empty() && entries.iter().all(is_fenced))
+    }
+
+    /// Servers that nobody can ask may serve the resource.
+    fn by_others(&self) -> Option<Said> {
+        if self.servers.wanted == Wanted::WhoeverAnswers {
+            return None;
+        }
+        let words = match &self.served_by {
+            ServedBy::ApiServers => return None,
+            ServedBy::Others(words) => format!("serve it: {words}"),
+            ServedBy::Unknown(words) => format!("may serve it: {words}"),
+        };
+        Some(("aggregated API servers".to_owned(), words, StorageVersionHash::unknown()))
+    }
+
+    /// A server that holds a lease and does not report can write anything, and so can one that has an address and no lease.
+    fn by_report(&self, entries: &[Said]) -> Vec<Said> {
         let mut said = entries.to_vec();
         let reports = |name: &String| entries.iter().any(|(id, _, _)| id == name);
         let unknown = StorageVersionHash::unknown;
@@ -198,30 +276,37 @@ impl Evidence {
                     said.push((name.clone(), "holds an identity lease and does not report".to_owned(), unknown()));
                 }
             }
-            Ok(_) => {}
-            Err(why) => {
-                let words = format!("cannot be told, since the identity leases cannot be read: {why}");
-                said.push(("whether every API server reports".to_owned(), words, unknown()));
-            }
+            _ => {}
         }
-        for (server, discovered) in &self.discovered {
-            if let Discovered::Hash(hash) = discovered
-                && entries.iter().all(|(_, _, reported)| reported != hash)
-            {
-                said.push((server.clone(), format!("shows {hash} in its discovery"), hash.clone()));
-            }
+        if !self.has_common_version {
+            said.push(("the StorageVersion".to_owned(), "has no commonEncodingVersion".to_owned(), unknown()));
+        }
+        if let Some(why) = self.servers.unknown() {
+            said.push(("whether every API server reports".to_owned(), format!("cannot be told: {why}"), unknown()));
         }
         said
     }
 
-    fn by_discovery(&self) -> Vec<(String, String, StorageVersionHash)> {
+    /// A server that reports one version and shows another one is two servers to us.
+    fn shown_otherwise(&self, entries: &[Said]) -> Vec<Said> {
+        let is_reported = |hash: &StorageVersionHash| entries.iter().any(|(_, _, reported)| reported == hash);
+        let otherwise = self.discovered.iter().filter_map(|(server, discovered)| match discovered {
+            Discovered::Hash(hash) if !is_reported(hash) => {
+                Some((server.clone(), format!("shows {hash} in its discovery"), hash.clone()))
+            }
+            _ => None,
+        });
+        otherwise.collect()
+    }
+
+    fn by_discovery(&self) -> Vec<Said> {
         let words = |discovered: &Discovered| match discovered {
             Discovered::Hash(hash) => (hash.to_string(), hash.clone()),
             Discovered::NoHash => ("does not say".to_owned(), StorageVersionHash::unknown()),
             Discovered::NotServed => ("does not serve it".to_owned(), StorageVersionHash::unknown()),
             Discovered::CannotBeAsked(why) => (format!("{CANNOT_BE_ASKED}: {why}"), StorageVersionHash::unknown()),
         };
-        let mut said: Vec<(String, String, StorageVersionHash)> = Vec::new();
+        let mut said: Vec<Said> = Vec::new();
         for (server, discovered) in &self.discovered {
             let (words, hash) = words(discovered);
             said.push((server.clone(), words, hash));

@@ -87,9 +87,9 @@ impl Holder {
         }
     }
 
-    /// Whether this holder may take a mark away: what it would renew, it may end.
-    pub fn may_lift(&self, found: &Mark) -> bool {
-        *found != Mark::None && self.turn(found) == Turn::Write
+    /// Whether this holder may take a mark away that it has seen unchanged for so long: what it would renew, it may end.
+    pub fn may_lift(&self, found: &Mark, unchanged_for: Duration) -> bool {
+        *found != Mark::None && self.turn_after(found, unchanged_for) == Turn::Write
     }
 
     fn is_same(&self, other: &Holder) -> bool {
@@ -164,7 +164,8 @@ mod tests {
             (&here, by(&there), Turn::Leave, false),
             (&here, by(&one), Turn::Leave, false),
         ] {
-            assert_eq!((me.turn(&found), me.may_lift(&found)), (turn, may_lift), "{me} finds {found:?}");
+            let lifts = me.may_lift(&found, Duration::ZERO);
+            assert_eq!((me.turn(&found), lifts), (turn, may_lift), "{me} finds {found:?}");
         }
     }
 
@@ -174,6 +175,8 @@ mod tests {
         let left = Mark::By(there.to_string());
         assert_eq!(here.turn_after(&left, PATIENCE - Duration::from_secs(1)), Turn::Leave);
         assert_eq!(here.turn_after(&left, PATIENCE), Turn::Write);
+        assert!(here.may_lift(&left, PATIENCE) && !here.may_lift(&left, PATIENCE - Duration::from_secs(1)));
+        assert!(!here.may_lift(&Mark::None, PATIENCE));
         assert_eq!(here.turn_after(&Mark::None, Duration::ZERO), Turn::Write);
     }
 

@@ -20,6 +20,10 @@ pub struct PassReport {
     pub failed: u64,
     /// Whether the listing could not be continued where it was, or began in the middle: it may have missed objects.
     pub has_gaps: bool,
+    /// Whether it began at a token that an earlier run left: what lies in front of that was not looked at.
+    pub began_in_the_middle: bool,
+    /// Whether namespaces were listed one after the other: objects in a namespace that does not exist any more are in none.
+    pub by_namespace: bool,
     /// Objects that were not reached, because one in front of them cannot be read.
     pub unreached: u64,
     /// Objects that nobody has written since the first pass began, as far as can be told when they are listed.
@@ -61,11 +65,16 @@ impl PassReport {
         self.on_each && self.is_after_settling
     }
 
+    /// Whether it may have missed objects that were there all the time.
+    fn is_partial(&self) -> bool {
+        self.began_in_the_middle || self.by_namespace
+    }
+
     /// Whether every object is known to be current, save for those that failed: none was missed, changed, or written by
     /// others.
     pub fn is_quiet_but_for_failures(&self) -> bool {
         let is_quiet = self.rewritten == 0 && self.unsettled == 0;
-        self.counts() && is_quiet && self.unreached == 0 && !self.has_gaps
+        self.counts() && is_quiet && self.unreached == 0 && !self.has_gaps && !self.is_partial()
     }
 
     /// Takes down what became of one object. Whatever the end is, an object that was changed on the way makes the pass
@@ -107,19 +116,21 @@ pub enum Changed {
 
 /// What is to be done after these passes, oldest first.
 ///
-/// A clean pass with gaps may have missed objects, but only such as were created while it ran. Two of them in a row are
-/// taken for one without, or a resource that takes longer to go through than history is kept could never be proven.
+/// A clean pass whose token expired may have missed objects, but only such as were created while it ran. Two of them in a row
+/// are taken for one without, or a resource that takes longer to go through than history is kept could never be proven. One
+/// that began in the middle, or went from namespace to namespace, may have missed others, and stands for nothing.
 ///
 /// Where objects failed, passes go on until nothing else changes: then the failed ones are the only ones in doubt, and a
 /// later run need not look at the others ([`is_settled`]).
 pub fn after_passes(passes: &[PassReport]) -> AfterPass {
     let Some(last) = passes.last() else { return AfterPass::GoOn };
-    let has_failed = last.failed > 0 || last.unreached > 0;
+    let has_failed = last.failed > 0 || last.unreached > 0 || last.by_namespace;
     if has_failed && last.rewritten == 0 && last.unsettled == 0 && last.counts() {
         return AfterPass::SomeFailed;
     }
-    let before_was_clean = passes.len() > 1 && passes[passes.len() - 2].is_clean();
-    if last.is_clean() && last.counts() && (!last.has_gaps || before_was_clean) {
+    let before = passes.iter().rev().nth(1);
+    let before_was_clean = before.is_some_and(|before| before.is_clean() && !before.is_partial());
+    if last.is_clean() && last.counts() && !last.is_partial() && (!last.has_gaps || before_was_clean) {
         return AfterPass::Proven;
     }
     let changing = passes.iter().filter(|pass| pass.rewritten > 0).count();
@@ -168,6 +179,8 @@ mod tests {
         gone: 1,
         failed: 0,
         has_gaps: false,
+        began_in_the_middle: false,
+        by_namespace: false,
         unreached: 0,
         unwritten: 0,
         on_each: false,
@@ -177,6 +190,8 @@ mod tests {
     const CLEAN_TOO_EARLY: PassReport = PassReport { is_after_settling: false, ..CLEAN };
     const CLEAN_ON_ONE: PassReport = PassReport { on_each: false, ..CLEAN };
     const CLEAN_WITH_GAPS: PassReport = PassReport { has_gaps: true, ..CLEAN };
+    const CLEAN_FROM_A_TOKEN: PassReport = PassReport { began_in_the_middle: true, ..CLEAN_WITH_GAPS };
+    const CLEAN_BY_NAMESPACE: PassReport = PassReport { by_namespace: true, ..CLEAN_WITH_GAPS };
     const UNSETTLED: PassReport = PassReport { unsettled: 1, ..CLEAN };
 
     #[test]
@@ -195,6 +210,14 @@ mod tests {
             (&[WORK, PassReport { unreached: 3, ..CLEAN }], AfterPass::SomeFailed),
             (&[CLEAN_WITH_GAPS], AfterPass::GoOn),
             (&[WORK, CLEAN_WITH_GAPS, CLEAN_WITH_GAPS], AfterPass::Proven),
+            // Neither has seen what lies in front of the token.
+            (&[CLEAN_FROM_A_TOKEN, CLEAN_WITH_GAPS], AfterPass::GoOn),
+            (&[CLEAN_FROM_A_TOKEN, CLEAN_WITH_GAPS, CLEAN_WITH_GAPS], AfterPass::Proven),
+            (&[CLEAN_FROM_A_TOKEN, CLEAN], AfterPass::Proven),
+            // None has seen what lies in a namespace that is gone.
+            (&[CLEAN_BY_NAMESPACE, CLEAN_BY_NAMESPACE], AfterPass::SomeFailed),
+            (&[CLEAN_BY_NAMESPACE, CLEAN_WITH_GAPS], AfterPass::GoOn),
+            (&[CLEAN_BY_NAMESPACE, CLEAN], AfterPass::Proven),
             (&[PassReport { failed: 1, ..WORK }], AfterPass::GoOn),
             (&[PassReport { failed: 1, ..WORK }, PassReport { failed: 1, ..CLEAN }], AfterPass::SomeFailed),
             (&[PassReport { failed: 1, ..WORK }; MOST_CHANGING_PASSES], AfterPass::SomeFailed),
@@ -227,7 +250,14 @@ mod tests {
     #[test]
     fn nothing_is_settled_where_an_object_was_missed_or_is_unknown() {
         assert!(PassReport { failed: 3, ..CLEAN }.is_quiet_but_for_failures());
-        for report in [WORK, UNSETTLED, CLEAN_WITH_GAPS, CLEAN_TOO_EARLY, PassReport { unreached: 1, ..CLEAN }] {
+        for report in [
+            WORK,
+            UNSETTLED,
+            CLEAN_WITH_GAPS,
+            CLEAN_BY_NAMESPACE,
+            CLEAN_TOO_EARLY,
+            PassReport { unreached: 1, ..CLEAN },
+        ] {
             assert!(!report.is_quiet_but_for_failures(), "{report:?}");
         }
         assert!(all_are_known(["a", "b"].into_iter()));

@@ -46,6 +46,14 @@ pub enum Verdict {
     NotAllowed,
 }
 
+impl Verdict {
+    /// Whether the request may have been carried out all the same: the answer got lost, or came from somebody who had not
+    /// waited for it.
+    pub fn leaves_open_what_was_written(self) -> bool {
+        self == Verdict::TryAgain
+    }
+}
+
 /// How long to wait when a server that has too much to do does not say how long.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
@@ -386,6 +394,16 @@ mod tests {
             "widgets.example.com \"a\" is forbidden: User \"u\" cannot patch resource \"widgets\" in API group",
             Verdict::NotAllowed,
         );
+    }
+
+    #[test]
+    fn only_an_answer_of_the_server_itself_says_that_nothing_was_written() {
+        for (code, is_open) in
+            [(0, true), (408, true), (502, true), (503, true), (504, true), (409, false), (429, false)]
+        {
+            let refusal = Refusal { code, reason: "", message: "", retry_after: None, about: "" };
+            assert_eq!(judge(&refusal).leaves_open_what_was_written(), is_open, "{code}");
+        }
     }
 
     #[test]

@@ -230,9 +230,9 @@ fn state_effect(snapshot: &Snapshot, status: &StorageStateStatus, now: Timestamp
         return Some(Effect::CreateStorageState(status.clone()));
     };
     let with_old_heartbeat = StorageStateStatus { last_heartbeat_time: before.last_heartbeat_time, ..status.clone() };
-    let is_young = before
-        .last_heartbeat_time
-        .is_some_and(|time| now.duration_since(time.timestamp()) < snapshot.policy.heartbeat_after);
+    // One from the future is young as long as it may be only a difference of clocks; else it would stay for as long.
+    let young = -CLOCKS_AGREE..snapshot.policy.heartbeat_after;
+    let is_young = before.last_heartbeat_time.is_some_and(|time| young.contains(&now.duration_since(time.timestamp())));
     let is_needed = with_old_heartbeat != *before || !is_young;
     is_needed.then(|| Effect::UpdateStorageState(status.clone()))
 }

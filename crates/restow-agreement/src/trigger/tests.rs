@@ -349,6 +349,12 @@ fn a_heartbeat_from_the_future_is_worth_nothing() {
     for heartbeat in [61, 3600] {
         assert_eq!(decide(&seen(heartbeat), at(0)), [unknown.clone(), started("v1", "5", 1)], "{heartbeat}");
     }
+    // One who has looked before need not start over, and writes the right time.
+    let renewed = Effect::UpdateStorageState(state(&["v1"], "v1@5", 10));
+    for (heartbeat, expected) in [(70, vec![]), (71, vec![renewed.clone()]), (3610, vec![renewed])] {
+        let seen = Snapshot { looked_at: Some(at(5)), ..seen(heartbeat) };
+        assert_eq!(decide(&seen, at(10)), expected, "{heartbeat}");
+    }
 }
 
 #[test]

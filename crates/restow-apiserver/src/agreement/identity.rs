@@ -7,6 +7,7 @@ use super::leases::{ADDRESS_ANNOTATION, COMPONENT, IDENTITY_LABEL, watch_one};
 use super::{Agreement, AgreementError, places};
 use jiff::Timestamp;
 use restow_agreement::LeaseWatch;
+use restow_agreement::migrate::api_servers::FENCED_WRITES_LABEL;
 use restow_api::{MicroTime, Time};
 use restow_store::{Compare, Key, StoreExt, Txn, TxnOutcome};
 use serde_json::{Value, json};
@@ -114,7 +115,12 @@ impl Agreement {
                 "uid": uid,
                 "creationTimestamp": Time::new(since),
                 "annotations": annotations,
-                "labels": {IDENTITY_LABEL: COMPONENT, "kubernetes.io/hostname": self.config.hostname},
+                "labels": {
+                    IDENTITY_LABEL: COMPONENT,
+                    "kubernetes.io/hostname": self.config.hostname,
+                    // Every write of this server compares this lease, so that whoever migrates may take its reports for true.
+                    FENCED_WRITES_LABEL: "true",
+                },
             },
             "spec": {
                 "holderIdentity": self.holder,

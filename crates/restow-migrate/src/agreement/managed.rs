@@ -2,22 +2,39 @@
 //!
 //! A server that says nothing about the storage versions of a resource has them for itself: most aggregated API servers do.
 //! Their objects lie in stores of their own, and nothing that we see could ever prove anything about them. That is no
-//! disagreement, which would end one day.
+//! disagreement, which would end one day. The same goes for aggregated servers that do say it: one of them answers, and nobody
+//! knows of the others.
 
 use super::Observation;
+use restow_agreement::migrate::aggregation::ServedBy;
+use restow_agreement::migrate::api_servers::Wanted;
 use restow_api::GroupResource;
 use restow_api::internal_apiserver::StorageVersion;
 
 impl Observation {
     /// Whether anything tells in which version a resource is stored: a server's discovery, the servers' reports, or the
     /// resource's definition. Where a server cannot be asked, it may be the one that tells.
+    ///
+    /// Nothing is, whatever is told, that aggregated API servers serve, unless nothing is going to be proven anyway.
     pub fn is_managed(&self, name: &GroupResource, has_definition: bool) -> bool {
+        if self.aggregated(name).is_some() {
+            return false;
+        }
         let is_reported = self
             .reported
             .get(&StorageVersion::name_for(name))
             .is_some_and(|report| !report.status.storage_versions.is_empty());
-        let is_told = self.answered().filter_map(|(_, discovery)| discovery.get(name)).any(|one| one.hash.is_some());
+        let is_told =
+            self.answered().filter_map(|(_, discovery)| discovery.resources.get(name)).any(|one| one.hash.is_some());
         has_definition || is_reported || is_told
+    }
+
+    /// Which aggregated API servers serve a resource, in words; nothing where none do.
+    pub fn aggregated(&self, name: &GroupResource) -> Option<String> {
+        match self.aggregation.of_group(name.group()) {
+            ServedBy::Others(words) if self.servers.wanted == Wanted::Every => Some(words),
+            _ => None,
+        }
     }
 }
 
@@ -25,6 +42,8 @@ impl Observation {
 mod tests {
     use super::*;
     use crate::discovery::{Discovery, StoredResource};
+    use restow_agreement::migrate::aggregation::{Aggregation, PassedOn};
+    use restow_agreement::migrate::api_servers::ApiServers;
     use restow_api::StorageVersionHash;
     use std::collections::BTreeMap;
 
@@ -35,7 +54,8 @@ mod tests {
             is_namespaced: true,
             hash: hash.map(StorageVersionHash::new),
         };
-        Discovery::from([(resource.resource.group_resource(), resource)])
+        let resources = BTreeMap::from([(resource.resource.group_resource(), resource)]);
+        Discovery { resources, ..Discovery::default() }
     }
 
     #[test]
@@ -46,9 +66,16 @@ mod tests {
             servers: Default::default(),
             discoveries: hashes.iter().map(|hash| ("a".to_owned(), Ok(discovery(*hash)))).collect(),
             reported: BTreeMap::new(),
+            aggregation: Aggregation::default(),
         };
         assert!(!observation(&[None, None]).is_managed(&name, false));
         assert!(observation(&[None, Some("x=")]).is_managed(&name, false), "they disagree, which is something else");
         assert!(observation(&[None]).is_managed(&name, true), "a definition whose storage version is not served");
+        let passed_on = PassedOn { api_service: "v3.projectcalico.org".into(), service: "calico/api".into() };
+        let aggregation = Aggregation(Ok(BTreeMap::from([("projectcalico.org".to_owned(), passed_on)])));
+        let aggregated = Observation { aggregation, ..observation(&[Some("x=")]) };
+        assert!(!aggregated.is_managed(&name, true), "whatever they show");
+        let one = ApiServers { wanted: Wanted::WhoeverAnswers, ..ApiServers::default() };
+        assert!(Observation { servers: one, ..aggregated }.is_managed(&name, false));
     }
 }

@@ -16,15 +16,29 @@ fn name() -> GroupResource {
     "widgets.example.com".parse().unwrap()
 }
 
+impl Observation {
+    /// What a single server shows that has these resources, and does not say what it has of these group versions.
+    pub(crate) fn of_one_server(resources: &[&str], unread: &[&str]) -> Self {
+        let stored = |name: &&str| StoredResource { resource: name.parse().unwrap(), ..widgets(Some("a")) };
+        let resources = resources.iter().map(stored);
+        let discovery = Discovery {
+            resources: resources.map(|one| (one.resource.group_resource(), one)).collect(),
+            unread: unread.iter().map(|version| (version.to_string(), "503".to_owned())).collect(),
+        };
+        Observation { discoveries: vec![("one".to_owned(), Ok(discovery))], ..observation(Vec::new()) }
+    }
+}
+
 fn observation(answers: Vec<Result<Option<&str>, &str>>) -> Observation {
     let discovery = |answer: Result<Option<&str>, &str>| match answer {
-        Ok(hash) => Ok(Discovery::from([(name(), widgets(hash))])),
+        Ok(hash) => Ok(Discovery { resources: BTreeMap::from([(name(), widgets(hash))]), unread: BTreeMap::new() }),
         Err(message) => Err(Failure { message: message.into(), ..Failure::default() }),
     };
     let named = |(index, answer): (usize, _)| (format!("server-{index}"), discovery(answer));
     let discoveries = answers.into_iter().enumerate().map(named).collect();
     let servers = ApiServers { wanted: Wanted::WhoeverAnswers, ..ApiServers::default() };
-    Observation { instances: Vec::new(), servers, discoveries, reported: BTreeMap::new() }
+    let (reported, aggregation) = (BTreeMap::new(), Aggregation::default());
+    Observation { instances: Vec::new(), servers, discoveries, reported, aggregation }
 }
 
 #[test]
@@ -48,10 +62,13 @@ fn a_server_that_differs_or_cannot_be_asked_is_named() {
 }
 
 #[test]
-fn what_servers_report_counts_more_than_discovery() {
+fn what_servers_whose_writes_are_fenced_report_counts_more_than_discovery() {
     let kind: GroupVersionKind = "Widget.v1.example.com".parse().unwrap();
     let hash = StorageVersionHash::of(&kind).to_string();
     let mut seen = observation(vec![Ok(Some(&hash)), Ok(None)]);
+    let both = ["one", "two"].map(str::to_owned);
+    seen.servers.identities = Ok(both.iter().map(|name| (name.clone(), name.clone())).collect());
+    seen.servers.fenced = both.into();
     let report = |common: Option<&str>| {
         let entry = |id: &str, version: &str| json!({"apiServerID": id, "encodingVersion": version});
         serde_json::from_value::<StorageVersion>(json!({
@@ -69,7 +86,28 @@ fn what_servers_report_counts_more_than_discovery() {
     assert!(disagreed.disagreement().unwrap().contains("two example.com/v2"));
 
     seen.reported.insert("example.com.widgets".into(), report(Some("example.com/v1")));
-    assert_eq!(seen.resource(&name(), None).unwrap().agreed(), Some(&StorageVersionHash::of(&kind)));
+    let agreed = seen.resource(&name(), None).unwrap();
+    assert_eq!(agreed.agreed(), Some(&StorageVersionHash::of(&kind)));
+    assert_eq!(agreed.revision, Some(ResourceVersion::new("7")));
+    // Without a fence the second server, which does not say, has to be asked.
+    seen.servers.fenced.clear();
+    let stock = seen.resource(&name(), None).unwrap();
+    assert_eq!((stock.agreed(), &stock.revision), (None, &None));
+}
+
+#[test]
+fn a_document_that_cannot_be_read_is_not_taken_for_one_without_the_resource() {
+    let mut seen = observation(vec![Ok(Some("a")), Ok(Some("a"))]);
+    assert!(seen.is_complete());
+    let (_, second) = &mut seen.discoveries[1];
+    let second = second.as_mut().unwrap();
+    second.resources.clear();
+    second.unread.insert("example.com/v1".into(), "503 down".into());
+    let disagreement = seen.resource(&name(), None).unwrap().disagreement().unwrap();
+    assert!(disagreement.contains("document of example.com/v1 cannot be read: 503 down"), "{disagreement}");
+    assert!(!seen.is_complete() && !seen.is_complete_for("example.com"));
+    assert!(seen.every_server_answered() && seen.is_complete_for("apps"));
+    assert_eq!(seen.unread(), BTreeMap::from([("example.com/v1", "503 down")]));
 }
 
 #[test]

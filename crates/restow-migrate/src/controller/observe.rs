@@ -251,24 +251,58 @@ impl Marks {
     }
 }
 
+/// The resources that are on record and do not exist any more.
+///
+/// Only if every server has told all that it serves: one that has not may serve it. What has a definition may be stored, though
+/// nobody serves it.
+fn gone<'a>(
+    recorded: impl Iterator<Item = &'a String>,
+    observation: &Observation,
+    definitions: &[Definition],
+) -> Vec<(&'a str, GroupResource)> {
+    if !observation.is_complete() {
+        return Vec::new();
+    }
+    let mut existing: BTreeSet<GroupResource> = observation.resources().into_iter().collect();
+    existing.extend(definitions.iter().filter_map(definition::resource));
+    let parsed = recorded.filter_map(|name| Some((name.as_str(), name.parse::<GroupResource>().ok()?)));
+    parsed.filter(|(_, resource)| !existing.contains(resource)).collect()
+}
+
 async fn forget_what_is_gone(context: &Context, view: &View) {
     if !view.wake.is_everything() {
         return;
     }
-    let served = view.observation.resources();
-    for (name, state) in &view.states {
-        let gone = name.parse::<GroupResource>().is_ok_and(|resource| !served.contains(&resource));
-        // Only if every server answered: one that could not be asked may serve it.
-        if gone && view.observation.is_complete() {
-            tracing::info!("{name}: no server serves it any more; forgetting what was stored");
-            if let Ok(resource) = name.parse() {
-                context.metrics.forget(&resource);
-            }
-            let uid = state.metadata.uid.clone();
-            let precondition =
-                kube::api::Preconditions { uid, resource_version: state.metadata.resource_version.clone() };
-            // Whoever has changed it meanwhile has a reason to keep it.
-            let _ = context.states().delete(name, &DeleteParams::default().preconditions(precondition)).await;
-        }
+    for (name, resource) in gone(view.states.keys(), &view.observation, &view.definitions) {
+        let Some(state) = view.states.get(name) else { continue };
+        tracing::info!("{name}: no server serves it any more; forgetting what was stored");
+        context.metrics.forget(&resource);
+        let uid = state.metadata.uid.clone();
+        let precondition = kube::api::Preconditions { uid, resource_version: state.metadata.resource_version.clone() };
+        // Whoever has changed it meanwhile has a reason to keep it.
+        let _ = context.states().delete(name, &DeleteParams::default().preconditions(precondition)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_forgotten_because_a_document_could_not_be_read() {
+        let names: Vec<String> = ["widgets.example.com", "gadgets.example.com"].map(String::from).to_vec();
+        let observation = |unread: &[&str]| Observation::of_one_server(&["widgets.v1.example.com"], unread);
+        let forgotten = |observation: &Observation, definitions: &[Definition]| -> Vec<String> {
+            let gone = gone(names.iter(), observation, definitions);
+            gone.into_iter().map(|(name, _)| name.to_owned()).collect()
+        };
+        assert_eq!(forgotten(&observation(&[]), &[]), ["gadgets.example.com"]);
+        assert_eq!(forgotten(&observation(&["example.com/v2"]), &[]), Vec::<String>::new());
+        let defined: Definition = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "gadgets.example.com"},
+            "spec": {"group": "example.com", "names": {"plural": "gadgets", "kind": "Gadget"}, "versions": []},
+        }))
+        .unwrap();
+        assert_eq!(forgotten(&observation(&[]), &[defined]), Vec::<String>::new(), "not served, and defined");
     }
 }

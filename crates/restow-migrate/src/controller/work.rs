@@ -43,6 +43,8 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(2);
 const WAIT: Backoff = Backoff { first: SignedDuration::from_secs(5), cap: SignedDuration::from_secs(30) };
 /// How long a webhook that cannot be reached may keep a slot from others. One that was away at the last attempt may not.
 const WEBHOOK_PATIENCE: Duration = Duration::from_secs(4);
+/// The same for a server that has too much to do.
+const OVERLOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// The failures that a condition quotes.
 const QUOTED_FAILURES: usize = 3;
 
@@ -169,6 +171,7 @@ impl Work {
         options.holder = Some(self.context.holder());
         options.run.continue_token.clone_from(&self.continue_token);
         options.run.webhook_patience = if self.fruitless == 0 { WEBHOOK_PATIENCE } else { Duration::ZERO };
+        options.run.overload_patience = OVERLOAD_PATIENCE;
         options.settled = Settled::of(&wire);
         let (end, ended) = oneshot::channel();
         let seen = progress.subscribe();
@@ -329,9 +332,10 @@ pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String
         // The controller asks each API server, so that it does not come to this.
         Outcome::Unproven(words) => failed(words.clone()),
         Outcome::NotManaged(words) => failed(words.clone()),
-        Outcome::ServerSilent { words, .. } | Outcome::NotReady { words, .. } | Outcome::WebhookDown { words, .. } => {
-            failed(words.clone())
-        }
+        Outcome::ServerSilent { words, .. }
+        | Outcome::NotReady { words, .. }
+        | Outcome::WebhookDown { words, .. }
+        | Outcome::Overloaded { words, .. } => failed(words.clone()),
         Outcome::NeverSettles => failed("objects keep changing their stored version".to_owned()),
         Outcome::ResourceGone => failed("the resource is not served any more".to_owned()),
         Outcome::Stopped(_) | Outcome::Asked => None,
@@ -371,7 +375,8 @@ pub(super) fn waits_for(outcome: &Outcome, aim: Aim) -> Option<Waits> {
         Outcome::NoAgreement(words) => Some(Waits { words: words.clone(), place: KeepsPlace::AsBefore }),
         Outcome::ServerSilent { words, continue_token }
         | Outcome::NotReady { words, continue_token }
-        | Outcome::WebhookDown { words, continue_token } => {
+        | Outcome::WebhookDown { words, continue_token }
+        | Outcome::Overloaded { words, continue_token } => {
             Some(Waits { words: words.clone(), place: KeepsPlace::At(continue_token.clone()) })
         }
         _ => None,

@@ -20,11 +20,18 @@ const AT_ONCE: usize = 500;
 
 /// The role, as YAML that says what is granted and why.
 pub(super) async fn objects_role(client: &Client, options: &InstallOptions) -> Result<String, Failure> {
-    let found = match options.resources {
-        Resources::All => discover(client).await?.into_keys().collect(),
-        Resources::Custom => definitions(client).await?,
+    let (found, unread) = match options.resources {
+        Resources::All => {
+            let found = discover(client).await?;
+            (found.resources.into_keys().collect(), found.unread)
+        }
+        Resources::Custom => (definitions(client).await?, BTreeMap::new()),
     };
-    Ok(role(options, found))
+    let unread = unread.iter().map(|(version, why)| {
+        let why = why.replace('\n', " ");
+        format!("# Left out, because its discovery document cannot be read: {version} ({why})\n")
+    });
+    Ok(unread.collect::<String>() + &role(options, found))
 }
 
 fn role(options: &InstallOptions, found: BTreeSet<GroupResource>) -> String {

@@ -19,7 +19,7 @@ pub(super) async fn confirm(
     options: &MigrationOptions,
     mut report: MigrationReport,
 ) -> Result<MigrationReport, MigrationError> {
-    let end = match look(cluster, resource, Some(&start.target)).await? {
+    let end = match look(cluster, resource, Some(&start.target), options.goal).await? {
         Ok(end) => end,
         Err(Outcome::NoAgreement(words)) => {
             report.outcome = Outcome::AgreementChanged(words);
@@ -30,8 +30,8 @@ pub(super) async fn confirm(
             return Ok(report);
         }
     };
-    // A server that came or was started anew since was not asked about any object. One that reports before it writes need
-    // not be: then the revision of the agreement would have changed.
+    // A server that came or was started anew since was not asked about any object. One that reports before it writes, under
+    // a fence, need not be: then the revision of the agreement would have changed.
     let change = end.observation.servers.change_since(&start.observation.servers);
     if let (Some(words), None) = (change, &start.target.revision) {
         report.outcome = Outcome::AgreementChanged(format!("{words} while objects were rewritten; run it again"));

@@ -1,6 +1,6 @@
 //! How a migration begins: all API servers store the version that the CRD names.
 
-use super::{MigrationError, MigrationOptions, Outcome, Reins, Target};
+use super::{Goal, MigrationError, MigrationOptions, Outcome, Reins, Target};
 use crate::agreement::{Observation, ResourceObservation, Scope, observe};
 use crate::cluster::{Cluster, Reach};
 use crate::definition::{self, Definition};
@@ -19,7 +19,7 @@ pub(super) struct Start {
     pub(super) target: Target,
     /// Since when they were seen to agree.
     pub(super) agreed_since: Instant,
-    /// Which process each of them is. Servers that report before they write vouch for themselves.
+    /// Which process each of them is. Servers that report before they write, under a fence, vouch for themselves.
     pub(super) processes: Option<Processes>,
 }
 
@@ -32,7 +32,7 @@ pub(super) async fn begin(
 ) -> Result<Result<Start, Outcome>, MigrationError> {
     let began = Instant::now();
     loop {
-        let (outcome, wait) = match look(cluster, resource, options.expected.as_ref()).await? {
+        let (outcome, wait) = match look(cluster, resource, options.expected.as_ref(), options.goal).await? {
             Ok(start) => match identified(start, cluster.reach(), options).await {
                 Ok(start) => return Ok(Ok(start)),
                 Err(words) => (Outcome::NoAgreement(words), PROCESSES_WAIT),
@@ -76,9 +76,17 @@ pub(super) async fn look(
     cluster: &Cluster,
     resource: &GroupResource,
     expected: Option<&Target>,
+    goal: Goal,
 ) -> Result<Result<Start, Outcome>, MigrationError> {
     let definition = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
     let observation = observe(cluster, Scope::Group(resource.group())).await.map_err(MigrationError::Observe)?;
+    let observation = match goal {
+        Goal::Version => observation,
+        Goal::Key => observation.without_reports(),
+    };
+    if let Some(words) = observation.aggregated(resource) {
+        return Ok(Err(Outcome::NotManaged(words)));
+    }
     let Some(seen) = observation.resource(resource, definition.as_ref()) else {
         return Ok(Err(match definition {
             Some(_) => not_ready("no API server serves the resource, though it has a CRD".to_owned(), None),

@@ -47,6 +47,10 @@ pub(super) struct Pass<'a> {
     pub(super) webhook_patience: Duration,
     /// Since when a webhook cannot be reached, and nothing else has gone on.
     pub(super) webhook_down_since: Option<Instant>,
+    /// How long a server that has too much to do is waited for.
+    pub(super) overload_patience: Duration,
+    /// Since when a server has too much to do, and nothing has gone on.
+    pub(super) overloaded_since: Option<Instant>,
     /// How often in a row a webhook that was reached has given no answer.
     pub(super) losses: u32,
 }
@@ -70,8 +74,15 @@ impl Pass<'_> {
     pub(super) async fn run(&mut self, token: Option<String>, asked: Asked) -> Result<(PassReport, PassEnd), RunError> {
         let on_each = asked == Asked::EveryServer || self.servers.len() < 2;
         let is_after_settling = self.is_after_settling;
+        let began_in_the_middle = token.is_some();
         let mut work = Work {
-            report: PassReport { has_gaps: token.is_some(), on_each, is_after_settling, ..PassReport::default() },
+            report: PassReport {
+                has_gaps: began_in_the_middle,
+                began_in_the_middle,
+                on_each,
+                is_after_settling,
+                ..PassReport::default()
+            },
             queue: VecDeque::new(),
             in_flight: FuturesUnordered::new(),
             listing: Listing::Next { token, tries: 0 },
@@ -96,6 +107,7 @@ impl Pass<'_> {
                     return Ok((work.report, PassEnd::Stopped { continue_token }));
                 }
                 if work.queue.is_empty() && matches!(work.listing, Listing::Over) {
+                    self.count_orphans(&mut work);
                     return Ok((work.report, PassEnd::Complete));
                 }
             }
@@ -195,6 +207,10 @@ impl Pass<'_> {
                     return Ok(self.webhook_down(work, &message));
                 }
                 SettledObject::WebhookLost(task, failure) => return Ok(self.webhook_lost(work, task, failure)),
+                SettledObject::Overloaded(task, wait) => {
+                    work.queue.push_front(task);
+                    return Ok(self.overloaded(work, wait));
+                }
                 settled => self.settled(work, settled),
             },
             found = listed => return self.listed(work, found),
@@ -205,7 +221,7 @@ impl Pass<'_> {
     }
 
     fn took(&mut self, work: &mut Work, token: Option<String>, page: Page) {
-        self.webhook_down_since = None;
+        (self.webhook_down_since, self.overloaded_since) = (None, None);
         self.progress.send_modify(|progress| {
             progress.saw_page(page.objects.len() as u64, page.remaining, work.listed);
             progress.continue_token = work.tokens[0].clone();
@@ -260,11 +276,6 @@ impl Pass<'_> {
     fn settled(&mut self, work: &mut Work, settled: SettledObject) -> Result<(), RunError> {
         let in_flight = work.in_flight.len() + 1;
         match settled {
-            SettledObject::Overloaded(task, wait) => {
-                self.overloaded(wait);
-                work.queue.push_front(task);
-                return Ok(());
-            }
             SettledObject::NotAllowed(failure) => return Err(RunError::NotAllowed(failure)),
             SettledObject::NoDryRun(failure) => return Err(RunError::NoDryRun(failure)),
             SettledObject::Done(end, changed) => {
@@ -272,8 +283,9 @@ impl Pass<'_> {
                 work.got_through |= end == End::Current;
                 self.count(work, end, changed);
             }
-            // These end the pass before they come here.
-            SettledObject::Silent(_)
+            // These are dealt with before they come here.
+            SettledObject::Overloaded(..)
+            | SettledObject::Silent(_)
             | SettledObject::NotServed(_)
             | SettledObject::WebhookDown(..)
             | SettledObject::WebhookLost(..) => {}
@@ -283,7 +295,7 @@ impl Pass<'_> {
     }
 
     fn count(&mut self, work: &mut Work, end: End, changed: Changed) {
-        self.webhook_down_since = None;
+        (self.webhook_down_since, self.overloaded_since) = (None, None);
         work.report.record(end.kind(), changed);
         let counted = match (end, changed) {
             (End::Failed(failure), _) => {
@@ -308,7 +320,17 @@ impl Pass<'_> {
         });
     }
 
-    fn overloaded(&mut self, wait: Duration) {
+    /// A server asks to wait. One that asks for nothing else, or for longer than anybody waits, ends the pass, so that whoever
+    /// waits for this one to be done does not wait for the server, too.
+    fn overloaded(&mut self, work: &mut Work, wait: Duration) -> Option<PassEnd> {
+        let since = self.overloaded_since.get_or_insert_with(Instant::now).elapsed();
+        if since.saturating_add(wait) >= self.overload_patience {
+            let seconds = since.as_secs();
+            return Some(work.overloaded(format!(
+                "the API server has too much to do (429): it has asked to wait for {seconds} s, and asks for {} s more",
+                wait.as_secs()
+            )));
+        }
         self.pacer.overloaded(wait, self.began.elapsed());
         let (limit, overloads) = (self.pacer.limit(), self.pacer.overloads());
         self.progress.send_modify(|progress| {
@@ -316,6 +338,7 @@ impl Pass<'_> {
             progress.overloads = overloads;
             progress.waiting = Some("the API server has too much to do and asked to wait".to_owned());
         });
+        None
     }
 
     /// A webhook that was reached gave no answer about an object. Where others get through, it is that object, which does not

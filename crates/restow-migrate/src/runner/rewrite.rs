@@ -67,6 +67,8 @@ pub(crate) struct Task {
     pub(crate) care: Care,
     /// How often a webhook has given no answer about it.
     pub(crate) losses: u32,
+    /// Whether an earlier try may have been carried out, though no answer said so.
+    pub(crate) may_be_written: bool,
 }
 
 /// How an object is looked at when it turns out to be changed by our asking.
@@ -209,8 +211,16 @@ impl Rewriting {
                 Ok(written) => return self.changed(server, task, written).await,
                 Err(failure) => failure,
             };
-            match judge(&failure.refusal()) {
-                Verdict::Moved | Verdict::Absent => return self.look_again(server, task).await,
+            let verdict = judge(&failure.refusal());
+            task.may_be_written |= verdict.leaves_open_what_was_written() && self.mode == Mode::Write;
+            match verdict {
+                Verdict::Moved | Verdict::Absent => {
+                    // Nobody can tell whether it was somebody else, or the try whose answer got lost.
+                    if std::mem::take(&mut task.may_be_written) {
+                        task.changed = Changed::Yes;
+                    }
+                    return self.look_again(server, task).await;
+                }
                 Verdict::TryAgain if tries < MOST_TRIES && !failure.is_silent => {
                     tokio::time::sleep(wait_after(tries)).await;
                     tries += 1;

@@ -31,6 +31,11 @@ pub(super) enum PassEnd {
         words: String,
         continue_token: Option<String>,
     },
+    /// A server has had too much to do for so long that others shall have their turn.
+    Overloaded {
+        words: String,
+        continue_token: Option<String>,
+    },
 }
 
 /// What is under way in a pass.
@@ -59,6 +64,8 @@ pub(super) struct Place {
     pub(super) namespace: String,
     /// The namespaces to come; nothing while all are listed at once.
     pub(super) to_come: Option<VecDeque<String>>,
+    /// Why not all can be listed at once, until the object because of which that is so was come upon in its namespace.
+    pub(super) unlisted: Option<Failure>,
     pub(super) limit: u32,
 }
 
@@ -70,8 +77,8 @@ pub(super) enum Found {
     Unreadable(Unreadable, Failure),
     /// Nothing, for this reason, and it cannot be found out because of which object.
     Nothing(Failure),
-    /// The namespaces to list one after the other.
-    Namespaces(Vec<String>),
+    /// Nothing, for this reason, and these namespaces can be listed one after the other.
+    Namespaces(Vec<String>, Failure),
 }
 
 /// Where the listing is.
@@ -98,6 +105,11 @@ impl Work {
     /// The end of a pass that cannot go on while a webhook cannot be reached.
     pub(super) fn webhook_down(&mut self, words: String) -> PassEnd {
         PassEnd::WebhookDown { words, continue_token: self.tokens[1].take() }
+    }
+
+    /// The end of a pass that cannot go on while a server has too much to do.
+    pub(super) fn overloaded(&mut self, words: String) -> PassEnd {
+        PassEnd::Overloaded { words, continue_token: self.tokens[1].take() }
     }
 
     /// Counts the objects that lie between an object that cannot be read and the one that was found behind it: more were

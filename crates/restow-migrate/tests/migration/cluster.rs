@@ -38,6 +38,10 @@ pub(crate) struct State {
     pub(crate) slice_generation: u64,
     /// What servers report; nothing where the StorageVersion API is not served.
     pub(crate) reports: Option<Vec<(&'static str, &'static str)>>,
+    /// Whether the servers write under a fence, and say so.
+    pub(crate) is_fenced: bool,
+    /// The services to which requests for the group are passed on.
+    pub(crate) services: Vec<&'static str>,
     /// How often the reports were written.
     pub(crate) reports_revision: u64,
     /// Paths that may not be read.
@@ -79,6 +83,8 @@ pub(crate) fn state() -> State {
         scrapes: 0,
         slice_generation: 1,
         reports: None,
+        is_fenced: false,
+        services: Vec::new(),
         reports_revision: 7,
         forbidden: Vec::new(),
         unserved: Vec::new(),
@@ -152,8 +158,14 @@ impl State {
             "storageversions" => self.storage_versions(),
             "endpointslices" => self.endpoint_slices(),
             "leases" => {
-                let lease = |(name, holder): (&&str, &String)| json!({"metadata": {"name": name, "uid": name}, "spec": {"holderIdentity": holder}});
+                let labels = if self.is_fenced { json!({"restow.dev/fenced-writes": "true"}) } else { json!({}) };
+                let lease = |(name, holder): (&&str, &String)| json!({"metadata": {"name": name, "uid": name, "labels": labels}, "spec": {"holderIdentity": holder}});
                 list("LeaseList", self.leases.iter().map(lease).collect())
+            }
+            "apiservices" => {
+                let local = json!({"metadata": {"name": "v1.apps"}, "spec": {"group": "apps", "service": null}});
+                let service = |name: &&str| json!({"metadata": {"name": "v1.example.com"}, "spec": {"group": "example.com", "service": {"namespace": "default", "name": name}}});
+                list("APIServiceList", self.services.iter().map(service).chain([local]).collect())
             }
             "example.com" if self.shown.is_some() => {
                 let version = |version| json!({"groupVersion": format!("example.com/{version}"), "version": version});

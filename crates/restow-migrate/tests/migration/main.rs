@@ -4,6 +4,8 @@
 
 mod cluster;
 mod identity;
+mod mark;
+mod reports;
 
 use cluster::{Event, NAME, Shared, State, cluster, state};
 use restow_migrate::cluster::Reach;
@@ -22,6 +24,11 @@ async fn run(state: &Shared, reach: Reach, options: MigrationOptions) -> Migrati
     let (progress, _seen) = watch::channel(Progress::default());
     let reins = Reins { orders, progress: &progress };
     migrate(&cluster(state).reached_by(reach), &NAME.parse().unwrap(), options, reins).await.unwrap()
+}
+
+/// A server that reports v2 before it writes it, under a fence.
+fn fenced() -> State {
+    State { reports: Some(vec![("apiserver-a", "v2")]), is_fenced: true, ..state() }
 }
 
 async fn migrated(state: &Shared) -> Outcome {
@@ -104,6 +111,7 @@ async fn reports_count_where_every_server_reports_and_shows_nothing_else() {
     let two = |reports: &[(&'static str, &'static str)]| State {
         leases: ["apiserver-a", "apiserver-b"].map(|name| (name, format!("{name}_1"))).into(),
         reports: Some(reports.to_vec()),
+        is_fenced: true,
         ..state()
     };
     let agreed = two(&[("apiserver-a", "v2"), ("apiserver-b", "v2")]);
@@ -159,7 +167,7 @@ async fn what_changes_between_start_and_end_keeps_the_versions_from_being_trimme
         let remove = |state: &mut State| (state.crd, state.shown) = (None, None);
         check_meanwhile(listing, remove, "ResourceGone").await;
         // A server reported another version, and then this one again.
-        let reporting = State { reports: Some(vec![("apiserver-a", "v2")]), ..state() };
+        let reporting = State { reports: Some(vec![("apiserver-a", "v2")]), is_fenced: true, ..state() };
         let report = |state: &mut State| state.reports_revision += 2;
         check_meanwhile_in(reporting, listing, report, "AgreementChanged").await;
     }
@@ -197,6 +205,10 @@ async fn a_resource_of_which_nobody_tells_how_it_is_stored_is_not_waited_for() {
     let outcome = run(&aggregated, Reach::EachServer, patient).await.outcome;
     assert!(matches!(&outcome, Outcome::NotManaged(words) if words.contains("do not say")), "{outcome:?}");
     assert_eq!(aggregated.lock().unwrap().old(), 30, "nothing was written");
+    // A document that cannot be read may have the resource.
+    let down = shared(State { unserved: vec!["example.com/v1", "example.com/v2"], ..untold() });
+    let outcome = migrated(&down).await;
+    assert!(matches!(&outcome, Outcome::NotReady { .. }), "{outcome:?}");
     // A server that cannot be asked may be the one that tells.
     let hidden = shared(State { forbidden: vec!["endpointslices"], ..untold() });
     assert!(matches!(migrated(&hidden).await, Outcome::NoAgreement(_)));

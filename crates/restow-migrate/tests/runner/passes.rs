@@ -41,6 +41,30 @@ async fn a_storm_of_refusals_for_lack_of_time_costs_nothing_but_time() {
     assert_eq!(report.progress.counts.failed, 0);
 }
 
+#[tokio::test]
+async fn a_server_that_has_too_much_to_do_for_good_ends_the_run_which_can_go_on_later() {
+    let busy = crate::server::status(429, "TooManyRequests", "slow down");
+    for server in [
+        Server { overloads: u32::MAX, ..Server::with_objects(40) },
+        Server { about_lists: Some(busy), ..Server::with_objects(40) },
+    ] {
+        let server = Arc::new(Mutex::new(server));
+        let overload_patience = std::time::Duration::from_millis(300);
+        let options = RunOptions { page_size: 10, overload_patience, ..RunOptions::default() };
+        let report = migrate(&[instance(&server)], options.clone()).await.unwrap();
+        let Ending::Overloaded { words, continue_token } = report.ending else { panic!("{report:?}") };
+        assert!(words.contains("too much to do"), "{words}");
+        assert_eq!((report.failures.len(), report.progress.counts.failed), (0, 0), "no object is to blame");
+        {
+            let mut server = server.lock().unwrap();
+            (server.overloads, server.about_lists) = (0, None);
+        }
+        let report = migrate(&[instance(&server)], RunOptions { continue_token, ..options }).await.unwrap();
+        assert_eq!(report.ending, Ending::Proven, "{report:?}");
+        assert_eq!(server.lock().unwrap().old_objects(), 0);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_is_down_for_a_while_is_waited_for() {
     let (report, _) = check_all_is_rewritten(Server { webhook_downs: 3, ..Server::with_objects(20) }).await;

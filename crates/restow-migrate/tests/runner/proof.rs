@@ -233,3 +233,27 @@ async fn a_dry_run_that_a_webhook_takes_no_part_in_blames_no_object() {
     let ended = migrate(&[instance(&server)], options).await;
     assert!(matches!(&ended, Err(RunError::NoDryRun(_))), "{ended:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_answer_got_lost_leaves_no_clean_pass() {
+    for is_soon_tired in [false, true] {
+        let server = shared(Server { lost_answers: 1, is_soon_tired, ..Server::with_objects(1) });
+        let report = run_on(&[&server]).await;
+        assert_eq!(report.ending, Ending::Proven);
+        let changed: Vec<u64> = report.passes.iter().map(|pass| pass.rewritten).collect();
+        assert_eq!(changed, [1, 0], "it may have been ours");
+        assert_eq!(report.progress.counts.rewritten, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_in_a_namespace_that_is_gone_is_not_taken_for_none() {
+    let orphans = vec!["object-0007".to_owned()];
+    let server = Server { unreadable: orphans.clone(), orphans, knows_its_tokens: true, ..Server::with_objects(20) };
+    let server = shared(server);
+    let report = run_on(&[&server]).await;
+    assert_eq!(report.ending, Ending::SomeFailed, "{report:?}");
+    assert_eq!(server.lock().unwrap().old_objects(), 1, "all others are rewritten");
+    let [failure] = report.failures.as_slice() else { panic!("{:?}", report.failures) };
+    assert!(failure.message.contains("lies in no namespace which exists"), "{failure:?}");
+}

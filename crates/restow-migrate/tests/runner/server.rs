@@ -51,6 +51,10 @@ pub(crate) struct Server {
     pub(crate) is_mutating: bool,
     /// Whether it asks for patience right after each change.
     pub(crate) is_soon_tired: bool,
+    /// The answers to so many of the next writes that change something get lost.
+    pub(crate) lost_answers: u32,
+    /// Objects in a namespace that does not exist any more.
+    pub(crate) orphans: Vec<String>,
     /// What it answers to every request about an object, whatever the request.
     pub(crate) about_objects: Option<(u16, Value)>,
     /// What it answers to every listing.
@@ -117,7 +121,8 @@ impl Server {
             return status(400, "BadRequest", "continue key is not valid");
         }
         let limit: usize = parameter("limit").unwrap().parse().unwrap();
-        let mut rest = self.objects.iter().filter(|(name, _)| format!("n/{name}") >= from);
+        let is_listed = |name: &String| !path.contains("/namespaces/") || !self.orphans.contains(name);
+        let mut rest = self.objects.iter().filter(|(name, _)| format!("n/{name}") >= from && is_listed(name));
         let needs_conversion = !self.unreadable_except_in.is_some_and(|version| path.contains(version));
         if needs_conversion && rest.clone().take(limit).any(|(name, _)| self.unreadable.contains(name)) {
             return status(500, "InternalError", "no kind \"Widget\" is registered for version \"example.com/v0\"");
@@ -172,6 +177,9 @@ impl Server {
             *stored = Stored { revision, is_old: self.is_behind };
             self.revision = revision;
             self.overloads += u32::from(self.is_soon_tired);
+            if take_one(&mut self.lost_answers) {
+                return status(504, "Timeout", "no answer in time");
+            }
         }
         (200, json!({ "metadata": metadata(name, stored) }))
     }

@@ -65,7 +65,8 @@ pub(super) struct Summary {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
-    resource: GroupResource,
+    /// The resource, or what of the cluster it is that cannot be told.
+    resource: String,
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
@@ -106,19 +107,26 @@ impl Summary {
         let empty = Line { seconds, message: None, ..Line::not_begun(resource) };
         let line = match report {
             Err(error @ MigrationError::Run(RunError::NoDryRun(_))) => {
-                Line { outcome: "NotTold", message: Some(error.to_string()), ..empty }
+                Line { outcome: NOT_TOLD, message: Some(error.to_string()), ..empty }
             }
             Err(error) => Line { outcome: "Error", message: Some(error.to_string()), ..empty },
             Ok(report) => Line::from_report(empty, report),
         };
-        match self.resources.iter_mut().find(|known| known.resource == *resource) {
+        match self.resources.iter_mut().find(|known| known.resource == line.resource) {
             Some(known) => *known = line,
             None => self.resources.push(line),
         }
     }
 
+    /// Takes down that an API server does not say which resources a group version has, so that none of them was migrated.
+    pub(super) fn tell_unread(&mut self, version: &str, why: &str) {
+        let message = format!("which resources it has cannot be told, and none was migrated: {why}");
+        let resource = format!("*.{version}");
+        self.resources.push(Line { resource, outcome: NOT_TOLD, message: Some(message), ..Line::empty() });
+    }
+
     pub(super) fn print_table(&self) {
-        let width = self.resources.iter().map(|line| line.resource.to_string().len()).max().unwrap_or(0).max(8);
+        let width = self.resources.iter().map(|line| line.resource.len()).max().unwrap_or(0).max(8);
         println!(
             "{:width$}  {:17} {:>9} {:>9} {:>7} {:>9}",
             "RESOURCE", "RESULT", "OBJECTS", "REWRITTEN", "FAILED", "SECONDS"
@@ -126,12 +134,7 @@ impl Summary {
         for line in &self.resources {
             println!(
                 "{:width$}  {:17} {:>9} {:>9} {:>7} {:>9.1}",
-                line.resource.to_string(),
-                line.outcome,
-                line.seen,
-                line.rewritten,
-                line.failed,
-                line.seconds
+                line.resource, line.outcome, line.seen, line.rewritten, line.failed, line.seconds
             );
         }
         for line in &self.resources {
@@ -173,7 +176,7 @@ impl Summary {
     /// Finds out what is known about an encryption key that is to be given up.
     pub(super) fn judge_the_old_key(&mut self, scope: RotationScope) {
         let rotated = |line: &Line| RotatedResource {
-            resource: line.resource.to_string(),
+            resource: line.resource.clone(),
             is_proven: line.outcome == SUCCEEDED,
             objects: line.seen,
             rewritten: line.rewritten,
@@ -210,6 +213,8 @@ impl Summary {
 
 /// The outcome of a migration that is proven.
 const SUCCEEDED: &str = "Succeeded";
+/// The outcome of what nobody can tell.
+const NOT_TOLD: &str = "NotTold";
 /// The outcome of one that was stopped, perhaps before it began.
 const STOPPED: &str = "Stopped";
 
@@ -264,10 +269,15 @@ fn about_the_old_key(verdict: &OldKey) -> String {
 
 impl Line {
     fn not_begun(resource: &GroupResource) -> Self {
+        let message = Some("stopped before it was its turn".to_owned());
+        Line { resource: resource.to_string(), message, ..Line::empty() }
+    }
+
+    fn empty() -> Self {
         Line {
-            resource: resource.clone(),
+            resource: String::new(),
             outcome: STOPPED,
-            message: Some("stopped before it was its turn".to_owned()),
+            message: None,
             seen: 0,
             rewritten: 0,
             failed: 0,
@@ -295,7 +305,8 @@ impl Line {
             Outcome::Stopped(token) => (None, token),
             Outcome::ServerSilent { words, continue_token }
             | Outcome::NotReady { words, continue_token }
-            | Outcome::WebhookDown { words, continue_token } => (Some(words), continue_token),
+            | Outcome::WebhookDown { words, continue_token }
+            | Outcome::Overloaded { words, continue_token } => (Some(words), continue_token),
             _ => (None, None),
         };
         let last = report.run.as_ref().and_then(|run| run.passes.last()).copied().unwrap_or_default();
@@ -341,5 +352,17 @@ mod tests {
         summary.tell(&intended[1], ended(Outcome::Succeeded), Duration::ZERO);
         summary.old_key_is_in_doubt = false;
         assert_eq!((summary.code(), summary.resources.len()), (0, 2));
+    }
+
+    #[test]
+    fn a_group_of_which_nobody_says_what_it_has_is_neither_done_nor_proven() {
+        let secrets: GroupResource = "secrets".parse().unwrap();
+        let mut summary = Summary::new(false, std::slice::from_ref(&secrets));
+        summary.tell_unread("example.com/v1", "503: down");
+        summary.tell(&secrets, ended(Outcome::Succeeded), Duration::ZERO);
+        assert_eq!(summary.code(), 4);
+        summary.judge_the_old_key(RotationScope::Everything);
+        let words = summary.old_key.clone().unwrap();
+        assert!(words.contains("Keep the old key") && words.contains("*.example.com/v1"), "{words}");
     }
 }

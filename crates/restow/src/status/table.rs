@@ -122,14 +122,10 @@ fn below(overview: &Overview, room: Room) -> String {
     if !waiting.is_empty() {
         text.push_str(&format!("\n{}\n", waiting.join("\n")));
     }
-    let foreign: Vec<&str> =
-        overview.resources.iter().filter(|one| !one.is_managed).map(|one| one.resource.as_str()).collect();
-    if let [first, rest @ ..] = foreign.as_slice() {
-        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
-        text.push_str(&format!(
-            "\nNot managed, because their API servers do not say in which version they store them: {first}{more}.\n"
-        ));
-    }
+    let silent = |one: &ResourceOverview| !one.is_managed && one.aggregated.is_none();
+    text.push_str(&not_managed(overview, silent, "their API servers do not say in which version they store them"));
+    let aggregated = "aggregated API servers serve them, which cannot be asked one by one";
+    text.push_str(&not_managed(overview, |one| one.aggregated.is_some(), aggregated));
     for hidden in &overview.hidden {
         text.push_str(&format!("\nCannot be told: {hidden}\n"));
     }
@@ -140,6 +136,17 @@ fn below(overview: &Overview, room: Room) -> String {
         ));
     }
     text.lines().map(|line| cut(line, room) + "\n").collect()
+}
+
+/// Which resources nothing is done about, and why; nothing where there are none.
+fn not_managed(overview: &Overview, which: impl Fn(&ResourceOverview) -> bool, why: &str) -> String {
+    let mut names = overview.resources.iter().filter(|one| which(one)).map(|one| one.resource.as_str());
+    let Some(first) = names.next() else { return String::new() };
+    let more = match names.count() {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    format!("\nNot managed, because {why}: {first}{more}.\n")
 }
 
 /// What waits for what: what runs or has failed one by one, the rest together.
@@ -233,6 +240,7 @@ mod tests {
             hash: None,
             stored_versions: Some(vec!["v1".into()]),
             is_managed: true,
+            aggregated: None,
             servers: servers.iter().map(|(server, version)| (server.to_string(), version.to_string())).collect(),
             disagreement: (!agreed).then(|| "they do not".to_string()),
             migration: None,

@@ -65,7 +65,8 @@ fn told(seen: &ResourceObservation) -> Result<restow_api::StorageVersionHash, St
 /// Whether every server was asked and none named a version.
 fn is_silent(observation: &Observation, seen: &ResourceObservation) -> bool {
     let Agreement::Disagreed(hashes) = &seen.agreement else { return false };
-    observation.is_complete() && hashes.iter().all(restow_api::StorageVersionHash::is_unknown)
+    observation.is_complete_for(seen.resource.resource.group())
+        && hashes.iter().all(restow_api::StorageVersionHash::is_unknown)
 }
 
 fn unserved(observation: &Observation, name: &str, definition: &Definition) -> Target {
@@ -74,7 +75,7 @@ fn unserved(observation: &Observation, name: &str, definition: &Definition) -> T
         group: definition.spec.group.clone(),
         kind: definition.spec.names.kind.clone(),
         resource: name.to_string(),
-        in_force: in_force(Err(words), observation.is_complete(), versions(definition)),
+        in_force: in_force(Err(words), observation.is_complete_for(&definition.spec.group), versions(definition)),
         candidates: candidates(Some(definition)),
         defined: Some(names(definition)),
     }

@@ -96,7 +96,7 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Re
     if let Some(words) = seen.disagreement() {
         return Ok(unknown(words));
     }
-    // As in a migration: servers that report before they write vouch for themselves.
+    // As in a migration: servers that report before they write, under a fence, vouch for themselves.
     let processes = match seen.revision.is_none() {
         true => match identify(&before).await {
             Ok(processes) => Some(processes),

@@ -12,6 +12,9 @@ use std::time::Duration;
 
 const CRONTABS: &str = "crontabs.stable.example.com";
 
+/// Reports say nothing about keys, so that the settling time applies, also at servers of ours.
+const KEY_ROTATION: &[&str] = &["--reason", "key-rotation", "--settling-time", "0"];
+
 fn migrate(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(RESTOW);
     let output = command.arg("migrate").args(arguments).arg("--kubeconfig").arg(kubeconfig).output().unwrap();
@@ -108,11 +111,11 @@ async fn a_key_rotation_in_which_nothing_was_rewritten_is_4() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
     // The objects are in an old version, so that they are written anew, with whatever key there is.
-    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS, "--reason", "key-rotation"]);
+    let (code, text) = migrate(&server.kubeconfig, &[&[CRONTABS], KEY_ROTATION].concat());
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("others may still need the old key"), "{text}");
     for arguments in [&[CRONTABS][..], &["--all"]] {
-        let arguments = [arguments, &["--reason", "key-rotation"]].concat();
+        let arguments = [arguments, KEY_ROTATION].concat();
         let (code, text) = migrate(&server.kubeconfig, &arguments);
         assert_eq!(code, Some(4), "{text}");
         assert!(text.contains("Nothing was rewritten") && text.contains("Keep the old key"), "{text}");
@@ -125,7 +128,7 @@ async fn a_key_rotation_in_which_some_objects_were_left_alone_is_4_and_says_how_
     let server = with_old_objects(folder.path(), 5);
     // These are written before the run begins; nobody can tell with which key.
     server.kubectl(&["annotate", CRONTABS, "job-1", "job-3", "seen=yes"]);
-    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS, "--reason", "key-rotation"]);
+    let (code, text) = migrate(&server.kubeconfig, &[&[CRONTABS], KEY_ROTATION].concat());
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains(&format!("2 of 5 {CRONTABS}")) && text.contains("Keep the old key"), "{text}");
 }
@@ -134,7 +137,7 @@ async fn a_key_rotation_in_which_some_objects_were_left_alone_is_4_and_says_how_
 async fn one_endpoint_is_6_and_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
-    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS, "--one-endpoint"]);
+    let (code, text) = migrate(&server.kubeconfig, &[CRONTABS, "--one-endpoint", "--settling-time", "0"]);
     assert_eq!(code, Some(6), "{text}");
     assert!(text.contains("nothing is proven"), "{text}");
     let stored = server.kubectl(&["get", "crd", CRONTABS, "-o", "jsonpath={.status.storedVersions}"]);
@@ -245,7 +248,7 @@ async fn a_signal_while_the_first_of_two_ends_is_5_and_says_nothing_of_the_secon
         }))
     });
     let mut command = Command::new(RESTOW);
-    command.args(["migrate", CRONTABS, "secrets", "--reason", "key-rotation", "--kubeconfig"]).arg(&server.kubeconfig);
+    command.args(["migrate", CRONTABS, "secrets"]).args(KEY_ROTATION).arg("--kubeconfig").arg(&server.kubeconfig);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("the stored versions are being trimmed", || *is_trimming.borrow());
     let process = rustix::process::Pid::from_child(&child);
@@ -272,8 +275,7 @@ async fn a_crd_that_no_server_serves_is_4_and_named() {
         assert_eq!(code, Some(4), "{arguments:?} {text}");
         assert!(text.contains("gonetabs.stable.example.com: no API server serves the resource"), "{text}");
     }
-    let arguments = ["--all", "--wait", "0", "--reason", "key-rotation"];
-    let (code, text) = migrate(&server.kubeconfig, &arguments);
+    let (code, text) = migrate(&server.kubeconfig, &[&["--all", "--wait", "0"], KEY_ROTATION].concat());
     assert_eq!(code, Some(4), "{text}");
     assert!(text.contains("Not proven: gonetabs.stable.example.com."), "{text}");
 }

@@ -7,8 +7,10 @@ fn hash(text: &str) -> StorageVersionHash {
     StorageVersionHash::new(text)
 }
 
+/// API servers at these addresses, with these leases and their holders. The writes of all of them are fenced.
 fn servers(addresses: &[&str], identities: &[(&str, &str)]) -> ApiServers {
     ApiServers {
+        fenced: identities.iter().map(|(name, _)| name.to_string()).collect(),
         addresses: Ok(addresses.iter().map(ToString::to_string).collect()),
         identities: Ok(identities.iter().map(|(name, holder)| (name.to_string(), holder.to_string())).collect()),
         ..ApiServers::default()
@@ -21,6 +23,12 @@ fn shows(server: &str, version: &str) -> (String, Discovered) {
 
 fn reports(server: &str, version: &str) -> (String, String, StorageVersionHash) {
     (server.to_owned(), format!("example.com/{version}"), hash(version))
+}
+
+/// The same servers, whose writes are not fenced.
+fn unfenced(evidence: &Evidence) -> Evidence {
+    let servers = ApiServers { fenced: BTreeSet::new(), ..evidence.servers.clone() };
+    Evidence { servers, ..evidence.clone() }
 }
 
 fn two_that_show(one: &str, other: &str) -> Evidence {
@@ -109,7 +117,52 @@ fn what_all_servers_report_counts_unless_one_shows_something_else() {
     let cannot = ("1".to_owned(), Discovered::CannotBeAsked("refused".into()));
     check(&Evidence { discovered: vec![cannot], ..agreed.clone() }, Ok("v2"));
     let unreadable = ApiServers { identities: Err("forbidden".into()), ..agreed.servers.clone() };
-    check(&Evidence { servers: unreadable, ..agreed }, Err("leases cannot be read: forbidden"));
+    check(&Evidence { servers: unreadable, ..agreed }, Err("cannot be read: forbidden"));
+}
+
+#[test]
+fn a_report_counts_for_the_whole_only_where_writes_are_fenced() {
+    let reported = Some(vec![reports("a", "v2"), reports("b", "v2")]);
+    let fenced = Evidence { reported, ..two_that_show("v2", "v2") };
+    assert!(fenced.finding().is_vouched);
+    let one = ApiServers { fenced: BTreeSet::from(["a".to_owned()]), ..fenced.servers.clone() };
+    for stock in [unfenced(&fenced), Evidence { servers: one, ..fenced.clone() }] {
+        assert!(!stock.finding().is_vouched, "settling time, processes and a comparison are needed");
+        check(&stock, Ok("v2"));
+        // As where nobody reports, each of them has to be asked.
+        let cannot = ("2".to_owned(), Discovered::CannotBeAsked("refused".into()));
+        check(&Evidence { discovered: vec![shows("1", "v2"), cannot], ..stock.clone() }, Err("2 cannot be asked"));
+        let one_address = ApiServers { addresses: Ok(BTreeSet::from(["1".to_owned()])), ..stock.servers.clone() };
+        check(&Evidence { servers: one_address, ..stock }, Err("other API servers cannot be asked"));
+    }
+    // The label alone, on a lease that is gone, vouches for nobody.
+    let gone = ApiServers { identities: Ok(BTreeMap::from([("a".into(), "a_1".into())])), ..fenced.servers.clone() };
+    assert!(!Evidence { servers: gone, ..fenced }.finding().is_vouched);
+    assert!(!two_that_show("v2", "v2").finding().is_vouched, "nobody reports");
+}
+
+#[test]
+fn a_server_without_a_lease_beside_servers_that_report_is_not_overlooked() {
+    let three_addresses = servers(&["1", "2", "3"], &[("a", "a_1"), ("b", "b_1")]);
+    let reported = Some(vec![reports("a", "v2"), reports("b", "v2")]);
+    let evidence = Evidence { servers: three_addresses, reported, ..two_that_show("v2", "v2") };
+    check(&evidence, Err("name 3 API servers (1, 2, 3), but 2 of them hold identity leases"));
+    let hidden = ApiServers { addresses: Err("forbidden".into()), ..evidence.servers.clone() };
+    check(&Evidence { servers: hidden, ..evidence }, Err("EndpointSlices"));
+}
+
+#[test]
+fn what_aggregated_servers_serve_is_never_agreed_on() {
+    let reported = Some(vec![reports("a", "v2"), reports("b", "v2")]);
+    for served_by in [ServedBy::Others("s leads to others".into()), ServedBy::Unknown("s is forbidden".into())] {
+        for reported in [None, reported.clone()] {
+            let evidence = Evidence { served_by: served_by.clone(), reported, ..two_that_show("v2", "v2") };
+            check(&evidence, Err("serve it: s "));
+            // Whoever asks one address proves nothing anyway.
+            let one = ApiServers { wanted: Wanted::WhoeverAnswers, ..evidence.servers.clone() };
+            check(&Evidence { servers: one, ..evidence }, Ok("v2"));
+        }
+    }
 }
 
 #[test]
@@ -157,6 +210,8 @@ proptest! {
     fn agreement_leaves_nobody_out(
         addresses in 0usize..4,
         identities in 0usize..4,
+        fenced in 0usize..4,
+        is_aggregated in prop::bool::weighted(0.2),
         shown in prop::collection::vec(0u8..5, 1..4),
         reported in prop::option::of(prop::collection::vec((0usize..4, 0u8..2), 1..5)),
         defined in prop::option::of(0u8..2),
@@ -173,25 +228,33 @@ proptest! {
             servers: ApiServers {
                 addresses: Ok((0..addresses).map(|index| index.to_string()).collect()),
                 identities: Ok(names.iter().map(|name| (name.clone(), name.clone())).collect()),
+                fenced: (0..fenced).map(|index| format!("s{index}")).collect(),
                 ..ApiServers::default()
             },
+            served_by: if is_aggregated { ServedBy::Others("there".into()) } else { ServedBy::ApiServers },
             discovered: shown.iter().enumerate().map(discovered).collect(),
             reported: reported.map(|entries| {
                 entries.into_iter().map(|(id, number)| reports(&format!("s{id}"), &version(number))).collect()
             }),
+            has_common_version: true,
             defined: defined.map(|number| (version(number), hash(&version(number)))),
         };
-        let Agreement::Agreed(agreed) = evidence.finding().agreement else { return Ok(()) };
+        let Finding { agreement: Agreement::Agreed(agreed), is_vouched, .. } = evidence.finding() else { return Ok(()) };
+        prop_assert!(!is_aggregated);
+        prop_assert!(is_vouched || evidence.servers.hidden().is_none());
         prop_assert!(evidence.defined.as_ref().is_none_or(|(_, defined)| *defined == agreed));
         for (_, discovered) in &evidence.discovered {
             match discovered {
                 Discovered::Hash(hash) => prop_assert_eq!(hash, &agreed),
-                _ => prop_assert!(evidence.reported.is_some(), "one did not say, and nothing else does"),
+                _ => prop_assert!(is_vouched, "one did not say, and nobody vouches for it"),
             }
         }
         match &evidence.reported {
-            None => prop_assert!(evidence.servers.hidden().is_none()),
+            None => prop_assert!(!is_vouched),
             Some(entries) => {
+                let is_fenced = |id: &String| names.contains(id) && evidence.servers.fenced.contains(id);
+                prop_assert!(!is_vouched || entries.iter().all(|(id, _, _)| is_fenced(id)));
+                prop_assert!(addresses <= identities);
                 prop_assert!(entries.iter().all(|(_, _, hash)| *hash == agreed));
                 let reports = |name: &String| entries.iter().any(|(id, _, _)| id == name);
                 prop_assert!(names.iter().all(reports) || !names.iter().any(reports));

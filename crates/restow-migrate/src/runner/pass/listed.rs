@@ -43,9 +43,11 @@ impl Pass<'_> {
                 self.stuck(work, failure);
                 return Ok(None);
             }
-            Ok(Found::Namespaces(names)) => {
-                // Namespaces are listed at different revisions, so that nothing can be said about all objects together.
-                work.report.has_gaps = true;
+            Ok(Found::Namespaces(names, failure)) => {
+                // Namespaces are listed at different revisions, so that nothing can be said about all objects together, and
+                // nothing about those in a namespace that does not exist any more.
+                (work.report.has_gaps, work.report.by_namespace) = (true, true);
+                work.place.unlisted = Some(failure);
                 work.place.to_come = Some(names.into());
                 work.next_namespace(self.page_size);
                 return Ok(None);
@@ -69,7 +71,7 @@ impl Pass<'_> {
         let token_of_failure = token.clone();
         work.listing = Listing::Next { token, tries: tries + 1 };
         match judge_listing(&failure.refusal()) {
-            Verdict::Overloaded(wait) => self.overloaded(wait),
+            Verdict::Overloaded(wait) => return Ok(self.overloaded(work, wait)),
             Verdict::WebhookDown => return Ok(self.webhook_down(work, &failure.message)),
             Verdict::TryAgain if tries < MOST_TRIES => {}
             Verdict::WebhookLost if others(work) == Others::GotNothing && work.place.limit == 1 => {
@@ -106,7 +108,7 @@ impl Pass<'_> {
                 }
                 match unreadable::find(&client, &resource, wanted.as_deref()).await? {
                     Some(found) => Ok(Found::Unreadable(found, failure)),
-                    None if is_namespaced => namespaces(&client).await.map(Found::Namespaces),
+                    None if is_namespaced => namespaces(&client).await.map(|names| Found::Namespaces(names, failure)),
                     None => Ok(Found::Nothing(failure)),
                 }
             };
@@ -119,10 +121,22 @@ impl Pass<'_> {
     /// What comes next cannot be listed: nobody knows how much it is.
     fn stuck(&mut self, work: &mut Work, failure: Failure) {
         work.report.has_gaps = true;
+        work.place.unlisted = None;
         let message = format!("an object from here on cannot be listed: {}", failure.message);
         let nameless = ListedObject { namespace: work.place.namespace.clone(), ..ListedObject::default() };
         let failure = record(&nameless, &Failure { message, ..failure });
         self.count(work, End::Failed(failure), Changed::No);
         work.next_namespace(self.page_size);
+    }
+
+    /// An object because of which not all could be listed at once, and that lies in no namespace, is in one that is gone.
+    pub(super) fn count_orphans(&mut self, work: &mut Work) {
+        let Some(failure) = work.place.unlisted.take() else { return };
+        let message = format!(
+            "an object that lies in no namespace which exists cannot be listed, and perhaps there are more: {}",
+            failure.message
+        );
+        let failure = record(&ListedObject::default(), &Failure { message, ..failure });
+        self.count(work, End::Failed(failure), Changed::No);
     }
 }

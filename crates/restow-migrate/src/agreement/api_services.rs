@@ -1,0 +1,82 @@
+//! Reads which groups aggregated API servers serve. What that means is decided in `restow_agreement::migrate::aggregation`.
+
+use crate::cluster::Cluster;
+use crate::exchange::{Failure, exchange_json};
+use crate::runner::path_part;
+use http::Request;
+use restow_agreement::migrate::aggregation::{Aggregation, PassedOn};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// How many are read at a time.
+const AT_ONCE: usize = 500;
+
+#[derive(Deserialize)]
+struct ApiServices {
+    metadata: ListMetadata,
+    items: Vec<ApiService>,
+}
+
+#[derive(Deserialize)]
+struct ListMetadata {
+    #[serde(default, rename = "continue")]
+    token: String,
+}
+
+#[derive(Deserialize)]
+struct ApiService {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+/// Of an APIService without a Service, the API servers serve the group version themselves.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    group: String,
+    service: Option<Service>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Service {
+    namespace: String,
+    name: String,
+}
+
+/// The APIServices that name a Service. There are none where the API is not served; what may not be read is said.
+pub(super) async fn aggregation(cluster: &Cluster) -> Result<Aggregation, Failure> {
+    match list(cluster).await {
+        Ok(found) => Ok(Aggregation(Ok(found))),
+        Err(failure) if failure.code == 404 => Ok(Aggregation::default()),
+        Err(failure) if failure.code == 0 => Err(failure),
+        Err(failure) => Ok(Aggregation(Err(failure.to_string()))),
+    }
+}
+
+async fn list(cluster: &Cluster) -> Result<BTreeMap<String, PassedOn>, Failure> {
+    let (mut found, mut token) = (BTreeMap::new(), String::new());
+    loop {
+        let token_part = path_part(&token);
+        let path = format!("/apis/apiregistration.k8s.io/v1/apiservices?limit={AT_ONCE}&continue={token_part}");
+        let request = Request::get(path).body(Vec::new());
+        let request = request.map_err(|error| Failure { message: error.to_string(), ..Failure::default() })?;
+        let page: ApiServices = exchange_json(cluster.client(), request).await?;
+        for ApiService { metadata, spec } in page.items {
+            if let Some(Service { namespace, name }) = spec.service {
+                let service = format!("{namespace}/{name}");
+                found.insert(spec.group, PassedOn { api_service: metadata.name, service });
+            }
+        }
+        token = page.metadata.token;
+        if token.is_empty() {
+            return Ok(found);
+        }
+    }
+}

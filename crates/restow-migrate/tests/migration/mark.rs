@@ -1,0 +1,35 @@
+//! What becomes of the mark on a CRD that somebody else has left behind.
+
+use crate::cluster::State;
+use crate::{fenced, migrated, shared};
+use restow_agreement::migrate::marks::HOLDER_ANNOTATION;
+use restow_agreement::migrate::stored_versions::MIGRATING_ANNOTATION;
+use restow_migrate::migration::Outcome;
+use serde_json::json;
+use std::time::Duration;
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_a_killed_command_left_goes_at_the_end_of_the_next_migration() {
+    let marked =
+        |renewals: u32| json!({MIGRATING_ANNOTATION: "true", HOLDER_ANNOTATION: format!("command/other/{renewals}")});
+    let left = || {
+        let mut left = fenced();
+        left.crd.as_mut().unwrap().annotations = marked(3);
+        left
+    };
+    let state = shared(left());
+    assert_eq!(migrated(&state).await, Outcome::Succeeded);
+    let annotations = state.lock().unwrap().crd.as_ref().unwrap().annotations.clone();
+    assert!(annotations.as_object().unwrap().values().all(serde_json::Value::is_null), "{annotations}");
+    // One that somebody renews is theirs.
+    let state = shared(left());
+    let renew = move |state: &mut State| {
+        let crd = state.crd.as_mut().unwrap();
+        (crd.annotations, crd.revision) = (marked(4), crd.revision + 1);
+    };
+    state.lock().unwrap().at_listing.insert(2, Box::new(renew));
+    let began = tokio::time::Instant::now();
+    assert_eq!(migrated(&state).await, Outcome::Succeeded);
+    assert!(began.elapsed() < Duration::from_secs(15), "it is not waited for");
+    assert_eq!(state.lock().unwrap().crd.as_ref().unwrap().annotations, marked(4));
+}
