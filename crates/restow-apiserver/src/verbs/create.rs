@@ -48,7 +48,7 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
         Some(_) => addresses::assign(call, &mut object, None).await?,
         None => Vec::new(),
     };
-    call.server.access().check_grant(&call.user, &object, None, &call.target.name)?;
+    call.server.access().check_grant(&call.user, &object, None, &call.target.name).await?;
     admission::validate(call, Operation::Create, Some(&object), None).await?;
     if call.dry_run()? {
         quota::charge(call, &object, None, Charge::default()).await?;

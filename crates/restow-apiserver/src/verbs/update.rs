@@ -139,7 +139,7 @@ impl Decision for Replacement<'_> {
             self.claims = addresses::assign(self.call, &mut object, before).await?;
         }
         self.claims.extend(self.call.server.agreement().conclude(&self.call.resource, &mut object, before).await?);
-        self.call.server.access().check_grant(&self.call.user, &object, before, name)?;
+        self.call.server.access().check_grant(&self.call.user, &object, before, name).await?;
         admission::validate(self.call, Operation::Update, Some(&object), before).await?;
         self.charge = quota::charge(self.call, &object, before, Charge::default()).await?;
         let change = match ends(self.call, &object, old) {

@@ -175,6 +175,28 @@ async fn a_role_of_billions_of_permissions_is_refused_at_once() {
     let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/mine/roles";
     let (code, status) = admin.acting_as("mallory").post(path, role).await;
     assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")), "{status}");
+    // What is missing is told as far as somebody reads it.
+    let few: Vec<String> = (0..15).map(|number| format!("w{number}")).collect();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "some"},
+        "rules": [{"apiGroups": few, "resources": few, "verbs": few, "resourceNames": few}],
+    });
+    let (code, status) = admin.acting_as("mallory").post(path, role).await;
+    let message = status["message"].as_str().unwrap_or_default();
+    assert_eq!(code, 403, "{status}");
+    assert!(message.len() < 20_000 && message.ends_with("... and more"), "{} bytes: {message}", message.len());
+    // Whoever is an administrator of a namespace hands out that and no more.
+    let bind = |role: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        })
+    };
+    let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/mine/rolebindings";
+    for (role, expected) in [("admin", 201), ("edit", 201), ("view", 201), ("cluster-admin", 403)] {
+        let (code, status) = admin.acting_as("mallory").post(path, bind(role)).await;
+        assert_eq!(code, expected, "{role}: {status}");
+    }
 }
 
 /// Thousands of entries in the managed fields, each of which was once merged with all others.
