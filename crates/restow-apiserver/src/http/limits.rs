@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::http::request_info::Target;
 use crate::metrics::{Metrics, RequestKind};
 use crate::resource::Verb;
-use crate::turns::{PerUser, Share};
+use crate::turns::{PermitsByName, Share};
 use prometheus_client::metrics::gauge::Gauge;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,10 +82,10 @@ pub(crate) struct InFlight {
 
 struct Pool {
     common: Arc<Semaphore>,
-    /// How many of the common ones a single user may have.
-    users: PerUser,
-    /// How many places a single user may have for leases.
-    holders: PerUser,
+    /// How many of the common ones a single flow may have.
+    flows: PermitsByName,
+    /// How many places a single flow may have for leases.
+    holders: PermitsByName,
     reserved: Arc<Semaphore>,
     gauge: Gauge,
 }
@@ -106,8 +106,8 @@ impl InFlight {
     pub(crate) fn new(limits: &LoadLimits, metrics: &Metrics) -> Self {
         let pool = |limit: usize, kind| Pool {
             common: Arc::new(Semaphore::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit })),
-            users: PerUser::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4) }),
-            holders: PerUser::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4).max(4) }),
+            flows: PermitsByName::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4) }),
+            holders: PermitsByName::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4).max(4) }),
             reserved: Arc::new(Semaphore::new((limit / 4).max(8))),
             gauge: metrics.requests.in_flight(kind).clone(),
         };
@@ -135,8 +135,8 @@ impl InFlight {
                 [Some(own), Some(pool.system_place().await?)]
             }
             Rank::Common => {
-                // A user who has many places waits for the own ones, and nobody else does.
-                let own = place_of(pool.users.of(&user.name)).await?;
+                // A flow that has many places waits for the own ones, and nobody else does.
+                let own = place_of(pool.flows.of(&user.name)).await?;
                 [Some(own), Some(pool.common_place().await?)]
             }
         };
