@@ -131,12 +131,12 @@ impl InFlight {
             Rank::System if is_system(user) => [Some(pool.system_place().await?), None],
             // Everybody has leases, and nobody has all places for them.
             Rank::System => {
-                let own = place_of(pool.holders.of(&user.name)).await?;
+                let own = place_of(pool.holders.of(&user.flow())).await?;
                 [Some(own), Some(pool.system_place().await?)]
             }
             Rank::Common => {
                 // A flow that has many places waits for the own ones, and nobody else does.
-                let own = place_of(pool.flows.of(&user.name)).await?;
+                let own = place_of(pool.flows.of(&user.flow())).await?;
                 [Some(own), Some(pool.common_place().await?)]
             }
         };
@@ -213,7 +213,7 @@ fn rank(user: &User, target: &Target) -> Rank {
 pub(crate) fn share(user: &User, target: &Target) -> Share {
     match rank(user, target) {
         Rank::Exempt => Share::Exempt,
-        Rank::System | Rank::Common => Share::Of(user.name.clone()),
+        Rank::System | Rank::Common => Share::Of(user.flow().into_owned()),
     }
 }
 
@@ -278,6 +278,29 @@ mod tests {
         assert!(in_flight.enter(&bert, &read).await.is_ok());
         drop(taken);
         assert!(in_flight.enter(&anna, &read).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_accounts_of_one_namespace_share_their_places() {
+        let in_flight = limits(8, 8);
+        let account = |namespace: &str, name: &str| User::service_account(namespace, name, "");
+        let (read, lease) = (of("GET", "/api/v1/pods"), of("GET", "/apis/coordination.k8s.io/v1/leases"));
+        let mut taken = Vec::new();
+        for target in [&read, &lease] {
+            let most = if target == &read { 2 } else { 4 };
+            for number in 0..most {
+                taken.push(in_flight.enter(&account("mine", &number.to_string()), target).await.unwrap());
+            }
+            assert!(in_flight.enter(&account("mine", "another"), target).await.is_err());
+            assert!(in_flight.enter(&account("other", "a"), target).await.is_ok());
+        }
+        assert_eq!(share(&account("mine", "a"), &read), share(&account("mine", "b"), &read));
+        assert_ne!(share(&account("mine", "a"), &read), share(&account("other", "a"), &read));
+        // Controllers are served whatever the accounts of others do, and each has turns of its own.
+        for number in 0..4 {
+            taken.push(in_flight.enter(&account("kube-system", &number.to_string()), &read).await.unwrap());
+        }
+        assert_ne!(share(&account("kube-system", "a"), &read), share(&account("kube-system", "b"), &read));
     }
 
     #[tokio::test]
