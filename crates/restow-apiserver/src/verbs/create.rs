@@ -133,6 +133,7 @@ pub(super) fn checked(call: &Call<'_>, mut object: Object) -> Result<Object, Api
     call.resource.strategy.default(&mut object);
     call.resource.strategy.prepare_create(&mut object);
     let mut problems = metadata::problems(call, &object);
+    problems.extend(metadata::owner_count_problem(&object, None));
     problems.extend(call.resource.strategy.validate_create(&object));
     match problems.is_empty() {
         true => Ok(object),

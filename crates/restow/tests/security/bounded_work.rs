@@ -227,3 +227,30 @@ async fn thousands_of_managers_and_versions_are_no_more_than_bytes() {
         assert_eq!(code, 200, "{status}");
     }
 }
+
+/// An object that loses its owners is written once for some of them at a time, so it has a bounded number of them.
+#[tokio::test]
+async fn an_object_has_a_bounded_number_of_owners_and_loses_them_in_a_few_rounds() {
+    let (_cluster, admin, mallory) = cluster(On::Embedded).await;
+    let owner = |number: usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": format!("o{number}"), "uid": format!("u{number}")});
+    let owners = |count: usize| -> Value { (0..count).map(owner).collect() };
+    let map = |name: &str, owners: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}});
+    let (code, status) = mallory.post(MAPS, map("x", owners(20_000))).await;
+    assert_eq!(code, 422, "{status}");
+    assert!(status["message"].as_str().unwrap().contains("Too many: 20000: must have at most 1000 items"), "{status}");
+    assert_eq!(mallory.post(MAPS, map("x", json!([]))).await.0, 201);
+    let patch = bytes(&json!({"metadata": {"ownerReferences": owners(1_001)}}));
+    assert_eq!(mallory.patch(&format!("{MAPS}/x"), "merge", patch).await.0, 422);
+    // None of these owners is there.
+    assert_eq!(mallory.post(MAPS, map("y", owners(1_000))).await.0, 201);
+    // Of these nobody knows whether they are there.
+    let unknown = json!([{"apiVersion": "unknown.example.com/v1", "kind": "X", "name": "x", "uid": "x"}]);
+    for number in 0..50 {
+        assert_eq!(mallory.post(MAPS, map(&format!("a{number}"), unknown.clone())).await.0, 201);
+    }
+    assert_eq!(mallory.post(MAPS, map("z", owners(1))).await.0, 201);
+    for gone in ["y", "z"] {
+        admin.until("what has lost its owners is gone", &format!("{MAPS}/{gone}"), |code, _| code == 404).await;
+    }
+    assert_eq!(mallory.get(&format!("{MAPS}/a0")).await.0, 200);
+}
