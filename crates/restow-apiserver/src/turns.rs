@@ -3,7 +3,7 @@
 //! A request does most of its work in no time. One with a large body, a large object or a long list takes whole cores, and
 //! would hold up everything that waits for a thread: health checks, leases, administrators. So whoever is about to read
 //! much says so first ([`expect`]). From then on the request is carried on only in turns: a bounded number at once, fewer of
-//! each user, first come first served, and on threads that the others do not wait for. Long work gives its turn up from
+//! each flow, first come first served, and on threads that the others do not wait for. Long work gives its turn up from
 //! time to time ([`Breath`]), and ends there when its deadline has passed or its client is gone.
 
 use futures::FutureExt;
@@ -36,33 +36,33 @@ tokio::task_local! {
 pub(crate) struct Turns {
     all: Arc<Semaphore>,
     exempt: Arc<Semaphore>,
-    users: PerUser,
+    flows: PermitsByName,
     /// Room for bodies, in kilobytes.
     room: Arc<Semaphore>,
-    room_of_users: PerUser,
+    room_of_flows: PermitsByName,
 }
 
-/// So many permits for each user. Whoever takes one of these before one of a common number of permits queues up there with
-/// few requests only, so that users take turns.
-pub(crate) struct PerUser {
+/// So many permits for each name: of a flow of requests, or of a namespace. Whoever takes one of these before one of a common
+/// number of permits queues up there with few requests only, so that flows take turns.
+pub(crate) struct PermitsByName {
     permits: usize,
-    users: Mutex<HashMap<String, Weak<Semaphore>>>,
+    known: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
-impl PerUser {
+impl PermitsByName {
     pub(crate) fn new(permits: usize) -> Self {
-        PerUser { permits: permits.max(1), users: Mutex::default() }
+        PermitsByName { permits: permits.max(1), known: Mutex::default() }
     }
 
-    /// The permits of a user. They are forgotten when nobody has or waits for one.
-    pub(crate) fn of(&self, user: &str) -> Arc<Semaphore> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = users.get(user).and_then(Weak::upgrade) {
+    /// The permits of a name. They are forgotten when nobody has or waits for one.
+    pub(crate) fn of(&self, name: &str) -> Arc<Semaphore> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = known.get(name).and_then(Weak::upgrade) {
             return own;
         }
-        users.retain(|_, own| own.strong_count() > 0);
+        known.retain(|_, own| own.strong_count() > 0);
         let own = Arc::new(Semaphore::new(self.permits));
-        users.insert(user.to_string(), Arc::downgrade(&own));
+        known.insert(name.to_string(), Arc::downgrade(&own));
         own
     }
 }
@@ -70,7 +70,7 @@ impl PerUser {
 /// Whose turns work takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Those of this user, among all others.
+    /// Those of this flow ([`User::flow`](crate::auth::User::flow)), among all others.
     Of(String),
     /// Those that are kept for administrators and health checks.
     Exempt,
@@ -103,28 +103,28 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Turns for so many processors. One user never has them all.
+    /// Turns for so many processors. One flow never has them all.
     pub(crate) fn new(processors: usize) -> Self {
         let all = processors.max(2);
         Turns {
             all: Arc::new(Semaphore::new(all)),
             exempt: Arc::new(Semaphore::new(all * EXEMPT_FACTOR)),
-            users: PerUser::new(all - 1),
+            flows: PermitsByName::new(all - 1),
             room: Arc::new(Semaphore::new(ROOM)),
-            room_of_users: PerUser::new(ROOM / 4),
+            room_of_flows: PermitsByName::new(ROOM / 4),
         }
     }
 
     /// Waits until there is room for a body of so many bytes, and all that is made of it, which is many times as much.
     /// It is free again when what is returned is dropped.
     pub(crate) async fn room(&self, share: &Share, bytes: usize) -> impl Sized + use<> {
-        let Share::Of(user) = share else { return None };
+        let Share::Of(flow) = share else { return None };
         if bytes < LIGHT {
             return None;
         }
         let kilobytes = u32::try_from((bytes >> 10).min(ROOM / 4)).unwrap_or(1);
         // The semaphores are never closed.
-        let own = self.room_of_users.of(user).acquire_many_owned(kilobytes).await.ok()?;
+        let own = self.room_of_flows.of(flow).acquire_many_owned(kilobytes).await.ok()?;
         Some((own, self.room.clone().acquire_many_owned(kilobytes).await.ok()?))
     }
 
@@ -150,13 +150,13 @@ impl Turns {
         .await
     }
 
-    /// Waits for a turn: first among those of the same user, so that others have to wait for few of them only.
+    /// Waits for a turn: first among those of the same flow, so that others have to wait for few of them only.
     async fn turn(&self, share: &Share) -> Turn {
         // The semaphores are never closed.
         match share {
             Share::Exempt => Turn { _own: None, _common: self.exempt.clone().acquire_owned().await.ok() },
-            Share::Of(user) => {
-                let own = self.users.of(user).acquire_owned().await.ok();
+            Share::Of(flow) => {
+                let own = self.flows.of(flow).acquire_owned().await.ok();
                 Turn { _own: own, _common: self.all.clone().acquire_owned().await.ok() }
             }
         }
@@ -303,9 +303,9 @@ mod tests {
         drop(held);
         turns.run(&of("anna"), expect(LIGHT)).await;
         assert_eq!(turns.all.available_permits(), 2);
-        turns.users.of("carl");
-        turns.users.of("dora");
-        assert_eq!(turns.users.users.lock().unwrap().len(), 1, "those who are gone are forgotten");
+        turns.flows.of("carl");
+        turns.flows.of("dora");
+        assert_eq!(turns.flows.known.lock().unwrap().len(), 1, "those who are gone are forgotten");
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use futures::FutureExt;
 use restow_api::GroupVersion;
 use restow_store::RangeRequest;
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 /// The namespaces that nobody can delete.
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
@@ -59,9 +60,9 @@ pub(super) fn check(
     old: Option<&Object>,
 ) -> Result<(), ApiError> {
     let Some(object) = object.filter(|_| operation != Operation::Delete) else { return Ok(()) };
-    let before = old.map(blocking_owners).unwrap_or_default();
-    for owner in blocking_owners(object).into_iter().filter(|owner| !before.contains(owner)) {
-        let attributes = finalizers_of(call, &owner);
+    let before: HashSet<&Value> = old.into_iter().flat_map(blocking_owners).collect();
+    for owner in blocking_owners(object).filter(|owner| !before.contains(owner)) {
+        let attributes = finalizers_of(call, owner);
         let allowed =
             attributes.is_some_and(|attributes| call.server.access().authorize(&call.user, &attributes).is_ok());
         if !allowed {
@@ -82,9 +83,9 @@ pub(super) fn check_removal(call: &Call<'_>, old: &Object) -> Result<(), ApiErro
     }
 }
 
-fn blocking_owners(object: &Object) -> Vec<Value> {
+fn blocking_owners(object: &Object) -> impl Iterator<Item = &Value> {
     let owners = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array);
-    owners.into_iter().flatten().filter(|owner| owner["blockOwnerDeletion"] == true).cloned().collect()
+    owners.into_iter().flatten().filter(|owner| owner["blockOwnerDeletion"] == true)
 }
 
 /// What a user must be allowed to block the removal of this owner; `None` when there is no such kind.

@@ -17,6 +17,7 @@ use crate::object::Object;
 use crate::object_store::{Change, Decision, EncodedBy, Place};
 use crate::resource::{Origin, Resource, Scope, Storage};
 use crate::server::ApiServer;
+use crate::turns::{self, PermitsByName};
 use crate::types::Amount;
 use crate::verbs::Call;
 use async_trait::async_trait;
@@ -26,19 +27,25 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::OwnedSemaphorePermit;
 use usage::Usage;
 
 /// How often what was removed is counted off.
 const RECOUNT: Duration = Duration::from_secs(2);
 
 /// The quotas that this server knows of.
-#[derive(Default)]
 pub(crate) struct Quotas {
     /// Namespaces and names.
     known: Mutex<BTreeSet<(String, String)>>,
-    /// Who counts on this server waits for who counted before, instead of counting again when that one was faster.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Who counts in a namespace on this server waits for who counted there before, instead of counting again when that one
+    /// was faster. Nobody waits for those in other namespaces.
+    turns: PermitsByName,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Quotas { known: Mutex::default(), turns: PermitsByName::new(1) }
+    }
 }
 
 impl Quotas {
@@ -48,6 +55,11 @@ impl Quotas {
 
     fn known(&self) -> Vec<(String, String)> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    /// Waits for the turn to count in a namespace. The semaphores are never closed.
+    pub(super) async fn turn(&self, namespace: &str) -> Option<OwnedSemaphorePermit> {
+        self.turns.of(namespace).acquire_owned().await.ok()
     }
 
     pub(super) fn bound(&self, namespace: &str) -> bool {
@@ -65,7 +77,7 @@ pub(crate) struct Charge {
     /// How they are encoded.
     pub(crate) encoded_by: Option<EncodedBy>,
     /// Given back when the object is made, or is not.
-    turn: Option<OwnedMutexGuard<()>>,
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 /// Takes from the quotas what an object takes, or what it takes more than `old` whose place it takes, or refuses it. What
@@ -81,11 +93,13 @@ pub(crate) async fn charge(
     let storage = call.resource.storage.as_ref().filter(|_| call.resource.scope == Scope::Namespaced);
     let concerned = quotas.bound(namespace) && old.is_none_or(|old| may_take_more(call, object, old));
     let Some(storage) = storage.filter(|_| concerned) else { return Ok(Charge::default()) };
+    // Whoever waits for this namespace must not wait for the heavy work of others, too.
+    turns::relieve();
     let turn = match before.turn {
-        Some(turn) => turn,
-        None => quotas.turn.clone().lock_owned().await,
+        Some(turn) => Some(turn),
+        None => quotas.turn(namespace).await,
     };
-    let mut charge = Charge { turn: Some(turn), ..Charge::default() };
+    let mut charge = Charge { turn, ..Charge::default() };
     let (resource, version) = resource_of(call.server)?;
     let Some(stored) = resource.storage.as_ref() else { return Ok(charge) };
     let entries = call.server.objects().store().range(RangeRequest::new(stored.range(namespace))).await?.entries;

@@ -259,6 +259,29 @@ async fn pods_get_a_service_account_and_quotas_bound_what_is_created() {
 }
 
 #[tokio::test]
+async fn who_counts_in_one_namespace_holds_up_no_other() {
+    let server = server(LoadLimits::default(), None).await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
+    assert_eq!(post(&server, "/api/v1/namespaces", &namespace).await.0, 201);
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "9"}}});
+    for name in ["default", "other"] {
+        assert_eq!(post(&server, &format!("/api/v1/namespaces/{name}/resourcequotas"), &quota).await.0, 201);
+        while !server.admission().quotas.bound(name) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+    let held = server.admission().quotas.turn("default").await;
+    let object = map("a");
+    let mut waiting = Box::pin(post(&server, MAPS, &object));
+    let patience = std::time::Duration::from_millis(300);
+    assert!(tokio::time::timeout(patience, waiting.as_mut()).await.is_err(), "nobody counts twice at the same time");
+    let made = post(&server, "/api/v1/namespaces/other/configmaps", &object);
+    assert_eq!(tokio::time::timeout(patience * 20, made).await.unwrap().0, 201);
+    drop(held);
+    assert_eq!(waiting.await.0, 201);
+}
+
+#[tokio::test]
 async fn quotas_bound_what_pods_and_services_ask_for() {
     let server = server(LoadLimits::default(), None).await;
     let quotas = "/api/v1/namespaces/default/resourcequotas";

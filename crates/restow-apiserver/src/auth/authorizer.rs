@@ -95,13 +95,14 @@ impl<A: Authorizer + ?Sized> Authorizer for Arc<A> {
 }
 
 /// For a policy that a watch keeps up to date. A writer that died half-way left a table that is at worst one object
-/// behind, so its poison is ignored.
-impl<A: Authorizer> Authorizer for RwLock<A> {
+/// behind, so its poison is ignored. What takes long is asked of the policy as it was, so that nobody waits for it.
+impl<A: Authorizer> Authorizer for RwLock<Arc<A>> {
     fn authorize(&self, user: &User, attributes: &Attributes) -> Decision {
         self.read().unwrap_or_else(PoisonError::into_inner).authorize(user, attributes)
     }
 
     fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
-        self.read().unwrap_or_else(PoisonError::into_inner).rules_for(user, namespace)
+        let policy = self.read().unwrap_or_else(PoisonError::into_inner).clone();
+        policy.rules_for(user, namespace)
     }
 }

@@ -24,6 +24,7 @@ pub use cover::uncovered;
 pub use escalation::{Escalation, RoleGrant};
 pub use objects::{Malformed, RbacKind, RoleKind, RoleRef, Subject};
 pub use policy_rule::PolicyRule;
+pub(crate) use rules::Replacement;
 pub use rules::Rules;
 
 /// The API group of the four kinds.

@@ -3,6 +3,7 @@
 use crate::go_syntax::quote;
 use restow_api::validation::is_dns1123_subdomain;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -20,6 +21,8 @@ pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+/// The namespace of the cluster's own controllers.
+const SYSTEM_NAMESPACE: &str = "kube-system";
 const NAMESPACE_MAX_BYTES: usize = 63;
 
 /// Who asks.
@@ -67,6 +70,17 @@ impl User {
     /// Whether the user is in the group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
+    }
+
+    /// Whom the user shares places and turns with. Whoever may write in a namespace can make any number of service accounts
+    /// there, so those of a namespace count as one; only who controls the cluster makes accounts in `kube-system`.
+    pub fn flow(&self) -> Cow<'_, str> {
+        match split_service_account_username(&self.name) {
+            Some((namespace, _)) if namespace != SYSTEM_NAMESPACE => {
+                Cow::Owned(format!("{SERVICE_ACCOUNTS}:{namespace}"))
+            }
+            _ => Cow::Borrowed(&self.name),
+        }
     }
 
     /// The user as a `UserInfo` of `authentication.k8s.io/v1`: fields without a value are left out.

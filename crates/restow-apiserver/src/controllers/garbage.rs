@@ -6,6 +6,7 @@
 
 mod graph;
 mod judgement;
+mod queue;
 
 use crate::admission::{self, Rehearsal};
 use crate::controllers::leadership::{Claim, RENEWAL};
@@ -21,12 +22,12 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use graph::{Fate, Graph, Seen, Work};
 use judgement::Judgement;
+use queue::{Queue, RETRY};
 use restow_api::GroupVersion;
 use restow_store::{
     Change as StoreChange, Compare, Event, Key, KeyRange, RangeRequest, Revision, StoreExt, WatchRequest,
 };
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -35,8 +36,6 @@ use tokio::time::Instant;
 const ACCOUNT: &str = "generic-garbage-collector";
 /// How long to wait after a failure.
 const BREATH: Duration = Duration::from_millis(500);
-/// How long to wait before what could not be done is tried again.
-const RETRY: Duration = Duration::from_secs(5);
 /// How often the owners of one object are looked at again at once, where others change them or where a definition has changed
 /// of which this server has not heard.
 const PATIENCE: usize = 3;
@@ -75,7 +74,7 @@ pub(crate) async fn collect_garbage(server: Weak<ApiServer>) {
 /// Collects until the claim or the place in the store's history is lost.
 async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError> {
     let mut graph = Graph::default();
-    let mut queue = BTreeSet::new();
+    let mut queue = Queue::default();
     let Some(strong) = server.upgrade() else { return Ok(()) };
     let revision = strong.objects().store().status().await?.revision;
     scan(&strong, revision, &mut graph, &mut queue).await?;
@@ -83,15 +82,9 @@ async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError
     let mut watch = strong.objects().store().watch(request).await?;
     drop(strong);
     let mut renewed = Instant::now();
-    let mut later = BTreeSet::new();
-    let mut retried = Instant::now();
     loop {
         let Some(strong) = server.upgrade() else { return Ok(()) };
-        if retried.elapsed() > RETRY {
-            queue.append(&mut later);
-            retried = Instant::now();
-        }
-        later.extend(work(&strong, &graph, &mut queue).await);
+        work(&strong, &graph, &mut queue).await;
         drop(strong);
         if renewed.elapsed() > RENEWAL {
             if !claim.renew().await? {
@@ -99,7 +92,7 @@ async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError
             }
             renewed = Instant::now();
         }
-        let wait = if queue.is_empty() { BREATH } else { Duration::ZERO };
+        let wait = if queue.is_idle(Instant::now()) { BREATH } else { Duration::ZERO };
         match tokio::time::timeout(wait, watch.next()).await {
             Err(_) => {}
             Ok(None) => return Ok(()),
@@ -117,12 +110,7 @@ async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError
 }
 
 /// Looks at everything that is stored, a page at a time: also at kinds that this server does not serve yet.
-async fn scan(
-    server: &ApiServer,
-    revision: Revision,
-    graph: &mut Graph,
-    queue: &mut BTreeSet<Work>,
-) -> Result<(), ApiError> {
+async fn scan(server: &ApiServer, revision: Revision, graph: &mut Graph, queue: &mut Queue) -> Result<(), ApiError> {
     let mut range = KeyRange::all();
     loop {
         let request = RangeRequest::new(range.clone()).at(revision).limit(PAGE);
@@ -159,9 +147,9 @@ fn note(graph: &mut Graph, event: &Event) -> Vec<Work> {
     }
 }
 
-/// Does some of what there is to do, and returns what could not be done.
-async fn work(server: &ApiServer, graph: &Graph, queue: &mut BTreeSet<Work>) -> Vec<Work> {
-    let next: Vec<Work> = std::iter::from_fn(|| queue.pop_first()).take(PAGE).collect();
+/// Does some of what there is to do.
+async fn work(server: &ApiServer, graph: &Graph, queue: &mut Queue) {
+    let next = queue.take(PAGE, Instant::now());
     let tend = |item: Work| async move {
         let done = match &item {
             Work::Dependent(key) => tend_dependent(server, graph, key).await.map(|()| Vec::new()),
@@ -170,17 +158,18 @@ async fn work(server: &ApiServer, graph: &Graph, queue: &mut BTreeSet<Work>) -> 
         (item, done)
     };
     let mut tended = stream::iter(next).map(tend).buffer_unordered(AT_ONCE);
-    let mut failed = Vec::new();
     while let Some((item, done)) = tended.next().await {
         match done {
-            Ok(more) => queue.extend(more),
+            Ok(more) => {
+                queue.done(&item);
+                queue.extend(more);
+            }
             Err(error) => {
                 tracing::debug!(?item, %error, "this could not be collected yet");
-                failed.push(item);
+                queue.failed(item, Instant::now());
             }
         }
     }
-    failed
 }
 
 async fn tend_dependent(server: &ApiServer, graph: &Graph, key: &Key) -> Result<(), ApiError> {

@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::http::request_info::Target;
 use crate::metrics::{Metrics, RequestKind};
 use crate::resource::Verb;
-use crate::turns::{PerUser, Share};
+use crate::turns::{PermitsByName, Share};
 use prometheus_client::metrics::gauge::Gauge;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,10 +82,10 @@ pub(crate) struct InFlight {
 
 struct Pool {
     common: Arc<Semaphore>,
-    /// How many of the common ones a single user may have.
-    users: PerUser,
-    /// How many places a single user may have for leases.
-    holders: PerUser,
+    /// How many of the common ones a single flow may have.
+    flows: PermitsByName,
+    /// How many places a single flow may have for leases.
+    holders: PermitsByName,
     reserved: Arc<Semaphore>,
     gauge: Gauge,
 }
@@ -106,8 +106,8 @@ impl InFlight {
     pub(crate) fn new(limits: &LoadLimits, metrics: &Metrics) -> Self {
         let pool = |limit: usize, kind| Pool {
             common: Arc::new(Semaphore::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit })),
-            users: PerUser::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4) }),
-            holders: PerUser::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4).max(4) }),
+            flows: PermitsByName::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4) }),
+            holders: PermitsByName::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4).max(4) }),
             reserved: Arc::new(Semaphore::new((limit / 4).max(8))),
             gauge: metrics.requests.in_flight(kind).clone(),
         };
@@ -131,12 +131,12 @@ impl InFlight {
             Rank::System if is_system(user) => [Some(pool.system_place().await?), None],
             // Everybody has leases, and nobody has all places for them.
             Rank::System => {
-                let own = place_of(pool.holders.of(&user.name)).await?;
+                let own = place_of(pool.holders.of(&user.flow())).await?;
                 [Some(own), Some(pool.system_place().await?)]
             }
             Rank::Common => {
-                // A user who has many places waits for the own ones, and nobody else does.
-                let own = place_of(pool.users.of(&user.name)).await?;
+                // A flow that has many places waits for the own ones, and nobody else does.
+                let own = place_of(pool.flows.of(&user.flow())).await?;
                 [Some(own), Some(pool.common_place().await?)]
             }
         };
@@ -213,7 +213,7 @@ fn rank(user: &User, target: &Target) -> Rank {
 pub(crate) fn share(user: &User, target: &Target) -> Share {
     match rank(user, target) {
         Rank::Exempt => Share::Exempt,
-        Rank::System | Rank::Common => Share::Of(user.name.clone()),
+        Rank::System | Rank::Common => Share::Of(user.flow().into_owned()),
     }
 }
 
@@ -278,6 +278,29 @@ mod tests {
         assert!(in_flight.enter(&bert, &read).await.is_ok());
         drop(taken);
         assert!(in_flight.enter(&anna, &read).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_accounts_of_one_namespace_share_their_places() {
+        let in_flight = limits(8, 8);
+        let account = |namespace: &str, name: &str| User::service_account(namespace, name, "");
+        let (read, lease) = (of("GET", "/api/v1/pods"), of("GET", "/apis/coordination.k8s.io/v1/leases"));
+        let mut taken = Vec::new();
+        for target in [&read, &lease] {
+            let most = if target == &read { 2 } else { 4 };
+            for number in 0..most {
+                taken.push(in_flight.enter(&account("mine", &number.to_string()), target).await.unwrap());
+            }
+            assert!(in_flight.enter(&account("mine", "another"), target).await.is_err());
+            assert!(in_flight.enter(&account("other", "a"), target).await.is_ok());
+        }
+        assert_eq!(share(&account("mine", "a"), &read), share(&account("mine", "b"), &read));
+        assert_ne!(share(&account("mine", "a"), &read), share(&account("other", "a"), &read));
+        // Controllers are served whatever the accounts of others do, and each has turns of its own.
+        for number in 0..4 {
+            taken.push(in_flight.enter(&account("kube-system", &number.to_string()), &read).await.unwrap());
+        }
+        assert_ne!(share(&account("kube-system", "a"), &read), share(&account("kube-system", "b"), &read));
     }
 
     #[tokio::test]

@@ -116,7 +116,12 @@ fn check_fields(call: &Call<'_>, object: &Object) -> Result<(), ApiError> {
             Ok(decoded) => decoded.problems,
             Err(error) => return Err(untyped(object, &error.to_string())),
         },
-        None => [metadata_problems(object), call.resource.strategy.read(&mut object.clone())].concat(),
+        None => {
+            let mut read = object.clone();
+            let unknown = call.resource.strategy.read(&mut read);
+            let metadata = body::read_metadata(&mut read).map_err(|error| untyped(object, &error.to_string()))?;
+            [metadata, unknown].concat()
+        }
     };
     let unknown = problems.iter().filter_map(|problem| match problem {
         FieldProblem::Unknown(path) => Some(path),
@@ -127,19 +132,6 @@ fn check_fields(call: &Call<'_>, object: &Object) -> Result<(), ApiError> {
         Some(path) => Err(untyped(object, &format!(".{path}: field not declared in schema"))),
         None => Ok(()),
     }
-}
-
-/// Fields that the metadata of no kind has.
-fn metadata_problems(object: &Object) -> Vec<FieldProblem> {
-    let table = types::TypeTable::shared();
-    let kind = table.metadata_shape().and_then(|shape| table.struct_of(shape));
-    let (Some(kind), Some(metadata)) = (kind, object.get("metadata")) else { return Vec::new() };
-    let problems = types::check_fields(kind, metadata).into_iter();
-    let placed = problems.map(|problem| match problem {
-        FieldProblem::Unknown(path) => FieldProblem::Unknown(format!("metadata.{path}")),
-        other => other,
-    });
-    placed.collect()
 }
 
 /// Kubernetes says this too, but calls it a fault of the server.

@@ -34,7 +34,7 @@ pub(super) fn object(call: &Call<'_>) -> Result<Object, ApiError> {
     };
     let mut object = as_object(value)?;
     check_type(call, &mut object)?;
-    let unknown = call.resource.strategy.read(&mut object);
+    let unknown = read_custom(call, &mut object)?;
     report(call, &[problems, unknown].concat())?;
     Ok(object)
 }
@@ -43,13 +43,39 @@ pub(super) fn object(call: &Call<'_>) -> Result<Object, ApiError> {
 pub(crate) fn normalized(call: &Call<'_>, value: Value) -> Result<Object, ApiError> {
     let Some(kind) = call.resource.type_id(&call.version) else {
         let mut object = as_object(value)?;
-        let unknown = call.resource.strategy.read(&mut object);
+        let unknown = read_custom(call, &mut object)?;
         report(call, &unknown)?;
         return Ok(object);
     };
     let decoded = types::normalize(kind, value).map_err(|error| undecodable(call, &error))?;
     report(call, &decoded.problems)?;
     as_object(decoded.value)
+}
+
+/// Reads an object whose type is not in the table of types as its schema says, and its metadata as that of every object:
+/// whoever reads only metadata reads that of all kinds alike. Tells which fields are unknown.
+fn read_custom(call: &Call<'_>, object: &mut Object) -> Result<Vec<FieldProblem>, ApiError> {
+    if call.resource.type_id(&call.version).is_some() {
+        return Ok(call.resource.strategy.read(object));
+    }
+    let unknown = call.resource.strategy.read(object);
+    let metadata = read_metadata(object).map_err(|error| undecodable(call, &error))?;
+    Ok([metadata, unknown].concat())
+}
+
+/// Reads the metadata of an object of whatever kind; tells which of its fields are unknown.
+pub(super) fn read_metadata(object: &mut Object) -> Result<Vec<FieldProblem>, types::JsonError> {
+    let table = types::TypeTable::shared();
+    let kind = table.metadata_shape().and_then(|shape| table.struct_of(shape));
+    let (Some(kind), Some(metadata)) = (kind, object.get("metadata")) else { return Ok(Vec::new()) };
+    let decoded = types::normalize(kind, metadata.clone())?;
+    object.set("metadata", Some(decoded.value));
+    let placed = |problem: FieldProblem| match problem {
+        FieldProblem::Unknown(path) => FieldProblem::Unknown(format!("metadata.{path}")),
+        FieldProblem::Duplicate(path) => FieldProblem::Duplicate(format!("metadata.{path}")),
+        undecodable @ FieldProblem::Undecodable(_) => undecodable,
+    };
+    Ok(decoded.problems.into_iter().map(placed).collect())
 }
 
 fn as_object(value: Value) -> Result<Object, ApiError> {

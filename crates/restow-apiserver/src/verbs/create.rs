@@ -48,7 +48,7 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
         Some(_) => addresses::assign(call, &mut object, None).await?,
         None => Vec::new(),
     };
-    call.server.access().check_grant(&call.user, &object, None, &call.target.name)?;
+    call.server.access().check_grant(&call.user, &object, None, &call.target.name).await?;
     admission::validate(call, Operation::Create, Some(&object), None).await?;
     if call.dry_run()? {
         quota::charge(call, &object, None, Charge::default()).await?;
@@ -133,6 +133,7 @@ pub(super) fn checked(call: &Call<'_>, mut object: Object) -> Result<Object, Api
     call.resource.strategy.default(&mut object);
     call.resource.strategy.prepare_create(&mut object);
     let mut problems = metadata::problems(call, &object);
+    problems.extend(metadata::owner_count_problem(&object, None));
     problems.extend(call.resource.strategy.validate_create(&object));
     match problems.is_empty() {
         true => Ok(object),

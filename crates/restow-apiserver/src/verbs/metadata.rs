@@ -1,7 +1,7 @@
 //! The metadata that every object has: what the server sets, what clients may change, and what is checked.
 
 use crate::error::ApiError;
-use crate::field::FieldError;
+use crate::field::{FieldError, FieldRule};
 use crate::names::{GENERATED_SUFFIX, label_value_problems, qualified_name_problems};
 use crate::object::Object;
 use crate::resource::{Origin, Scope};
@@ -12,6 +12,9 @@ use std::collections::HashSet;
 
 /// The most bytes of all annotations together.
 const ANNOTATION_BYTES: usize = 256 * 1024;
+/// The most owners that a client may give to an object. Kubernetes has no limit; here an object loses owners a few at a time,
+/// and is written as often.
+const MOST_OWNERS: usize = 1_000;
 /// The letters of generated names: no vowels and no look-alikes, so that they spell nothing.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The finalizers that need no domain in front of them.
@@ -91,7 +94,7 @@ pub(super) fn problems(call: &Call<'_>, object: &Object) -> Vec<FieldError> {
     if size > ANNOTATION_BYTES {
         problems.push(FieldError {
             field: "metadata.annotations".into(),
-            rule: crate::field::FieldRule::TooLong,
+            rule: FieldRule::TooLong,
             detail: format!("may not be more than {ANNOTATION_BYTES} bytes"),
         });
     }
@@ -136,9 +139,21 @@ fn owner_problems(object: &Object) -> Vec<FieldError> {
     problems
 }
 
+/// Refuses more owners than the collector can look at in a few rounds, where a client adds them.
+pub(super) fn owner_count_problem(object: &Object, old: Option<&Object>) -> Option<FieldError> {
+    let owners = ["metadata", "ownerReferences"];
+    let count = |object: &Object| object.at(&owners).and_then(Value::as_array).map_or(0, Vec::len);
+    let (now, before) = (count(object), old.map_or(0, count));
+    (now > MOST_OWNERS && now > before).then(|| FieldError {
+        field: "metadata.ownerReferences".into(),
+        rule: FieldRule::TooMany(now.to_string()),
+        detail: format!("must have at most {MOST_OWNERS} items"),
+    })
+}
+
 /// What is wrong with a change from `old` to `object`.
 pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
-    let mut problems = Vec::new();
+    let mut problems: Vec<FieldError> = owner_count_problem(object, Some(old)).into_iter().collect();
     if old.is_being_deleted() {
         let before: HashSet<&str> = old.finalizers().into_iter().collect();
         let added = object.finalizers().into_iter().filter(|added| !before.contains(added));

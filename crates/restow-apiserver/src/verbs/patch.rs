@@ -178,7 +178,7 @@ fn patched_object(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Objec
 
 /// What is said of a patch whose outcome is not an object of the kind: Kubernetes shows the outcome, or a strategic merge
 /// patch itself.
-fn senseless(call: &Call<'_>, patch: &Patch, old: &Object, error: ApiError) -> ApiError {
+pub(super) fn senseless(call: &Call<'_>, patch: &Patch, old: &Object, error: ApiError) -> ApiError {
     let ApiError::BadRequest(message) = error else { return error };
     let shown = match patch {
         Patch::Strategic(patch) => patch.clone(),

@@ -64,7 +64,10 @@ impl Decision for Scaling<'_> {
         let current = scale_of(self.fields, old);
         let wanted = match &self.wanted {
             Wanted::Whole(value) => value.clone(),
-            Wanted::Patch(patch) => patch::patched(patch, current.clone().into_value(), scale_type())?,
+            Wanted::Patch(patch) => {
+                let value = patch::patched(patch, current.clone().into_value(), scale_type())?;
+                normalized(value).map_err(|error| patch::senseless(self.call, patch, &current, error))?
+            }
             Wanted::Applied(configuration) => {
                 let mut wanted = current.clone().into_value();
                 json_patch::merge(&mut wanted, configuration);
@@ -94,6 +97,10 @@ impl Decision for Scaling<'_> {
             if self.call.resource.strategy.has_generation() {
                 object.metadata_mut().insert("generation".into(), (old.generation() + 1).into());
             }
+        }
+        let problems = update::problems(self.call, &object, old);
+        if !problems.is_empty() {
+            return Err(self.call.invalid(name, problems));
         }
         let scale = scale_of(self.fields, &object);
         admission::validate(self.call, Operation::Update, Some(&scale), Some(&current)).await?;
@@ -139,9 +146,7 @@ fn applied(call: &Call<'_>) -> Result<Value, ApiError> {
     if (version, kind) != ("autoscaling/v1", "Scale") {
         return Err(ApiError::BadRequest(format!("invalid object type: {version}, Kind={kind}")));
     }
-    let Some(id) = scale_type() else { return Ok(value) };
-    let decoded = types::normalize(id, value.clone()).map_err(|error| ApiError::BadRequest(error.to_string()))?;
-    let mut configuration = decoded.value;
+    let mut configuration = normalized(value.clone())?;
     if value["spec"].get("replicas").is_none()
         && let Some(spec) = configuration["spec"].as_object_mut()
     {
@@ -162,10 +167,15 @@ fn scale_type() -> Option<types::TypeId> {
 
 fn given(call: &Call<'_>) -> Result<Value, ApiError> {
     let value = body::value(call)?;
-    let Some(kind) = scale_type() else { return Ok(value) };
     if value["kind"].as_str().is_some_and(|kind| kind != "Scale") {
         return Err(ApiError::bad_request("the body of a request to scale must be a Scale"));
     }
+    normalized(value)
+}
+
+/// A scale as its type reads it: whatever else is stored as a number of replicas, nobody could encode it.
+fn normalized(value: Value) -> Result<Value, ApiError> {
+    let Some(kind) = scale_type() else { return Ok(value) };
     let decoded = types::normalize(kind, value).map_err(|error| ApiError::BadRequest(error.to_string()))?;
     Ok(decoded.value)
 }
@@ -178,11 +188,16 @@ fn scale_of(fields: &ScaleFields, object: &Object) -> Object {
             metadata.insert(name.into(), value.clone());
         }
     }
+    // A custom resource may say any number, and a scale has 32 bits for it.
+    let shown = |path: &[String]| {
+        number(path, object).map_or(0, |number| number.clamp(i64::from(i32::MIN), i64::from(i32::MAX)))
+    };
     let mut spec = json!({});
-    if let Some(replicas) = number(&fields.replicas, object).filter(|replicas| *replicas != 0) {
+    let replicas = shown(&fields.replicas);
+    if replicas != 0 {
         spec["replicas"] = replicas.into();
     }
-    let mut status = json!({"replicas": number(&fields.status_replicas, object).unwrap_or_default()});
+    let mut status = json!({"replicas": shown(&fields.status_replicas)});
     let selector = selected(&fields.selector, object);
     if !selector.is_empty() {
         status["selector"] = selector.into();

@@ -139,7 +139,7 @@ impl Decision for Replacement<'_> {
             self.claims = addresses::assign(self.call, &mut object, before).await?;
         }
         self.claims.extend(self.call.server.agreement().conclude(&self.call.resource, &mut object, before).await?);
-        self.call.server.access().check_grant(&self.call.user, &object, before, name)?;
+        self.call.server.access().check_grant(&self.call.user, &object, before, name).await?;
         admission::validate(self.call, Operation::Update, Some(&object), before).await?;
         self.charge = quota::charge(self.call, &object, before, Charge::default()).await?;
         let change = match ends(self.call, &object, old) {
@@ -182,16 +182,22 @@ async fn replacement(call: &Call<'_>, mut object: Object, old: &Object, entries:
     call.resource.strategy.default(&mut object);
     call.resource.strategy.prepare_update(&mut object, old);
     metadata::count_change(call, &mut object, old);
-    let mut problems = metadata::problems(call, &object);
-    problems.extend(metadata::change_problems(&object, old));
-    problems.extend(call.resource.strategy.validate_update(&object, old));
-    let granted = subresource::granted(call, &object, old);
-    problems.extend(call.resource.strategy.validate_change(&object, &granted));
+    let problems = problems(call, &object, old);
     if !problems.is_empty() {
         return Err(call.invalid(&call.target.name, problems));
     }
     record(call, old, &mut object, entries).await?;
     Ok(object)
+}
+
+/// Everything that is wrong with an object that is to take the place of `old`.
+pub(super) fn problems(call: &Call<'_>, object: &Object, old: &Object) -> Vec<FieldError> {
+    let mut problems = metadata::problems(call, object);
+    problems.extend(metadata::change_problems(object, old));
+    problems.extend(call.resource.strategy.validate_update(object, old));
+    let granted = subresource::granted(call, object, old);
+    problems.extend(call.resource.strategy.validate_change(object, &granted));
+    problems
 }
 
 /// Whether the call is about a service, which has addresses and ports that no other one has.

@@ -266,3 +266,35 @@ async fn nothing_is_made_in_a_namespace_that_goes() {
     admin.patch(&format!("{maps}/held"), &json!({"metadata": {"finalizers": null}})).expect(200);
     eventually("the namespace is gone", || admin.get("/api/v1/namespaces/going").code == 404);
 }
+
+#[tokio::test]
+async fn who_writes_a_status_that_stands_alone_changes_no_metadata() {
+    let cluster = Cluster::one(On::Embedded).await;
+    let mut admin = Line::admin(&cluster);
+    let constraints = json!({"resourceRules": [{"apiGroups": ["none.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"],
+        "resources": ["nothings"]}]});
+    let policy = json!({"matchConstraints": constraints, "validations": [{"expression": "true"}]});
+    let alone = [
+        ("/apis/networking.k8s.io/v1/servicecidrs", json!({"cidrs": ["10.9.0.0/24"]})),
+        ("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", policy),
+    ];
+    let added = json!({"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["example.com/f"]});
+    let fields = ["labels", "annotations", "finalizers", "ownerReferences"];
+    for (path, spec) in alone {
+        let made = admin.post(path, &json!({"metadata": {"name": "x"}, "spec": spec})).expect(201).body;
+        let (one, status) = (format!("{path}/x"), format!("{path}/x/status"));
+        admin.patch(&status, &json!({"metadata": added})).expect(200);
+        let mut whole = admin.get(&one).expect(200).body;
+        fields[..3].iter().for_each(|field| whole["metadata"][*field] = added[*field].clone());
+        admin.put(&status, &whole).expect(200);
+        let now = admin.get(&one).expect(200).body;
+        for field in fields {
+            assert_eq!(now["metadata"][field], made["metadata"][field], "{path}: {field}");
+        }
+        admin.patch(&one, &json!({"metadata": {"labels": {"a": "b"}}})).expect(200);
+    }
+    // Whoever runs a pod may label it.
+    admin.post(PODS, &pod("p")).expect(201);
+    let labelled = admin.patch(&format!("{PODS}/p/status"), &json!({"metadata": {"labels": {"a": "b"}}})).expect(200);
+    assert_eq!(labelled.body["metadata"]["labels"], json!({"a": "b"}));
+}

@@ -175,6 +175,28 @@ async fn a_role_of_billions_of_permissions_is_refused_at_once() {
     let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/mine/roles";
     let (code, status) = admin.acting_as("mallory").post(path, role).await;
     assert_eq!((code, &status["reason"]), (403, &json!("Forbidden")), "{status}");
+    // What is missing is told as far as somebody reads it.
+    let few: Vec<String> = (0..15).map(|number| format!("w{number}")).collect();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "some"},
+        "rules": [{"apiGroups": few, "resources": few, "verbs": few, "resourceNames": few}],
+    });
+    let (code, status) = admin.acting_as("mallory").post(path, role).await;
+    let message = status["message"].as_str().unwrap_or_default();
+    assert_eq!(code, 403, "{status}");
+    assert!(message.len() < 20_000 && message.ends_with("... and more"), "{} bytes: {message}", message.len());
+    // Whoever is an administrator of a namespace hands out that and no more.
+    let bind = |role: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        })
+    };
+    let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/mine/rolebindings";
+    for (role, expected) in [("admin", 201), ("edit", 201), ("view", 201), ("cluster-admin", 403)] {
+        let (code, status) = admin.acting_as("mallory").post(path, bind(role)).await;
+        assert_eq!(code, expected, "{role}: {status}");
+    }
 }
 
 /// Thousands of entries in the managed fields, each of which was once merged with all others.
@@ -204,4 +226,31 @@ async fn thousands_of_managers_and_versions_are_no_more_than_bytes() {
             mallory.ask(http::Method::PATCH, &path, "application/apply-patch+yaml", bytes(&body)).await;
         assert_eq!(code, 200, "{status}");
     }
+}
+
+/// An object that loses its owners is written once for some of them at a time, so it has a bounded number of them.
+#[tokio::test]
+async fn an_object_has_a_bounded_number_of_owners_and_loses_them_in_a_few_rounds() {
+    let (_cluster, admin, mallory) = cluster(On::Embedded).await;
+    let owner = |number: usize| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": format!("o{number}"), "uid": format!("u{number}")});
+    let owners = |count: usize| -> Value { (0..count).map(owner).collect() };
+    let map = |name: &str, owners: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": owners}});
+    let (code, status) = mallory.post(MAPS, map("x", owners(20_000))).await;
+    assert_eq!(code, 422, "{status}");
+    assert!(status["message"].as_str().unwrap().contains("Too many: 20000: must have at most 1000 items"), "{status}");
+    assert_eq!(mallory.post(MAPS, map("x", json!([]))).await.0, 201);
+    let patch = bytes(&json!({"metadata": {"ownerReferences": owners(1_001)}}));
+    assert_eq!(mallory.patch(&format!("{MAPS}/x"), "merge", patch).await.0, 422);
+    // None of these owners is there.
+    assert_eq!(mallory.post(MAPS, map("y", owners(1_000))).await.0, 201);
+    // Of these nobody knows whether they are there.
+    let unknown = json!([{"apiVersion": "unknown.example.com/v1", "kind": "X", "name": "x", "uid": "x"}]);
+    for number in 0..50 {
+        assert_eq!(mallory.post(MAPS, map(&format!("a{number}"), unknown.clone())).await.0, 201);
+    }
+    assert_eq!(mallory.post(MAPS, map("z", owners(1))).await.0, 201);
+    for gone in ["y", "z"] {
+        admin.until("what has lost its owners is gone", &format!("{MAPS}/{gone}"), |code, _| code == 404).await;
+    }
+    assert_eq!(mallory.get(&format!("{MAPS}/a0")).await.0, 200);
 }

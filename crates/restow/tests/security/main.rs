@@ -16,5 +16,6 @@ mod data_directory;
 mod least_privilege;
 mod odd_requests;
 mod raw;
+mod stored_types;
 mod talk;
 mod unreadable_objects;

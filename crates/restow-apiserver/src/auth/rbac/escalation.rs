@@ -1,7 +1,7 @@
 //! Nobody gains power by writing policy: who writes a role must hold what it allows, or have the verb `escalate` on it;
 //! who writes a binding must hold what the role allows, or have the verb `bind` on the role.
 
-use crate::auth::rbac::cover::{join_verbs, uncovered};
+use crate::auth::rbac::cover::{join_verbs, missing};
 use crate::auth::rbac::objects::{RbacKind, RoleKind, RoleRef, read_rules};
 use crate::auth::rbac::rules::role_not_found;
 use crate::auth::rbac::{GROUP, PolicyRule, Rules};
@@ -11,6 +11,11 @@ use crate::go_syntax::{quote, quote_all};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use thiserror::Error;
+
+/// How many single permissions that somebody does not hold are looked for.
+const MOST_MISSING: usize = 1_000;
+/// How many bytes of what is missing are told.
+const MOST_SHOWN: usize = 16 << 10;
 
 /// Why a role or a binding must not be written.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -118,23 +123,37 @@ impl Rules {
     }
 
     fn must_hold(&self, user: &User, namespace: &str, wanted: &[PolicyRule]) -> Result<(), Escalation> {
-        let held = self.rules_for(user, namespace);
-        let missing = uncovered(&held.rules, wanted);
-        if missing.is_empty() {
+        let (held, errors) = self.held_by(user, namespace);
+        let missing = missing(&held, wanted, MOST_MISSING);
+        if missing.rules.is_empty() {
             return Ok(());
         }
-        let missing: BTreeSet<String> = join_verbs(missing).iter().map(PolicyRule::describe).collect();
-        let missing: Vec<String> = missing.into_iter().collect();
+        let lines: BTreeSet<String> = join_verbs(missing.rules).iter().map(PolicyRule::describe).collect();
         let (name, groups) = (quote(&user.name), quote_all(&user.groups));
         let mut message = format!(
             "user {name} (groups={groups}) is attempting to grant RBAC permissions not currently held:\n{}",
-            missing.join("\n")
+            shown(&lines, missing.more)
         );
-        if !held.errors.is_empty() {
-            message.push_str(&format!("; resolution errors: [{}]", held.errors.join(" ")));
+        if !errors.is_empty() {
+            message.push_str(&format!("; resolution errors: [{}]", errors.join(" ")));
         }
         Err(Escalation::Forbidden(message))
     }
+}
+
+/// As many of the lines as people read.
+fn shown(lines: &BTreeSet<String>, more: bool) -> String {
+    let mut room = MOST_SHOWN;
+    let fits = |line: &&String| {
+        let fits = line.len() <= room;
+        room = room.saturating_sub(line.len());
+        fits
+    };
+    let mut shown: Vec<&str> = lines.iter().take_while(fits).map(String::as_str).collect();
+    if more || shown.len() < lines.len() {
+        shown.push("... and more");
+    }
+    shown.join("\n")
 }
 
 fn everything() -> [PolicyRule; 2] {

@@ -19,6 +19,46 @@ pub struct Rules {
     bindings: HashMap<String, Bindings>,
 }
 
+/// An object of the policy that has been read, to take the place of the one that has its name. Reading a large one takes
+/// long, so it is done before anybody waits for the policy.
+#[derive(Debug)]
+pub(crate) struct Replacement<'a> {
+    kind: RbacKind,
+    namespace: &'a str,
+    name: &'a str,
+    object: Parsed,
+}
+
+/// What was read; nothing where there is no such object, or none that can be understood.
+#[derive(Debug)]
+enum Parsed {
+    Role(Option<RoleObject>),
+    Binding(Option<Binding>),
+}
+
+impl<'a> Replacement<'a> {
+    pub(crate) fn read(
+        kind: RbacKind,
+        namespace: &'a str,
+        name: &'a str,
+        value: Option<&Value>,
+    ) -> (Self, Result<(), Malformed>) {
+        let (object, outcome) = match kind {
+            RbacKind::Role | RbacKind::ClusterRole => {
+                let (role, outcome) = split(value.map(RoleObject::read));
+                (Parsed::Role(role), outcome)
+            }
+            RbacKind::RoleBinding | RbacKind::ClusterRoleBinding => {
+                let place = if kind == RbacKind::RoleBinding { namespace } else { "" };
+                let (binding, outcome) = split(value.map(|value| Binding::read(place, name, value)));
+                (Parsed::Binding(binding), outcome)
+            }
+        };
+        let outcome = outcome.map_err(|problem| complaint(kind.as_str(), namespace, name, problem));
+        (Replacement { kind, namespace, name, object }, outcome)
+    }
+}
+
 impl Rules {
     /// The policy that the objects make up, and those among them that cannot be part of it.
     pub fn from_objects<'a>(objects: impl IntoIterator<Item = &'a Value>) -> (Self, Vec<Malformed>) {
@@ -39,27 +79,24 @@ impl Rules {
     /// Replaces one object; without a value, removes it. A malformed value removes the object too, for a role that
     /// cannot be understood must not go on allowing what an earlier one allowed.
     pub fn set(&mut self, kind: RbacKind, namespace: &str, name: &str, value: Option<&Value>) -> Result<(), Malformed> {
-        let complain = |problem| complaint(kind.as_str(), namespace, name, problem);
-        match kind {
-            RbacKind::Role | RbacKind::ClusterRole => {
-                let (role, outcome) = split(value.map(RoleObject::read));
-                self.set_role(kind, namespace, name, role);
-                outcome.map_err(complain)
-            }
-            RbacKind::RoleBinding => {
-                let (binding, outcome) = split(value.map(|value| Binding::read(namespace, name, value)));
+        let (replacement, outcome) = Replacement::read(kind, namespace, name, value);
+        self.replace(replacement);
+        outcome
+    }
+
+    /// Puts what was read in its place.
+    pub(crate) fn replace(&mut self, replacement: Replacement<'_>) {
+        let Replacement { kind, namespace, name, object } = replacement;
+        match object {
+            Parsed::Role(role) => self.set_role(kind, namespace, name, role),
+            Parsed::Binding(binding) if kind == RbacKind::RoleBinding => {
                 let bindings = self.bindings.entry(namespace.into()).or_default();
                 bindings.set(name, binding);
                 if bindings.is_empty() {
                     self.bindings.remove(namespace);
                 }
-                outcome.map_err(complain)
             }
-            RbacKind::ClusterRoleBinding => {
-                let (binding, outcome) = split(value.map(|value| Binding::read("", name, value)));
-                self.cluster_bindings.set(name, binding);
-                outcome.map_err(complain)
-            }
+            Parsed::Binding(binding) => self.cluster_bindings.set(name, binding),
         }
     }
 
@@ -115,6 +152,19 @@ impl Rules {
         self.cluster_bindings.applying_to(user).chain(local)
     }
 
+    /// The rules that apply to the user in the namespace, and what kept further ones from being found.
+    pub(crate) fn held_by(&self, user: &User, namespace: &str) -> (Vec<&PolicyRule>, Vec<String>) {
+        let (mut held, mut errors) = (Vec::new(), Vec::new());
+        let applying = self.applying(user, namespace).map(|binding| ((&binding.namespace, &binding.name), binding));
+        for binding in applying.collect::<BTreeMap<_, _>>().into_values() {
+            match self.role_of(binding) {
+                Ok(rules) => held.extend(rules.as_slice()),
+                Err(error) => errors.push(error),
+            }
+        }
+        (held, errors)
+    }
+
     fn role_of(&self, binding: &Binding) -> Result<&RoleRules, String> {
         let role = self.role(&binding.role, &binding.namespace).map(|role| &role.rules);
         role.ok_or_else(|| role_not_found(&binding.role))
@@ -137,15 +187,8 @@ impl Authorizer for Rules {
     }
 
     fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
-        let mut found = UserRules::default();
-        let applying = self.applying(user, namespace).map(|binding| ((&binding.namespace, &binding.name), binding));
-        for binding in applying.collect::<BTreeMap<_, _>>().into_values() {
-            match self.role_of(binding) {
-                Ok(rules) => found.rules.extend_from_slice(rules.as_slice()),
-                Err(error) => found.errors.push(error),
-            }
-        }
-        found
+        let (rules, errors) = self.held_by(user, namespace);
+        UserRules { rules: rules.into_iter().cloned().collect(), errors }
     }
 }
 

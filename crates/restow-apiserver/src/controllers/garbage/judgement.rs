@@ -27,21 +27,22 @@ struct Found {
 }
 
 impl Judgement {
-    /// Looks at all owners.
+    /// Looks at the owners, or at some of very many.
     pub(super) async fn of(server: &ApiServer, graph: &Graph, seen: Seen, namespace: &str) -> Result<Self, ApiError> {
-        let mut owners = Vec::new();
-        for owner in &seen.owners {
-            owners.push(look(server, owner, namespace).await?);
+        let owners = graph.pressing(&seen);
+        let mut found = Vec::new();
+        for owner in &owners {
+            found.push(look(server, owner, namespace).await?);
         }
-        let standings: Vec<Standing> = owners.iter().map(|found| found.standing).collect();
-        let fate = fate(&seen, &standings, !graph.dependents(&seen.uid).is_empty());
+        let standings: Vec<Standing> = found.iter().map(|found| found.standing).collect();
+        let fate = fate(&seen, &owners, &standings, graph.has_dependents(&seen.uid));
         let counts = |owner: &Owner| match &fate {
             Fate::Stays => false,
             Fate::LosesOwners(lost) => lost.contains(&owner.uid),
             Fate::Goes(_) => true,
         };
         let mut premises: Vec<Compare> = Vec::new();
-        let lost = seen.owners.iter().zip(owners).filter(|(owner, _)| counts(owner));
+        let lost = owners.iter().zip(found).filter(|(owner, _)| counts(owner));
         for premise in lost.flat_map(|(_, found)| found.premises) {
             if !premises.contains(&premise) {
                 premises.push(premise);

@@ -244,6 +244,31 @@ async fn a_migration_that_a_person_applies_succeeds(on: On) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_names_no_resource_fails_and_holds_up_no_other() {
+    let cluster = Cluster::one(On::Embedded).await;
+    install(&cluster.servers[0]);
+    let widgets = Widgets::new(&cluster.servers[0], 3).await;
+    let _controller = Controller::start(&widgets.kubeconfig, &ALONE);
+    for (name, resource) in [("empty", json!({})), ("nameless", json!({"group": GROUP, "version": "v1"}))] {
+        let migration: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "migration.k8s.io/v1alpha1", "kind": "StorageVersionMigration", "metadata": {"name": name},
+            "spec": {"resource": resource},
+        }))
+        .unwrap();
+        widgets.migrations().create(&PostParams::default(), &migration).await.unwrap();
+        eventually("it has failed, and says why", async || {
+            let status = widgets.migrations().get(name).await.unwrap().data["status"].clone();
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            let failed = conditions.iter().find(|condition| condition["type"] == "Failed").cloned().unwrap_or_default();
+            failed["status"] == "True" && status.to_string().contains("spec.resource does not name a resource")
+        })
+        .await;
+    }
+    widgets.store_in("v2").await;
+    widgets.wait_for("v2", "beside migrations of nothing").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_migration_that_is_deleted_while_it_runs_ends_and_another_takes_its_place() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
