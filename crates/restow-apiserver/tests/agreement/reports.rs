@@ -41,7 +41,11 @@ async fn the_identity_lease_has_kubernetes_shape() {
     let lease = objects(&store, LEASES).await.remove("a").unwrap();
     assert_eq!(
         lease["metadata"]["labels"],
-        json!({"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": "host"})
+        json!({
+            "apiserver.kubernetes.io/identity": "kube-apiserver",
+            "kubernetes.io/hostname": "host",
+            "restow.dev/fenced-writes": "true",
+        })
     );
     assert_eq!(lease["spec"]["leaseDurationSeconds"], 10);
     assert!(lease["spec"]["holderIdentity"].as_str().unwrap().starts_with("a_"));
