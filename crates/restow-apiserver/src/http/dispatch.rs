@@ -20,7 +20,7 @@ use crate::http::query::Query;
 use crate::http::record::{Record, Subject};
 use crate::http::render;
 use crate::http::request_info::{self, ResourceTarget, Target, target};
-use crate::listening::Connection;
+use crate::listening::{Connection, Held};
 use crate::metrics;
 use crate::names::NameRule;
 use crate::openapi;
@@ -109,9 +109,9 @@ struct About {
 }
 
 /// Who asks, and the place that the request has among those in flight.
-struct Asker {
+struct Asker<'a> {
     user: User,
-    place: Option<Running>,
+    place: &'a mut Option<Running>,
     share: Share,
 }
 
@@ -164,22 +164,23 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let connection = request.extensions().get::<Connection>();
+    if let Some(reserved) = connection.filter(|connection| connection.is_reserved()) {
+        // One of the last connections is for one answer, whatever that is. Nobody fills them by staying.
+        reserved.close();
+    }
     let user = server.access().identify(peer.certificate.as_ref(), request.headers(), request.uri().path())?;
     record.asked_by(&user, None);
-    let connection = request.extensions().get::<Connection>();
     if let Some(connection) = connection.filter(|_| user.name != ANONYMOUS) {
         connection.prove();
     }
     let impersonated = server.access().impersonate(&user, request.headers())?;
     record.asked_by(&user, impersonated.as_ref());
     let user = impersonated.unwrap_or(user);
-    if let Some(connection) = connection.filter(|connection| connection.is_reserved())
-        && !limits::is_urgent(&user, &asked.target)
-    {
-        connection.close();
+    if connection.is_some_and(Connection::is_reserved) && !limits::is_urgent(&user, &asked.target) {
         return Err(limits::turned_away());
     }
-    let place = server.in_flight().enter(&user, &asked.target).await?;
+    let mut place = server.in_flight().enter(&user, &asked.target).await?;
     server.access().authorize(&user, &attributes(&asked.target, request.method(), &asked.query))?;
     record.allowed();
     let share = limits::share(&user, &asked.target);
@@ -191,15 +192,21 @@ where
         Target::Resource(target) => {
             let found = asked.found.ok_or_else(|| unknown(server, &target))?;
             let about = About { target, found, query: asked.query, accept: asked.accept };
-            resource_answer(server, Asker { user, place, share: share.clone() }, about, request, record).await?
+            let asker = Asker { user, place: &mut place, share: share.clone() };
+            resource_answer(server, asker, about, request, record).await?
         }
     };
-    Ok(server.turns().run(&share, compress(answer, asked.encodings.as_deref())).await)
+    let mut answer = server.turns().run(&share, compress(answer, asked.encodings.as_deref())).await;
+    if let Some(mut place) = place {
+        place.work_is_done();
+        answer.extensions_mut().insert(Held::new(place));
+    }
+    Ok(answer)
 }
 
 async fn resource_answer<B>(
     server: &ApiServer,
-    asker: Asker,
+    asker: Asker<'_>,
     about: About,
     request: Request<B>,
     record: &mut Record,
@@ -261,7 +268,7 @@ where
             Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
             Answer::Stream(list) => {
                 let taken = Taken { turns: server.turns().clone(), share: asker.share.clone() };
-                render::parts(list.start(asker.place, taken, server.limits().stall_timeout))
+                render::parts(list.start(asker.place.take(), taken, server.limits().stall_timeout))
             }
             Answer::Watch(changes) => {
                 let taken = Taken { turns: server.turns().clone(), share: asker.share.clone() };
