@@ -11,7 +11,7 @@ use crate::http::body::Body;
 use crate::http::compress::compress;
 use crate::http::connections::Peer;
 use crate::http::deadline;
-use crate::http::documents::{self, Document, DocumentName};
+use crate::http::documents::{self, DocumentName};
 use crate::http::headers;
 use crate::http::limits::{self, Running};
 use crate::http::negotiate::{self, Beside, Media, Protobuf, Shape};
@@ -231,7 +231,18 @@ where
     server.agreement().admit(&resource, &target)?;
     let content_type = headers::text(request.headers(), header::CONTENT_TYPE).map(Cow::into_owned);
     let user_agent = headers::text(request.headers(), header::USER_AGENT).unwrap_or_default().into_owned();
-    let body = read_body(request, server.limits().body_timeout).await?;
+    let patience = server.limits().body_timeout;
+    let (body, arrived) = match target.verb {
+        // They need no body, so none is kept. It is read, so that whoever is still sending does not lose the answer.
+        Verb::Get | Verb::List | Verb::Watch => {
+            let _ = tokio::time::timeout(patience, skip(Box::pin(request.into_body()))).await;
+            (Bytes::new(), None)
+        }
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
+            let arrived = server.turns().room_to_arrive(&asker.share, expected_length(request.body())).await;
+            (read_body(request, patience).await?, arrived)
+        }
+    };
     // Only what is read as an object needs a form that is known.
     let reads = match target.verb {
         Verb::Create | Verb::Update => true,
@@ -260,6 +271,7 @@ where
     };
     let work = async {
         let _room = server.turns().room(&asker.share, call.body.len()).await;
+        drop(arrived);
         turns::expect(call.body.len()).await;
         Ok(match verbs::perform(&call).await? {
             Answer::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
@@ -325,6 +337,12 @@ fn selected_name(query: &Query) -> Option<String> {
     let selector = FieldSelector::parse(query.text("fieldSelector")).ok()?;
     let name = selector.required("metadata.name")?;
     NameRule::PathSegment.check(name).is_empty().then(|| name.to_string())
+}
+
+/// How long a body can become, as far as its request tells.
+fn expected_length(body: &impl hyper::body::Body) -> usize {
+    let length = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
+    length.unwrap_or(MAX_BODY).min(MAX_BODY)
 }
 
 async fn read_body<B>(request: Request<B>, patience: Duration) -> Result<Bytes, ApiError>
@@ -399,9 +417,11 @@ async fn path_answer(
             return openapi_answer(server, rest, query, headers).await;
         }
         ["api" | "apis"] if aggregated => {
-            let body = discovery::aggregated(&registry, if parts == ["api"] { Half::Core } else { Half::Named });
+            let half = if parts == ["api"] { Half::Core } else { Half::Named };
+            let make = move |registry: &Registry| Some(discovery::aggregated(registry, half).to_string().into_bytes());
+            let document = server.documents().find(&registry, DocumentName::Discovery(half), make).await;
             let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-            return Ok(documents::answer(Document::new(body.to_string()), kind, headers));
+            return Ok(documents::answer(document.ok_or(ApiError::NoSuchPath)?, kind, headers));
         }
         ["api"] => discovery::core_versions(&registry, &server.address()),
         ["apis"] => discovery::groups(&registry),
@@ -476,6 +496,8 @@ fn paths(server: &ApiServer) -> Vec<String> {
     paths
 }
 
+#[cfg(test)]
+mod bounded;
 #[cfg(test)]
 mod long_lists;
 #[cfg(test)]
