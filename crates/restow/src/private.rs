@@ -24,7 +24,7 @@ pub(crate) fn make_data_directory(folder: &Path) -> anyhow::Result<()> {
     let mut wider = Vec::new();
     close(folder, &mut wider)?;
     for name in OURS {
-        refuse_foreign_link(&folder.join(name))?;
+        refuse_foreign_link(&folder.join(name), rustix::process::geteuid().as_raw())?;
         close_all(&folder.join(name), &mut wider)?;
     }
     if let Some(first) = wider.first() {
@@ -39,9 +39,8 @@ pub(crate) fn make_data_directory(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Whoever may write to the folder could have our keys written elsewhere.
-fn refuse_foreign_link(path: &Path) -> anyhow::Result<()> {
+fn refuse_foreign_link(path: &Path, owner: u32) -> anyhow::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
-    let owner = rustix::process::geteuid().as_raw();
     anyhow::ensure!(
         !found.is_symlink() || [owner, 0].contains(&found.uid()),
         "{} is a link that another user (uid {}) has made; remove it, and look who may write there",
@@ -115,6 +114,25 @@ mod tests {
         assert_eq!(mode(&folder.join("kubeconfig")), 0o600);
         assert_eq!(mode(&folder.join("notes")), 0o644);
         assert_eq!(mode(&parent.path().join("other")), 0o644, "links are not followed");
+    }
+
+    #[test]
+    fn a_link_that_another_user_has_made_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let (link, file) = (parent.path().join("pki"), parent.path().join("kubeconfig"));
+        std::os::unix::fs::symlink("/tmp", &link).unwrap();
+        fs::write(&file, "x").unwrap();
+        // What root has made is trusted, so its link is given away; for anybody else, the owner is another one.
+        let me = rustix::process::geteuid();
+        if me.is_root() {
+            std::os::unix::fs::lchown(&link, Some(12345), None).unwrap();
+        }
+        let refused = refuse_foreign_link(&link, me.as_raw() + 1).unwrap_err().to_string();
+        assert!(refused.contains("is a link that another user"), "{refused}");
+        let owner = fs::symlink_metadata(&link).unwrap().uid();
+        refuse_foreign_link(&link, owner).unwrap();
+        refuse_foreign_link(&file, me.as_raw() + 1).unwrap();
+        refuse_foreign_link(&parent.path().join("nothing"), owner).unwrap();
     }
 
     #[test]
