@@ -15,12 +15,15 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 /// How many lines may wait to be written.
 const QUEUE: usize = 10_000;
+/// How many bytes of lines may wait to be written. A line has hundreds, and can have many thousands.
+const QUEUE_BYTES: usize = 32 << 20;
 
 /// Where the audit log is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct AuditConfig {
 /// An audit log that is being written. Dropping it writes what is left.
 pub struct AuditLog {
     lines: Option<SyncSender<Vec<u8>>>,
+    /// How many bytes wait to be written.
+    waiting: Arc<AtomicUsize>,
     writer: Option<JoinHandle<()>>,
     written: Counter,
     lost: Family<PluginLabels, Counter>,
@@ -54,10 +59,18 @@ impl AuditLog {
             Some("-") => Box::new(io::stdout()),
             _ => Box::new(RotatedFile::open(config)?),
         };
+        Self::to(output)
+    }
+
+    fn to(output: Box<dyn Write + Send>) -> io::Result<Self> {
         let (lines, received) = sync_channel(QUEUE);
-        let writer = std::thread::Builder::new().name("audit".into()).spawn(move || write_all(&received, output))?;
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let written = waiting.clone();
+        let writer = std::thread::Builder::new().name("audit".into());
+        let writer = writer.spawn(move || write_all(&received, &written, output))?;
         Ok(AuditLog {
             lines: Some(lines),
+            waiting,
             writer: Some(writer),
             written: Counter::default(),
             lost: Family::default(),
@@ -76,12 +89,15 @@ impl AuditLog {
     /// Adds a line, or drops it when too many wait.
     pub(crate) fn add(&self, line: Vec<u8>) {
         let Some(lines) = &self.lines else { return };
-        match lines.try_send(line) {
+        let bytes = line.len();
+        let fits = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes <= QUEUE_BYTES;
+        match if fits { lines.try_send(line) } else { Err(TrySendError::Full(line)) } {
             Ok(()) => {
                 self.written.inc();
                 self.behind.store(false, Ordering::Relaxed);
             }
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.waiting.fetch_sub(bytes, Ordering::Relaxed);
                 self.lost.get_or_create(&PluginLabels { plugin: "log" }).inc();
                 if !self.behind.swap(true, Ordering::Relaxed) {
                     tracing::error!("the audit log cannot be written fast enough; lines are lost");
@@ -102,13 +118,17 @@ impl Drop for AuditLog {
 }
 
 /// Writes lines until nobody can send any more. Whenever nothing waits, all that came is passed on to the system.
-fn write_all(lines: &Receiver<Vec<u8>>, output: Box<dyn Write + Send>) {
+fn write_all(lines: &Receiver<Vec<u8>>, waiting: &AtomicUsize, output: Box<dyn Write + Send>) {
     let mut output = BufWriter::with_capacity(64 << 10, output);
     let mut failing = false;
+    let write = |line: Vec<u8>, output: &mut BufWriter<_>| {
+        waiting.fetch_sub(line.len(), Ordering::Relaxed);
+        output.write_all(&line)
+    };
     while let Ok(first) = lines.recv() {
-        let mut outcome = output.write_all(&first);
+        let mut outcome = write(first, &mut output);
         while let Ok(line) = lines.try_recv() {
-            outcome = outcome.and(output.write_all(&line));
+            outcome = outcome.and(write(line, &mut output));
         }
         match outcome.and_then(|()| output.flush()) {
             Ok(()) => failing = false,
@@ -124,6 +144,38 @@ fn write_all(lines: &Receiver<Vec<u8>>, output: Box<dyn Write + Send>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
+
+    /// An output that takes nothing until it is told to.
+    struct Closed(mpsc::Receiver<()>);
+
+    impl Write for Closed {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Whoever would open it is gone when the test is over.
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_wait_are_bounded_by_their_bytes() {
+        let (open, closed) = mpsc::channel();
+        let log = AuditLog::to(Box::new(Closed(closed))).unwrap();
+        // The output is opened before the log is closed, also where the test fails: closing waits for it.
+        let open = open;
+        let line = vec![b'x'; 1 << 20];
+        for _ in 0..64 {
+            log.add(line.clone());
+        }
+        let lost = log.lost.get_or_create(&PluginLabels { plugin: "log" }).get();
+        assert!((31..=32).contains(&lost), "{lost} lines of 64 are lost");
+        assert!(log.waiting.load(Ordering::Relaxed) <= QUEUE_BYTES);
+        drop(open);
+    }
 
     #[test]
     fn every_line_is_in_some_file_and_old_files_are_removed() {

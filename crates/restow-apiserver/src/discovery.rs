@@ -97,7 +97,7 @@ fn verbs(verbs: &[Verb]) -> Vec<&'static str> {
 }
 
 /// Which of the two roots discovery is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Half {
     /// `/api`: the core group.
     Core,

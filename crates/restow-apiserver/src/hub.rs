@@ -2,7 +2,8 @@
 //!
 //! The server follows the whole store with one watch. Recent changes of each collection lie in a ring; a watcher is a
 //! place in a ring, so a thousand watchers cost no more memory than one, and one that is slow holds up nobody: when the
-//! ring has overtaken it, its watch ends with "expired", and it lists again.
+//! ring has overtaken it, it goes on with the store's own history. Rings are bounded by the memory that they take, each of
+//! them and all together.
 
 use crate::codec::{self, Opening, Typed};
 use crate::http::negotiate::Media;
@@ -10,16 +11,19 @@ use crate::types;
 use bytes::Bytes;
 use restow_store::{Change, Entry, Event, Key, KeyRange, Revision, Store, StoreError, WatchRequest};
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How many changes a ring keeps at least, whatever their size.
-const RING_EVENTS_MIN: usize = 128;
 /// How many changes a ring keeps at most.
-const RING_EVENTS_MAX: usize = 4096;
-/// How many bytes of objects a ring keeps at most, beyond the least number of changes.
-const RING_BYTES: usize = 4 << 20;
+const RING_EVENTS: usize = 4096;
+/// How many bytes a ring keeps at most, beyond the latest change.
+const RING_BYTES: usize = 16 << 20;
+/// How many bytes all rings keep together.
+const ALL_BYTES: usize = 128 << 20;
+/// How many bytes of changes a watcher takes at once, beyond the first revision.
+const TAKEN_BYTES: usize = 256 << 10;
 
 /// The recent changes of a store, by collection.
 pub struct Hub {
@@ -27,6 +31,10 @@ pub struct Hub {
     reached: watch::Sender<Revision>,
     /// How often the store has gone back to an earlier state.
     losses: watch::Sender<u64>,
+    /// How many bytes all rings keep.
+    kept: Arc<AtomicUsize>,
+    /// How many they may keep.
+    most: usize,
 }
 
 struct State {
@@ -43,6 +51,8 @@ struct Ring {
     events: Mutex<RingEvents>,
     /// The number of the next event, to wake watchers by.
     next: watch::Sender<u64>,
+    /// How many bytes all rings keep.
+    kept: Arc<AtomicUsize>,
 }
 
 struct RingEvents {
@@ -106,7 +116,8 @@ impl Hub {
         let since = store.status().await?.revision;
         let (reached, _) = watch::channel(since);
         let state = State { rings: HashMap::new(), since, lost: Revision::ZERO };
-        let hub = Arc::new(Hub { state: Mutex::new(state), reached, losses: watch::Sender::new(0) });
+        let (state, losses) = (Mutex::new(state), watch::Sender::new(0));
+        let hub = Arc::new(Hub { state, reached, losses, kept: Arc::default(), most: ALL_BYTES });
         let task = tokio::spawn(hub.clone().follow(store, since));
         Ok((hub, task))
     }
@@ -194,18 +205,38 @@ impl Hub {
     fn close_rings(&self, since: Revision) {
         let mut state = lock(&self.state);
         for ring in state.rings.values() {
-            lock(&ring.events).closed = true;
-            ring.next.send_modify(|_| {});
+            ring.close();
         }
         state.rings.clear();
         state.since = since;
     }
 
     fn publish(&self, events: Vec<Event>) {
+        let mut folders: HashMap<String, Vec<HubEvent>> = HashMap::new();
         for event in events {
             let Some(folder) = folder_of(event.key()).map(str::to_string) else { continue };
-            let ring = self.ring(&folder);
-            ring.push(event.into());
+            folders.entry(folder).or_default().push(event.into());
+        }
+        for (folder, events) in folders {
+            self.ring(&folder).push(events);
+        }
+        if self.kept.load(Ordering::Relaxed) > self.most {
+            self.shed();
+        }
+    }
+
+    /// Lets the largest rings forget their oldest changes. A little more goes than has to, so that this is seldom done.
+    fn shed(&self) {
+        let mut rings: Vec<Arc<Ring>> = lock(&self.state).rings.values().cloned().collect();
+        rings.sort_by_cached_key(|ring| lock(&ring.events).bytes);
+        let most = self.most - self.most / 8;
+        while let Some(largest) = rings.pop()
+            && self.kept.load(Ordering::Relaxed) > most
+        {
+            let surplus = self.kept.load(Ordering::Relaxed).saturating_sub(most);
+            let mut events = lock(&largest.events);
+            let bytes = events.bytes.saturating_sub(surplus);
+            largest.forget(&mut events, bytes);
         }
     }
 
@@ -214,32 +245,52 @@ impl Hub {
         if let Some(ring) = state.rings.get(folder) {
             return ring.clone();
         }
-        let ring = Arc::new(Ring::new(state.since));
+        let ring = Arc::new(Ring::new(state.since, self.kept.clone()));
         state.rings.insert(folder.to_string(), ring.clone());
         ring
     }
 }
 
 impl Ring {
-    fn new(floor: Revision) -> Self {
+    fn new(floor: Revision, kept: Arc<AtomicUsize>) -> Self {
         let events = RingEvents { queue: VecDeque::new(), first: 0, bytes: 0, floor, closed: false };
-        Ring { events: Mutex::new(events), next: watch::channel(0).0 }
+        Ring { events: Mutex::new(events), next: watch::channel(0).0, kept }
     }
 
-    fn push(&self, event: HubEvent) {
+    /// Adds the changes of whole revisions. They come at once, so that nobody sees half a revision.
+    fn push(&self, changes: Vec<HubEvent>) {
         let mut events = lock(&self.events);
-        events.bytes += event.bytes();
-        events.queue.push_back(Arc::new(event));
-        while events.queue.len() > RING_EVENTS_MAX || events.bytes > RING_BYTES && events.queue.len() > RING_EVENTS_MIN
-        {
-            let Some(oldest) = events.queue.pop_front() else { break };
-            events.first += 1;
-            events.bytes -= oldest.bytes();
-            events.floor = oldest.revision;
+        for change in changes {
+            let bytes = change.bytes();
+            events.bytes += bytes;
+            self.kept.fetch_add(bytes, Ordering::Relaxed);
+            events.queue.push_back(Arc::new(change));
         }
+        self.forget(&mut events, RING_BYTES);
         let next = events.first + events.queue.len() as u64;
         drop(events);
         self.next.send_replace(next);
+    }
+
+    /// Forgets the oldest changes until no more than so many bytes are left, or the latest change only.
+    fn forget(&self, events: &mut RingEvents, bytes: usize) {
+        while events.queue.len() > RING_EVENTS || events.bytes > bytes && events.queue.len() > 1 {
+            let Some(oldest) = events.queue.pop_front() else { break };
+            events.first += 1;
+            events.bytes -= oldest.bytes();
+            self.kept.fetch_sub(oldest.bytes(), Ordering::Relaxed);
+            events.floor = oldest.revision;
+        }
+    }
+
+    /// Tells watchers that nothing more comes.
+    fn close(&self) {
+        let mut events = lock(&self.events);
+        events.closed = true;
+        events.queue.clear();
+        self.kept.fetch_sub(std::mem::take(&mut events.bytes), Ordering::Relaxed);
+        drop(events);
+        self.next.send_modify(|_| {});
     }
 }
 
@@ -288,15 +339,15 @@ impl HubEvent {
         (known == opening).then(|| bytes.clone())
     }
 
+    /// About how many bytes the change takes in memory, with what tells of it.
     fn bytes(&self) -> usize {
         let size = |entry: &Option<Entry>| entry.as_ref().map_or(0, |entry| entry.value.len());
-        size(&self.current) + size(&self.previous)
+        2 * (size(&self.current) + size(&self.previous)) + self.key.as_ref().len()
     }
 }
 
 impl Subscription {
-    /// The next changes, in order; empty with a revision when there were none but time has moved on. Returns the
-    /// revision up to which everything has been delivered.
+    /// The next changes, in order, a bounded number of them. Returns the revision up to which everything has been delivered.
     pub async fn next(&mut self) -> Result<(Vec<Arc<HubEvent>>, Revision), Overtaken> {
         loop {
             self.wake.borrow_and_update();
@@ -310,7 +361,12 @@ impl Subscription {
         }
     }
 
-    /// What is there now, without waiting.
+    /// Whether the history that this is a place in has ended: the store has gone back, or has forgotten what was not seen.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.ring.events).closed
+    }
+
+    /// What is there now, without waiting; not everything where that is much, and nothing only where there is nothing.
     pub fn take(&mut self) -> Result<(Vec<Arc<HubEvent>>, Revision), Overtaken> {
         // What has been reached is read first, so that everything up to it is in the ring already.
         let reached = *self.reached.borrow();
@@ -319,11 +375,20 @@ impl Subscription {
             return Err(Overtaken);
         }
         let skip = usize::try_from(self.cursor - events.first).unwrap_or(usize::MAX);
-        let fresh: Vec<Arc<HubEvent>> = events.queue.iter().skip(skip).cloned().collect();
-        drop(events);
-        self.cursor += fresh.len() as u64;
-        let wanted = fresh.into_iter().filter(|event| event.revision > self.after && self.range.contains(&event.key));
-        Ok((wanted.collect(), reached.max(self.after)))
+        let (mut wanted, mut bytes, mut last) = (Vec::new(), 0, self.after);
+        for event in events.queue.iter().skip(skip) {
+            // A revision is taken whole, so that the place between two of them can be told.
+            if bytes >= TAKEN_BYTES && event.revision > last {
+                return Ok((wanted, last));
+            }
+            self.cursor += 1;
+            if event.revision > self.after && self.range.contains(&event.key) {
+                bytes += event.bytes();
+                wanted.push(event.clone());
+            }
+            last = last.max(event.revision);
+        }
+        Ok((wanted, reached.max(last)))
     }
 }
 
@@ -339,3 +404,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic while the lock was held left at worst an event undelivered to a ring that is about to be rebuilt.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ mod host;
 mod places;
 mod stall;
 
+pub(crate) use body::Held;
 use body::InUse;
 use http_body_util::Either;
 use hyper::body::{Body, Bytes, Incoming};
@@ -34,8 +35,8 @@ use tokio_rustls::TlsAcceptor;
 const MAX_HEAD: usize = 256 << 10;
 /// The most headers of a request; the size of the head limits them earlier unless they are tiny.
 const MAX_HEADERS: usize = 8192;
-/// How many requests may run on one connection at once.
-const MAX_STREAMS: u32 = 1000;
+/// How many requests may run on one connection at once. Go's server has the same number, so clients are used to it.
+const MAX_STREAMS: u32 = 250;
 /// How often a silent client is asked whether it is still there.
 const PING: Duration = Duration::from_secs(30);
 /// How long to wait when no connection can be accepted: going on at once would only spin.
@@ -171,8 +172,10 @@ async fn converse<H: Handler>(
                 return Ok::<_, Infallible>(host::refusal(problem).map(Either::Right));
             }
             request.extensions_mut().insert(connection);
-            let answer = handler.answer(request, peer).await;
-            Ok(answer.map(|body| Either::Left(InUse::new(body, in_use))))
+            let version = request.version();
+            let mut answer = handler.answer(request, peer).await;
+            let held = answer.extensions_mut().remove::<Held>();
+            Ok(answer.map(|body| Either::Left(InUse::new(body, version, in_use, held))))
         }
     });
     let builder = builder(place.limits());
@@ -203,7 +206,10 @@ async fn converse<H: Handler>(
     if let Ending::Polite = ending {
         // Requests that the client had sent already are answered; new ones find out that they need another connection.
         conversation.as_mut().graceful_shutdown();
-        while tokio::time::timeout(PARTING, conversation.as_mut()).await.is_err() && place.connection().is_in_use() {}
+        while tokio::time::timeout(PARTING, conversation.as_mut()).await.is_err()
+            && place.connection().is_in_use()
+            && !place.is_stalled()
+        {}
     }
 }
 

@@ -185,6 +185,8 @@ impl ObjectStore {
             Begin::Absent => Start { entry: None, guessed: false },
         };
         for _ in 0..ATTEMPTS {
+            // A few bytes can ask for a large object to be changed.
+            let _room = turns::room_for_stored(current.entry.as_ref().map_or(0, |entry| entry.value.len())).await;
             let before = match &current.entry {
                 Some(entry) => Some(place.resource.decode(entry, place.version).await?),
                 None => None,

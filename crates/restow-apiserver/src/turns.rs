@@ -27,9 +27,24 @@ const EXEMPT_FACTOR: usize = 8;
 /// thirty times as much memory.
 const ROOM: usize = 48 << 10;
 
+/// How many kilobytes of bodies may be on their way at once, beside those of administrators. They are not read yet, so they
+/// take no more memory than they are long.
+const ROOM_TO_ARRIVE: usize = 192 << 10;
+/// How many kilobytes of stored objects are changed at once, beside those that administrators change. An object that is
+/// read may take as many times its length as a body.
+const ROOM_FOR_STORED: usize = 48 << 10;
+
 tokio::task_local! {
-    /// Whether the work of this task is heavy.
-    static HEAVY: Arc<AtomicBool>;
+    static WORK: Arc<Work>;
+}
+
+/// The work of a task.
+struct Work {
+    heavy: AtomicBool,
+    share: Share,
+    stored: Arc<Room>,
+    /// Whether it has room for a stored object.
+    has_room: AtomicBool,
 }
 
 /// The turns of a server.
@@ -37,9 +52,55 @@ pub(crate) struct Turns {
     all: Arc<Semaphore>,
     exempt: Arc<Semaphore>,
     flows: PermitsByName,
-    /// Room for bodies, in kilobytes.
-    room: Arc<Semaphore>,
-    room_of_flows: PermitsByName,
+    /// Room for bodies on their way, for bodies that are worked on, and for stored objects that are changed. A request takes
+    /// them in this order, and each at most once, so that none waits for another that waits for it.
+    arriving: Room,
+    bodies: Room,
+    stored: Arc<Room>,
+}
+
+/// Room for so many kilobytes. One flow has at most a quarter of it.
+struct Room {
+    all: Arc<Semaphore>,
+    flows: PermitsByName,
+    most: usize,
+}
+
+/// Room that is taken; it is free again when this is dropped.
+pub(crate) struct InRoom {
+    _own: OwnedSemaphorePermit,
+    _common: OwnedSemaphorePermit,
+}
+
+/// Room for a stored object.
+pub(crate) struct StoredRoom {
+    work: Arc<Work>,
+    _room: InRoom,
+}
+
+impl Drop for StoredRoom {
+    fn drop(&mut self) {
+        self.work.has_room.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Room {
+    fn new(kilobytes: usize) -> Self {
+        let most = kilobytes / 4;
+        Room { all: Arc::new(Semaphore::new(kilobytes)), flows: PermitsByName::new(most), most }
+    }
+
+    /// Waits until there is room for so many bytes. Few of them need none.
+    async fn take(&self, share: &Share, bytes: usize) -> Option<InRoom> {
+        let Share::Of(flow) = share else { return None };
+        if bytes < LIGHT {
+            return None;
+        }
+        let kilobytes = u32::try_from((bytes >> 10).min(self.most)).unwrap_or(1);
+        // The semaphores are never closed.
+        let own = self.flows.of(flow).acquire_many_owned(kilobytes).await.ok()?;
+        Some(InRoom { _own: own, _common: self.all.clone().acquire_many_owned(kilobytes).await.ok()? })
+    }
 }
 
 /// So many permits for each name: of a flow of requests, or of a namespace. Whoever takes one of these before one of a common
@@ -110,28 +171,32 @@ impl Turns {
             all: Arc::new(Semaphore::new(all)),
             exempt: Arc::new(Semaphore::new(all * EXEMPT_FACTOR)),
             flows: PermitsByName::new(all - 1),
-            room: Arc::new(Semaphore::new(ROOM)),
-            room_of_flows: PermitsByName::new(ROOM / 4),
+            arriving: Room::new(ROOM_TO_ARRIVE),
+            bodies: Room::new(ROOM),
+            stored: Arc::new(Room::new(ROOM_FOR_STORED)),
         }
     }
 
     /// Waits until there is room for a body of so many bytes, and all that is made of it, which is many times as much.
-    /// It is free again when what is returned is dropped.
-    pub(crate) async fn room(&self, share: &Share, bytes: usize) -> impl Sized + use<> {
-        let Share::Of(flow) = share else { return None };
-        if bytes < LIGHT {
-            return None;
-        }
-        let kilobytes = u32::try_from((bytes >> 10).min(ROOM / 4)).unwrap_or(1);
-        // The semaphores are never closed.
-        let own = self.room_of_flows.of(flow).acquire_many_owned(kilobytes).await.ok()?;
-        Some((own, self.room.clone().acquire_many_owned(kilobytes).await.ok()?))
+    pub(crate) async fn room(&self, share: &Share, bytes: usize) -> Option<InRoom> {
+        self.bodies.take(share, bytes).await
+    }
+
+    /// Waits until there is room for a body of so many bytes that is about to arrive.
+    pub(crate) async fn room_to_arrive(&self, share: &Share, bytes: usize) -> Option<InRoom> {
+        self.arriving.take(share, bytes).await
     }
 
     /// Does the work, in turns from where it becomes heavy on.
     pub(crate) async fn run<F: Future>(&self, share: &Share, work: F) -> F::Output {
-        let heavy = Arc::new(AtomicBool::new(false));
-        let mut work = pin!(HEAVY.scope(heavy.clone(), work));
+        let own = Arc::new(Work {
+            heavy: AtomicBool::new(false),
+            share: share.clone(),
+            stored: self.stored.clone(),
+            has_room: AtomicBool::new(false),
+        });
+        let heavy = &own.heavy;
+        let mut work = pin!(WORK.scope(own.clone(), work));
         let mut waiting: Option<BoxFuture<'_, Turn>> = None;
         poll_fn(|context| {
             if !heavy.load(Ordering::Relaxed) {
@@ -165,8 +230,8 @@ impl Turns {
 
 /// Says that so many bytes are about to be worked on. Where they are many, the work goes on when it is its turn.
 pub(crate) async fn expect(bytes: usize) {
-    let is_new = |heavy: &Arc<AtomicBool>| !heavy.swap(true, Ordering::Relaxed);
-    if bytes >= LIGHT && HEAVY.try_with(is_new).unwrap_or(false) {
+    let is_new = |work: &Arc<Work>| !work.heavy.swap(true, Ordering::Relaxed);
+    if bytes >= LIGHT && WORK.try_with(is_new).unwrap_or(false) {
         pause().await;
     }
 }
@@ -174,7 +239,19 @@ pub(crate) async fn expect(bytes: usize) {
 /// The heavy part is over: what is left is done at once, without a turn.
 pub(crate) fn relieve() {
     // Whoever works outside of requests has no turns.
-    let _ = HEAVY.try_with(|heavy| heavy.store(false, Ordering::Relaxed));
+    let _ = WORK.try_with(|work| work.heavy.store(false, Ordering::Relaxed));
+}
+
+/// Waits until there is room for a stored object of so many bytes, and what is made of it. Work that has such room already
+/// takes no more; whoever works outside of requests needs none.
+pub(crate) async fn room_for_stored(bytes: usize) -> Option<StoredRoom> {
+    let work = WORK.try_with(Arc::clone).ok()?;
+    if work.has_room.load(Ordering::Relaxed) {
+        return None;
+    }
+    let room = work.stored.take(&work.share, bytes).await?;
+    work.has_room.store(true, Ordering::Relaxed);
+    Some(StoredRoom { work, _room: room })
 }
 
 /// Counts the bytes of long work, and gives the turn up in between.

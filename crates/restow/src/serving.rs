@@ -31,6 +31,10 @@ pub(crate) struct ServingArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = LoadLimits::default().request_timeout.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..))]
     request_timeout: u64,
+    /// How many seconds a client may go without taking what is sent to it, before its connection is closed.
+    #[arg(long, value_name = "SECONDS", default_value_t = LoadLimits::default().stall_timeout.as_secs(),
+          value_parser = clap::value_parser!(u64).range(1..))]
+    stall_timeout: u64,
     /// Where others reach this server [default: that of --listen; where that is 0.0.0.0, the one that this machine has
     /// towards the network]. It stands in the endpoints of the service kubernetes in the namespace default.
     #[arg(long, value_name = "ADDR")]
@@ -56,6 +60,7 @@ impl Default for ServingArgs {
             max_requests_inflight: limits.requests_in_flight,
             max_mutating_requests_inflight: limits.mutating_requests_in_flight,
             request_timeout: limits.request_timeout.as_secs(),
+            stall_timeout: limits.stall_timeout.as_secs(),
             advertise_address: None,
             runtime_config: RuntimeConfig::default(),
             audit_log_path: None,
@@ -96,6 +101,7 @@ impl ServingArgs {
             requests_in_flight: self.max_requests_inflight,
             mutating_requests_in_flight: self.max_mutating_requests_inflight,
             request_timeout: Duration::from_secs(self.request_timeout),
+            stall_timeout: Duration::from_secs(self.stall_timeout),
             connections: most_connections(raise_file_limit()),
             ..LoadLimits::default()
         }

@@ -12,6 +12,11 @@ use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// How many of the addresses that a request says it came by are told, beside the one that it came from.
+const MOST_SOURCES: usize = 16;
+/// How much of a URI is told.
+const LONGEST_URI: usize = 8 << 10;
+
 /// What is known of a request before anyone has looked at it.
 pub(crate) struct Asking<'a> {
     pub(crate) method: &'a http::Method,
@@ -48,13 +53,13 @@ impl PendingEvent {
         };
         let forwarded = text("x-forwarded-for");
         let forwarded = forwarded.split(',').map(str::trim).filter_map(|part| part.parse::<IpAddr>().ok());
-        let mut source: Vec<String> = forwarded.map(|address| address.to_string()).collect();
+        let mut source: Vec<String> = forwarded.take(MOST_SOURCES).map(|address| address.to_string()).collect();
         source.push(asking.address.to_string());
         PendingEvent {
             log,
             id,
             received: Timestamp::now(),
-            uri: asking.uri.path_and_query().map_or("/", |path| path.as_str()).to_string(),
+            uri: asking.uri.path_and_query().map_or("/", |path| path.as_str()).chars().take(LONGEST_URI).collect(),
             method: asking.method.as_str().to_ascii_lowercase(),
             agent: text(header::USER_AGENT.as_str()).chars().take(1024).collect(),
             source,
@@ -161,6 +166,24 @@ mod tests {
     use super::*;
     use crate::audit::AuditConfig;
     use crate::http::request_info::target;
+
+    #[test]
+    fn a_line_does_not_grow_with_what_a_stranger_sends() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let log = Arc::new(AuditLog::open(AuditConfig { path, max_bytes: 1 << 20, max_backups: 1 }).unwrap());
+        let mut headers = HeaderMap::new();
+        headers.insert("x-forwarded-for", vec!["10.0.0.7"; 10_000].join(",").parse().unwrap());
+        headers.insert("user-agent", "x".repeat(100_000).parse().unwrap());
+        let uri: http::Uri = format!("/version?{}", "x".repeat(60_000)).parse().unwrap();
+        let method = http::Method::GET;
+        let asking = Asking { method: &method, uri: &uri, headers: &headers, address: IpAddr::from([127, 0, 0, 1]) };
+        let mut event = PendingEvent::begin(log, &asking);
+        let line = event.line(&target(&method, uri.path(), false), 401, Timestamp::now());
+        assert_eq!(line["sourceIPs"].as_array().unwrap().len(), MOST_SOURCES + 1);
+        assert_eq!(line["sourceIPs"][MOST_SOURCES], "127.0.0.1", "where it came from is always told");
+        assert_eq!(line["requestURI"].as_str().unwrap().len(), LONGEST_URI);
+    }
 
     #[test]
     fn a_line_says_who_did_what_and_holds_no_credential() {

@@ -11,7 +11,7 @@ use crate::http::body::Body;
 use crate::http::compress::compress;
 use crate::http::connections::Peer;
 use crate::http::deadline;
-use crate::http::documents::{self, Document, DocumentName};
+use crate::http::documents::{self, DocumentName};
 use crate::http::headers;
 use crate::http::limits::{self, Running};
 use crate::http::negotiate::{self, Beside, Media, Protobuf, Shape};
@@ -20,7 +20,7 @@ use crate::http::query::Query;
 use crate::http::record::{Record, Subject};
 use crate::http::render;
 use crate::http::request_info::{self, ResourceTarget, Target, target};
-use crate::listening::Connection;
+use crate::listening::{Connection, Held};
 use crate::metrics;
 use crate::names::NameRule;
 use crate::openapi;
@@ -109,9 +109,9 @@ struct About {
 }
 
 /// Who asks, and the place that the request has among those in flight.
-struct Asker {
+struct Asker<'a> {
     user: User,
-    place: Option<Running>,
+    place: &'a mut Option<Running>,
     share: Share,
 }
 
@@ -164,22 +164,23 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let connection = request.extensions().get::<Connection>();
+    if let Some(reserved) = connection.filter(|connection| connection.is_reserved()) {
+        // One of the last connections is for one answer, whatever that is. Nobody fills them by staying.
+        reserved.close();
+    }
     let user = server.access().identify(peer.certificate.as_ref(), request.headers(), request.uri().path())?;
     record.asked_by(&user, None);
-    let connection = request.extensions().get::<Connection>();
     if let Some(connection) = connection.filter(|_| user.name != ANONYMOUS) {
         connection.prove();
     }
     let impersonated = server.access().impersonate(&user, request.headers())?;
     record.asked_by(&user, impersonated.as_ref());
     let user = impersonated.unwrap_or(user);
-    if let Some(connection) = connection.filter(|connection| connection.is_reserved())
-        && !limits::is_urgent(&user, &asked.target)
-    {
-        connection.close();
+    if connection.is_some_and(Connection::is_reserved) && !limits::is_urgent(&user, &asked.target) {
         return Err(limits::turned_away());
     }
-    let place = server.in_flight().enter(&user, &asked.target).await?;
+    let mut place = server.in_flight().enter(&user, &asked.target).await?;
     server.access().authorize(&user, &attributes(&asked.target, request.method(), &asked.query))?;
     record.allowed();
     let share = limits::share(&user, &asked.target);
@@ -191,15 +192,21 @@ where
         Target::Resource(target) => {
             let found = asked.found.ok_or_else(|| unknown(server, &target))?;
             let about = About { target, found, query: asked.query, accept: asked.accept };
-            resource_answer(server, Asker { user, place, share: share.clone() }, about, request, record).await?
+            let asker = Asker { user, place: &mut place, share: share.clone() };
+            resource_answer(server, asker, about, request, record).await?
         }
     };
-    Ok(server.turns().run(&share, compress(answer, asked.encodings.as_deref())).await)
+    let mut answer = server.turns().run(&share, compress(answer, asked.encodings.as_deref())).await;
+    if let Some(mut place) = place {
+        place.work_is_done();
+        answer.extensions_mut().insert(Held::new(place));
+    }
+    Ok(answer)
 }
 
 async fn resource_answer<B>(
     server: &ApiServer,
-    asker: Asker,
+    asker: Asker<'_>,
     about: About,
     request: Request<B>,
     record: &mut Record,
@@ -224,7 +231,18 @@ where
     server.agreement().admit(&resource, &target)?;
     let content_type = headers::text(request.headers(), header::CONTENT_TYPE).map(Cow::into_owned);
     let user_agent = headers::text(request.headers(), header::USER_AGENT).unwrap_or_default().into_owned();
-    let body = read_body(request, server.limits().body_timeout).await?;
+    let patience = server.limits().body_timeout;
+    let (body, arrived) = match target.verb {
+        // They need no body, so none is kept. It is read, so that whoever is still sending does not lose the answer.
+        Verb::Get | Verb::List | Verb::Watch => {
+            let _ = tokio::time::timeout(patience, skip(Box::pin(request.into_body()))).await;
+            (Bytes::new(), None)
+        }
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
+            let arrived = server.turns().room_to_arrive(&asker.share, expected_length(request.body())).await;
+            (read_body(request, patience).await?, arrived)
+        }
+    };
     // Only what is read as an object needs a form that is known.
     let reads = match target.verb {
         Verb::Create | Verb::Update => true,
@@ -253,6 +271,7 @@ where
     };
     let work = async {
         let _room = server.turns().room(&asker.share, call.body.len()).await;
+        drop(arrived);
         turns::expect(call.body.len()).await;
         Ok(match verbs::perform(&call).await? {
             Answer::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
@@ -261,7 +280,7 @@ where
             Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
             Answer::Stream(list) => {
                 let taken = Taken { turns: server.turns().clone(), share: asker.share.clone() };
-                render::parts(list.start(asker.place, taken, server.limits().stall_timeout))
+                render::parts(list.start(asker.place.take(), taken, server.limits().stall_timeout))
             }
             Answer::Watch(changes) => {
                 let taken = Taken { turns: server.turns().clone(), share: asker.share.clone() };
@@ -318,6 +337,12 @@ fn selected_name(query: &Query) -> Option<String> {
     let selector = FieldSelector::parse(query.text("fieldSelector")).ok()?;
     let name = selector.required("metadata.name")?;
     NameRule::PathSegment.check(name).is_empty().then(|| name.to_string())
+}
+
+/// How long a body can become, as far as its request tells.
+fn expected_length(body: &impl hyper::body::Body) -> usize {
+    let length = body.size_hint().upper().and_then(|length| usize::try_from(length).ok());
+    length.unwrap_or(MAX_BODY).min(MAX_BODY)
 }
 
 async fn read_body<B>(request: Request<B>, patience: Duration) -> Result<Bytes, ApiError>
@@ -392,9 +417,11 @@ async fn path_answer(
             return openapi_answer(server, rest, query, headers).await;
         }
         ["api" | "apis"] if aggregated => {
-            let body = discovery::aggregated(&registry, if parts == ["api"] { Half::Core } else { Half::Named });
+            let half = if parts == ["api"] { Half::Core } else { Half::Named };
+            let make = move |registry: &Registry| Some(discovery::aggregated(registry, half).to_string().into_bytes());
+            let document = server.documents().find(&registry, DocumentName::Discovery(half), make).await;
             let kind = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-            return Ok(documents::answer(Document::new(body.to_string()), kind, headers));
+            return Ok(documents::answer(document.ok_or(ApiError::NoSuchPath)?, kind, headers));
         }
         ["api"] => discovery::core_versions(&registry, &server.address()),
         ["apis"] => discovery::groups(&registry),
@@ -469,6 +496,8 @@ fn paths(server: &ApiServer) -> Vec<String> {
     paths
 }
 
+#[cfg(test)]
+mod bounded;
 #[cfg(test)]
 mod long_lists;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Documents that clients keep and ask for again: OpenAPI and discovery, with their entity tags.
 
+use crate::discovery::Half;
 use crate::http::body::Body;
 use crate::http::{headers, render};
 use crate::registry::Registry;
@@ -29,6 +30,8 @@ pub(crate) struct Documents {
 /// more documents than a registry has, in however many ways their paths can be written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DocumentName {
+    /// All of discovery below one of its roots.
+    Discovery(Half),
     /// OpenAPI of version 2.
     OpenApiV2,
     /// The same in protobuf.

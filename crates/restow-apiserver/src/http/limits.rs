@@ -96,6 +96,16 @@ pub(crate) struct Running {
     gauge: Gauge,
 }
 
+impl Running {
+    /// The work is done, and the answer waits for its client. From now on the request counts for its own user only, who
+    /// cannot have more unread answers than requests.
+    pub(crate) fn work_is_done(&mut self) {
+        let [own, common] = &mut self._permits;
+        let only = if common.is_some() { common } else { own };
+        *only = None;
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.gauge.dec();

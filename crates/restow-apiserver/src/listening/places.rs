@@ -3,12 +3,13 @@
 //! A connection is *unproven* until a request on it has shown valid credentials. Unproven connections are limited for each
 //! address and altogether; past a limit the one that has idled longest gives way to the new one, so that a client that is
 //! quick is served however many others only wait. When every place is taken, whoever idles longest gives way; when all are
-//! in use, a reserve is left for health checks and administrators.
+//! in use, a reserve is left for health checks and administrators. A client that does not take its answers idles too.
 
 mod address;
 mod table;
 
 use address::AddressRange;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,9 @@ use std::time::Duration;
 use table::{Outcome, Table};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// After how many milliseconds a connection whose client takes none of its answers counts as idle where places are short.
+pub(super) const HESITATION: u64 = 1000;
 
 /// How many connections there may be, and how long they may wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +108,10 @@ struct Activity {
     proven: AtomicBool,
     /// Since when no request is under way, in milliseconds of the listener's life.
     idle_since: AtomicU64,
+    /// The number of the next request.
+    next: AtomicU64,
+    /// Requests whose client has not taken what it was last sent, and since when, in milliseconds of the listener's life.
+    untaken: Mutex<HashMap<u64, u64>>,
     closing: AtomicBool,
     /// Whether its client need not be told.
     abruptly: AtomicBool,
@@ -112,7 +120,10 @@ struct Activity {
 }
 
 /// The mark that a request is under way.
-pub(super) struct RequestInUse(Arc<Activity>);
+pub(super) struct RequestInUse {
+    activity: Arc<Activity>,
+    number: u64,
+}
 
 impl Places {
     pub(super) fn new(limits: ConnectionLimits) -> Self {
@@ -123,7 +134,7 @@ impl Places {
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Admission {
         let range = AddressRange::of(address);
         let mut table = self.table();
-        let reserved = match table.make_place(range, &self.limits) {
+        let reserved = match table.make_place(range, &self.limits, self.now()) {
             Outcome::Place => false,
             Outcome::Reserve => true,
             Outcome::None => return Admission::Refused,
@@ -137,6 +148,8 @@ impl Places {
             asked: AtomicBool::new(false),
             proven: AtomicBool::new(false),
             idle_since: AtomicU64::new(self.now()),
+            next: AtomicU64::new(0),
+            untaken: Mutex::default(),
             closing: AtomicBool::new(false),
             abruptly: AtomicBool::new(false),
             close: Notify::new(),
@@ -148,7 +161,7 @@ impl Places {
 
     /// Ends a connection that is not in use, if there is any.
     pub(super) fn make_room(&self) {
-        self.table().evict_any();
+        self.table().evict_any(self.now());
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -175,7 +188,16 @@ impl Place {
 
     /// When to look for the first time whether the connection has to end.
     pub(super) fn next_look(&self) -> Instant {
-        self.accepted + self.limits().first_request
+        self.accepted + self.limits().first_request.min(self.limits().stall)
+    }
+
+    /// Whether the client has left an answer for so long that it is not waited for any more. TCP does not tell: HTTP/2 lets
+    /// a client take nothing of its answers and everything else.
+    pub(super) fn is_stalled(&self) -> bool {
+        let since = self.connection.0.untaken_since();
+        since.is_some_and(|since| {
+            self.places.begun + Duration::from_millis(since) + self.limits().stall <= Instant::now()
+        })
     }
 
     /// Completes when the connection has to give way.
@@ -199,16 +221,20 @@ impl Place {
     }
 
     fn overdue(&self) -> Ending {
-        let activity = &self.connection.0;
+        let (activity, now) = (&self.connection.0, Instant::now());
         if !activity.asked.load(Ordering::Acquire) {
+            let end = self.accepted + self.limits().first_request;
+            return if end > now { Ending::NotYet(end) } else { Ending::Abrupt };
+        }
+        if self.is_stalled() {
             return Ending::Abrupt;
         }
         let patience = self.limits().idle;
         if self.connection.is_in_use() {
-            return Ending::NotYet(Instant::now() + patience);
+            return Ending::NotYet(now + patience.min(self.limits().stall));
         }
         let end = self.places.begun + Duration::from_millis(activity.idle_since.load(Ordering::Acquire)) + patience;
-        if end > Instant::now() { Ending::NotYet(end) } else { Ending::Polite }
+        if end > now { Ending::NotYet(end) } else { Ending::Polite }
     }
 }
 
@@ -250,7 +276,7 @@ impl Connection {
     pub(super) fn in_use(&self) -> RequestInUse {
         self.0.asked.store(true, Ordering::Release);
         self.0.running.fetch_add(1, Ordering::AcqRel);
-        RequestInUse(self.0.clone())
+        RequestInUse { activity: self.0.clone(), number: self.0.next.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
@@ -259,13 +285,49 @@ impl Activity {
         self.closing.store(true, Ordering::Release);
         self.close.notify_one();
     }
+
+    /// Since when the connection does nothing but wait for its client; `None` when it does more than that.
+    fn idle_since(&self, now: u64) -> Option<u64> {
+        let untaken = self.untaken();
+        match self.running.load(Ordering::Acquire) {
+            0 => Some(self.idle_since.load(Ordering::Acquire)),
+            running if running == untaken.len() => {
+                untaken.values().max().copied().filter(|since| since + HESITATION <= now)
+            }
+            _ => None,
+        }
+    }
+
+    /// Since when the client has left the answer that it has left longest.
+    fn untaken_since(&self) -> Option<u64> {
+        self.untaken().values().min().copied()
+    }
+
+    fn untaken(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.untaken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        self.places.upgrade().map_or(0, |places| places.now())
+    }
+}
+
+impl RequestInUse {
+    /// The client was sent something that it has not taken yet.
+    pub(super) fn sent(&self) {
+        self.activity.untaken().insert(self.number, self.activity.now());
+    }
+
+    /// The client has taken all that it was sent.
+    pub(super) fn taken(&self) {
+        self.activity.untaken().remove(&self.number);
+    }
 }
 
 impl Drop for RequestInUse {
     fn drop(&mut self) {
-        if let Some(places) = self.0.places.upgrade() {
-            self.0.idle_since.store(places.now(), Ordering::Release);
-        }
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
+        self.taken();
+        self.activity.idle_since.store(self.activity.now(), Ordering::Release);
+        self.activity.running.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -1,5 +1,7 @@
 //! Connections that send nothing, too little, or nothing more; and one that is in use meanwhile.
 
+mod untaken;
+
 use super::*;
 use bytes::Bytes;
 use futures::stream::BoxStream;

@@ -24,6 +24,7 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
     {
         return Ok(answer);
     }
+    let _room = turns::room_for_stored(entry.value.len()).await;
     let object = call.resource.decode(&entry, &call.version).await?;
     Ok(Answer::Object { code: 200, object })
 }

@@ -23,9 +23,6 @@ use serde_json::{Value, json};
 use std::num::IntErrorKind;
 pub(crate) use stream::ListStream;
 
-/// How many objects are read at once when most of them may not match.
-const CHUNK: usize = 1000;
-
 /// About how many bytes an object has.
 const ABOUT: usize = 4 << 10;
 
@@ -153,18 +150,18 @@ async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
     check_fields(call, &selector)?;
     let limit = limit(call)?;
     let (at, after) = start(call, storage).await?;
-    let mut range = rest(call, storage, &selector, after.as_ref());
+    let range = rest(call, storage, &selector, after.as_ref());
     if selector.is_everything() {
         let response = fetch(call, range.clone(), at, limit, after.as_ref()).await?;
         return whole_page(call, response, at, &range).await;
     }
     let mut page = Page::default();
-    let mut at = at;
+    // Most of what is read may not match, so it is read as for a list in parts, and never lies in memory whole.
+    let mut pages = Pages::new(call.server.objects().store().clone(), range, at);
     loop {
-        let response = fetch(call, range.clone(), at, limit.clamp(CHUNK, 10 * CHUNK), after.as_ref()).await?;
+        let response = pages.next().await.map_err(|error| failed(call, error, after.as_ref()))?;
         if page.revision == Revision::ZERO {
             page.revision = revision_of(at, &response);
-            at = At::Revision(page.revision);
         }
         let objects = call.resource.decode_all(&response.entries, &call.version).await?;
         for (entry, object) in response.entries.iter().zip(objects) {
@@ -177,11 +174,10 @@ async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
             page.objects.push(object);
             page.next = Some(entry.key.clone());
         }
-        let Some(last) = response.entries.last().filter(|_| response.more) else {
+        if !response.more {
             page.next = None;
             return Ok(page);
-        };
-        range = range.after(&last.key);
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::verbs::pages::Pages;
 use crate::verbs::{Answer, Call, list};
 use bytes::Bytes;
 use restow_api::GroupVersion;
-use restow_store::{At, Change, Event, KeyRange, RangeResponse, Revision, StoreError, Watch, WatchRequest};
+use restow_store::{At, Change, Event, KeyRange, RangeResponse, Revision, Store, StoreError, Watch, WatchRequest};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,9 +39,18 @@ pub(crate) struct Changes {
     /// What is left of the objects that the watch begins with.
     initial: Option<Initial>,
     source: Source,
+    store: Arc<dyn Store>,
+    /// What is watched.
+    range: KeyRange,
+    /// Changes that are not written yet. They are few, and each is written when the client takes the one before it, so that
+    /// a watch which nobody reads takes little memory.
+    taken: VecDeque<Arc<HubEvent>>,
     /// Lines that are ready.
     ready: VecDeque<Bytes>,
     bookmarks: Option<Instant>,
+    /// Whether a bookmark follows the changes that were taken.
+    bookmark_due: bool,
+    /// Up to where changes were taken.
     delivered: Revision,
     end: Instant,
     ended: bool,
@@ -60,6 +69,16 @@ enum Source {
     History(Watch),
 }
 
+/// Why no more changes come from a source.
+enum Ended {
+    /// The recent changes have gone on without the watcher.
+    Overtaken,
+    /// The changes that follow are not kept any more.
+    Lost,
+    /// They cannot be read.
+    Failed(ApiError),
+}
+
 pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
     let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
     let mut selector = call.query.selector()?;
@@ -73,7 +92,7 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
     let seconds = seconds.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_SECONDS).min(24 * 3600);
     let wants_bookmarks = call.query.is_on("allowWatchBookmarks");
     let (initial, from) = starting_point(call, &range).await?;
-    let source = source(call, &storage.folder(), range, from).await?;
+    let source = source(call, &storage.folder(), range.clone(), from).await?;
     let plain = selector.is_everything() && call.accepted.shape == Shape::Whole && call.accepted.media != Media::Yaml;
     let mut changes = Changes {
         resource: call.resource.clone(),
@@ -85,8 +104,12 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
         media: call.accepted.media,
         initial: None,
         source,
+        store: call.server.objects().store().clone(),
+        range,
+        taken: VecDeque::new(),
         ready: VecDeque::new(),
         bookmarks: wants_bookmarks.then(|| Instant::now() + BOOKMARK_INTERVAL),
+        bookmark_due: false,
         delivered: from,
         end: Instant::now() + Duration::from_secs(seconds),
         ended: false,
@@ -127,8 +150,13 @@ async fn source(call: &Call<'_>, folder: &str, range: KeyRange, after: Revision)
     if let Ok(subscription) = call.server.hub().subscribe(folder, range.clone(), after) {
         return Ok(Source::Recent(subscription));
     }
+    history(call.server.objects().store(), range, after).await
+}
+
+/// The changes after a revision as the store has kept them.
+async fn history(store: &Arc<dyn Store>, range: KeyRange, after: Revision) -> Result<Source, ApiError> {
     let request = WatchRequest::from(range, after.next()).with_previous().with_progress(Duration::from_secs(10));
-    match call.server.objects().store().watch(request).await {
+    match store.watch(request).await {
         Ok(watch) => Ok(Source::History(watch)),
         Err(StoreError::Compacted { oldest }) => Err(too_old(after, Some(oldest))),
         Err(StoreError::HistoryLost) => Err(too_old(after, None)),
@@ -155,6 +183,16 @@ impl Changes {
             }
             if self.ended {
                 return None;
+            }
+            if let Some(event) = self.taken.pop_front() {
+                if let Err(error) = self.deliver(&event).await {
+                    self.fail(&error);
+                }
+                continue;
+            }
+            if std::mem::take(&mut self.bookmark_due) {
+                self.push_bookmark(self.delivered, false);
+                continue;
             }
             if let Some(mut initial) = self.initial.take() {
                 let page = initial.pages.next().await.map_err(ApiError::from);
@@ -184,16 +222,10 @@ impl Changes {
                 Err(elapsed) => Err(elapsed),
             };
             match next {
-                Ok(Ok((events, reached))) => {
-                    for event in events {
-                        if let Err(error) = self.deliver(&event).await {
-                            self.fail(&error);
-                            break;
-                        }
-                    }
-                    self.delivered = self.delivered.max(reached);
-                }
-                Ok(Err(error)) => self.fail(&error.unwrap_or_else(|| too_old(self.delivered, None))),
+                Ok(Ok((events, reached))) => self.take(events, reached),
+                Ok(Err(Ended::Overtaken)) => self.look_back().await,
+                Ok(Err(Ended::Lost)) => self.fail(&too_old(self.delivered, None)),
+                Ok(Err(Ended::Failed(error))) => self.fail(&error),
                 Err(_) if Instant::now() >= self.end => self.ended = true,
                 Err(_) => self.bookmark().await,
             }
@@ -224,23 +256,35 @@ impl Changes {
         Ok(())
     }
 
+    fn take(&mut self, events: Vec<Arc<HubEvent>>, reached: Revision) {
+        self.taken.extend(events);
+        self.delivered = self.delivered.max(reached);
+    }
+
     async fn bookmark(&mut self) {
         self.bookmarks = Some(Instant::now() + BOOKMARK_INTERVAL);
         // Nothing was waiting a moment ago; what has come since is delivered before the mark.
         if let Source::Recent(subscription) = &mut self.source {
             match subscription.take() {
-                Ok((events, reached)) => {
-                    for event in events {
-                        if let Err(error) = self.deliver(&event).await {
-                            return self.fail(&error);
-                        }
-                    }
-                    self.delivered = self.delivered.max(reached);
-                }
-                Err(_) => return self.fail(&too_old(self.delivered, None)),
+                Ok((events, reached)) => self.take(events, reached),
+                Err(_) => return self.look_back().await,
             }
         }
-        self.push_bookmark(self.delivered, false);
+        self.bookmark_due = true;
+    }
+
+    /// The recent changes have overtaken this watch: it goes on with what the store has kept, where that is still the same
+    /// history.
+    async fn look_back(&mut self) {
+        let lost = matches!(&self.source, Source::Recent(subscription) if subscription.is_closed());
+        let found = match lost {
+            true => Err(too_old(self.delivered, None)),
+            false => history(&self.store, self.range.clone(), self.delivered).await,
+        };
+        match found {
+            Ok(source) => self.source = source,
+            Err(error) => self.fail(&error),
+        }
     }
 
     async fn deliver(&mut self, event: &HubEvent) -> Result<(), ApiError> {
@@ -349,17 +393,17 @@ async fn gone(resource: &Resource) {
 }
 
 impl Source {
-    /// The next changes, and how far they reach. An error without a reason means that the watcher was too slow.
-    async fn next(&mut self) -> Result<(Vec<Arc<HubEvent>>, Revision), Option<ApiError>> {
+    /// The next changes, and how far they reach.
+    async fn next(&mut self) -> Result<(Vec<Arc<HubEvent>>, Revision), Ended> {
         match self {
-            Source::Recent(subscription) => subscription.next().await.map_err(|_| None),
+            Source::Recent(subscription) => subscription.next().await.map_err(|_| Ended::Overtaken),
             Source::History(watch) => match watch.next().await {
                 Some(Ok(batch)) => {
                     let events = batch.events.into_iter().map(|event| Arc::new(HubEvent::from(event)));
                     Ok((events.collect(), batch.revision))
                 }
-                Some(Err(StoreError::Compacted { .. } | StoreError::HistoryLost)) | None => Err(None),
-                Some(Err(error)) => Err(Some(error.into())),
+                Some(Err(StoreError::Compacted { .. } | StoreError::HistoryLost)) | None => Err(Ended::Lost),
+                Some(Err(error)) => Err(Ended::Failed(error.into())),
             },
         }
     }

@@ -2,19 +2,27 @@
 
 use crate::cluster::{Cluster, On, RESTOW, Server};
 use crate::raw::{LONG, Raw, Who};
+use bytes::Bytes;
+use h2::client::SendRequest;
 use restow_testkit::{drain, next_line};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::io::BufReader;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 /// `restow up` with no more open files than this.
 fn up_with_files(folder: &Path, files: u32) -> Server {
+    up_with(folder, files, &["--controller=false"])
+}
+
+fn up_with(folder: &Path, files: u32, flags: &[&str]) -> Server {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), RESTOW]);
-    Server::up_by(shell, folder, "127.0.0.1:0", &["--controller=false"])
+    Server::up_by(shell, folder, "127.0.0.1:0", flags)
 }
 
 /// The server answers a stranger's health check and an administrator.
@@ -80,10 +88,106 @@ async fn watches_in_every_place_leave_a_reserve_for_health_and_administrators() 
     let turned_away = stranger.get("/version").await;
     assert_eq!(turned_away.code, 429, "{}", turned_away.text);
     assert!(turned_away.text.to_ascii_lowercase().contains("retry-after: 1"), "{}", turned_away.text);
+    // Whoever has one of the last connections has it for one answer.
+    for request in
+        ["GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n", "GET /readyz HTTP/1.1\r\nhost: a\r\nauthorization: x\r\n\r\n"]
+    {
+        let mut connection = stranger.connect().await.unwrap();
+        connection.write_all(request.as_bytes()).await.unwrap();
+        let closed = tokio::time::timeout(Duration::from_secs(30), connection.read_to_end(&mut Vec::new())).await;
+        assert!(closed.is_ok(), "it stays open after {request:?}");
+    }
     drop(watches);
     crate::cluster::eventually("places are free again", || {
         server.try_kubectl(&["get", "--raw", "/version", "--as=anybody"]).status.success()
     });
+}
+
+/// A connection of HTTP/2 with unread answers. Its client answers pings, and takes no byte of what it asked for.
+struct Unread {
+    connection: JoinHandle<Result<(), h2::Error>>,
+    _client: SendRequest<Bytes>,
+    /// To drop an answer is to say that it is not wanted.
+    answers: Vec<http::Response<h2::RecvStream>>,
+}
+
+impl Unread {
+    async fn open(raw: &Raw, path: &str, token: &str, requests: usize) -> Option<Self> {
+        let stream = raw.connect().await.ok()?;
+        let builder = h2::client::Builder::new().initial_window_size(0).handshake(stream).await;
+        let (mut client, connection) = builder.ok()?;
+        let connection = tokio::spawn(connection);
+        let mut heads = Vec::new();
+        for _ in 0..requests {
+            let mut request = http::Request::get(format!("https://a{path}"));
+            if !token.is_empty() {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            client = client.ready().await.ok()?;
+            heads.push(client.send_request(request.body(()).unwrap(), true).ok()?.0);
+        }
+        let mut answers = Vec::new();
+        for head in heads {
+            answers.extend(head.await.ok());
+        }
+        Some(Unread { connection, _client: client, answers })
+    }
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_keep_nobody_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = up_with(folder.path(), 256, &["--controller=false", "--stall-timeout=5"]);
+    let (stranger, admin) = (Raw::new(&server, Who::Stranger), Raw::new(&server, Who::Admin));
+    let (mut unread, mut first) = (Vec::new(), None);
+    for (who, token, code) in [(&stranger, "wrong", 401), (&admin, "", 200)] {
+        for _ in 0..160 {
+            // Whoever is refused comes again.
+            let Some(open) = Unread::open(who, "/version", token, 20).await else { continue };
+            let codes: Vec<u16> = open.answers.iter().map(|answer| answer.status().as_u16()).collect();
+            assert!(codes.iter().all(|answered| *answered == code), "{codes:?}");
+            unread.push(open);
+        }
+        // From then on they count as idle.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        is_well(&stranger, &admin, &format!("with {} unread connections", unread.len())).await;
+        first = first.or_else(|| Some(unread.remove(0)));
+    }
+    assert!(unread.len() > 100, "only {} got through", unread.len());
+    unread.extend(first);
+    for open in unread {
+        tokio::time::timeout(LONG, open.connection).await.expect("each is closed").unwrap().ok();
+    }
+}
+
+/// Each of these watches begins with changes of four megabytes in all, and takes none of them.
+#[tokio::test]
+async fn watches_that_nobody_reads_take_little_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = up_with(folder.path(), 1024, &["--controller=false", "--stall-timeout=600"]);
+    let admin = Raw::new(&server, Who::Admin);
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let map = serde_json::json!({"metadata": {"name": "x"}, "data": {"a": "x".repeat(100 << 10)}});
+    let json = "content-type: application/json\r\n";
+    assert_eq!(admin.request("POST", maps, json, &map.to_string()).await.code, 201);
+    let revision = server.kubectl(&["get", "configmap", "x", "-o", "jsonpath={.metadata.resourceVersion}"]);
+    for number in 0..40 {
+        let patch = format!(r#"{{"data": {{"n": "{number}"}}}}"#);
+        let kind = "content-type: application/merge-patch+json\r\n";
+        assert_eq!(admin.request("PATCH", &format!("{maps}/x"), kind, &patch).await.code, 200);
+    }
+    let before = memory(server.process(), "VmRSS:");
+    let mut unread = Vec::new();
+    for _ in 0..5 {
+        let path = format!("{maps}?watch=1&resourceVersion={revision}&labelSelector=!a");
+        let open = Unread::open(&admin, &path, "", 20).await.unwrap();
+        assert!(open.answers.len() == 20 && open.answers.iter().all(|answer| answer.status() == 200));
+        unread.push(open);
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let grown = memory(server.process(), "VmRSS:").saturating_sub(before) >> 20;
+    assert!(unread.iter().all(|open| !open.connection.is_finished()));
+    assert!(grown < 120, "the server has grown by {grown} MB");
 }
 
 fn open_files(process: Pid) -> u64 {
@@ -161,6 +265,7 @@ async fn the_guard_reads_no_more_than_a_review_and_survives_running_out_of_files
     let review = r#"{"kind": "AdmissionReview", "request": {"uid": "a", "oldObject": {}, "object": {}}}"#;
     assert!(raw.request("POST", "/", "", review).await.text.contains(r#""allowed":true"#));
 
+    let unread = Unread::open(&raw, "/", "", 5).await.unwrap();
     let before = guard.memory();
     let mut floods = Vec::new();
     for _ in 0..8 {
@@ -182,6 +287,7 @@ async fn the_guard_reads_no_more_than_a_review_and_survives_running_out_of_files
     }
     let grown = guard.memory().saturating_sub(before) >> 20;
     assert!(grown < 200, "the guard has grown by {grown} MB");
+    tokio::time::timeout(LONG, unread.connection).await.expect("answers that nobody takes are given up").unwrap().ok();
 
     limit_files(guard.process(), open_files(guard.process()) + 5);
     let mut open = Vec::new();

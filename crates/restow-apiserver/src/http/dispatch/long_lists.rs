@@ -163,30 +163,35 @@ async fn a_client_that_does_not_read_its_list_keeps_nobody_out() {
     let server = filled(limits).await;
     let binding = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"x"},
         "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
-        "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"reader"}]}"#;
+        "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"reader"},
+                    {"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"other"}]}"#;
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     let request = Request::post(path).header("content-type", "application/json");
     assert_eq!(ask(&server, &admin(), request, binding).await.status(), 201);
-    let reader = Peer {
+    let peer = |name: &str| Peer {
         address: IpAddr::from([127, 0, 0, 1]),
-        certificate: Some(Ok(ClientCertificate::of(User::named("reader")))),
+        certificate: Some(Ok(ClientCertificate::of(User::named(name)))),
     };
+    let (reader, other) = (peer("reader"), peer("other"));
     // The binding is not known at once, and who comes while the only place is taken is turned away after a while.
-    let ask_for = async |path: &str| loop {
-        let answer = ask(&server, &reader, Request::get(path), "").await;
+    let ask_for = async |who: &Peer, path: &str| loop {
+        let answer = ask(&server, who, Request::get(path), "").await;
         if !matches!(answer.status().as_u16(), 403 | 429) {
             return answer;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
-    let unread = ask_for(MAPS).await;
+    let unread = ask_for(&reader, MAPS).await;
     assert!(is_stream(&unread));
     // It has the only place, and loses it long before it is given up.
-    assert_eq!(ask_for(&format!("{MAPS}/map-00000")).await.status(), 200);
+    let one = format!("{MAPS}/map-00000");
+    assert_eq!(ask_for(&other, &one).await.status(), 200);
+    // Its user has no more unread answers than places.
+    assert_eq!(ask(&server, &reader, Request::get(&one), "").await.status(), 429);
     assert_eq!(json(unread).await["items"].as_array().unwrap().len(), MANY);
     // One that is read gives its place back at the end.
     for _ in 0..3 {
-        assert_eq!(json(ask_for(MAPS).await).await["items"].as_array().unwrap().len(), MANY);
+        assert_eq!(json(ask_for(&reader, MAPS).await).await["items"].as_array().unwrap().len(), MANY);
     }
 }
 

@@ -26,16 +26,17 @@ pub(super) struct Table {
 
 impl Table {
     /// Makes a place for a connection of this address, at the cost of others where that has to be.
-    pub(super) fn make_place(&mut self, range: AddressRange, limits: &ConnectionLimits) -> Outcome {
+    pub(super) fn make_place(&mut self, range: AddressRange, limits: &ConnectionLimits, now: u64) -> Outcome {
         let of_range = self.unproven.get(&range).copied().unwrap_or_default();
         if of_range >= limits.unproven_per_address.max(1)
-            && !self.evict(|other| other.range == range && !is_proven(other))
+            && !self.evict(now, |other| other.range == range && !is_proven(other))
         {
             return Outcome::None;
         }
-        let crowded = self.all_unproven >= (limits.connections / 2).max(1) && !self.evict(|other| !is_proven(other));
+        let crowded =
+            self.all_unproven >= (limits.connections / 2).max(1) && !self.evict(now, |other| !is_proven(other));
         // Those in the reserve are more than there are places: one of them that goes leaves none.
-        while !crowded && self.connections.len() >= limits.connections && self.evict_any() {}
+        while !crowded && self.connections.len() >= limits.connections && self.evict_any(now) {}
         if !crowded && self.connections.len() < limits.connections {
             return Outcome::Place;
         }
@@ -74,19 +75,22 @@ impl Table {
     }
 
     /// Ends a connection that is not in use, one that is unproven if possible.
-    pub(super) fn evict_any(&mut self) -> bool {
-        self.evict(|other| !is_proven(other)) || self.evict(|_| true)
+    pub(super) fn evict_any(&mut self, now: u64) -> bool {
+        self.evict(now, |other| !is_proven(other)) || self.evict(now, |_| true)
     }
 
     /// Ends the connection that has idled longest of those that may give way; says whether there was one.
-    fn evict(&mut self, may_give_way: impl Fn(&Activity) -> bool) -> bool {
+    fn evict(&mut self, now: u64, may_give_way: impl Fn(&Activity) -> bool) -> bool {
         let idle = self
             .connections
             .values()
-            .filter(|other| other.running.load(Ordering::Acquire) == 0 && may_give_way(other))
-            .min_by_key(|other| (other.idle_since.load(Ordering::Acquire), other.id));
-        let Some(oldest) = idle.cloned() else { return false };
-        oldest.abruptly.store(!is_proven(&oldest), Ordering::Release);
+            .filter(|other| may_give_way(other))
+            .filter_map(|other| Some((other.idle_since(now)?, other)))
+            .min_by_key(|(since, other)| (*since, other.id));
+        let Some(oldest) = idle.map(|(_, oldest)| oldest.clone()) else { return false };
+        // Whoever takes no answer does not take notice either.
+        let deaf = oldest.running.load(Ordering::Acquire) > 0;
+        oldest.abruptly.store(deaf || !is_proven(&oldest), Ordering::Release);
         oldest.close();
         self.remove(oldest.id);
         true

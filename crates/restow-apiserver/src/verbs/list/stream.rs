@@ -18,8 +18,8 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// After which time a client that does not take what is there loses its place among the requests in flight: it makes no
-/// work while it waits.
+/// After which time a client that does not take what is there loses its place among all requests in flight: it makes no work
+/// while it waits. It keeps the one among those of its user, since it keeps pages in memory.
 const SLOW: Duration = Duration::from_millis(500);
 
 /// A long list whose first page was read.
@@ -116,7 +116,7 @@ impl Outlet {
         let room = match tokio::time::timeout(SLOW, self.sender.reserve()).await {
             Ok(room) => room,
             Err(_) => {
-                self.place = None;
+                self.place.iter_mut().for_each(Running::work_is_done);
                 let room = tokio::time::timeout(self.patience.saturating_sub(SLOW), self.sender.reserve()).await;
                 room.map_err(|_| Broken::Client)?
             }
