@@ -5,7 +5,7 @@ use crate::hub::{HubEvent, Subscription};
 use crate::server::ApiServer;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
-use restow_store::{Entry, Key, RangeRequest};
+use restow_store::{Content, Entry, Key, KeyRange, RangeRequest};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -23,6 +23,29 @@ pub(crate) trait Follower: Send + Sync + 'static {
 
     /// Called after the above, and again from time to time.
     async fn settle(&self, _server: &ApiServer) {}
+}
+
+/// How many keys are read at once.
+const KEYS: usize = 500;
+
+/// The keys in a range, page after page: whoever needs no more than the names of objects never reads the objects.
+pub(crate) struct KeyPages {
+    rest: Option<KeyRange>,
+}
+
+impl KeyPages {
+    pub(crate) fn new(range: KeyRange) -> Self {
+        KeyPages { rest: Some(range) }
+    }
+
+    /// The next page; `None` after the last one. What is written behind the last key meanwhile is seen.
+    pub(crate) async fn next(&mut self, server: &ApiServer) -> Result<Option<Vec<Key>>, ApiError> {
+        let Some(rest) = self.rest.take() else { return Ok(None) };
+        let request = RangeRequest::new(rest.clone()).content(Content::KeysOnly).limit(KEYS);
+        let page = server.objects().store().range(request).await?;
+        self.rest = page.entries.last().filter(|_| page.more).map(|last| rest.after(&last.key));
+        Ok(Some(page.entries.into_iter().map(|entry| entry.key).collect()))
+    }
 }
 
 /// Follows a collection for as long as the server lives.

@@ -7,6 +7,7 @@
 mod ast;
 mod check;
 mod code;
+mod collection;
 mod cost;
 mod eval;
 mod functions;

@@ -3,8 +3,11 @@
 //! Rules that an unchanged part breaks are not held against an update. Fields correspond by name and items of a list of
 //! type `map` by their keys; items of other lists do not correspond, so there a list is changed or not as a whole.
 
-use serde_json::{Map, Value};
+use std::collections::HashMap;
 
+use serde_json::Value;
+
+use crate::list_type::keys_of;
 use crate::node::{ListType, Node};
 
 /// A value with the old value that corresponds to it and the schema of both.
@@ -23,11 +26,9 @@ impl<'a> Correlated<'a> {
         Some(Correlated { schema: self.schema.field(name)?, new, old })
     }
 
-    /// The same for an item.
-    pub(crate) fn item(self, index: usize) -> Option<Correlated<'a>> {
-        let new = self.new.as_array()?.get(index)?;
-        let old = matching_item(&self.schema.list_type, new, self.old.as_array()?)?;
-        Some(Correlated { schema: self.schema.items.as_deref()?, new, old })
+    /// The same for the items of a list, of which none corresponds where the list is not of type `map`.
+    pub(crate) fn items(self) -> OldItems<'a> {
+        OldItems::new(self.schema, self.old.as_array().map(Vec::as_slice))
     }
 
     /// Whether nothing has changed; the order of lists of type `map` does not matter.
@@ -37,9 +38,11 @@ impl<'a> Correlated<'a> {
                 if new == old {
                     return true;
                 }
-                new.len() == old.len()
-                    && matches!(self.schema.list_type, ListType::Map(_))
-                    && (0..new.len()).all(|index| self.item(index).is_some_and(Correlated::is_unchanged))
+                if new.len() != old.len() || !matches!(self.schema.list_type, ListType::Map(_)) {
+                    return false;
+                }
+                let items = self.items();
+                new.iter().all(|item| items.correlated(item).is_some_and(Correlated::is_unchanged))
             }
             (Value::Object(new), Value::Object(old)) => {
                 new.len() == old.len()
@@ -53,13 +56,35 @@ impl<'a> Correlated<'a> {
     }
 }
 
-/// The item of an old list with the same keys.
-pub(crate) fn matching_item<'a>(list_type: &ListType, item: &Value, old: &'a [Value]) -> Option<&'a Value> {
-    let ListType::Map(keys) = list_type else { return None };
-    let item = item.as_object()?;
-    old.iter().find(|candidate| candidate.as_object().is_some_and(|candidate| same_keys(keys, item, candidate)))
+/// The items of an old list, by their keys.
+pub(crate) struct OldItems<'a> {
+    schema: &'a Node,
+    by_keys: HashMap<String, &'a Value>,
 }
 
-fn same_keys(keys: &[Box<str>], left: &Map<String, Value>, right: &Map<String, Value>) -> bool {
-    keys.iter().all(|key| left.get(key.as_ref()) == right.get(key.as_ref()))
+impl<'a> OldItems<'a> {
+    /// The items of a list with this schema. Of several with the same keys, the first counts.
+    pub(crate) fn new(schema: &'a Node, old: Option<&'a [Value]>) -> OldItems<'a> {
+        let mut by_keys = HashMap::new();
+        if let ListType::Map(keys) = &schema.list_type {
+            for item in old.unwrap_or_default().iter().filter(|item| item.is_object()) {
+                by_keys.entry(keys_of(keys, item)).or_insert(item);
+            }
+        }
+        OldItems { schema, by_keys }
+    }
+
+    /// The old item with the same keys.
+    pub(crate) fn matching(&self, item: &Value) -> Option<&'a Value> {
+        let ListType::Map(keys) = &self.schema.list_type else { return None };
+        if !item.is_object() || self.by_keys.is_empty() {
+            return None;
+        }
+        self.by_keys.get(&keys_of(keys, item)).copied()
+    }
+
+    /// An item with the old one with the same keys.
+    pub(crate) fn correlated(&self, new: &'a Value) -> Option<Correlated<'a>> {
+        Some(Correlated { schema: self.schema.items.as_deref()?, new, old: self.matching(new)? })
+    }
 }

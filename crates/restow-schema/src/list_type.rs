@@ -91,6 +91,7 @@ fn identity(value: &Value) -> String {
     }
 }
 
-fn keys_of(keys: &[Box<str>], item: &Value) -> String {
+/// What tells an item of a list of type `map` apart from the others.
+pub(crate) fn keys_of(keys: &[Box<str>], item: &Value) -> String {
     keys.iter().map(|key| item.get(key.as_ref()).map_or("-".to_string(), identity) + "\u{0}").collect()
 }

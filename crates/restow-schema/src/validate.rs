@@ -260,8 +260,9 @@ impl Validator<'_> {
     fn list(&mut self, node: &Node, items: &[Value], path: &Path<'_>, old: Option<Correlated<'_>>) -> u32 {
         let mut matches = 0;
         if let Some(item) = &node.items {
+            let old_items = old.map(Correlated::items);
             for (index, value) in items.iter().enumerate() {
-                let old = old.and_then(|old| old.item(index));
+                let old = old_items.as_ref().and_then(|old| old.correlated(value));
                 matches += self.ratcheted(item, value, &path.index(index), old);
             }
         }

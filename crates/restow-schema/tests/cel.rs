@@ -164,6 +164,135 @@ fn what_runs_long_is_stopped() {
     }
 }
 
+/// What comes of compiling and evaluating an expression on a thread with half the stack that threads have.
+fn on_a_small_stack(expression: String) -> Result<Result<Value, EvalError>, String> {
+    let run = move || {
+        let program = Program::compile(&expression, &["object"])?;
+        Ok(program.evaluate(&[Some(&json!({"a": 1}))], PER_CALL_LIMIT).value)
+    };
+    std::thread::Builder::new().stack_size(1 << 20).spawn(run).unwrap().join().unwrap()
+}
+
+#[test]
+fn deep_expressions_are_refused_before_they_fill_the_stack() {
+    let chain = |first: &str, operator: &str, times: usize| format!("{first}{}", format!("{operator}1").repeat(times));
+    let spine =
+        ["*", "+", "==", "&&", "||"].iter().fold("1".to_string(), |first, operator| chain(&first, operator, 512));
+    let nested = (0..60).fold("1".to_string(), |inner, _| format!("({})", chain(&inner, "+", 200)));
+    let steps = |step: &str| format!("object{}", step.repeat(2_000));
+    let refused = [
+        format!("{}a", ".".repeat(99_999)),
+        ".(1)".to_string(),
+        "..object".to_string(),
+        spine,
+        nested,
+        chain("1", "-", 250),
+        steps(".a"),
+        steps(".?a"),
+        steps("['a']"),
+        steps(".size()"),
+        steps(".map(x, x)"),
+        format!("[1]{}", ".map(x, [[[[[[[[[[[[[[[[x]]]]]]]]]]]]]]]])".repeat(200)),
+        format!("[1]{}", ".map(x, {x: x})".repeat(100)),
+        steps(".optMap(x, x)"),
+    ];
+    for expression in refused {
+        let start: String = expression.chars().take(60).collect();
+        assert!(on_a_small_stack(expression).is_err(), "{start}");
+    }
+}
+
+#[test]
+fn expressions_as_deep_as_they_may_be_work() {
+    let terms = |term: &str, operator: &str, count: usize| vec![term; count].join(operator);
+    let cases = [
+        (terms("false", " || ", 5_000), Ok(json!(false))),
+        (terms("true", " && ", 5_000), Ok(json!(true))),
+        (terms("1", " + ", 250), Ok(json!(250))),
+        (format!("1 + {}", terms("1", " * ", 249)), Ok(json!(2))),
+        (format!("{}true", "!".repeat(60)), Ok(json!(true))),
+        (format!("{}1{}", "[".repeat(60), "]".repeat(60)), Ok((0..60).fold(json!(1), |inner, _| json!([inner])))),
+        (format!("object.a{}", ".a".repeat(240)), Err(EvalError::NoSuchOverload)),
+        (format!("[1]{}", ".map(x, x)".repeat(240)), Ok(json!([1]))),
+        (format!("optional.of(1){}.value()", ".optMap(x, x)".repeat(240)), Ok(json!(1))),
+        (format!("[1]{}", ".map(x, [x])".repeat(198)), Ok((0..199).fold(json!(1), |inner, _| json!([inner])))),
+        (format!("[1]{}", ".map(x, [x])".repeat(210)), Err(EvalError::CostExceeded)),
+        (format!("[1]{}", ".map(x, [dyn([[[[[[[[x]]]]]]]])])".repeat(230)), Err(EvalError::CostExceeded)),
+        (
+            format!("optional.of(1){}", ".optMap(x, dyn(optional.of(optional.of(optional.of(x)))))".repeat(220)),
+            Err(EvalError::CostExceeded),
+        ),
+        (".object.a".to_string(), Ok(json!(1))),
+    ];
+    for (expression, expected) in cases {
+        let start: String = expression.chars().take(60).collect();
+        assert_eq!(on_a_small_stack(expression), Ok(expected), "{start}");
+    }
+}
+
+/// Small texts that make large values, the size of which is known before they are made.
+#[test]
+fn values_do_not_outgrow_their_bounds() {
+    let many: Vec<u32> = (0..2000).collect();
+    let object = json!({"l": many, "s": "a".repeat(100_000)});
+    let doubled = format!("[0]{}", ".map(x, [x, x])".repeat(100));
+    for expression in [
+        "object.l.map(a, object.s).join('').size() > 0",
+        "object.l.map(a, object.s).join(object.s).size() > 0",
+        "object.s.replace('a', object.s).size() > 0",
+        "object.s.replace('', object.s).size() > 0",
+        "object.s.replace('a', object.s, 90000).size() > 0",
+        "'%s'.format([object.l.map(a, object)]).size() > 0",
+        "'%s'.format([{'a': object.l.map(a, object)}]).size() > 0",
+        "object.l.all(a, '%s%s'.format([object.s, object.s]) != '')",
+        "object.l.map(a, object.l).map(a, object.l.map(b, object.l)).size() > 0",
+        "object.l.map(a, object)",
+        "object.l.map(a, lists.range(100000)).size() > 0",
+        "[object.l.map(a, object.l)].flatten(2).size() > 0",
+        &format!("{doubled} == {doubled}"),
+        &format!("'%s'.format([{doubled}]) == ''"),
+        &format!("{doubled}.flatten(100).size() > 0"),
+        &format!("[{doubled}, {doubled}].distinct().size() > 0"),
+        &doubled,
+    ] {
+        let program = Program::compile(expression, &["object"]).unwrap();
+        let evaluated = program.evaluate(&[Some(&object)], PER_CALL_LIMIT);
+        assert_eq!(evaluated.value, Err(EvalError::CostExceeded), "{expression}");
+    }
+    let expression = "object.l.map(a, string(a)).join(', ').size() > 0 && object.s.replace('a', 'bc').size() == 200000";
+    let program = Program::compile(expression, &["object"]).unwrap();
+    assert_eq!(program.evaluate(&[Some(&object)], PER_CALL_LIMIT).value, Ok(json!(true)));
+}
+
+/// Each of these compared every value with every other one: billions of comparisons for some ten thousand values.
+#[test]
+fn values_are_found_by_what_they_are_and_not_one_by_one() {
+    let many: Vec<u32> = (0..60_000).collect();
+    let object = json!({"l": many});
+    for expression in [
+        "object.l.distinct().size() == 60000",
+        "object.l.transformMap(i, v, v)[59999] == 59999",
+        "object.l.transformMap(i, v, v).size() == 60000",
+        "[object.l.map(v, v), object.l.map(v, v)].distinct().size() == 1",
+    ] {
+        let program = Program::compile(expression, &["object"]).unwrap();
+        assert_eq!(program.evaluate(&[Some(&object)], 10 * PER_CALL_LIMIT).value, Ok(json!(true)), "{expression}");
+    }
+    let cases = [
+        ("[1, dyn(1.0), dyn(1u), 2].distinct().size() + ['a', 'a', 'b'].distinct().size()", json!(4)),
+        ("[[1], [2], [1]].distinct().size() + [{'a': [1]}, {'a': [1]}].distinct().size()", json!(3)),
+        ("sets.equivalent([dyn(1), dyn(2.0), dyn(2)], [dyn(2u), dyn(1)])", json!(true)),
+        ("sets.contains([dyn(1), dyn('a')], [dyn('a'), dyn(1.0)]) && !sets.intersects([1], [2])", json!(true)),
+        ("{1: 'a', 2: 'b'} == {2: 'b', 1: 'a'} && {'a': [1]} != {'a': [2]}", json!(true)),
+        ("[quantity('1'), quantity('1000m')].distinct().size()", json!(1)),
+        ("[1, 2].first().value() + [1, 2].last().value()", json!(3)),
+        ("[].first().hasValue() || [].last().hasValue()", json!(false)),
+    ];
+    for (expression, expected) in cases {
+        assert_eq!(evaluate(expression), Ok(expected), "{expression}");
+    }
+}
+
 /// Allows what is done by who is called so.
 struct Allowing(&'static str);
 

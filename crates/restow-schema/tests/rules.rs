@@ -161,3 +161,46 @@ fn rules_wait_until_the_shape_is_right() {
         ]
     );
 }
+
+/// Items are found by their keys and not by looking through the list: with a search these took minutes.
+#[test]
+fn long_lists_are_compared_item_by_item() {
+    let schema = compile(json!({"type": "object", "properties": {
+        "map": {"type": "array", "maxItems": 100_000, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "required": ["k"],
+                "properties": {"k": {"type": "string", "maxLength": 10}, "v": {"type": "integer", "maximum": 5}},
+                "x-kubernetes-validations": [{"rule": "self.v >= oldSelf.v", "message": "shrinks"},
+                    {"rule": "self.v != 2", "message": "two"}]}},
+        "set": {"type": "array", "maxItems": 100_000, "x-kubernetes-list-type": "set", "items": {"type": "integer"},
+            "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "changed"},
+                {"rule": "(self + oldSelf).size() == self.size()", "message": "grown"}]},
+        "list": {"type": "array", "maxItems": 100_000, "items": {"type": "integer",
+            "x-kubernetes-validations": [{"rule": "self < 100000", "message": "large"}]}}}}))
+    .unwrap();
+    let map = |count: usize, value: i64| -> Vec<Value> {
+        (0..count).map(|number| json!({"k": number.to_string(), "v": value})).collect()
+    };
+    let turned = |mut items: Vec<Value>| {
+        items.reverse();
+        items
+    };
+    let old = |value: i64| Some(json!({"map": turned(map(30_000, value))}));
+    assert_eq!(texts(&schema, json!({"map": map(30_000, 1)}), old(1)), Vec::<String>::new());
+    // What is broken and unchanged is passed over, by schema and by rules.
+    for broken in [2, 6] {
+        assert_eq!(texts(&schema, json!({"map": map(30_000, broken)}), old(broken)), Vec::<String>::new());
+    }
+    let mut changed = map(30_000, 1);
+    changed[7]["v"] = json!(0);
+    assert_eq!(texts(&schema, json!({"map": changed}), old(1)), ["spec.map[7]: Invalid value: shrinks"]);
+
+    let set = |from: u32| -> Vec<Value> { (from..from + 100_000).map(Value::from).collect() };
+    assert_eq!(texts(&schema, json!({"set": set(0)}), Some(json!({"set": turned(set(0))}))), Vec::<String>::new());
+    let found = texts(&schema, json!({"set": set(1)}), Some(json!({"set": turned(set(0))})));
+    assert_eq!(found, ["spec.set: Invalid value: changed", "spec.set: Invalid value: grown"]);
+
+    // The last item has changed, so all that are too large are told, and that is found out once.
+    let list = |last: u32| json!({"list": (100_000..130_000).chain([last]).collect::<Vec<u32>>()});
+    assert_eq!(texts(&schema, list(1), Some(list(2))).len(), 30_000);
+    assert_eq!(texts(&schema, list(1), Some(list(1))), Vec::<String>::new());
+}

@@ -114,6 +114,7 @@ async fn prioritize(call: &Call<'_>, pod: &str, spec: &mut Value) -> Result<(), 
     };
     let priority = class.as_ref().map_or(0, |class| class.priority);
     let preemption = class.as_ref().map(|class| class.preemption.clone()).filter(|policy| !policy.is_empty());
+    let preemption = preemption.unwrap_or_else(|| "PreemptLowerPriority".into());
     if let Some(given) = spec["priority"].as_i64().filter(|given| *given != priority) {
         let message = format!(
             "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller \
@@ -121,13 +122,18 @@ async fn prioritize(call: &Call<'_>, pod: &str, spec: &mut Value) -> Result<(), 
         );
         return Err(forbidden(call, pod, message));
     }
+    if let Some(given) = spec["preemptionPolicy"].as_str().filter(|given| *given != preemption) {
+        let message = format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller \
+             computed {preemption} from the given PriorityClass name"
+        );
+        return Err(forbidden(call, pod, message));
+    }
     if let Some(class) = class.filter(|_| named.is_empty()) {
         spec["priorityClassName"] = class.name.into();
     }
     spec["priority"] = priority.into();
-    if spec["preemptionPolicy"].is_null() {
-        spec["preemptionPolicy"] = preemption.unwrap_or_else(|| "PreemptLowerPriority".into()).into();
-    }
+    spec["preemptionPolicy"] = preemption.into();
     Ok(())
 }
 

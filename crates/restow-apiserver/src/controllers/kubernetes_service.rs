@@ -168,7 +168,14 @@ async fn remove_other_slices(server: &ApiServer, wanted: &[Value]) -> Result<(),
     let Some(storage) = &resource.storage else { return Ok(()) };
     let listed = server.objects().store().range(RangeRequest::new(storage.range("default"))).await?;
     for entry in listed.entries {
-        let slice = resource.decode(&entry, &version).await?;
+        let slice = match resource.decode(&entry, &version).await {
+            Ok(slice) => slice,
+            Err(error) => {
+                // Somebody has to look at it. The others need not wait for that.
+                tracing::warn!(%error, key = %entry.key, "an EndpointSlice cannot be read and is left alone");
+                continue;
+            }
+        };
         let ours = slice.text(&["metadata", "labels", OF_SERVICE]) == NAME && slice.name().starts_with(NAME);
         if ours && wanted.iter().all(|other| other["metadata"]["name"] != slice.name()) {
             let place = Place { resource: &resource, version: &version, namespace: "default", name: slice.name() };

@@ -3,6 +3,7 @@
 
 use crate::admission::{self, Rehearsal};
 use crate::error::ApiError;
+use crate::following::KeyPages;
 use crate::namespaces::Dismiss;
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision, Place};
@@ -10,6 +11,8 @@ use crate::resource::{Resource, Scope, Storage, Verb};
 use crate::server::ApiServer;
 use crate::verbs::Call;
 use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use restow_api::GroupVersion;
 use restow_store::{Compare, Content, Entry, Key, KeyRange, RangeRequest, StoreExt};
 use serde_json::Value;
@@ -22,56 +25,108 @@ use tokio::time::Instant;
 const ACCOUNT: &str = "namespace-controller";
 /// How long to wait before looking again: what held a namespace may have let go.
 const BREATH: Duration = Duration::from_millis(500);
-/// How long to wait where a kind is not served: it takes reads of the whole store to find that out.
+/// How long to wait at most, and where a kind is not served: it takes reads of the whole store to find that out.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How many namespaces are emptied at once, so that a large one does not hold up the others.
+const AT_ONCE: usize = 16;
 
-/// Empties namespaces for as long as the server lives.
-pub(crate) async fn empty_namespaces(server: Weak<ApiServer>) {
-    let mut told: BTreeMap<String, (String, Instant)> = BTreeMap::new();
-    while let Some(strong) = server.upgrade() {
-        let changed = strong.namespaces().changed();
-        let terminating = strong.namespaces().terminating();
-        told.retain(|name, _| terminating.contains(name));
-        for name in terminating {
-            let waits = told.get(&name).is_some_and(|(_, until)| Instant::now() < *until);
-            let (reason, pause) = match waits {
-                true => continue,
-                false => match empty(&strong, &name).await {
-                    Ok(None) => continue,
-                    Ok(Some(folder)) => {
-                        (format!("no server here serves the kind of what lies below {folder}"), PATIENCE)
-                    }
-                    Err(error) => (error.to_string(), Duration::ZERO),
-                },
-            };
-            if told.get(&name).is_none_or(|(before, _)| *before != reason) {
-                tracing::warn!(namespace = name, reason, "a namespace could not be emptied yet");
-            }
-            told.insert(name, (reason, Instant::now() + pause));
-        }
-        drop(strong);
-        // Whether it was told of a change or only waited, everything is looked at again.
-        let _ = tokio::time::timeout(BREATH, changed.notified()).await;
+/// What came of a pass over a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Nothing is left, or the namespace need not go any more.
+    Done,
+    /// So many objects are held by their finalizers.
+    Held(usize),
+    /// Something lies there that cannot be deleted because its kind is not served.
+    Unserved(String),
+    Failed(String),
+}
+
+/// The last outcome, and when to try again.
+struct Waiting {
+    outcome: Outcome,
+    pause: Duration,
+    until: Instant,
+}
+
+impl Waiting {
+    fn after(outcome: Outcome, before: Option<&Waiting>) -> Self {
+        let pause = pause(&outcome, before.map(|before| (&before.outcome, before.pause)));
+        Waiting { outcome, pause, until: Instant::now() + pause }
     }
 }
 
-/// Deletes everything in a namespace; once nothing is left, lets the namespace go. Returns where something lies that cannot
-/// be deleted because its kind is not served.
-async fn empty(server: &ApiServer, name: &str) -> Result<Option<String>, ApiError> {
-    let Some((namespaces, namespaces_version)) = server.namespace_resource() else { return Ok(None) };
+/// How long to wait after a pass: longer each time that it came to the same, because it costs as much as the first.
+fn pause(outcome: &Outcome, before: Option<(&Outcome, Duration)>) -> Duration {
+    match before {
+        _ if matches!(outcome, Outcome::Unserved(_)) => PATIENCE,
+        Some((same, pause)) if same == outcome => (pause * 2).min(PATIENCE),
+        _ => BREATH,
+    }
+}
+
+/// Empties namespaces for as long as the server lives.
+pub(crate) async fn empty_namespaces(server: Weak<ApiServer>) {
+    let mut waiting: BTreeMap<String, Waiting> = BTreeMap::new();
+    let mut under_way: BTreeSet<String> = BTreeSet::new();
+    let mut passes = FuturesUnordered::new();
+    while let Some(strong) = server.upgrade() {
+        let changed = strong.namespaces().changed();
+        let terminating = strong.namespaces().terminating();
+        waiting.retain(|name, _| terminating.contains(name));
+        for name in terminating {
+            let waits = waiting.get(&name).is_some_and(|waiting| Instant::now() < waiting.until);
+            if !waits && passes.len() < AT_ONCE && under_way.insert(name.clone()) {
+                passes.push(pass(strong.clone(), name));
+            }
+        }
+        drop(strong);
+        tokio::select! {
+            Some((name, outcome)) = passes.next() => {
+                under_way.remove(&name);
+                tell(&name, &outcome, waiting.get(&name));
+                let next = Waiting::after(outcome, waiting.get(&name));
+                waiting.insert(name, next);
+            }
+            // Whether it was told of a change or only waited, everything is looked at again.
+            _ = tokio::time::timeout(BREATH, changed.notified()) => {}
+        }
+    }
+}
+
+async fn pass(server: Arc<ApiServer>, name: String) -> (String, Outcome) {
+    let outcome = empty(&server, &name).await.unwrap_or_else(|error| Outcome::Failed(error.to_string()));
+    (name, outcome)
+}
+
+fn tell(name: &str, outcome: &Outcome, before: Option<&Waiting>) {
+    let reason = match outcome {
+        _ if before.is_some_and(|before| before.outcome == *outcome) => return,
+        Outcome::Done | Outcome::Held(_) => return,
+        Outcome::Unserved(folder) => format!("no server here serves the kind of what lies below {folder}"),
+        Outcome::Failed(error) => error.clone(),
+    };
+    tracing::warn!(namespace = name, reason, "a namespace could not be emptied yet");
+}
+
+/// Deletes everything in a namespace; once nothing is left, lets the namespace go.
+async fn empty(server: &ApiServer, name: &str) -> Result<Outcome, ApiError> {
+    let Some((namespaces, namespaces_version)) = server.namespace_resource() else { return Ok(Outcome::Done) };
     let place = Place { resource: &namespaces, version: &namespaces_version, namespace: "", name };
-    let Some(instance) = Instance::to_go(server, place).await? else { return Ok(None) };
+    let Some(instance) = Instance::to_go(server, place).await? else { return Ok(Outcome::Done) };
     let (mut left, mut failure) = (0, None);
     for resource in server.registry().resources() {
         let Some((storage, version)) = emptied(resource) else { continue };
-        let entries = server.objects().store().range(RangeRequest::new(storage.range(name))).await?.entries;
-        for entry in entries {
-            let object = crate::following::name_of(&entry.key);
-            match dismiss(server, resource, version, (name, object), &instance).await {
-                Ok(Changed::Removed(_) | Changed::Absent) => {}
-                Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
-                // One that cannot go must not keep the others.
-                Err(error) => failure = Some(error),
+        let mut pages = KeyPages::new(storage.range(name));
+        while let Some(keys) = pages.next(server).await? {
+            for key in keys {
+                let object = crate::following::name_of(&key);
+                match dismiss(server, resource, version, (name, object), &instance).await {
+                    Ok(Changed::Removed(_) | Changed::Absent) => {}
+                    Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
+                    // One that cannot go must not keep the others.
+                    Err(error) => failure = Some(error),
+                }
             }
         }
     }
@@ -79,13 +134,13 @@ async fn empty(server: &ApiServer, name: &str) -> Result<Option<String>, ApiErro
         return Err(failure);
     }
     if left > 0 {
-        return Ok(None);
+        return Ok(Outcome::Held(left));
     }
-    let unserved = unserved(server, name).await?;
-    if unserved.is_none() {
-        server.objects().change(place, &mut Release { instance: &instance }).await?;
+    if let Some(folder) = unserved(server, name).await? {
+        return Ok(Outcome::Unserved(folder));
     }
-    Ok(unserved)
+    server.objects().change(place, &mut Release { instance: &instance }).await?;
+    Ok(Outcome::Done)
 }
 
 /// One life of a namespace that is to go. This server may not have heard that the namespace went and was made again, so
@@ -209,5 +264,25 @@ impl Decision for Release<'_> {
         spec["finalizers"] = others.into();
         released.set("spec", Some(spec));
         Ok(Change::Write(released))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_is_held_is_looked_at_less_and_less_often() {
+        let held = Outcome::Held(3);
+        let mut found = Vec::new();
+        let mut before = None;
+        for _ in 0..6 {
+            let next = pause(&held, before);
+            found.push(next.as_millis());
+            before = Some((&held, next));
+        }
+        assert_eq!(found, [500, 1000, 2000, 4000, 5000, 5000]);
+        assert_eq!(pause(&Outcome::Held(2), before), BREATH, "something went");
+        assert_eq!(pause(&Outcome::Unserved("/a/b/".into()), None), PATIENCE);
     }
 }

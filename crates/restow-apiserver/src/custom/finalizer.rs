@@ -6,7 +6,7 @@ use crate::custom::resources;
 use crate::custom::status::condition;
 use crate::custom::strategy::{set_condition, set_status};
 use crate::error::ApiError;
-use crate::following::{name_of, namespace_of};
+use crate::following::{KeyPages, name_of, namespace_of};
 use crate::namespaces::Dismiss;
 use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision, Place};
@@ -112,14 +112,17 @@ async fn dismiss_all(server: &ApiServer, handler: &Handler) -> Result<usize, Api
     let resource = &handler.whole;
     let version = &storage.encoding().version;
     let (mut left, mut failure) = (0, None);
-    for entry in server.objects().store().range(RangeRequest::new(storage.range(""))).await?.entries {
-        let namespace = if resource.scope == Scope::Namespaced { namespace_of(&entry.key) } else { "" };
-        let place = Place { resource, version, namespace, name: name_of(&entry.key) };
-        match server.objects().change(place, &mut Dismiss).await {
-            Ok(Changed::Removed(_) | Changed::Absent) => {}
-            Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
-            // One that cannot go must not keep the others.
-            Err(error) => failure = Some(error),
+    let mut pages = KeyPages::new(storage.range(""));
+    while let Some(keys) = pages.next(server).await? {
+        for key in keys {
+            let namespace = if resource.scope == Scope::Namespaced { namespace_of(&key) } else { "" };
+            let place = Place { resource, version, namespace, name: name_of(&key) };
+            match server.objects().change(place, &mut Dismiss).await {
+                Ok(Changed::Removed(_) | Changed::Absent) => {}
+                Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
+                // One that cannot go must not keep the others.
+                Err(error) => failure = Some(error),
+            }
         }
     }
     failure.map_or(Ok(left), Err)

@@ -1,10 +1,18 @@
 //! Expressions as they are written, macros recognised but nothing resolved.
 
+use super::source::Fault;
+
+/// How many expressions may stand inside of each other; CEL has the same limit. Whatever walks an expression (checking,
+/// evaluating, dropping it) recurses as deep as that and no deeper.
+const DEEPEST: u16 = 250;
+
 /// An expression and where it stands: the byte at which its operator or first token begins.
 #[derive(Debug)]
 pub(crate) struct Expr {
     pub(crate) at: usize,
     pub(crate) kind: ExprKind,
+    /// One more than the deepest of its parts has.
+    depth: u16,
 }
 
 /// The forms of expressions.
@@ -38,6 +46,38 @@ pub(crate) enum ExprKind {
         body: Box<Expr>,
         flat: bool,
     },
+}
+
+impl Expr {
+    /// An expression of parts that are there already.
+    ///
+    /// # Errors
+    ///
+    /// It is too deep.
+    pub(crate) fn new(at: usize, kind: ExprKind) -> Result<Expr, Fault> {
+        let depth = kind.deepest_part() + 1;
+        if depth > DEEPEST {
+            return Err(Fault::new(at, format!("expression recursion limit exceeded: {DEEPEST}")));
+        }
+        Ok(Expr { at, kind, depth })
+    }
+}
+
+impl ExprKind {
+    fn deepest_part(&self) -> u16 {
+        let deepest = |parts: &mut dyn Iterator<Item = &Expr>| parts.map(|part| part.depth).max().unwrap_or(0);
+        match self {
+            ExprKind::Select { operand, .. } => operand.depth,
+            ExprKind::Call { target, arguments, .. } => deepest(&mut target.as_deref().into_iter().chain(arguments)),
+            ExprKind::List(items) => deepest(&mut items.iter().map(|(item, _)| item)),
+            ExprKind::Map(entries) => deepest(&mut entries.iter().flat_map(|(key, value, _)| [key, value])),
+            ExprKind::Fold(fold) => {
+                deepest(&mut std::iter::once(&fold.range).chain(&fold.condition).chain(&fold.result))
+            }
+            ExprKind::OptionalMap { target, body, .. } => target.depth.max(body.depth),
+            _ => 0,
+        }
+    }
 }
 
 /// What a selection is for.

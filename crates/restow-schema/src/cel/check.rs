@@ -16,6 +16,9 @@ use super::types::{Bindings, Decl, Type, assignable, join, substitute, unescape}
 
 mod fold;
 
+/// How many types may stand inside of each other.
+const DEEPEST_TYPE: usize = 250;
+
 /// What an expression may name.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
@@ -128,6 +131,15 @@ impl Checker<'_> {
     }
 
     fn expression(&mut self, expression: &Expr) -> Checked {
+        let checked = self.form(expression);
+        // Macros put types into each other without the expression becoming deeper.
+        if checked.ty.depth() > DEEPEST_TYPE {
+            return self.fault(expression.at, format!("type recursion limit exceeded: {DEEPEST_TYPE}"));
+        }
+        checked
+    }
+
+    fn form(&mut self, expression: &Expr) -> Checked {
         let at = expression.at;
         match &expression.kind {
             ExprKind::Null => Checked::literal(Code::Null, Type::Null, 1),
@@ -266,6 +278,11 @@ impl Checker<'_> {
                 (Type::Optional(inner), true) => inner.as_ref().clone(),
                 (ty, _) => ty.clone(),
             };
+            // Keys of other types fail when they are evaluated, in CEL. Here types never branch because of them.
+            if checked_key.ty.depth() > 1 {
+                self.fault(key.at, format!("unsupported key type: {}", checked_key.ty));
+                continue;
+            }
             key_type = Some(self.aggregate(key.at, key_type, checked_key.ty.clone()));
             value_type = Some(self.aggregate(value.at, value_type, ty));
             codes.push((checked_key.code, checked.code, *optional));

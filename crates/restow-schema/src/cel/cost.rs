@@ -187,7 +187,7 @@ pub(crate) fn actual(name: &str, sizes: &dyn Fn(usize) -> u64, count: usize) -> 
         }
         "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => characters(sizes(0).min(sizes(1))),
         "_+_" if count == 2 => characters(sizes(0).saturating_add(sizes(1))).max(1),
-        "join" | "sort" | "distinct" | "flatten" | "slice" | "lists.range" => sizes(0).max(1),
+        "join" | "sort" | "distinct" | "flatten" | "slice" => sizes(0).max(1),
         "sets.contains" | "sets.intersects" | "sets.equivalent" => sizes(0).saturating_mul(sizes(1)).saturating_add(1),
         "replace" | "split" => scale(sizes(0), 2.0 * PER_CHARACTER).max(1),
         "lowerAscii" | "upperAscii" | "substring" | "trim" | "reverse" | "format" | "string" | "bytes" | "url"
@@ -195,5 +195,15 @@ pub(crate) fn actual(name: &str, sizes: &dyn Fn(usize) -> u64, count: usize) -> 
         | "strings.quote" => characters(sizes(0)).max(1),
         "validate" => scale(sizes(1), PER_CHARACTER * 32.0).max(1),
         _ => 1,
+    }
+}
+
+/// What a call did cost in addition, because of what it made: its arguments may be small and its result large.
+pub(crate) fn of_result(name: &str, size: impl FnOnce() -> u64) -> u64 {
+    match name {
+        "join" => scale(size(), 2.0 * PER_CHARACTER),
+        "replace" | "format" | "string" | "strings.quote" => scale(size(), PER_CHARACTER),
+        "lists.range" | "flatten" => size(),
+        _ => 0,
     }
 }

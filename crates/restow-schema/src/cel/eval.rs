@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::ast::{FoldKind, Presence};
 use super::code::{Code, FoldCode};
+use super::collection::{Entries, shallow};
 use super::cost;
 use super::library::authorizer::{self, Authorizer};
 use super::value::{Text, Val};
@@ -110,10 +111,12 @@ impl<'a> Evaluation<'a> {
                     return Ok(authorizer::answer(authorizer.decide(&question)));
                 }
                 // CEL names the function only where it looks at the one argument's kind before calling it.
-                native(&values).map_err(|error| match error {
+                let result = native(&values).map_err(|error| match error {
                     EvalError::NoSuchOverload if *name == "size" => EvalError::failed("no such overload: size"),
                     error => error,
-                })
+                })?;
+                self.spend(cost::of_result(name, || result.size()))?;
+                shallow(result)
             }
             Code::List(items) => self.list(items),
             Code::Map(entries) => self.map(entries),
@@ -124,7 +127,7 @@ impl<'a> Evaluation<'a> {
                     self.locals.push(inner.as_ref().clone());
                     let value = self.run(body);
                     self.locals.pop();
-                    if *flat { value } else { value.map(Val::some) }
+                    if *flat { value } else { value.map(Val::some).and_then(shallow) }
                 }
                 _ => Err(EvalError::NoSuchOverload),
             },
@@ -182,12 +185,12 @@ impl<'a> Evaluation<'a> {
                 (value, _) => values.push(value),
             }
         }
-        Ok(Val::List(Rc::new(values)))
+        Val::list(values)
     }
 
     fn map(&mut self, entries: &'a [(Code, Code, bool)]) -> Result<'a> {
         self.spend(30)?;
-        let mut values: Vec<(Val<'a>, Val<'a>)> = Vec::with_capacity(entries.len());
+        let mut values = Entries::default();
         for (key, value, optional) in entries {
             let key = self.run(key)?;
             let value = match (self.run(value)?, optional) {
@@ -195,10 +198,9 @@ impl<'a> Evaluation<'a> {
                 (Val::Optional(Some(inner)), true) => inner.as_ref().clone(),
                 (value, _) => value,
             };
-            if values.iter().any(|(known, _)| known.equals(&key)) {
+            if !values.insert(key, value)? {
                 return Err(EvalError::failed("duplicate key"));
             }
-            values.push((key, value));
         }
         Ok(Val::Map(Rc::new(values)))
     }
@@ -282,20 +284,17 @@ struct FoldState<'a> {
     decided: bool,
     count: usize,
     items: Vec<Val<'a>>,
-    entries: Vec<(Val<'a>, Val<'a>)>,
+    entries: Entries<'a>,
     failure: Option<EvalError>,
 }
 
 impl<'a> FoldState<'a> {
     fn insert(&mut self, key: Val<'a>, value: Val<'a>) -> std::result::Result<(), EvalError> {
-        if self.entries.iter().any(|(known, _)| known.equals(&key)) {
-            return Err(EvalError::failed(format!(
-                "insert failed: key {} already exists",
-                super::functions::plain(&key)
-            )));
+        if self.entries.insert(key.clone(), value)? {
+            return Ok(());
         }
-        self.entries.push((key, value));
-        Ok(())
+        let key = super::functions::plain(&key)?;
+        Err(EvalError::failed(format!("insert failed: key {key} already exists")))
     }
 
     fn finish(self, kind: FoldKind) -> Result<'a> {
@@ -305,7 +304,7 @@ impl<'a> FoldState<'a> {
                 (decided, _) => Ok(Val::Bool(decided == (kind == FoldKind::Exists))),
             },
             FoldKind::ExistsOne => Ok(Val::Bool(self.count == 1)),
-            FoldKind::List | FoldKind::Filter => Ok(Val::List(Rc::new(self.items))),
+            FoldKind::List | FoldKind::Filter => Val::list(self.items),
             FoldKind::MapValues | FoldKind::MapEntries => Ok(Val::Map(Rc::new(self.entries))),
         }
     }

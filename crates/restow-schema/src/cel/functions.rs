@@ -1,12 +1,10 @@
 //! The functions and operators of CEL and of its extensions, by name. Each looks at what it was given itself.
 
-use std::cmp::Ordering;
-use std::rc::Rc;
-
 use super::eval::EvalError;
 use super::library;
 use super::time;
 use super::value::Val;
+use std::cmp::Ordering;
 
 mod lists;
 mod texts;
@@ -168,8 +166,15 @@ fn arithmetic<'a>(
 
 fn add<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     match arguments {
-        [Val::Text(left), Val::Text(right)] => Ok(Val::text(format!("{}{}", left.as_str(), right.as_str()))),
-        [Val::Bytes(left), Val::Bytes(right)] => Ok(Val::Bytes([left.as_ref(), right.as_ref()].concat().into())),
+        [Val::Text(left), Val::Text(right)] => {
+            let (left, right) = (left.as_str(), right.as_str());
+            texts::fits(left.len().saturating_add(right.len()))?;
+            Ok(Val::text(format!("{left}{right}")))
+        }
+        [Val::Bytes(left), Val::Bytes(right)] => {
+            texts::fits(left.len().saturating_add(right.len()))?;
+            Ok(Val::Bytes([left.as_ref(), right.as_ref()].concat().into()))
+        }
         [Val::Duration(left), Val::Duration(right)] => {
             left.checked_add(*right).map(Val::Duration).ok_or_else(|| overflow("duration"))
         }
@@ -255,7 +260,7 @@ fn index<'a>(arguments: &[Val<'a>], needed: bool) -> Outcome<'a> {
         (None, false, Val::Int(place)) if container.items().is_some() => {
             Err(EvalError::failed(format!("index out of bounds: {place}")))
         }
-        (None, false, key) => Err(EvalError::failed(format!("no such key: {}", texts::plain(key)))),
+        (None, false, key) => Err(EvalError::failed(format!("no such key: {}", texts::plain(key)?))),
     }
 }
 
@@ -305,6 +310,7 @@ fn clock<'a>(arguments: &[Val<'a>], unit: i64, field: fn(&time::Civil) -> i64) -
 }
 
 /// A list of texts.
-fn text_list<'a>(texts: impl Iterator<Item = String>) -> Val<'a> {
-    Val::List(Rc::new(texts.map(Val::text).collect()))
+fn text_list<'a>(texts: impl Iterator<Item = String>) -> Outcome<'a> {
+    let texts: Vec<Val<'a>> = texts.take(lists::MOST_ITEMS + 1).map(Val::text).collect();
+    if texts.len() > lists::MOST_ITEMS { Err(EvalError::CostExceeded) } else { Val::list(texts) }
 }

@@ -5,7 +5,7 @@ use super::lex::{Token, TokenKind, tokens};
 use super::source::{Fault, Source};
 use super::types::RESERVED;
 
-/// How deeply expressions may be nested.
+/// How deeply expressions may be nested by brackets and the like, each of which takes several steps of the descent.
 const DEEPEST: usize = 64;
 /// The longest expression that is looked at.
 const LONGEST: usize = 100_000;
@@ -98,7 +98,7 @@ impl Parser {
             let yes = parser.binary(0)?;
             parser.expect(":")?;
             let no = parser.expression()?;
-            Ok(call(at, "_?_:_", vec![condition, yes, no]))
+            call(at, "_?_:_", vec![condition, yes, no])
         })
     }
 
@@ -120,17 +120,29 @@ impl Parser {
             &[("*", "_*_"), ("/", "_/_"), ("%", "_%_")],
         ];
         let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        if let [(symbol, function)] = operators {
+            return self.chain(level, symbol, function);
+        }
         let mut left = self.binary(level + 1)?;
-        let mut terms = 0;
         loop {
             let at = self.at();
             let Some((_, function)) = operators.iter().find(|(symbol, _)| self.eat(symbol)) else { return Ok(left) };
-            terms += 1;
-            if terms > 512 {
-                return Err(Fault::new(at, "expression has too many terms"));
-            }
             let right = self.binary(level + 1)?;
-            left = call(at, function, vec![left, right]);
+            left = call(at, function, vec![left, right])?;
+        }
+    }
+
+    /// Terms between `||` or `&&`. They become a balanced tree, as in CEL, so that long chains are not deep.
+    fn chain(&mut self, level: usize, symbol: &str, function: &str) -> Result<Expr, Fault> {
+        let first = self.binary(level + 1)?;
+        let mut rest = Vec::new();
+        loop {
+            let at = self.at();
+            if !self.eat(symbol) {
+                let count = rest.len();
+                return balanced(function, first, &mut rest.into_iter(), count);
+            }
+            rest.push((at, self.binary(level + 1)?));
         }
     }
 
@@ -138,7 +150,7 @@ impl Parser {
         let at = self.at();
         if self.eat("!") {
             let operand = self.nested(Self::unary)?;
-            return Ok(call(at, "!_", vec![operand]));
+            return call(at, "!_", vec![operand]);
         }
         if self.eat("-") {
             // The smallest integer has no positive counterpart, so the sign belongs to the literal.
@@ -146,29 +158,24 @@ impl Parser {
                 TokenKind::Int(magnitude) => {
                     self.next += 1;
                     let value = 0i64.checked_sub_unsigned(magnitude).ok_or_else(|| invalid_int(at))?;
-                    return self.member(Expr { at, kind: ExprKind::Int(value) });
+                    return self.member(Expr::new(at, ExprKind::Int(value))?);
                 }
                 TokenKind::Double(value) => {
                     self.next += 1;
-                    return self.member(Expr { at, kind: ExprKind::Double(-value) });
+                    return self.member(Expr::new(at, ExprKind::Double(-value))?);
                 }
                 _ => {}
             }
             let operand = self.nested(Self::unary)?;
-            return Ok(call(at, "-_", vec![operand]));
+            return call(at, "-_", vec![operand]);
         }
         let primary = self.primary()?;
         self.member(primary)
     }
 
     fn member(&mut self, mut operand: Expr) -> Result<Expr, Fault> {
-        let mut steps = 0;
         loop {
             let at = self.at();
-            steps += 1;
-            if steps > 256 {
-                return Err(Fault::new(at, "expression has too many selections"));
-            }
             if self.literals == Literals::Changes && names_change(&operand) && self.eat("{") {
                 operand = self.nested(|parser| parser.change(at))?;
                 continue;
@@ -189,13 +196,13 @@ impl Parser {
                     member_call(call_at, operand, field, arguments)?
                 } else {
                     let presence = if optional { Presence::Optional } else { Presence::Needed };
-                    Expr { at, kind: ExprKind::Select { operand: Box::new(operand), field, presence } }
+                    Expr::new(at, ExprKind::Select { operand: Box::new(operand), field, presence })?
                 };
             } else if self.eat("[") {
                 let function = if self.eat("?") { "_[?_]" } else { "_[_]" };
                 let index = self.expression()?;
                 self.expect("]")?;
-                operand = call(at, function, vec![operand, index]);
+                operand = call(at, function, vec![operand, index])?;
             } else {
                 return Ok(operand);
             }
@@ -212,10 +219,10 @@ impl Parser {
                 return Err(parser.unexpected("IDENTIFIER"));
             };
             parser.expect(":")?;
-            let key = Expr { at: key_at, kind: ExprKind::Text(field) };
+            let key = Expr::new(key_at, ExprKind::Text(field))?;
             Ok((key, parser.expression()?, optional))
         })?;
-        Ok(call(at, "dyn", vec![Expr { at, kind: ExprKind::Map(entries) }]))
+        call(at, "dyn", vec![Expr::new(at, ExprKind::Map(entries))?])
     }
 
     fn arguments(&mut self, end: &str) -> Result<Vec<Expr>, Fault> {
@@ -244,7 +251,8 @@ impl Parser {
             }
             TokenKind::Symbol("[") => self.list()?,
             TokenKind::Symbol("{") => self.map()?,
-            TokenKind::Symbol(".") => return self.primary(),
+            // A name of the root, of which there is no other.
+            TokenKind::Symbol(".") if matches!(self.peek(), TokenKind::Ident(_)) => return self.primary(),
             TokenKind::Ident(name) => match name.as_str() {
                 "true" => ExprKind::Bool(true),
                 "false" => ExprKind::Bool(false),
@@ -256,7 +264,7 @@ impl Parser {
                 return Err(self.unexpected("an expression"));
             }
         };
-        Ok(Expr { at, kind })
+        Expr::new(at, kind)
     }
 
     fn name(&mut self, at: usize, name: String) -> Result<Expr, Fault> {
@@ -265,15 +273,15 @@ impl Parser {
             if RESERVED.contains(&name.as_str()) {
                 return Err(Fault::new(at, format!("reserved identifier: {name}")));
             }
-            return Ok(Expr { at, kind: ExprKind::Ident(name) });
+            return Expr::new(at, ExprKind::Ident(name));
         }
         let mut arguments = self.arguments(")")?;
         if name != "has" {
-            return Ok(call(call_at, &name, arguments));
+            return call(call_at, &name, arguments);
         }
         match (arguments.pop(), arguments.is_empty()) {
-            (Some(Expr { at, kind: ExprKind::Select { operand, field, presence: Presence::Needed } }), true) => {
-                Ok(Expr { at, kind: ExprKind::Select { operand, field, presence: Presence::Tested } })
+            (Some(Expr { at, kind: ExprKind::Select { operand, field, presence: Presence::Needed }, .. }), true) => {
+                Expr::new(at, ExprKind::Select { operand, field, presence: Presence::Tested })
             }
             (argument, _) => {
                 let at = argument.map_or(call_at, |argument| argument.at);
@@ -331,8 +339,24 @@ fn invalid_int(at: usize) -> Fault {
     Fault::new(at, "invalid int literal")
 }
 
-fn call(at: usize, function: &str, arguments: Vec<Expr>) -> Expr {
-    Expr { at, kind: ExprKind::Call { function: function.to_string(), target: None, arguments } }
+fn call(at: usize, function: &str, arguments: Vec<Expr>) -> Result<Expr, Fault> {
+    Expr::new(at, ExprKind::Call { function: function.to_string(), target: None, arguments })
+}
+
+/// The tree of a first term and the next `count` operators with their terms, as shallow as can be.
+fn balanced(
+    function: &str,
+    first: Expr,
+    rest: &mut std::vec::IntoIter<(usize, Expr)>,
+    count: usize,
+) -> Result<Expr, Fault> {
+    if count == 0 {
+        return Ok(first);
+    }
+    let left = balanced(function, first, rest, count / 2)?;
+    let Some((at, middle)) = rest.next() else { return Ok(left) };
+    let right = balanced(function, middle, rest, count - count / 2 - 1)?;
+    call(at, function, vec![left, right])
 }
 
 /// A call on a value, unless it is a macro or the name of a function with dots in it.
@@ -355,11 +379,11 @@ fn member_call(at: usize, target: Expr, function: String, mut arguments: Vec<Exp
         let variable = arguments.pop().and_then(variable_name);
         if let (Some(body), Some(variable)) = (body, variable) {
             let flat = function == "optFlatMap";
-            return Ok(Expr { at, kind: ExprKind::OptionalMap { target: Box::new(target), variable, body, flat } });
+            return Expr::new(at, ExprKind::OptionalMap { target: Box::new(target), variable, body, flat });
         }
         return Err(Fault::new(at, "argument is not an identifier"));
     }
-    Ok(Expr { at, kind: ExprKind::Call { function, target: Some(Box::new(target)), arguments } })
+    Expr::new(at, ExprKind::Call { function, target: Some(Box::new(target)), arguments })
 }
 
 fn fold(at: usize, kind: FoldKind, range: Expr, function: &str, arguments: Vec<Expr>) -> Result<Expr, Fault> {
@@ -389,7 +413,7 @@ fn fold(at: usize, kind: FoldKind, range: Expr, function: &str, arguments: Vec<E
         FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne | FoldKind::Filter => (last, None),
         _ => (rest.pop(), last),
     };
-    Ok(Expr { at, kind: ExprKind::Fold(Box::new(Fold { kind, range, first, second, condition, result })) })
+    Expr::new(at, ExprKind::Fold(Box::new(Fold { kind, range, first, second, condition, result })))
 }
 
 fn variable_name(expression: Expr) -> Option<String> {

@@ -115,7 +115,7 @@ impl Program {
         let variables: Vec<Option<Val<'_>>> =
             values.iter().map(|value| value.map(|value| Val::from_json(value, None))).collect();
         let mut evaluation = Evaluation::new(&variables, limit);
-        let value = evaluation.run(&self.code).map(|value| to_json(&value));
+        let value = evaluation.run(&self.code).and_then(|value| to_json(&value));
         Evaluated { value, cost: evaluation.cost() }
     }
 
@@ -132,7 +132,7 @@ impl Program {
         let asked = [Opaque::Authorizer(Question::default()), Opaque::Question(resource.clone())];
         variables.extend(asked.map(|value| Some(Val::Opaque(Rc::new(value)))));
         let mut evaluation = Evaluation::new(&variables, limit).asking(authorizer);
-        let value = evaluation.run(&self.code).map(|value| to_json(&value));
+        let value = evaluation.run(&self.code).and_then(|value| to_json(&value));
         Evaluated { value, cost: evaluation.cost() }
     }
 
@@ -142,21 +142,48 @@ impl Program {
     }
 }
 
-fn to_json(value: &Val<'_>) -> Value {
-    match value {
+/// The most that a result may hold: bytes of texts, and some for each value.
+const LARGEST_RESULT: usize = 16 << 20;
+/// What a value counts as, besides its text.
+const PER_VALUE: usize = 8;
+/// How deep a result may be nested: it may be a part of the next one.
+const DEEPEST_RESULT: usize = 250;
+
+fn to_json(value: &Val<'_>) -> Result<Value, EvalError> {
+    convert(value, DEEPEST_RESULT, &mut LARGEST_RESULT.clone())
+}
+
+/// A value as JSON. Values are shared and JSON is not, so it is counted how much there is left to fill.
+fn convert(value: &Val<'_>, depth: usize, left: &mut usize) -> Result<Value, EvalError> {
+    let depth = depth.checked_sub(1).ok_or(EvalError::CostExceeded)?;
+    let fill = |left: &mut usize, amount: usize| {
+        *left = left.checked_sub(amount).ok_or(EvalError::CostExceeded)?;
+        Ok(())
+    };
+    fill(left, PER_VALUE)?;
+    Ok(match value {
         Val::Null | Val::Optional(None) => Value::Null,
         Val::Bool(flag) => Value::Bool(*flag),
         Val::Int(number) => Value::from(*number),
         Val::Uint(number) => Value::from(*number),
         Val::Double(number) => Value::from(*number),
-        Val::Optional(Some(inner)) => to_json(inner),
+        Val::Optional(Some(inner)) => return convert(inner, depth, left),
         other => match (other.items(), other.entries()) {
-            (Some(items), _) => Value::Array(items.iter().map(to_json).collect()),
+            (Some(items), _) => items.iter().map(|item| convert(item, depth, left)).collect::<Result<_, _>>()?,
             (_, Some(entries)) => {
-                let pair = |(key, value): &(Val<'_>, Val<'_>)| (super::functions::plain(key), to_json(value));
-                Value::Object(entries.iter().map(pair).collect::<Map<_, _>>())
+                let mut fields = Map::new();
+                for (key, value) in entries {
+                    let key = super::functions::plain(&key)?;
+                    fill(left, key.len())?;
+                    fields.insert(key, convert(&value, depth, left)?);
+                }
+                Value::Object(fields)
             }
-            _ => Value::String(super::functions::plain(other)),
+            _ => {
+                let text = super::functions::plain(other)?;
+                fill(left, text.len())?;
+                Value::String(text)
+            }
         },
-    }
+    })
 }

@@ -229,6 +229,18 @@ pub(crate) fn unescape(name: &str) -> String {
     plain.replace("__underscores__", "__")
 }
 
+impl Type {
+    /// How many types stand inside of each other. Keys of maps have none inside of them.
+    pub(crate) fn depth(&self) -> usize {
+        let (mut depth, mut ty) = (1, self);
+        while let Type::List(inner) | Type::Optional(inner) | Type::Map(_, inner) = ty {
+            depth += 1;
+            ty = inner;
+        }
+        depth
+    }
+}
+
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
+use super::collection::{Entries, Items, Members};
+use super::eval::EvalError;
 use super::library::Opaque;
 use super::time;
 use crate::node::{Kind, ListType, Node};
@@ -23,8 +25,8 @@ pub(crate) enum Val<'a> {
     Duration(i64),
     /// Nanoseconds since 1970.
     Timestamp(i128),
-    List(Rc<Vec<Val<'a>>>),
-    Map(Rc<Vec<(Val<'a>, Val<'a>)>>),
+    List(Rc<Items<'a>>),
+    Map(Rc<Entries<'a>>),
     JsonList(&'a [Value], Option<&'a Node>),
     JsonMap(&'a Map<String, Value>, Option<&'a Node>),
     Type(&'static str),
@@ -57,6 +59,11 @@ impl<'a> Val<'a> {
     /// An optional with a value.
     pub(crate) fn some(value: Val<'a>) -> Val<'a> {
         Val::Optional(Some(Rc::new(value)))
+    }
+
+    /// A list of one's own; an error where it holds more than lists may.
+    pub(crate) fn list(items: Vec<Val<'a>>) -> Result<Val<'a>, EvalError> {
+        Ok(Val::List(Rc::new(Items::new(items)?)))
     }
 
     /// A JSON value as its schema has it: texts of some formats are times, durations or bytes.
@@ -139,7 +146,7 @@ impl<'a> Val<'a> {
     /// The entries of a map.
     pub(crate) fn entries(&self) -> Option<Vec<(Val<'a>, Val<'a>)>> {
         match self {
-            Val::Map(entries) => Some(entries.to_vec()),
+            Val::Map(entries) => Some(entries.iter().map(|(key, value)| (key.clone(), value.clone())).collect()),
             Val::JsonMap(fields, node) => {
                 let entry = |(name, value): (&'a String, &'a Value)| {
                     let child = node.and_then(|node| node.field(name));
@@ -151,7 +158,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// A field or an entry of a map by a text.
+    /// A field of an object, or an entry of a map, by its name.
     pub(crate) fn field(&self, name: &str) -> Option<Val<'a>> {
         match self {
             Val::JsonMap(fields, node) => {
@@ -162,10 +169,7 @@ impl<'a> Val<'a> {
                 }
                 Some(Val::from_json(value, node.and_then(|node| node.field(name))))
             }
-            Val::Map(entries) => entries
-                .iter()
-                .find(|(key, _)| matches!(key, Val::Text(text) if text.as_str() == name))
-                .map(|(_, value)| value.clone()),
+            Val::Map(entries) => entries.get(&Val::text(name)).cloned(),
             _ => None,
         }
     }
@@ -200,12 +204,24 @@ impl<'a> Val<'a> {
                 (Some(left), Some(right)) => left.equals(right),
                 (left, right) => left.is_none() && right.is_none(),
             },
-            (Val::JsonList(left, node), Val::JsonList(right, _)) if is_unordered(*node) => {
-                left.len() == right.len() && left.iter().all(|item| right.contains(item))
-            }
-            (Val::JsonList(_, node), Val::List(_)) | (Val::List(_), Val::JsonList(_, node)) if is_unordered(*node) => {
+            (Val::JsonList(_, node), Val::List(_) | Val::JsonList(..)) | (Val::List(_), Val::JsonList(_, node))
+                if is_unordered(*node) =>
+            {
                 let (left, right) = (self.items().unwrap_or_default(), other.items().unwrap_or_default());
-                left.len() == right.len() && left.iter().all(|item| right.iter().any(|other| item.equals(other)))
+                left.len() == right.len() && {
+                    let right = Members::of(right);
+                    left.iter().all(|item| right.contains(item))
+                }
+            }
+            (Val::JsonMap(left, left_node), Val::JsonMap(right, right_node)) => {
+                let child = |node: Option<&'a Node>, name: &str| node.and_then(|node| node.field(name));
+                left.len() == right.len()
+                    && left.iter().all(|(name, value)| {
+                        right.get(name).is_some_and(|other| {
+                            let value = Val::from_json(value, child(*left_node, name));
+                            value.equals(&Val::from_json(other, child(*right_node, name)))
+                        })
+                    })
             }
             (left, right) => left.equals_slowly(right),
         }
@@ -225,10 +241,8 @@ impl<'a> Val<'a> {
     /// An entry of a map by any key.
     pub(crate) fn get(&self, key: &Val<'a>) -> Option<Val<'a>> {
         match (self, key) {
+            (Val::Map(entries), key) => entries.get(key).cloned(),
             (_, Val::Text(name)) => self.field(name.as_str()),
-            (Val::Map(entries), key) => {
-                entries.iter().find(|(known, _)| known.equals(key)).map(|(_, value)| value.clone())
-            }
             _ => None,
         }
     }

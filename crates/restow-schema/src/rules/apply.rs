@@ -1,10 +1,12 @@
 //! Applying rules to objects.
 
+use std::cell::OnceCell;
+
 use serde_json::Value;
 
 use super::Rule;
 use crate::cel::{EvalError, Evaluation, PER_CALL_LIMIT, Val};
-use crate::correlate::{Correlated, matching_item};
+use crate::correlate::{Correlated, OldItems};
 use crate::node::{Additional, Kind, Node};
 use crate::path::Path;
 use crate::problem::Problem;
@@ -36,41 +38,60 @@ struct Applier {
 #[derive(Clone, Copy)]
 struct Ratchet<'a> {
     here: Option<Correlated<'a>>,
-    above: Option<Correlated<'a>>,
+    above: Option<Above<'a>>,
+}
+
+/// A value around others, and whether it is unchanged: all of them ask, and it is found out once.
+#[derive(Clone, Copy)]
+struct Above<'a> {
+    value: Correlated<'a>,
+    is_unchanged: &'a OnceCell<bool>,
 }
 
 impl<'a> Ratchet<'a> {
     fn is_unchanged(self) -> bool {
-        self.here.or(self.above).is_some_and(Correlated::is_unchanged)
+        match (self.here, self.above) {
+            (Some(here), _) => here.is_unchanged(),
+            (None, Some(above)) => *above.is_unchanged.get_or_init(|| above.value.is_unchanged()),
+            (None, None) => false,
+        }
     }
 
-    fn field(self, name: &str) -> Ratchet<'a> {
+    fn field(self, name: &str, is_unchanged: &'a OnceCell<bool>) -> Ratchet<'a> {
         match self.here {
             None => self,
             // The type of the root object is not seen in the stored object, so it always counts as changed.
             Some(_) if self.above.is_none() && (name == "apiVersion" || name == "kind") => {
                 Ratchet { here: None, above: None }
             }
-            Some(here) => Ratchet { here: here.field(name), above: Some(here) },
+            Some(here) => Ratchet { here: here.field(name), above: Some(Above { value: here, is_unchanged }) },
         }
     }
 
-    fn item(self, index: usize) -> Ratchet<'a> {
+    fn item(self, old: Option<Correlated<'a>>, is_unchanged: &'a OnceCell<bool>) -> Ratchet<'a> {
         match self.here {
             None => self,
-            Some(here) => Ratchet { here: here.item(index), above: Some(here) },
+            Some(here) => Ratchet { here: old, above: Some(Above { value: here, is_unchanged }) },
         }
     }
 }
 
 impl Applier {
-    fn level(&mut self, node: &Node, value: &Value, old: Option<&Value>, path: &Path<'_>, ratchet: Ratchet<'_>) {
+    fn level<'a>(
+        &mut self,
+        node: &'a Node,
+        value: &'a Value,
+        old: Option<&'a Value>,
+        path: &Path<'_>,
+        ratchet: Ratchet<'a>,
+    ) {
         if value.is_null() || self.exhausted || !node.below.rules {
             return;
         }
         if !node.rules.is_empty() {
             self.rules(node, value, old.filter(|old| !old.is_null()), path, ratchet);
         }
+        let is_unchanged = OnceCell::new();
         match value {
             Value::Object(fields) => {
                 for (name, field) in fields {
@@ -84,19 +105,20 @@ impl Applier {
                     };
                     if child.below.rules {
                         let old = old.and_then(|old| old.get(name));
-                        self.level(child, field, old, &here, ratchet.field(name));
+                        self.level(child, field, old, &here, ratchet.field(name, &is_unchanged));
                     }
                 }
             }
             Value::Array(items) => {
                 let Some(child) = node.items.as_deref().filter(|child| child.below.rules) else { return };
-                let old_items = old.and_then(Value::as_array);
+                let old_items = OldItems::new(node, old.and_then(Value::as_array).map(Vec::as_slice));
                 for (index, item) in items.iter().enumerate() {
                     if self.exhausted {
                         return;
                     }
-                    let old = old_items.and_then(|old| matching_item(&node.list_type, item, old));
-                    self.level(child, item, old, &path.index(index), ratchet.item(index));
+                    let here = ratchet.here.and_then(|_| old_items.correlated(item));
+                    let old = old_items.matching(item);
+                    self.level(child, item, old, &path.index(index), ratchet.item(here, &is_unchanged));
                 }
             }
             _ => {}

@@ -11,19 +11,31 @@ use rcgen::{
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::time::ASN1Time;
 
-/// What is shown, what is trusted, and until when.
+/// What is shown, what is trusted, for which names and how long.
 #[derive(Clone, Debug)]
 pub(super) struct Bundle {
     certificate: String,
     key: String,
     /// The authority, and the one before it, whose certificates other replicas may still show.
     trusted: String,
+    shown: Shown,
+}
+
+/// What a certificate itself says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shown {
+    names: BTreeSet<String>,
     made: u64,
+    lifetime: Duration,
 }
 
 /// Keeps the certificates in a secret.
@@ -35,7 +47,6 @@ pub(super) struct Keeper {
 }
 
 const SECRET: &str = "restow-webhook";
-const MADE_ANNOTATION: &str = "restow.dev/made";
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
 /// The past that certificates include, for API servers whose clocks are behind.
 const CLOCKS_BEHIND: Duration = Duration::from_secs(24 * 3600);
@@ -51,12 +62,14 @@ impl Keeper {
         &self.client
     }
 
-    /// The certificates in force. Makes new ones where there are none, or where two thirds of their time are over.
+    /// The certificates in force. Makes new ones where there are none that can be shown, where they are for other names, or
+    /// where two thirds of their time are over.
     pub(super) async fn current(&self) -> anyhow::Result<Bundle> {
         for _ in 0..MOST_TRIES {
             let found = self.api.get_opt(SECRET).await.context("cannot read the secret with the certificates")?;
             let bundle = found.as_ref().and_then(bundle_of);
-            if let Some(bundle) = bundle.as_ref().filter(|bundle| !is_due(bundle.made, now(), self.lifetime)) {
+            let fitting = |bundle: &&Bundle| bundle.shown.fits(&self.names, self.lifetime, now());
+            if let Some(bundle) = bundle.as_ref().filter(fitting) {
                 return Ok(bundle.clone());
             }
             let made = make(&self.names, self.lifetime, bundle.as_ref())?;
@@ -82,7 +95,6 @@ impl Keeper {
             metadata: ObjectMeta {
                 name: Some(SECRET.to_owned()),
                 resource_version: found.and_then(|found| found.metadata.resource_version.clone()),
-                annotations: Some(BTreeMap::from([(MADE_ANNOTATION.to_owned(), bundle.made.to_string())])),
                 ..ObjectMeta::default()
             },
             type_: Some("kubernetes.io/tls".to_owned()),
@@ -112,15 +124,42 @@ impl Bundle {
 
     /// When to look whether they have to be renewed.
     pub(super) fn look_again_in(&self, lifetime: Duration) -> Duration {
-        let due = Duration::from_secs(self.made) + lifetime * 2 / 3;
+        let due = Duration::from_secs(self.shown.made) + self.shown.lifetime.min(lifetime) * 2 / 3;
         due.saturating_sub(Duration::from_secs(now())).clamp(Duration::from_secs(1), LOOK_EVERY)
     }
 }
 
-/// Whether two thirds of their time are over. Made in the future, they are of a replica whose clock is ahead, and nobody
-/// knows how old they are once the difference is as large as that.
-fn is_due(made: u64, now: u64, lifetime: Duration) -> bool {
-    now.abs_diff(made) >= (lifetime * 2 / 3).as_secs()
+impl Shown {
+    /// What the first certificate of a text says, if that can be read.
+    fn read(certificate: &str) -> Option<Shown> {
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?;
+        let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+        let names = certificate.subject_alternative_name().ok()??.value.general_names.iter().filter_map(name_of);
+        let second = |time: ASN1Time| u64::try_from(time.timestamp()).ok();
+        let made = second(certificate.validity.not_before)? + CLOCKS_BEHIND.as_secs();
+        let lifetime = second(certificate.validity.not_after)?.saturating_sub(made);
+        Some(Shown { names: names.collect(), made, lifetime: Duration::from_secs(lifetime) })
+    }
+
+    /// Whether it has these names, and less than two thirds of its time are over: of its own, which may be shorter than
+    /// that of certificates to be made, or else of theirs. Made in the future, it is of a replica whose clock is ahead, and
+    /// nobody knows how old it is once the difference is as large as that.
+    fn fits(&self, names: &[String], lifetime: Duration, now: u64) -> bool {
+        let lifetime = self.lifetime.min(lifetime);
+        names.iter().all(|name| self.names.contains(name)) && now.abs_diff(self.made) < (lifetime * 2 / 3).as_secs()
+    }
+}
+
+/// A name or an address as it is written.
+fn name_of(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match **bytes {
+            [a, b, c, d] => Some(IpAddr::from([a, b, c, d]).to_string()),
+            _ => Some(IpAddr::from(<[u8; 16]>::try_from(*bytes).ok()?).to_string()),
+        },
+        _ => None,
+    }
 }
 
 fn now() -> u64 {
@@ -130,8 +169,11 @@ fn now() -> u64 {
 fn bundle_of(secret: &Secret) -> Option<Bundle> {
     let data = secret.data.as_ref()?;
     let text = |name: &str| String::from_utf8(data.get(name)?.0.clone()).ok();
-    let made = secret.metadata.annotations.as_ref()?.get(MADE_ANNOTATION)?.parse().ok()?;
-    Some(Bundle { certificate: text("tls.crt")?, key: text("tls.key")?, trusted: text("ca.crt")?, made })
+    let certificate = text("tls.crt")?;
+    let shown = Shown::read(&certificate)?;
+    let bundle = Bundle { certificate, key: text("tls.key")?, trusted: text("ca.crt")?, shown };
+    // A key that belongs to another certificate is no more use than none.
+    bundle.tls().is_ok().then_some(bundle)
 }
 
 /// Makes an authority and a certificate. The authority's key is forgotten at once: nothing else will ever be signed with it.
@@ -156,20 +198,58 @@ fn make(names: &[String], lifetime: Duration, before: Option<&Bundle>) -> anyhow
     let certificate = params.signed_by(&key, &issuer)?.pem();
     let old = before.and_then(|before| before.trusted.split_inclusive("-----END CERTIFICATE-----\n").next());
     let trusted = format!("{authority_certificate}{}", old.unwrap_or_default());
-    Ok(Bundle { certificate, key: key.serialize_pem(), trusted, made: now() })
+    let shown = Shown::read(&certificate).context("the certificate that was made cannot be read")?;
+    Ok(Bundle { certificate, key: key.serialize_pem(), trusted, shown })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn names(all: &[&str]) -> Vec<String> {
+        all.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn secret_of(bundle: &Bundle) -> Secret {
+        let data = [("tls.crt", &bundle.certificate), ("tls.key", &bundle.key), ("ca.crt", &bundle.trusted)];
+        let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.clone().into_bytes())));
+        Secret { data: Some(BTreeMap::from(data)), ..Secret::default() }
+    }
+
     #[test]
     fn certificates_are_renewed_after_two_thirds_of_their_time() {
         let lifetime = Duration::from_secs(90);
-        assert!(!is_due(1_000, 1_059, lifetime));
-        assert!(is_due(1_000, 1_060, lifetime));
-        assert!(!is_due(1_000, 960, lifetime));
-        assert!(is_due(1_000, 900, lifetime), "from the future");
+        let shown = Shown { names: BTreeSet::new(), made: 1_000, lifetime };
+        assert!(shown.fits(&[], lifetime, 1_059));
+        assert!(!shown.fits(&[], lifetime, 1_060));
+        assert!(shown.fits(&[], lifetime, 960));
+        assert!(!shown.fits(&[], lifetime, 900), "from the future");
+        assert!(!shown.fits(&[], lifetime * 100, 1_060), "its own time is shorter");
+        assert!(!shown.fits(&[], lifetime / 3, 1_020), "it is to be shorter from now on");
+    }
+
+    #[test]
+    fn certificates_for_other_names_and_unreadable_ones_are_not_used() {
+        let lifetime = Duration::from_secs(900);
+        let asked = names(&["guard.example.com", "10.0.0.1", "fd00::1"]);
+        let made = make(&asked, lifetime, None).unwrap();
+        let kept = bundle_of(&secret_of(&made)).unwrap();
+        assert_eq!(kept.shown, made.shown);
+        assert!(kept.shown.fits(&asked, lifetime, now()));
+        assert!(kept.shown.fits(&names(&["10.0.0.1"]), lifetime, now()));
+        for other in ["other.example.com", "10.0.0.2"] {
+            assert!(!kept.shown.fits(&names(&["guard.example.com", other]), lifetime, now()), "{other}");
+        }
+        let another = make(&asked, lifetime, None).unwrap();
+        let unreadable = [
+            Bundle { certificate: "no certificate".to_owned(), ..made.clone() },
+            Bundle { certificate: String::new(), ..made.clone() },
+            Bundle { key: "no key".to_owned(), ..made.clone() },
+            Bundle { key: another.key, ..made },
+        ];
+        for bundle in unreadable {
+            assert!(bundle_of(&secret_of(&bundle)).is_none());
+        }
     }
 
     #[test]

@@ -193,6 +193,32 @@ fn pod(name: &str) -> Value {
 }
 
 #[tokio::test]
+async fn pods_have_the_priority_and_preemption_of_their_class() {
+    let cluster = Cluster::one(On::Embedded).await;
+    let mut admin = Line::admin(&cluster);
+    let class = json!({"metadata": {"name": "quiet"}, "value": 5, "preemptionPolicy": "Never"});
+    admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", &class).expect(201);
+    let cases = [
+        (json!({"priorityClassName": "quiet", "preemptionPolicy": "PreemptLowerPriority"}), 403),
+        (json!({"priorityClassName": "quiet", "priority": 6}), 403),
+        (json!({"preemptionPolicy": "Never"}), 403),
+        (json!({"priority": 1}), 403),
+        (json!({"priorityClassName": "quiet", "preemptionPolicy": "Never", "priority": 5}), 201),
+        (json!({"preemptionPolicy": "PreemptLowerPriority", "priority": 0}), 201),
+    ];
+    for (number, (fields, code)) in cases.into_iter().enumerate() {
+        let mut asked = pod(&format!("p{number}"));
+        for (name, value) in fields.as_object().unwrap() {
+            asked["spec"][name] = value.clone();
+        }
+        admin.post(PODS, &asked).expect(code);
+    }
+    let path = format!("{PODS}/p4");
+    let found = admin.get(&path).expect(200).body;
+    assert_eq!((&found["spec"]["priority"], &found["spec"]["preemptionPolicy"]), (&json!(5), &json!("Never")));
+}
+
+#[tokio::test]
 async fn pods_stay_where_and_what_they_are() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = Line::admin(&cluster);

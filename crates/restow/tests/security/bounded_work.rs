@@ -254,3 +254,65 @@ async fn an_object_has_a_bounded_number_of_owners_and_loses_them_in_a_few_rounds
     }
     assert_eq!(mallory.get(&format!("{MAPS}/a0")).await.0, 200);
 }
+
+/// Expressions of a few kilobytes that are so deep that whoever walks through them overflows the stack, which ends the
+/// server and not only the request.
+#[tokio::test]
+async fn expressions_that_are_too_deep_are_refused_and_the_server_lives() {
+    let (_cluster, admin, _mallory) = cluster(On::Embedded).await;
+    let chain = |first: &str, operator: &str, times: usize| format!("{first}{}", format!("{operator}1").repeat(times));
+    let spine =
+        ["*", "+", "==", "&&", "||"].iter().fold("1".to_string(), |first, operator| chain(&first, operator, 512));
+    let nested = (0..60).fold("1".to_string(), |inner, _| format!("({})", chain(&inner, "+", 400)));
+    let types = format!("[1]{} == []", ".map(x, [[[[[[[[[[[[[[[[x]]]]]]]]]]]]]]]])".repeat(200));
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    for text in [format!("{}self", ".".repeat(99_000)), spine, nested, types] {
+        let rules = |rule: &str, message: &str| json!({"type": "object", "x-kubernetes-validations": [{"rule": rule, "messageExpression": message}]});
+        for schema in [rules(&text, "'m'"), rules("true", &text)] {
+            let definition = json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": "deeps.example.com"},
+                "spec": {
+                    "group": "example.com", "scope": "Namespaced", "names": {"plural": "deeps", "kind": "Deep"},
+                    "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+                },
+            });
+            let (code, status) = admin.post(definitions, definition).await;
+            assert_eq!((code, &status["reason"]), (422, &json!("Invalid")), "{status}");
+        }
+        let policy = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": "deep"},
+            "spec": {
+                "matchConstraints": {"resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]},
+                ]},
+                "matchConditions": [{"name": "c", "expression": text}], "validations": [{"expression": text}],
+            },
+        });
+        let (code, status) = admin.post(&format!("{policies}?dryRun=All"), policy).await;
+        assert_eq!((code, &status["reason"]), (422, &json!("Invalid")), "{status}");
+        assert_eq!(admin.get("/healthz").await.0, 200);
+    }
+}
+
+/// More objects than are read at once, beside a namespace that something holds.
+#[tokio::test]
+async fn a_namespace_is_emptied_page_by_page_though_another_one_is_held() {
+    let (_cluster, admin, _mallory) = cluster(On::Embedded).await;
+    admin.make_namespace("held", "mallory", "cluster-admin").await;
+    let map = |name: String, finalizers: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "finalizers": finalizers}});
+    let held = "/api/v1/namespaces/held/configmaps";
+    assert_eq!(admin.post(held, map("x".into(), json!(["example.com/hold"]))).await.0, 201);
+    for number in 0..1_050 {
+        assert_eq!(admin.post(MAPS, map(format!("m{number}"), json!([]))).await.0, 201);
+    }
+    assert_eq!(admin.delete("/api/v1/namespaces/held", json!({})).await.0, 200);
+    assert_eq!(admin.delete("/api/v1/namespaces/mine", json!({})).await.0, 200);
+    admin.until("the large namespace is gone", "/api/v1/namespaces/mine", |code, _| code == 404).await;
+    assert_eq!(admin.get("/api/v1/namespaces/held").await.0, 200);
+    let release = bytes(&json!({"metadata": {"finalizers": null}}));
+    assert_eq!(admin.patch(&format!("{held}/x"), "merge", release).await.0, 200);
+    admin.until("the held namespace is gone", "/api/v1/namespaces/held", |code, _| code == 404).await;
+}

@@ -1,12 +1,15 @@
 //! Functions on lists: the lists and sets extensions, and Kubernetes' own. Some serve texts of the same name, too.
 
 use std::cmp::Ordering;
-use std::rc::Rc;
 
 use super::{NONE, Native, Outcome};
+use crate::cel::collection::{Entries, Members};
 use crate::cel::eval::EvalError;
 use crate::cel::value::Val;
 use crate::node::ListType;
+
+/// The most items that a function puts into a list.
+pub(super) const MOST_ITEMS: usize = 1_000_000;
 
 pub(super) const TABLE: &[(&str, Native)] = &[
     ("isSorted", |a| {
@@ -28,14 +31,16 @@ pub(super) const TABLE: &[(&str, Native)] = &[
             let items = list.items().ok_or(NONE)?;
             let range = usize::try_from(*from).ok().zip(usize::try_from(*to).ok());
             let part = range.and_then(|(from, to)| items.get(from..to));
-            part.map(|part| Val::List(Rc::new(part.to_vec())))
-                .ok_or_else(|| EvalError::failed(format!("cannot slice({from}, {to}), list is length {}", items.len())))
+            let part = part.map(<[Val<'_>]>::to_vec).ok_or_else(|| {
+                EvalError::failed(format!("cannot slice({from}, {to}), list is length {}", items.len()))
+            })?;
+            Val::list(part)
         }
         _ => Err(NONE),
     }),
     ("flatten", |a| match a {
-        [list] => Ok(Val::List(Rc::new(flatten(list.items().ok_or(NONE)?, 1)))),
-        [list, Val::Int(depth)] if *depth >= 0 => Ok(Val::List(Rc::new(flatten(list.items().ok_or(NONE)?, *depth)))),
+        [list] => flattened(list, 1),
+        [list, Val::Int(depth)] if *depth >= 0 => flattened(list, *depth),
         [_, Val::Int(_)] => Err(EvalError::failed("level must be non-negative")),
         _ => Err(NONE),
     }),
@@ -45,42 +50,49 @@ pub(super) const TABLE: &[(&str, Native)] = &[
             return Err(EvalError::failed("list elements must be comparable"));
         }
         items.sort_by(|left, right| left.compare(right).unwrap_or(Ordering::Equal));
-        Ok(Val::List(Rc::new(items)))
+        Val::list(items)
     }),
-    ("distinct", |a| {
-        let mut seen: Vec<Val<'_>> = Vec::new();
-        for item in only_list(a)? {
-            if !seen.iter().any(|known| known.equals(&item)) {
-                seen.push(item);
-            }
-        }
-        Ok(Val::List(Rc::new(seen)))
-    }),
+    ("distinct", |a| Val::list(Members::of(only_list(a)?).into_values())),
     ("reverse", |a| {
         let mut items = only_list(a)?;
         items.reverse();
-        Ok(Val::List(Rc::new(items)))
+        Val::list(items)
     }),
-    ("first", |a| Ok(only_list(a)?.into_iter().next().map_or(Val::Optional(None), Val::some))),
-    ("last", |a| Ok(only_list(a)?.pop().map_or(Val::Optional(None), Val::some))),
+    ("first", |a| at(a, |_| Some(0))),
+    ("last", |a| at(a, |size| size.checked_sub(1))),
     ("lists.range", |a| match a {
-        [Val::Int(count)] if *count <= 100_000 => Ok(Val::List(Rc::new((0..*count).map(Val::Int).collect()))),
+        [Val::Int(count)] if *count <= 100_000 => Val::list((0..*count).map(Val::Int).collect()),
         [Val::Int(_)] => Err(EvalError::CostExceeded),
         _ => Err(NONE),
     }),
-    ("sets.contains", |a| sets(a, |left, right| right.iter().all(|item| has(left, item)))),
-    ("sets.intersects", |a| sets(a, |left, right| right.iter().any(|item| has(left, item)))),
-    ("sets.equivalent", |a| {
-        sets(a, |left, right| right.iter().all(|item| has(left, item)) && left.iter().all(|item| has(right, item)))
+    ("sets.contains", |a| sets(a, contains_all)),
+    ("sets.intersects", |a| {
+        sets(a, |left, right| {
+            let left = Members::of(left.to_vec());
+            right.iter().any(|item| left.contains(item))
+        })
     }),
+    ("sets.equivalent", |a| sets(a, |left, right| contains_all(left, right) && contains_all(right, left))),
 ];
 
-fn has<'a>(items: &[Val<'a>], value: &Val<'a>) -> bool {
-    items.iter().any(|item| item.equals(value))
+fn contains_all<'a>(items: &[Val<'a>], others: &[Val<'a>]) -> bool {
+    let items = Members::of(items.to_vec());
+    others.iter().all(|other| items.contains(other))
 }
 
 fn only_list<'a>(arguments: &[Val<'a>]) -> Result<Vec<Val<'a>>, EvalError> {
     if let [list] = arguments { list.items().ok_or(NONE) } else { Err(NONE) }
+}
+
+/// An item as an optional. The others are not looked at, since it costs as if they were not.
+fn at<'a>(arguments: &[Val<'a>], place: impl Fn(u64) -> Option<u64>) -> Outcome<'a> {
+    match arguments {
+        [list @ (Val::List(_) | Val::JsonList(..))] => match place(list.size()) {
+            Some(place) => super::index(&[list.clone(), Val::Int(place as i64)], false),
+            None => Ok(Val::Optional(None)),
+        },
+        _ => Err(NONE),
+    }
 }
 
 fn sets<'a>(arguments: &[Val<'a>], holds: impl Fn(&[Val<'a>], &[Val<'a>]) -> bool) -> Outcome<'a> {
@@ -132,50 +144,63 @@ fn index_of<'a>(arguments: &[Val<'a>], last: bool) -> Outcome<'a> {
     Ok(Val::Int(found.map_or(-1, |place| place as i64)))
 }
 
-fn flatten<'a>(items: Vec<Val<'a>>, depth: i64) -> Vec<Val<'a>> {
+fn flattened<'a>(list: &Val<'a>, depth: i64) -> Outcome<'a> {
     let mut out = Vec::new();
+    flatten(list.items().ok_or(NONE)?, depth, &mut out)?;
+    Val::list(out)
+}
+
+fn flatten<'a>(items: Vec<Val<'a>>, depth: i64, out: &mut Vec<Val<'a>>) -> Result<(), EvalError> {
     for item in items {
-        match item.items() {
-            Some(inner) if depth > 0 => out.extend(flatten(inner, depth - 1)),
-            _ => out.push(item),
+        match item.items().filter(|_| depth > 0) {
+            Some(inner) => flatten(inner, depth - 1, out)?,
+            None => out.push(item),
+        }
+        if out.len() > MOST_ITEMS {
+            return Err(EvalError::CostExceeded);
         }
     }
-    out
+    Ok(())
 }
 
 /// Lists of type `set` and `map` are joined without repetitions: what stands on the right replaces its like on the left.
 pub(super) fn concatenate<'a>(whole: &Val<'a>, left: Vec<Val<'a>>, right: Vec<Val<'a>>) -> Outcome<'a> {
-    if left.len() + right.len() > 1_000_000 {
+    if left.len() + right.len() > MOST_ITEMS {
         return Err(EvalError::CostExceeded);
     }
+    let list_type = match whole {
+        Val::JsonList(_, Some(node)) => &node.list_type,
+        _ => &ListType::Atomic,
+    };
     let mut items = left;
-    match whole {
-        Val::JsonList(_, Some(node)) if node.list_type == ListType::Set => {
-            for item in right {
-                if !has(&items, &item) {
-                    items.push(item);
-                }
-            }
+    match list_type {
+        ListType::Set => {
+            let known = Members::of(items.clone());
+            let mut added = Members::of(right.into_iter().filter(|item| !known.contains(item))).into_values();
+            items.append(&mut added);
         }
-        Val::JsonList(_, Some(node)) => {
-            let keys: &[Box<str>] = match &node.list_type {
-                ListType::Map(keys) => keys,
-                _ => &[],
-            };
+        ListType::Map(keys) if !keys.is_empty() => {
+            let mut places = Entries::default();
+            for (place, item) in items.iter().enumerate() {
+                places.insert(keys_of(keys, item)?, Val::Int(place as i64))?;
+            }
             for item in right {
-                let same = |known: &Val<'a>| {
-                    keys.iter().all(|key| match (known.field(key), item.field(key)) {
-                        (Some(known), Some(item)) => known.equals(&item),
-                        (known, item) => known.is_none() && item.is_none(),
-                    })
-                };
-                match items.iter().position(same).filter(|_| !keys.is_empty()) {
-                    Some(place) => items[place] = item,
-                    None => items.push(item),
+                let keys = keys_of(keys, &item)?;
+                match places.get(&keys) {
+                    Some(Val::Int(place)) => items[*place as usize] = item,
+                    _ => {
+                        places.insert(keys, Val::Int(items.len() as i64))?;
+                        items.push(item);
+                    }
                 }
             }
         }
         _ => items.extend(right),
     }
-    Ok(Val::List(Rc::new(items)))
+    Val::list(items)
+}
+
+/// What tells an item of a list of type `map` apart from the others.
+fn keys_of<'a>(keys: &[Box<str>], item: &Val<'a>) -> Outcome<'a> {
+    Val::list(keys.iter().map(|key| item.field(key).map_or(Val::Optional(None), Val::some)).collect())
 }

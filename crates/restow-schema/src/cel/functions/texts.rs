@@ -7,7 +7,7 @@ use crate::cel::value::Val;
 use crate::go_text::show_float;
 
 pub(super) const TABLE: &[(&str, Native)] = &[
-    ("string", |a| a.first().map(|value| Val::text(plain(value))).ok_or(NONE)),
+    ("string", |a| Ok(Val::text(plain(a.first().ok_or(NONE)?)?))),
     ("contains", |a| two(a, |text, other| Val::Bool(text.contains(other)))),
     ("startsWith", |a| two(a, |text, other| Val::Bool(text.starts_with(other)))),
     ("endsWith", |a| two(a, |text, other| Val::Bool(text.ends_with(other)))),
@@ -33,7 +33,7 @@ pub(super) const TABLE: &[(&str, Native)] = &[
         };
         let regex = crate::pattern::compile(pattern.as_str()).map_err(EvalError::failed)?;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        Ok(text_list(regex.find_iter(text.as_str()).take(limit).map(|found| found.as_str().to_string())))
+        text_list(regex.find_iter(text.as_str()).take(limit).map(|found| found.as_str().to_string()))
     }),
     ("charAt", |a| match a {
         [Val::Text(text), Val::Int(place)] => {
@@ -51,11 +51,11 @@ pub(super) const TABLE: &[(&str, Native)] = &[
     ("strings.quote", |a| one(a, crate::go_text::quote)),
     ("replace", |a| match a {
         [Val::Text(text), Val::Text(old), Val::Text(new)] => {
-            Ok(Val::text(bounded(text.as_str().replace(old.as_str(), new.as_str()))?))
+            replace(text.as_str(), old.as_str(), new.as_str(), usize::MAX)
         }
         [Val::Text(text), Val::Text(old), Val::Text(new), Val::Int(limit)] => {
             let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
-            Ok(Val::text(bounded(text.as_str().replacen(old.as_str(), new.as_str(), limit))?))
+            replace(text.as_str(), old.as_str(), new.as_str(), limit)
         }
         _ => Err(NONE),
     }),
@@ -75,7 +75,10 @@ pub(super) const TABLE: &[(&str, Native)] = &[
                 _ => None,
             })
             .collect();
-        Ok(Val::text(texts.ok_or(NONE)?.join(separator)))
+        let texts = texts.ok_or(NONE)?;
+        let gaps = separator.len().saturating_mul(texts.len().saturating_sub(1));
+        fits(texts.iter().map(|text| text.len()).fold(gaps, usize::saturating_add))?;
+        Ok(Val::text(texts.join(separator)))
     }),
     ("format", |a| match a {
         [Val::Text(template), arguments] => format(template.as_str(), &arguments.items().ok_or(NONE)?),
@@ -83,9 +86,18 @@ pub(super) const TABLE: &[(&str, Native)] = &[
     }),
 ];
 
-/// No text grows beyond what a request may have.
-fn bounded(text: String) -> Result<String, EvalError> {
-    if text.len() > 16 << 20 { Err(EvalError::CostExceeded) } else { Ok(text) }
+/// The most bytes that a text may have.
+const LONGEST: usize = 16 << 20;
+
+/// No text grows beyond [`LONGEST`]: that is found out before it is made.
+pub(super) fn fits(length: usize) -> Result<(), EvalError> {
+    if length > LONGEST { Err(EvalError::CostExceeded) } else { Ok(()) }
+}
+
+fn replace<'a>(text: &str, old: &str, new: &str, limit: usize) -> Outcome<'a> {
+    let times = text.matches(old).take(limit).count();
+    fits((text.len() - times * old.len()).saturating_add(times.saturating_mul(new.len())))?;
+    Ok(Val::text(text.replacen(old, new, limit)))
 }
 
 fn one<'a>(arguments: &[Val<'a>], function: impl Fn(&str) -> String) -> Outcome<'a> {
@@ -106,18 +118,16 @@ fn split<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
         _ => return Err(NONE),
     };
     if limit == 0 {
-        return Ok(text_list(std::iter::empty()));
+        return text_list(std::iter::empty());
     }
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     if separator.is_empty() {
-        let mut parts: Vec<String> = text.chars().take(limit.saturating_sub(1)).map(String::from).collect();
-        let rest: String = text.chars().skip(parts.len()).collect();
-        if !rest.is_empty() {
-            parts.push(rest);
-        }
-        return Ok(text_list(parts.into_iter()));
+        let first = limit.saturating_sub(1);
+        let rest: String = text.chars().skip(first).collect();
+        let rest = Some(rest).filter(|rest| !rest.is_empty());
+        return text_list(text.chars().take(first).map(String::from).chain(rest));
     }
-    Ok(text_list(text.splitn(limit, separator).map(str::to_string)))
+    text_list(text.splitn(limit, separator).map(str::to_string))
 }
 
 fn substring<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
@@ -140,8 +150,15 @@ fn substring<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
 }
 
 /// A value as text, as `string()` gives it.
-pub(crate) fn plain(value: &Val<'_>) -> String {
-    match value {
+pub(crate) fn plain(value: &Val<'_>) -> Result<String, EvalError> {
+    let mut out = String::new();
+    write_plain(value, &mut out)?;
+    Ok(out)
+}
+
+/// Appends a value. Of a value that is shared many times, no more is written than a text may have.
+fn write_plain(value: &Val<'_>, out: &mut String) -> Result<(), EvalError> {
+    let scalar = match value {
         Val::Null => "null".to_string(),
         Val::Bool(flag) => flag.to_string(),
         Val::Int(number) => number.to_string(),
@@ -153,30 +170,53 @@ pub(crate) fn plain(value: &Val<'_>) -> String {
         Val::Timestamp(instant) => time::show_timestamp(*instant),
         Val::Type(name) => name.to_string(),
         Val::Opaque(opaque) => opaque.to_string(),
-        Val::Optional(Some(inner)) => format!("optional({})", plain(inner)),
+        Val::Optional(Some(inner)) => format!("optional({})", plain(inner)?),
         Val::Optional(None) => "optional.none()".to_string(),
-        collection => match (collection.items(), collection.entries()) {
-            (Some(items), _) => format!("[{}]", items.iter().map(literal).collect::<Vec<_>>().join(", ")),
-            (_, Some(entries)) => {
-                let mut shown: Vec<String> =
-                    entries.iter().map(|(key, value)| format!("{}:{}", literal(key), literal(value))).collect();
-                shown.sort();
-                format!("{{{}}}", shown.join(", "))
-            }
-            _ => String::new(),
-        },
+        collection => return write_collection(collection, out),
+    };
+    append(&scalar, out)
+}
+
+fn append(text: &str, out: &mut String) -> Result<(), EvalError> {
+    fits(out.len().saturating_add(text.len()))?;
+    out.push_str(text);
+    Ok(())
+}
+
+fn write_collection(collection: &Val<'_>, out: &mut String) -> Result<(), EvalError> {
+    if let Some(items) = collection.items() {
+        append("[", out)?;
+        for (index, item) in items.iter().enumerate() {
+            append(if index > 0 { ", " } else { "" }, out)?;
+            write_literal(item, out)?;
+        }
+        return append("]", out);
     }
+    let mut shown: Vec<String> = Vec::new();
+    let mut length = out.len();
+    for (key, value) in collection.entries().unwrap_or_default() {
+        let mut entry = String::new();
+        write_literal(&key, &mut entry)?;
+        append(":", &mut entry)?;
+        write_literal(&value, &mut entry)?;
+        length = length.saturating_add(entry.len());
+        fits(length)?;
+        shown.push(entry);
+    }
+    shown.sort();
+    append(&format!("{{{}}}", shown.join(", ")), out)
 }
 
 /// A value inside of a collection, as it would be written in an expression.
-fn literal(value: &Val<'_>) -> String {
-    match value {
+fn write_literal(value: &Val<'_>, out: &mut String) -> Result<(), EvalError> {
+    let quoted = match value {
         Val::Text(text) => crate::go_text::quote(text.as_str()),
         Val::Bytes(bytes) => format!("b{}", crate::go_text::quote(&String::from_utf8_lossy(bytes))),
-        Val::Timestamp(_) => format!("timestamp({})", crate::go_text::quote(&plain(value))),
-        Val::Duration(_) => format!("duration({})", crate::go_text::quote(&plain(value))),
-        other => plain(other),
-    }
+        Val::Timestamp(_) => format!("timestamp({})", crate::go_text::quote(&plain(value)?)),
+        Val::Duration(_) => format!("duration({})", crate::go_text::quote(&plain(value)?)),
+        other => return write_plain(other, out),
+    };
+    append(&quoted, out)
 }
 
 fn format<'a>(template: &str, arguments: &[Val<'a>]) -> Outcome<'a> {
@@ -203,8 +243,9 @@ fn format<'a>(template: &str, arguments: &[Val<'a>]) -> Outcome<'a> {
         let clause = rest.next().ok_or_else(|| EvalError::failed("unexpected end of string"))?;
         let argument =
             next.next().ok_or_else(|| EvalError::failed(format!("index {} out of range", arguments.len())))?;
-        out.push_str(&format_one(clause, precision, argument)?);
-        out = bounded(out)?;
+        let part = format_one(clause, precision, argument)?;
+        fits(out.len().saturating_add(part.len()))?;
+        out.push_str(&part);
     }
     Ok(Val::text(out))
 }
@@ -217,7 +258,7 @@ fn format_one(clause: char, precision: Option<usize>, argument: &Val<'_>) -> Res
         _ => Err(wrong_clause("only doubles, ints, and uints can be formatted as", argument)),
     };
     Ok(match (clause, argument) {
-        ('s', value) => plain(value),
+        ('s', value) => plain(value)?,
         ('d', Val::Int(number)) => number.to_string(),
         ('d', Val::Uint(number)) => number.to_string(),
         ('d', Val::Double(number)) => show_float(*number),

@@ -1,7 +1,5 @@
 //! Named formats, `format.dns1123Label().validate(text)`: nothing where the text is in order, else what is wrong with it.
 
-use std::rc::Rc;
-
 use super::{NONE, Opaque, Outcome};
 use crate::cel::value::Val;
 use crate::format::Format;
@@ -34,7 +32,7 @@ pub(super) fn validate<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     if faults.is_empty() {
         return Ok(Val::Optional(None));
     }
-    Ok(Val::some(Val::List(Rc::new(faults.into_iter().map(Val::text).collect()))))
+    Ok(Val::some(Val::list(faults.into_iter().map(Val::text).collect())?))
 }
 
 fn faults(name: &str, text: &str) -> Vec<String> {

@@ -1,8 +1,10 @@
 //! URLs that have a scheme and a host, or are a path.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::{NONE, Opaque, Outcome};
+use crate::cel::collection::Entries;
 use crate::cel::value::Val;
 
 /// The parts of a URL, as written.
@@ -87,16 +89,16 @@ pub(super) fn part<'a>(arguments: &[Val<'a>], get: impl Fn(&Url) -> String) -> O
 pub(super) fn query<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     let [value] = arguments else { return Err(NONE) };
     let url = url_of(value).ok_or(NONE)?;
-    let mut entries: Vec<(String, Vec<Val<'a>>)> = Vec::new();
+    let mut found: BTreeMap<String, Vec<Val<'a>>> = BTreeMap::new();
     for pair in url.query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name), Val::text(decode(value)));
-        match entries.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, values)) => values.push(value),
-            None => entries.push((name, vec![value])),
-        }
+        found.entry(name).or_default().push(value);
     }
-    let entries = entries.into_iter().map(|(name, values)| (Val::text(name), Val::List(Rc::new(values)))).collect();
+    let mut entries = Entries::default();
+    for (name, values) in found {
+        entries.insert(Val::text(name), Val::list(values)?)?;
+    }
     Ok(Val::Map(Rc::new(entries)))
 }
 
