@@ -27,6 +27,7 @@ use in_tree::InTree;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Api, ApiResource};
 use kube::core::{GroupVersionKind, Object};
+use leader::Term;
 use observe::{Marks, View};
 use restow_agreement::migrate::marks::{Holder, Party};
 use restow_agreement::migrate::window::Window;
@@ -113,6 +114,7 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
     pub(crate) in_tree: InTree,
+    pub(crate) term: Term,
 }
 
 impl Context {
@@ -143,7 +145,7 @@ pub(crate) fn state_api() -> ApiResource {
 /// Runs until told to stop. What is in flight then is finished, and the lease given up.
 pub async fn run(cluster: Cluster, config: ControllerConfig, metrics: Metrics, stop: watch::Receiver<bool>) {
     let events = Events::new(cluster.client().clone(), &config.identity);
-    let context = Context { cluster, config, metrics, events, in_tree: InTree::default() };
+    let context = Context { cluster, config, metrics, events, in_tree: InTree::default(), term: Term::default() };
     match context.config.election {
         Election::Alone => act(context, stop).await,
         Election::Lease => leader::run(context, stop).await,
@@ -238,6 +240,7 @@ async fn pass(
     }
     let order = view.order();
     let live = if done.changed { observe::migrations(context).await? } else { view.migrations.clone() };
+    context.term.check()?;
     workers.follow(live, order);
     let recheck = observe::sweep(context, &view, &workers.resources(), marks).await?;
     // A server that is back, or has caught up, need not be noticed in any other way.

@@ -23,6 +23,7 @@ pub(super) async fn execute(
     effect: Effect,
 ) -> Result<(), Failure> {
     let resource = seen.resource.resource.group_resource();
+    context.term.check()?;
     match effect {
         Effect::RemoveMigration { name, uid, reason } => {
             tracing::info!("{resource}: removing the migration {name}: {reason:?}");

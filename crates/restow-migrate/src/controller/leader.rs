@@ -1,4 +1,5 @@
-//! Holds the lease, and acts as long as it does.
+//! Holds the lease, and acts as long as it does. Who was suspended in the middle of a pass wakes after its time, with what it
+//! read before: so every change asks first whether the time is over ([`Term`]).
 
 use super::{Context, act, stopped};
 use crate::exchange::Failure;
@@ -10,10 +11,33 @@ use restow_agreement::leadership::{LeaseView, Step, step};
 use restow_agreement::{LeaseWatch, ReadTime, SeenLease};
 use restow_api::ResourceVersion;
 use restow_clock::{Moment, since_boot};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
 const NAME: &str = "restow-controller";
+
+/// For how long this controller may act; for ever where there is no election.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Term(Arc<Mutex<Option<(Moment, Duration)>>>);
+
+impl Term {
+    /// The lease was renewed then, which is good for so long.
+    fn renewed(&self, at: Moment, good_for: Duration) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, good_for));
+    }
+
+    /// Fails once another controller may have begun to act.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let term = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match term.is_none_or(|(at, good_for)| at.elapsed() <= good_for) {
+            true => Ok(()),
+            false => {
+                Err(Failure { message: "the controller's lease was not renewed in time".into(), ..Failure::default() })
+            }
+        }
+    }
+}
 
 /// Acts whenever the lease is ours, until told to stop.
 pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
@@ -34,6 +58,7 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
         match turned {
             Ok(true) => {
                 renewed = begun;
+                context.term.renewed(begun, deadline);
                 if acting.is_none() {
                     tracing::info!("{me} leads");
                     let (end, ended) = watch::channel(false);
@@ -130,4 +155,21 @@ fn look(lease: Option<&Lease>, read: ReadTime, watched: &mut LeaseWatch) -> Opti
 
 fn holder(lease: &Lease) -> String {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_term_is_over_when_the_lease_was_not_renewed_in_time() {
+        let term = Term::default();
+        assert!(term.check().is_ok(), "without an election everybody may act");
+        let begun = Moment::now();
+        term.renewed(begun, Duration::ZERO);
+        while begun.elapsed() == Duration::ZERO {}
+        assert!(term.clone().check().is_err());
+        term.renewed(Moment::now(), Duration::from_secs(3600));
+        assert!(term.check().is_ok());
+    }
 }
