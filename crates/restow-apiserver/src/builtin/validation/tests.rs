@@ -191,6 +191,28 @@ fn pods_are_placed_by_bindings_and_held_back_from_the_start() {
 }
 
 #[test]
+fn a_pod_stays_a_mirror_or_none_and_keeps_its_class() {
+    let pod = |annotation: Option<&str>, class: &str| {
+        let annotations = annotation.map(|value| json!({"kubernetes.io/config.mirror": value})).unwrap_or_default();
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"annotations": annotations},
+            "spec": {}, "status": {"qosClass": class},
+        })
+    };
+    let check = |old: Value, new: Value, expected: &str| {
+        let found = change_problems(&object(new), &object(old));
+        assert!(found.len() == 1 && found[0].to_string().contains(expected), "{found:?}");
+    };
+    check_change(pod(Some("a"), "Burstable"), pod(Some("a"), "Burstable"), &[]);
+    check_change(pod(None, ""), pod(None, "Burstable"), &[]);
+    check(pod(Some("a"), ""), pod(Some("b"), ""), "may not remove or update mirror pod annotation");
+    check(pod(Some("a"), ""), pod(None, ""), "may not remove or update mirror pod annotation");
+    check(pod(None, ""), pod(Some("a"), ""), "may not add mirror pod annotation");
+    check(pod(None, "Burstable"), pod(None, "Guaranteed"), "status.qosClass: Invalid value");
+    check(pod(None, "Burstable"), pod(None, ""), "status.qosClass: Invalid value");
+}
+
+#[test]
 fn pods_that_are_held_back_may_become_choosier() {
     let pod = |gated: bool, spec: Value| {
         let mut spec = spec;
