@@ -243,16 +243,17 @@ async fn an_etcd_that_cannot_be_used_is_a_failure_and_no_verdict() {
     from_etcd(&server, &format!("http://{closed}"), "/registry", &[]).is(1, &["cannot use etcd"]);
 
     let etcd = LocalEtcd::start().await.unwrap();
-    for (call, body) in [
-        ("user/add", r#"{"name":"root","password":"secret"}"#),
-        ("role/add", r#"{"name":"root"}"#),
-        ("user/grant", r#"{"user":"root","role":"root"}"#),
-        ("user/add", r#"{"name":"alice","password":"wonderland"}"#),
-        ("enable", "{}"),
+    for arguments in [
+        "user add root:secret",
+        "role add root",
+        "user grant-role root root",
+        "user add alice:wonderland",
+        "auth enable",
     ] {
-        let url = format!("{}/v3/auth/{call}", etcd.endpoint());
-        let output = Command::new("curl").args(["-sS", "--fail", "-d", body, &url]).output().unwrap();
-        assert!(output.status.success(), "{call}: {}", String::from_utf8_lossy(&output.stderr));
+        let mut etcdctl = Command::new("etcdctl");
+        etcdctl.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoint()]).args(arguments.split(' '));
+        let output = etcdctl.output().unwrap();
+        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
     }
     from_etcd(&server, &etcd.endpoint(), "/registry", &["--etcd-user", "alice"]).is(1, &["refused access"]);
     from_etcd(&server, &etcd.endpoint(), "/registry", &[]).is(1, &["cannot use etcd"]);
