@@ -42,10 +42,14 @@ pub(crate) fn make_data_directory(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a folder is there for nothing but our data. Others may need to get into any other: it may be `/var/lib`.
+/// Whether a folder is there for our data: beside that it holds no folders, and no files but the owner's, such as an audit log.
+/// Others may need to get into any other folder: it may be `/var/lib`.
 fn is_ours(folder: &Path) -> anyhow::Result<bool> {
+    let owner = rustix::process::geteuid().as_raw();
     for item in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
-        if !OURS.iter().any(|name| item.as_ref().is_ok_and(|item| item.file_name() == *name)) {
+        let item = item.with_context(|| format!("cannot list {}", folder.display()))?;
+        let is_file = item.metadata().is_ok_and(|found| found.is_file() && found.uid() == owner);
+        if !is_file && !OURS.iter().any(|name| item.file_name() == *name) {
             return Ok(false);
         }
     }
@@ -134,21 +138,19 @@ mod tests {
         }
         std::os::unix::fs::symlink(parent.path().join("other"), engine.join("link")).unwrap();
         make_data_directory(&folder).unwrap();
-        assert_eq!(mode(&folder), 0o755, "others have something in it");
-        fs::remove_file(folder.join("notes")).unwrap();
-        make_data_directory(&folder).unwrap();
         for closed in [&folder, &folder.join("store"), &engine] {
             assert_eq!(mode(closed), 0o700, "{}", closed.display());
         }
         assert_eq!(mode(&engine.join("0.jnl")), 0o600);
         assert_eq!(mode(&folder.join("kubeconfig")), 0o600);
+        assert_eq!(mode(&folder.join("notes")), 0o644);
         assert_eq!(mode(&parent.path().join("other")), 0o644, "links are not followed");
     }
 
     #[test]
     fn a_folder_of_others_is_left_as_it_is_or_refused() {
         let parent = tempfile::tempdir().unwrap();
-        fs::write(parent.path().join("notes"), "x").unwrap();
+        fs::create_dir(parent.path().join("notes")).unwrap();
         let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         for (mode, accepted) in [(0o1777, true), (0o755, true), (0o775, false), (0o777, false)] {
             fs::set_permissions(parent.path(), Permissions::from_mode(mode)).unwrap();
