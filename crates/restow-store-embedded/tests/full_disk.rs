@@ -6,6 +6,7 @@ use restow_store::{Key, KeyRange, RangeRequest, Store, StoreError, StoreExt};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
 use restow_testkit::{output, skip};
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -48,6 +49,8 @@ async fn a_write_into_a_full_disk_is_unknown_and_the_store_goes_on_when_there_is
     // Without a reserve, so that the disk itself says that it is full.
     let config = EmbeddedConfig { disk_reserve: 0, ..EmbeddedConfig::new(disk.0.path().join("store")) };
     let store = EmbeddedStore::open(config.clone()).unwrap();
+    let folder = || std::fs::metadata(disk.0.path().join("store/engine")).unwrap().ino();
+    let first_folder = folder();
     let (mut acknowledged, mut unknown) = (BTreeSet::new(), BTreeSet::new());
     let mut next = 0;
     let begun = Instant::now();
@@ -90,6 +93,7 @@ async fn a_write_into_a_full_disk_is_unknown_and_the_store_goes_on_when_there_is
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     acknowledged.insert(key(0));
+    assert_ne!(folder(), first_folder, "it goes on with journals that the system may not have written to the disk");
     let present = check(&store, &acknowledged, &unknown).await;
     drop(store);
     let store = EmbeddedStore::open(config).unwrap();

@@ -115,6 +115,37 @@ async fn no_byte_of_a_frame_can_be_changed_silently() {
     tally.print(&world);
 }
 
+/// The engine reads some parts of a table only now and then, such as its filters.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_part_of_a_table_is_compared_with_its_checksum() {
+    let world = World::closed().await;
+    for file in world.files().into_iter().filter(|file| file.parent().is_some_and(|folder| folder.ends_with("tables")))
+    {
+        let bytes = std::fs::read(world.directory().join(&file)).unwrap();
+        for place in (0..bytes.len()).step_by(1 + bytes.len() / 16) {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= 0x04;
+            let what = format!("byte {place} of {}", file.display());
+            let outcome =
+                world.damaged(&what, |directory| std::fs::write(directory.join(&file), &damaged).unwrap()).await;
+            assert!(matches!(&outcome, Outcome::Refused(said) if said.contains("checksum differs")), "{outcome:?}");
+        }
+    }
+}
+
+/// The engine would ask for so much memory before it finds that the journal is shorter.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_announces_gigabytes_is_refused_unread() {
+    let world = World::journal().await;
+    let journal = Path::new("engine/0.jnl");
+    let mut bytes = std::fs::read(world.directory().join(journal)).unwrap();
+    // A batch begins with 13 bytes; the length of the first value is the last of the 21 before its key.
+    bytes[13 + 20] |= 0x80;
+    let damage = |directory: &Path| std::fs::write(directory.join(journal), &bytes).unwrap();
+    let outcome = world.damaged("a length of gigabytes", damage).await;
+    assert!(matches!(&outcome, Outcome::Refused(said) if said.contains("announces an item of 2")), "{outcome:?}");
+}
+
 async fn lose_files(world: World) {
     let mut tally = Tally::default();
     for file in world.files() {

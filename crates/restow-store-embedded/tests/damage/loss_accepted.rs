@@ -99,6 +99,25 @@ async fn a_damaged_table_costs_no_more_than_what_was_in_it_or_is_said_to_be_lost
     assert!(kept > 0 && lost > 0, "{kept} {lost}");
 }
 
+/// The engine would ask for room for a billion parts of the table before it compares the checksum of their list.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_announces_a_billion_parts_is_lost_and_ends_nothing_else() {
+    let world = World::closed().await;
+    let is_table = |file: &PathBuf| file.parent().is_some_and(|folder| folder.ends_with("tables"));
+    let table = world.files().into_iter().find(is_table).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("store");
+    copy(&world.directory(), &directory);
+    let mut bytes = std::fs::read(directory.join(&table)).unwrap();
+    let trailer = bytes.len() - 16;
+    let list = u64::from_le_bytes(bytes[trailer..trailer + 8].try_into().unwrap()) as usize;
+    bytes[list + 7] |= 0x40;
+    std::fs::write(directory.join(&table), bytes).unwrap();
+    let config = EmbeddedConfig { on_damage: OnDamage::AcceptLoss, ..EmbeddedConfig::new(&directory) };
+    let error = EmbeddedStore::open(config).err().unwrap();
+    assert!(matches!(&error, OpenError::Lost { reason, .. } if reason.contains("cannot be read at all")), "{error}");
+}
+
 /// As if the process had been killed between the steps.
 #[tokio::test(flavor = "multi_thread")]
 async fn accepting_a_loss_may_be_interrupted_anywhere() {
