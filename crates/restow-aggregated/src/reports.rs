@@ -3,10 +3,10 @@
 use http::{Method, Request};
 use jiff::Timestamp;
 use rand::Rng;
-use restow_agreement::collect::Collected;
-use restow_agreement::{Participants, ServerReport, is_reported, register, settle, withdraw as without};
 use restow_api::internal_apiserver::{ServerStorageVersion, StorageVersion, StorageVersionStatus};
 use restow_api::{GroupResource, ServerId};
+use restow_rules::collect::Collected;
+use restow_rules::{Participants, ServerReport, is_reported, register, settle, withdraw as without};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

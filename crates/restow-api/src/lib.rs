@@ -1,7 +1,7 @@
 //! The words that Restow's parts speak to each other and to Kubernetes: names, hashes and wire types.
 //!
 //! This crate describes; it decides nothing and does no I/O. The rules that act on these types are in
-//! `restow-agreement`. Every type reads and writes exactly the JSON that Kubernetes' own clients expect; additions of
+//! `restow-rules`. Every type reads and writes exactly the JSON that Kubernetes' own clients expect; additions of
 //! ours are optional fields that older clients ignore.
 //!
 //! | module | API group | kinds |

@@ -1,5 +1,5 @@
 //! This server among the others: it has an identity, reports in which versions it stores, and writes only what it has
-//! reported. What to report and what to remove is decided by the pure rules of `restow-agreement`; here they are acted on.
+//! reported. What to report and what to remove is decided by the pure rules of `restow-rules`; here they are acted on.
 //!
 //! A server takes an identity lease, reports every resource that it writes, and from then on each of its writes compares
 //! that the lease is still the one that it reported under. A server whose lease was removed can write nothing more; it takes
@@ -55,8 +55,8 @@ use identity::Tenure;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use registrar::Registrar;
-use restow_agreement::ServerReport;
 use restow_api::{GroupResource, ServerId};
+use restow_rules::ServerReport;
 use restow_store::{Compare, Key, Relation, Revision, Store, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;

@@ -1,10 +1,10 @@
 //! The mark that says that a store is ours, and in which format its objects lie. Without it nothing is served from a store
 //! that holds anything: the prefix of keys may be that of a real cluster. Whose keys they are is decided in
-//! `restow_agreement::ownership`; here they are read.
+//! `restow_rules::ownership`; here they are read.
 
 use crate::error::ApiError;
 use crate::registry::Registry;
-use restow_agreement::ownership::{Mark, Ownership, Survey, is_laid_out_like_ours};
+use restow_rules::ownership::{Mark, Ownership, Survey, is_laid_out_like_ours};
 use restow_store::{
     Compare, Content, Entry, Key, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt, Txn, TxnOutcome,
 };

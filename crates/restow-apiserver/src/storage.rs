@@ -5,8 +5,8 @@
 //! another matter, its [`Membership`], and is set by the agreement between servers alone.
 
 use crate::passage::Passage;
-use restow_agreement::ServerReport;
 use restow_api::{GroupResource, GroupVersion};
+use restow_rules::ServerReport;
 use restow_store::{Compare, InvalidKey, Key, KeyRange};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

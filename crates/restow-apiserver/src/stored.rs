@@ -1,8 +1,8 @@
 //! A census of a store: every value is read, in pages, and counted by the version it is really encoded in.
 //!
-//! It only reads. What the counts mean is decided in `restow_agreement::census`.
+//! It only reads. What the counts mean is decided in `restow_rules::census`.
 
-use restow_agreement::census::{Census, CensusRow};
+use restow_rules::census::{Census, CensusRow};
 use restow_store::{KeyRange, RangeRequest, RangeResponse, Revision, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -121,7 +121,7 @@ fn next_page_size(page: &RangeResponse) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use restow_agreement::census::Encoding;
+    use restow_rules::census::Encoding;
     use restow_store::conformance::ModelStore;
     use restow_store::{Key, StoreExt, Txn};
 

@@ -1,7 +1,7 @@
 //! Whether all API servers store a resource in the same version.
 //!
 //! Reads everything that tells: which servers there are, what each says in its own discovery document, what they report in
-//! StorageVersions, and what the CRD names. What it comes to is decided in `restow_agreement::migrate::api_servers`.
+//! StorageVersions, and what the CRD names. What it comes to is decided in `restow_rules::migrate::api_servers`.
 
 mod api_services;
 mod managed;
@@ -13,11 +13,11 @@ use crate::exchange::{Failure, exchange_json};
 use crate::settling::Agreed;
 use api_services::aggregation;
 use http::Request;
-use restow_agreement::migrate::aggregation::Aggregation;
-use restow_agreement::migrate::api_servers::{ApiServers, Discovered, Evidence, Finding, Said, Wanted};
-use restow_agreement::trigger::Agreement;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionList};
 use restow_api::{GroupResource, GroupVersion, GroupVersionKind, ResourceVersion, StorageVersionHash};
+use restow_rules::migrate::aggregation::Aggregation;
+use restow_rules::migrate::api_servers::{ApiServers, Discovered, Evidence, Finding, Said, Wanted};
+use restow_rules::trigger::Agreement;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -57,7 +57,7 @@ pub enum Scope<'a> {
     Group(&'a str),
 }
 
-pub(crate) use restow_agreement::migrate::api_servers::CANNOT_BE_ASKED;
+pub(crate) use restow_rules::migrate::api_servers::CANNOT_BE_ASKED;
 
 /// How long a server has to say what it stores. One that takes longer may be paused, and may still write.
 const PATIENCE: Duration = Duration::from_secs(20);

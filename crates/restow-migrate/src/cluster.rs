@@ -7,7 +7,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
-use restow_agreement::migrate::api_servers::{ApiServers, FENCED_WRITES_LABEL, Wanted};
+use restow_rules::migrate::api_servers::{ApiServers, FENCED_WRITES_LABEL, Wanted};
 use std::path::Path;
 use std::time::Duration;
 

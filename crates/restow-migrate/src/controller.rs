@@ -1,6 +1,6 @@
 //! Watches a cluster and migrates what has to be migrated, by itself.
 //!
-//! One loop observes, decides (`restow_agreement::trigger`) and executes; events and timers only wake it, and each pass
+//! One loop observes, decides (`restow_rules::trigger`) and executes; events and timers only wake it, and each pass
 //! reads everything anew. Migrations run beside it. Only the holder of the lease acts, but nothing breaks when two do.
 
 mod collections;
@@ -29,14 +29,14 @@ use kube::api::{Api, ApiResource};
 use kube::core::{GroupVersionKind, Object};
 use leader::Term;
 use observe::{Marks, View};
-use restow_agreement::migrate::marks::{Holder, Party};
-use restow_agreement::migrate::window::Window;
-use restow_agreement::trigger::{Effect, Snapshot, TriggerPolicy, decide};
 use restow_api::GroupResource;
 use restow_api::migration::{
     GROUP, StorageState, StorageStateSpec, StorageStateStatus, StorageVersionMigration, StorageVersionMigrationSpec,
     StorageVersionMigrationStatus,
 };
+use restow_rules::migrate::marks::{Holder, Party};
+use restow_rules::migrate::window::Window;
+use restow_rules::trigger::{Effect, Snapshot, TriggerPolicy, decide};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::{Client, core::Status};
-use restow_agreement::migrate::verdict::Refusal;
+use restow_rules::migrate::verdict::Refusal;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::time::Duration;

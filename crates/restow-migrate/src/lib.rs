@@ -1,7 +1,7 @@
 //! Finds objects stored in an old version and rewrites them, on any Kubernetes.
 //!
 //! Everything here speaks the public Kubernetes API and nothing else, so the same code runs against our own API server and
-//! against a stock cluster. It observes and executes; what to do is decided in `restow-agreement`.
+//! against a stock cluster. It observes and executes; what to do is decided in `restow-rules`.
 //!
 //! | module | what it does |
 //! |---|---|

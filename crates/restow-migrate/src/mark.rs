@@ -1,13 +1,13 @@
 //! The mark on a custom resource definition while its objects are migrated: set, renewed, and taken away by its holder.
 //!
-//! Who may do what with a mark is decided in `restow_agreement::migrate::marks`.
+//! Who may do what with a mark is decided in `restow_rules::migrate::marks`.
 
 use crate::cluster::Cluster;
 use crate::definition::{self, Definition};
 use crate::exchange::Failure;
-use restow_agreement::migrate::marks::{HOLDER_ANNOTATION, Holder, Mark, Party, REFUSALS_ANNOTATION, RENEWAL, Turn};
-use restow_agreement::migrate::stored_versions::MIGRATING_ANNOTATION;
 use restow_api::GroupResource;
+use restow_rules::migrate::marks::{HOLDER_ANNOTATION, Holder, Mark, Party, REFUSALS_ANNOTATION, RENEWAL, Turn};
+use restow_rules::migrate::stored_versions::MIGRATING_ANNOTATION;
 use serde_json::{Value, json};
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -18,10 +18,10 @@ use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, R
 use crate::settling::SETTLING_TIME;
 use crate::step::Step;
 use end::confirm;
-use restow_agreement::migrate::marks::{Holder, Party};
-use restow_agreement::migrate::stored_versions::{Trim, trim};
 use restow_api::migration::StorageVersionMigration;
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
+use restow_rules::migrate::marks::{Holder, Party};
+use restow_rules::migrate::stored_versions::{Trim, trim};
 use start::{Start, begin, look, not_ready};
 use std::time::Duration;
 use tokio::sync::watch;

@@ -1,4 +1,4 @@
-//! Asks each API server which process it is. What that means is decided in `restow_agreement::migrate::processes`.
+//! Asks each API server which process it is. What that means is decided in `restow_rules::migrate::processes`.
 //!
 //! The metrics of a large server are megabytes, which it takes a while to gather. So they are read at the beginning and at
 //! the end of a migration alone, and only up to the line that tells.
@@ -10,7 +10,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use restow_agreement::migrate::processes::{Processes, start_time};
+use restow_rules::migrate::processes::{Processes, start_time};
 use std::time::Duration;
 
 /// How long a server has to say which process it is.

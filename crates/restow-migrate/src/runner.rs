@@ -1,7 +1,7 @@
 //! Rewrites the objects of one resource, until a pass through all of them finds nothing to do.
 //!
 //! Objects are listed in pages of metadata, so memory does not grow with their number or size. Many are in flight at once;
-//! how many, and what the answers mean, is decided in `restow_agreement::migrate`. This module does not know about
+//! how many, and what the answers mean, is decided in `restow_rules::migrate`. This module does not know about
 //! agreement: whoever starts it has made sure that all servers store the same version, and looks again when it ends.
 
 mod listing;
@@ -22,9 +22,9 @@ use crate::discovery::StoredResource;
 use crate::exchange::Failure;
 use crate::migration::Settled;
 use pass::{Asked, Pass};
-use restow_agreement::migrate::pacer::{Pacer, PacerLimits};
-use restow_agreement::migrate::passes::{AfterPass, PassReport, after_passes};
 use restow_api::migration::MigrationFailure;
+use restow_rules::migrate::pacer::{Pacer, PacerLimits};
+use restow_rules::migrate::passes::{AfterPass, PassReport, after_passes};
 use rewrite::{Care, Rewriting};
 use std::time::Duration;
 use tokio::sync::watch;

@@ -7,8 +7,8 @@
 //! gone by since the last server showed the new version, or one was last seen to leave: the settling time. It is counted by
 //! our own clock, from when we saw it.
 
-use restow_agreement::migrate::api_servers::ApiServers;
 use restow_api::{GroupResource, StorageVersionHash};
+use restow_rules::migrate::api_servers::ApiServers;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! How fast objects are rewritten.
 
 use clap::Args;
-use restow_agreement::migrate::pacer::PacerLimits;
 use restow_migrate::settling::SETTLING_TIME;
+use restow_rules::migrate::pacer::PacerLimits;
 use std::time::Duration;
 
 /// How fast objects are rewritten.

@@ -12,11 +12,11 @@ use anyhow::{bail, ensure};
 use asked::Asked;
 use clap::Args;
 use report::Proof;
-use restow_agreement::census::{
-    ApiAnswer, Because, Evidence, Identity, Judgement, RevisionsSeen, Target, Verdict, judge, steady,
-};
 use restow_apiserver::stored::StoredCensus;
 use restow_migrate::cluster::Cluster;
+use restow_rules::census::{
+    ApiAnswer, Because, Evidence, Identity, Judgement, RevisionsSeen, Target, Verdict, judge, steady,
+};
 use restow_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

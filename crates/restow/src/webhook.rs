@@ -1,6 +1,6 @@
 //! `restow webhook`: the guard for clusters that have no ValidatingAdmissionPolicy.
 //!
-//! It answers one question (`restow_agreement::migrate::guard`) over HTTPS, with certificates of its own that it renews by
+//! It answers one question (`restow_rules::migrate::guard`) over HTTPS, with certificates of its own that it renews by
 //! itself, and keeps the ValidatingWebhookConfiguration in step with them. It needs no other controller for that, so that
 //! none can be in a circle with it.
 

@@ -12,11 +12,11 @@ use super::{Agreement, AgreementError, Standing, places};
 use crate::following::name_of;
 use crate::hub::{Hub, Subscription};
 use crate::resource::{Fence, Origin, Resource};
-use restow_agreement::Participants;
-use restow_agreement::vote::{self, Ballot, Codec, Tally, Writing};
 use restow_api::internal_apiserver::StorageVersion as Report;
 use restow_api::kube_apiserver_internal::StorageVersion as Election;
 use restow_api::{GroupResource, GroupVersion, Time};
+use restow_rules::Participants;
+use restow_rules::vote::{self, Ballot, Codec, Tally, Writing};
 use restow_store::{
     Compare, Entry, Key, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt, Txn, TxnOutcome,
 };

@@ -5,8 +5,8 @@
 
 use super::Agreement;
 use async_trait::async_trait;
-use restow_agreement::ServerReport;
 use restow_api::GroupResource;
+use restow_rules::ServerReport;
 use std::fmt;
 
 /// Somewhere else to report, beside the own store.

@@ -1,7 +1,7 @@
 //! What can go wrong between servers.
 
-use restow_agreement::InvalidReport;
 use restow_api::ServerId;
+use restow_rules::InvalidReport;
 use restow_store::StoreError;
 use thiserror::Error;
 

@@ -6,9 +6,9 @@
 use super::leases::{ADDRESS_ANNOTATION, COMPONENT, IDENTITY_LABEL, watch_one};
 use super::{Agreement, AgreementError, places};
 use jiff::Timestamp;
-use restow_agreement::LeaseWatch;
-use restow_agreement::migrate::api_servers::FENCED_WRITES_LABEL;
 use restow_api::{MicroTime, Time};
+use restow_rules::LeaseWatch;
+use restow_rules::migrate::api_servers::FENCED_WRITES_LABEL;
 use restow_store::{Compare, Key, StoreExt, Txn, TxnOutcome};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

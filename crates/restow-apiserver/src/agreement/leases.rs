@@ -2,10 +2,10 @@
 
 use super::{AgreementError, places};
 use crate::following::name_of;
-use restow_agreement::collect::IdentityLease;
-use restow_agreement::{LeaseWatch, Participants, ReadTime, SeenLease};
 use restow_api::{MicroTime, ObjectMeta, ResourceVersion, ServerId};
 use restow_clock::since_boot;
+use restow_rules::collect::IdentityLease;
+use restow_rules::{LeaseWatch, Participants, ReadTime, SeenLease};
 use restow_store::{Compare, Entry, RangeRequest, Revision, Store, StoreExt};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};

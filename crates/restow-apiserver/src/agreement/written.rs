@@ -10,8 +10,8 @@ use crate::error::ApiError;
 use crate::object::Object;
 use crate::resource::{Origin, Resource};
 use jiff::Timestamp;
-use restow_agreement::settle;
 use restow_api::internal_apiserver::StorageVersion;
+use restow_rules::settle;
 use restow_store::{Compare, Key, Mutation, Put};
 
 /// What is written beside a lease: one that becomes the identity of a server, which joins by it, is told of.

@@ -2,10 +2,10 @@
 
 use crate::fixture::*;
 use async_trait::async_trait;
-use restow_agreement::ServerReport;
 use restow_api::GroupResource;
 use restow_apiserver::agreement::Elsewhere;
 use restow_apiserver::resource::Membership;
+use restow_rules::ServerReport;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,10 +1,10 @@
-//! Reads which groups aggregated API servers serve. What that means is decided in `restow_agreement::migrate::aggregation`.
+//! Reads which groups aggregated API servers serve. What that means is decided in `restow_rules::migrate::aggregation`.
 
 use crate::cluster::Cluster;
 use crate::exchange::{Failure, exchange_json};
 use crate::runner::path_part;
 use http::Request;
-use restow_agreement::migrate::aggregation::{Aggregation, PassedOn};
+use restow_rules::migrate::aggregation::{Aggregation, PassedOn};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

@@ -6,10 +6,10 @@
 //! knows of the others.
 
 use super::Observation;
-use restow_agreement::migrate::aggregation::ServedBy;
-use restow_agreement::migrate::api_servers::Wanted;
 use restow_api::GroupResource;
 use restow_api::internal_apiserver::StorageVersion;
+use restow_rules::migrate::aggregation::ServedBy;
+use restow_rules::migrate::api_servers::Wanted;
 
 impl Observation {
     /// Whether anything tells in which version a resource is stored: a server's discovery, the servers' reports, or the
@@ -42,9 +42,9 @@ impl Observation {
 mod tests {
     use super::*;
     use crate::discovery::{Discovery, StoredResource};
-    use restow_agreement::migrate::aggregation::{Aggregation, PassedOn};
-    use restow_agreement::migrate::api_servers::ApiServers;
     use restow_api::StorageVersionHash;
+    use restow_rules::migrate::aggregation::{Aggregation, PassedOn};
+    use restow_rules::migrate::api_servers::ApiServers;
     use std::collections::BTreeMap;
 
     fn discovery(hash: Option<&str>) -> Discovery {

@@ -7,12 +7,12 @@ use crate::exchange::Failure;
 use crate::step::Step;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::ObjectMeta;
-use restow_agreement::trigger::Effect;
 use restow_api::migration::{
     GroupResourceReference, GroupVersionResourceReference, StorageState, StorageStateSpec, StorageStateStatus,
     StorageVersionMigration, StorageVersionMigrationSpec,
 };
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
+use restow_rules::trigger::Effect;
 use serde_json::json;
 use std::collections::BTreeMap;
 

@@ -213,6 +213,6 @@ async fn write(context: &Context, migration: &InTreeMigration, status: Value) {
             tracing::debug!("{name}: {failure}");
             return;
         }
-        tokio::time::sleep(restow_agreement::migrate::verdict::wait_after(tries)).await;
+        tokio::time::sleep(restow_rules::migrate::verdict::wait_after(tries)).await;
     }
 }

@@ -11,11 +11,11 @@ use crate::mark::{self, mark_of};
 use crate::runner::Order;
 use jiff::Timestamp;
 use kube::api::DeleteParams;
-use restow_agreement::migrate::marks::{Mark, PATIENCE, is_stale};
-use restow_agreement::trigger::{Continuity, KnownMigration, Retry, Sightings, Snapshot, TriggerPolicy};
 use restow_api::migration::{GROUP, StorageState, StorageVersionMigration};
 use restow_api::{GroupResource, ObjectMeta, StorageVersionHash};
 use restow_clock::Moment;
+use restow_rules::migrate::marks::{Mark, PATIENCE, is_stale};
+use restow_rules::trigger::{Continuity, KnownMigration, Retry, Sightings, Snapshot, TriggerPolicy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 

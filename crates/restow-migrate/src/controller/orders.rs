@@ -2,8 +2,8 @@
 
 use crate::runner::Order;
 use jiff::Timestamp;
-use restow_agreement::migrate::window::{self, Window};
-use restow_agreement::trigger::PAUSED_ANNOTATION;
+use restow_rules::migrate::window::{self, Window};
+use restow_rules::trigger::PAUSED_ANNOTATION;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -11,13 +11,13 @@ use crate::runner::{Order, Progress};
 use crate::step::Step;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
-use restow_agreement::migrate::window;
-use restow_agreement::trigger::Backoff;
 use restow_api::internal_apiserver::ConditionStatus;
 use restow_api::migration::{
     MigrationCondition, MigrationCounts, MigrationFailure, SettledObjects, StorageVersionMigrationStatus,
 };
 use restow_api::{GroupResource, Time};
+use restow_rules::migrate::window;
+use restow_rules::trigger::Backoff;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -255,7 +255,7 @@ impl Work {
                 tracing::debug!("{name}: {failure}");
                 return;
             }
-            tokio::time::sleep(restow_agreement::migrate::verdict::wait_after(tries)).await;
+            tokio::time::sleep(restow_rules::migrate::verdict::wait_after(tries)).await;
         }
     }
 

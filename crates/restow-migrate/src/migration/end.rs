@@ -8,8 +8,8 @@ use crate::exchange::Failure;
 use crate::mark::MOST_CONFLICTS;
 use crate::processes::identify;
 use crate::step::Step;
-use restow_agreement::migrate::stored_versions::{Trim, trim};
 use restow_api::GroupResource;
+use restow_rules::migrate::stored_versions::{Trim, trim};
 
 /// Looks whether what the rewriting relied on still holds, and trims the stored versions if it does.
 pub(super) async fn confirm(

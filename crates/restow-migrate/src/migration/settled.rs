@@ -4,9 +4,9 @@ use super::Target;
 use crate::cluster::Cluster;
 use crate::exchange::exchange_json;
 use crate::runner::{Ending, RunReport};
-use restow_agreement::migrate::passes::{all_are_known, is_settled};
 use restow_api::GroupResource;
 use restow_api::migration::{MigrationCondition, MigrationFailure, SettledObjects, StorageVersionMigration};
+use restow_rules::migrate::passes::{all_are_known, is_settled};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@ use crate::cluster::{Cluster, Reach};
 use crate::definition::{self, Definition};
 use crate::processes::identify;
 use crate::runner::{Mode, Order};
-use restow_agreement::migrate::processes::Processes;
 use restow_api::GroupResource;
+use restow_rules::migrate::processes::Processes;
 use std::time::Duration;
 use tokio::time::Instant;
 

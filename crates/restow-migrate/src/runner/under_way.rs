@@ -6,7 +6,7 @@ use super::unreadable::Unreadable;
 use crate::exchange::Failure;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use restow_agreement::migrate::passes::PassReport;
+use restow_rules::migrate::passes::PassReport;
 use std::collections::VecDeque;
 
 /// How a pass ended.

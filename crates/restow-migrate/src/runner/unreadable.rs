@@ -10,7 +10,7 @@ use crate::exchange::Failure;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use kube::Client;
-use restow_agreement::migrate::verdict::{Verdict, judge_listing};
+use restow_rules::migrate::verdict::{Verdict, judge_listing};
 use serde::{Deserialize, Serialize};
 
 /// An object that the server cannot read.

@@ -2,9 +2,9 @@
 
 use crate::cluster::State;
 use crate::{fenced, migrated, shared};
-use restow_agreement::migrate::marks::HOLDER_ANNOTATION;
-use restow_agreement::migrate::stored_versions::MIGRATING_ANNOTATION;
 use restow_migrate::migration::Outcome;
+use restow_rules::migrate::marks::HOLDER_ANNOTATION;
+use restow_rules::migrate::stored_versions::MIGRATING_ANNOTATION;
 use serde_json::json;
 use std::time::Duration;
 

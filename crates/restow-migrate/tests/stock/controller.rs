@@ -3,11 +3,11 @@
 use crate::fixture::{Fixture, alone, cluster, eventually};
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
-use restow_agreement::migrate::stored_versions::MIGRATING_ANNOTATION;
 use restow_api::storage_version_hash;
 use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
 use restow_migrate::definition;
 use restow_migrate::install::{Action, InstallOptions, install};
+use restow_rules::migrate::stored_versions::MIGRATING_ANNOTATION;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::watch;

@@ -2,12 +2,12 @@
 
 use crate::fixture::{Fixture, eventually};
 use kube::api::{DeleteParams, Patch, PatchParams};
-use restow_agreement::migrate::marks::{Holder, Party};
-use restow_agreement::migrate::pacer::PacerLimits;
 use restow_migrate::agreement::{Scope, observe};
 use restow_migrate::migration::{MigrationError, MigrationOptions, MigrationReport, Outcome, Reins, migrate};
 use restow_migrate::runner::{Method, Mode, Order, Progress, RunOptions};
 use restow_migrate::step::Step;
+use restow_rules::migrate::marks::{Holder, Party};
+use restow_rules::migrate::pacer::PacerLimits;
 use serde_json::json;
 use std::time::Duration;
 use tokio::sync::watch;

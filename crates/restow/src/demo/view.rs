@@ -5,9 +5,9 @@ use super::narrator::{Cell, Narrator};
 use super::props::{POLICIES, SLICES, WIDGETS};
 use super::stage::{Member, Stage};
 use anyhow::Context;
-use restow_agreement::census::Encoding;
 use restow_apiserver::stored::take_census;
 use restow_migrate::overview::{ResourceOverview, look};
+use restow_rules::census::Encoding;
 use std::collections::BTreeMap;
 
 /// Who writes what: servers against resources.

@@ -2,11 +2,11 @@
 
 use super::word;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use restow_agreement::migrate::key_rotation::{OldKey, RotatedResource, RotationScope, old_key};
 use restow_api::GroupResource;
 use restow_api::migration::MigrationFailure;
 use restow_migrate::migration::{MigrationError, MigrationReport, Outcome};
 use restow_migrate::runner::{Progress, RunError};
+use restow_rules::migrate::key_rotation::{OldKey, RotatedResource, RotationScope, old_key};
 use serde::Serialize;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -8,13 +8,13 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
-use restow_agreement::census::{DefinedVersions, Target, in_force};
-use restow_agreement::trigger::Agreement;
 use restow_api::GroupVersionResource;
 use restow_migrate::agreement::{Observation, ResourceObservation, Scope, observe};
 use restow_migrate::cluster::Cluster;
 use restow_migrate::definition::{self, Definition};
 use restow_migrate::discovery::equivalents;
+use restow_rules::census::{DefinedVersions, Target, in_force};
+use restow_rules::trigger::Agreement;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many collections are asked for at once.

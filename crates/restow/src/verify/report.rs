@@ -1,7 +1,7 @@
 //! What `restow verify` prints.
 
 use crate::output::{Colour, Output, columns, paint_rows};
-use restow_agreement::census::{Because, Encoding, Identity, Judgement, KindVerdict, OpaqueVerdict, Verdict};
+use restow_rules::census::{Because, Encoding, Identity, Judgement, KindVerdict, OpaqueVerdict, Verdict};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ impl Proof {
             }
         }
         let is_of_this_cluster = !judgement.doubts.iter().any(|doubt| {
-            use restow_agreement::census::Doubt;
+            use restow_rules::census::Doubt;
             matches!(doubt, Doubt::NothingStored | Doubt::OtherCluster { .. } | Doubt::ClusterNotCompared { .. })
         });
         if !is_of_this_cluster {

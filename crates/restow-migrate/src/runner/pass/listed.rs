@@ -7,8 +7,8 @@ use super::super::{RunError, unreadable};
 use super::{Pass, others};
 use crate::exchange::Failure;
 use futures::FutureExt;
-use restow_agreement::migrate::passes::Changed;
-use restow_agreement::migrate::verdict::{MOST_LOSSES, MOST_TRIES, Others, Verdict, judge_listing};
+use restow_rules::migrate::passes::Changed;
+use restow_rules::migrate::verdict::{MOST_LOSSES, MOST_TRIES, Others, Verdict, judge_listing};
 
 impl Pass<'_> {
     /// Takes down what a listing brought, or makes up for what it did not.

@@ -5,8 +5,8 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use restow_agreement::{LeaseWatch, ReadTime, SeenLease};
 use restow_api::ResourceVersion;
+use restow_rules::{LeaseWatch, ReadTime, SeenLease};
 use std::time::Duration;
 
 /// How long the lease lasts, how often it is renewed, and how often it is read, in milliseconds: the defaults.

@@ -3,12 +3,12 @@
 use crate::protocol::Comparisons;
 use crate::state::{Lease, Record, Removal, Revision, SERVERS, State, Store, Version};
 use jiff::Timestamp;
-use restow_agreement::collect::{CollectEffect, CollectSnapshot, Collected, IdentityLease, plan};
-use restow_agreement::trigger::{Agreement, Continuity, Effect, Retry, Sightings, Snapshot, TriggerPolicy, decide};
-use restow_agreement::{Participants, Registration, ServerReport, register, withdraw};
 use restow_api::internal_apiserver::{ServerStorageVersion, StorageVersion, StorageVersionStatus};
 use restow_api::migration::StorageStateStatus;
 use restow_api::{ResourceVersion, ServerId, StorageVersionHash, Time};
+use restow_rules::collect::{CollectEffect, CollectSnapshot, Collected, IdentityLease, plan};
+use restow_rules::trigger::{Agreement, Continuity, Effect, Retry, Sightings, Snapshot, TriggerPolicy, decide};
+use restow_rules::{Participants, Registration, ServerReport, register, withdraw};
 
 const NAMES: [&str; SERVERS] = ["a", "b", "c"];
 

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use restow_agreement::{Participants, ServerReport, register};
 use restow_api::internal_apiserver::{StorageVersion, validate_storage_version};
 use restow_api::{GroupResource, GroupVersion};
+use restow_rules::{Participants, ServerReport, register};
 use serde_json::{Value, json};
 
 const RECORDED: &str = include_str!("fixtures/storage-versions-1.37.jsonl");

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;
-use restow_agreement::Participants;
-use restow_agreement::vote::{Ballot, Tally, collect, vote};
 use restow_api::ServerId;
 use restow_api::kube_apiserver_internal::StorageVersion;
+use restow_rules::Participants;
+use restow_rules::vote::{Ballot, Tally, collect, vote};
 use std::collections::{BTreeMap, BTreeSet};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];

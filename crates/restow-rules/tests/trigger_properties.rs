@@ -4,12 +4,12 @@
 
 use jiff::Timestamp;
 use proptest::prelude::*;
-use restow_agreement::trigger::{
+use restow_api::migration::StorageStateStatus;
+use restow_api::{ResourceVersion, StorageVersionHash};
+use restow_rules::trigger::{
     Agreement, Author, Continuity, Effect, KnownMigration, MigrationState, Retry, Sightings, Snapshot, TriggerPolicy,
     decide,
 };
-use restow_api::migration::StorageStateStatus;
-use restow_api::{ResourceVersion, StorageVersionHash};
 use std::collections::BTreeSet;
 
 const SERVERS: usize = 3;

@@ -4,10 +4,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
-use restow_agreement::collect::{Collected, collect};
-use restow_agreement::{Participants, Registration, ServerReport, disagreement, is_reported, register};
 use restow_api::ServerId;
 use restow_api::internal_apiserver::{ConditionStatus, StorageVersion, StorageVersionStatus, validate_storage_version};
+use restow_rules::collect::{Collected, collect};
+use restow_rules::{Participants, Registration, ServerReport, disagreement, is_reported, register};
 use std::collections::{BTreeMap, BTreeSet};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];

@@ -1,10 +1,10 @@
 //! Whatever lies in a store and whatever the API servers say: "nothing old is stored" is said only when it is known.
 
 use proptest::prelude::*;
-use restow_agreement::census::{
+use restow_api::{StorageVersionHash, storage_version_hash};
+use restow_rules::census::{
     ApiAnswer, Because, Census, Doubt, Encoding, Evidence, Identity, Judgement, Target, Verdict, judge,
 };
-use restow_api::{StorageVersionHash, storage_version_hash};
 use std::collections::BTreeMap;
 
 fn target(group: &str, kind: &str, resource: &str, version: Result<&str, &str>) -> Target {
