@@ -4,10 +4,10 @@ mod columns;
 mod special;
 
 use crate::http::negotiate::Beside;
-use crate::object::Object;
 use crate::resource::Resource;
 use columns::{Column, What};
 use jiff::Timestamp;
+use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
 /// Objects as a `Table`, each row with what is wanted beside its cells.

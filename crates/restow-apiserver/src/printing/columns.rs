@@ -1,9 +1,9 @@
 //! The columns of built-in kinds: reading `builtin/columns.txt`, and what stands in a cell.
 
 use super::special;
-use crate::object::Object;
 use crate::printing::duration;
-use crate::selector::selector_text;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::selector::selector_text;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::LazyLock;
