@@ -1,6 +1,8 @@
 //! What a server serves, told to clients: groups, versions, resources and the hash of their storage versions.
 
-use crate::registry::{Group, Registry};
+pub mod openapi;
+
+use crate::resource::registry::{Group, Registry};
 use crate::resource::{Resource, Verb};
 use restow_api::GroupVersion;
 use serde_json::{Value, json};

@@ -1,7 +1,10 @@
 //! What can go wrong with a request, in the terms of the API. Nothing here knows HTTP; `status.rs` maps it.
 
-use crate::codec::TooDeep;
-use crate::corrupt::CorruptObject;
+pub(crate) mod corrupt;
+pub(crate) mod status;
+
+use crate::error::corrupt::CorruptObject;
+use crate::resource::codec::TooDeep;
 use restow_api::GroupResource;
 use restow_apimachinery::field::FieldError;
 use restow_store::StoreError;

@@ -3,7 +3,7 @@
 mod columns;
 mod special;
 
-use crate::http::negotiate::Beside;
+use crate::request::negotiation::Beside;
 use crate::resource::Resource;
 use columns::{Column, What};
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ pub(crate) fn table(resource: &Resource, objects: Vec<Object>, metadata: Value, 
 /// What the columns of a table are.
 pub(crate) fn definitions(resource: &Resource) -> Vec<Value> {
     match &resource.custom {
-        Some(custom) => crate::custom::definitions(&custom.columns),
+        Some(custom) => crate::crd::definitions(&custom.columns),
         None => columns_of(resource).iter().map(definition).collect(),
     }
 }
@@ -45,7 +45,7 @@ pub(crate) fn row(resource: &Resource, object: Object, now: Timestamp, beside: B
 /// What stands in the columns for one object.
 pub(crate) fn cells(resource: &Resource, object: &Object, now: Timestamp) -> Vec<Value> {
     match &resource.custom {
-        Some(custom) => crate::custom::cells(&custom.columns, object, now),
+        Some(custom) => crate::crd::cells(&custom.columns, object, now),
         None => columns_of(resource).iter().map(|column| columns::cell(object, &column.what, now)).collect(),
     }
 }

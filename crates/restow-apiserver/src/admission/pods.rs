@@ -1,9 +1,9 @@
 //! What a new pod is given by every cluster: its service account, its priority, and patience with nodes that are gone.
 
-use crate::admission::builtin::{forbidden, stored};
+use crate::admission::plugins::{forbidden, stored};
 use crate::error::ApiError;
-use crate::object_store::Place;
-use crate::verbs::{Call, metadata};
+use crate::handlers::{Call, metadata};
+use crate::storage::object_store::ObjectRef;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
@@ -152,7 +152,7 @@ fn classes() -> Result<GroupVersion, ApiError> {
 async fn class_named(call: &Call<'_>, pod: &str, name: &str) -> Result<Class, ApiError> {
     let (registry, version) = (call.server.registry(), classes()?);
     if let Some(resource) = registry.find(&version, "priorityclasses") {
-        let place = Place { resource, version: &version, namespace: "", name };
+        let place = ObjectRef { resource, version: &version, namespace: "", name };
         if let Some(entry) = call.server.objects().get(place).await? {
             return Ok(class_of(&resource.decode(&entry, &version).await?));
         }

@@ -2,10 +2,10 @@
 
 use crate::builtin::table::Row;
 use crate::builtin::{addresses, checks, defaults, validation};
-use crate::custom::DefinitionStrategy;
+use crate::crd::DefinitionStrategy;
+use crate::handlers::metadata;
 use crate::release::Release;
-use crate::strategy::{ScaleFields, ScaleSelector, Strategy};
-use crate::verbs::metadata;
+use crate::resource::strategy::{ScaleFields, ScaleSelector, Strategy};
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::names::NameRule;
 use restow_apimachinery::object::Object;
@@ -159,7 +159,7 @@ impl Strategy for BuiltinStrategy {
     fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
         match self.kind.as_str() {
             "Service" => addresses::alongside(old, new),
-            "Lease" => crate::agreement::joining(old, new),
+            "Lease" => crate::storage_version::joining(old, new),
             _ => Vec::new(),
         }
     }

@@ -2,8 +2,9 @@
 
 use crate::discovery::Half;
 use crate::http::body::Body;
-use crate::http::{headers, render};
-use crate::registry::Registry;
+use crate::http::render;
+use crate::request::headers;
+use crate::resource::registry::Registry;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use restow_api::GroupVersion;

@@ -2,7 +2,7 @@
 
 use super::tests::{admin, ask, bytes_of, server};
 use super::*;
-use crate::http::limits::LoadLimits;
+use crate::flow_control::limits::LoadLimits;
 use restow_auth::authenticate::ClientCertificate;
 use restow_store::{Key, StoreExt};
 use std::io::Read;
