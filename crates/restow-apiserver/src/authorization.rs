@@ -2,8 +2,8 @@
 
 use crate::error::ApiError;
 use crate::flow_control::fair_queue;
-use crate::handlers::metadata;
 use crate::resource::Scope;
+use crate::resource::object_meta;
 use crate::server::ApiServer;
 use crate::storage::object_store::{Change, Decision as ObjectDecision, ObjectRef};
 use crate::storage::reflector::{ReflectedStore, follow, name_of, namespace_of};
@@ -291,7 +291,7 @@ impl ObjectDecision for Establish<'_> {
         if new {
             let fields = object.metadata_mut();
             fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
-            fields.insert("creationTimestamp".into(), metadata::now().into());
+            fields.insert("creationTimestamp".into(), object_meta::now().into());
         }
         Ok(Change::Write(object))
     }

@@ -5,14 +5,9 @@
 //! version, and `follower` keeps all of it in step with the store. `kind` has the schemas, `convert` calls conversion
 //! webhooks, and `columns` and `openapi` do for custom resources what tables do for built-in ones.
 
-mod columns;
 mod convert;
-mod definition;
 mod finalizer;
 mod handler;
-mod kind;
-mod numbers;
-pub(crate) mod openapi;
 mod reconciler;
 mod resources;
 mod status;
@@ -20,7 +15,5 @@ mod strategy;
 mod validation;
 pub(crate) mod version_in_force;
 
-pub(crate) use columns::{cells, definitions};
 pub(crate) use reconciler::CustomResources;
-pub(crate) use resources::CustomVersion;
 pub(crate) use strategy::DefinitionStrategy;

@@ -4,7 +4,6 @@ pub(crate) mod corrupt;
 pub(crate) mod status;
 
 use crate::error::corrupt::CorruptObject;
-use crate::resource::codec::TooDeep;
 use restow_api::GroupResource;
 use restow_apimachinery::field::FieldError;
 use restow_store::StoreError;
@@ -220,13 +219,6 @@ fn corrupt_message(resource: &GroupResource, objects: &[CorruptObject]) -> Strin
         message.push_str(&format!(" (and {} more)", objects.len() - 1));
     }
     message
-}
-
-/// Whoever made the object so deep has to make it flatter.
-impl From<TooDeep> for ApiError {
-    fn from(error: TooDeep) -> Self {
-        ApiError::BadRequest(error.to_string())
-    }
 }
 
 /// Maps what the store says, where the caller has no better answer.

@@ -36,6 +36,7 @@ use restow_apimachinery::types;
 use restow_auth::{ResourceAttributes, User};
 use restow_store::{Compare, Revision};
 use std::sync::{Arc, Mutex, PoisonError};
+use thiserror::Error;
 
 /// The most reasons that are given why an object is invalid. A long list may be wrong in each of its items.
 const MOST_CAUSES: usize = 1000;
@@ -57,6 +58,11 @@ pub(crate) struct Call<'a> {
     /// What the audit log is told beside the rest.
     pub(crate) annotations: Mutex<Vec<(String, String)>>,
 }
+
+/// An answer that could not be sent to its end. The client sees that it is not whole.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the answer was interrupted")]
+pub(crate) struct Interrupted;
 
 /// What a verb answers.
 pub(crate) enum Answer {

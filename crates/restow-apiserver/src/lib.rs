@@ -12,6 +12,7 @@
 //! made by whoever builds a server with this library.
 
 mod admission;
+mod apiextensions;
 pub mod audit;
 mod authorization;
 pub mod builtin;

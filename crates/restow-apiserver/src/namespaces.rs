@@ -3,9 +3,10 @@
 
 use crate::controllers::empty_namespaces;
 use crate::error::ApiError;
-use crate::handlers::metadata;
 use crate::resource::Resource;
+use crate::resource::object_meta;
 use crate::server::ApiServer;
+use crate::storage::deletion;
 use crate::storage::object_store::{Change, Changed, Decision, ObjectRef};
 use crate::storage::reflector::{BREATH, ReflectedStore, follow, name_of, namespace_of};
 use crate::storage::watch_cache::{CacheEvent, Subscription};
@@ -281,7 +282,7 @@ impl Decision for Ensure<'_> {
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
         let fields = object.metadata_mut();
         fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
-        fields.insert("creationTimestamp".into(), metadata::now().into());
+        fields.insert("creationTimestamp".into(), object_meta::now().into());
         self.resource.strategy.default(&mut object);
         self.resource.strategy.prepare_create(&mut object);
         Ok(Change::Write(object))
@@ -378,7 +379,7 @@ impl Decision for Dismiss {
             return Ok(Change::Keep);
         }
         let mut marked = object.clone();
-        metadata::mark_deleted(&mut marked);
+        deletion::mark(&mut marked, 0, jiff::Timestamp::now());
         Ok(Change::Write(marked))
     }
 }

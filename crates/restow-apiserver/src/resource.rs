@@ -3,13 +3,13 @@
 mod builder;
 pub(crate) mod codec;
 pub mod conversion;
+pub(crate) mod object_meta;
 pub mod registry;
 pub(crate) mod storage;
 pub mod strategy;
 pub(crate) mod write_gate;
 
-use crate::crd::CustomVersion;
-use crate::request::negotiation::Protobuf;
+use crate::apiextensions::CustomVersion;
 use crate::resource::codec::Opening;
 use crate::resource::conversion::Converter;
 pub use crate::resource::storage::{Encoding, Fence, Membership, Storage};
@@ -121,6 +121,15 @@ pub struct SubresourceKind {
     pub version: Option<GroupVersion>,
     /// The kind.
     pub kind: String,
+}
+
+/// Whether objects can be written as protobuf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protobuf {
+    /// It can.
+    Possible,
+    /// It cannot.
+    Impossible,
 }
 
 impl Verb {

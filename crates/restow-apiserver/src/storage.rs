@@ -2,6 +2,7 @@
 
 pub(crate) mod compaction;
 pub(crate) mod deletion;
+pub(crate) mod fence_alarm;
 pub(crate) mod format_mark;
 pub(crate) mod object_store;
 pub(crate) mod reflector;

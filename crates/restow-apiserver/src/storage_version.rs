@@ -44,9 +44,10 @@ mod written;
 use crate::error::ApiError;
 use crate::metrics::Metrics;
 use crate::request::request_info::ResourceTarget;
+use crate::resource::write_gate::passes_barrier;
 use crate::resource::{Membership, Origin, Resource, Storage};
+use crate::storage::fence_alarm::FenceAlarm;
 use crate::storage::watch_cache::WatchCache;
-pub(crate) use barrier::passes_barrier;
 pub use config::{AgreementConfig, Guarantee, StorageVersions};
 pub use error::AgreementError;
 use identity::Tenure;
@@ -56,10 +57,10 @@ use reconciler::Sights;
 use registrar::Registrar;
 use restow_api::{GroupResource, ServerId};
 use restow_rules::ServerReport;
-use restow_store::{Compare, Key, Relation, Revision, Store, Target};
+use restow_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use tokio::sync::{Notify, watch};
 pub use upstream::Elsewhere;
@@ -117,47 +118,6 @@ struct Reported {
     said: Option<ServerReport>,
 }
 
-/// Rings when a fence refuses a write.
-#[derive(Debug, Default)]
-pub(crate) struct FenceAlarm {
-    rung: Notify,
-    failures: Counter,
-    /// Where it was reported too; nothing of it can be compared in a transaction.
-    elsewhere: OnceLock<Arc<dyn Elsewhere>>,
-    /// What holds as long as the store remembers that this server renewed its lease.
-    renewal: Mutex<Option<Compare>>,
-}
-
-impl FenceAlarm {
-    pub(crate) fn ring(&self) {
-        self.failures.inc();
-        self.rung.notify_one();
-    }
-
-    /// Whether what was reported elsewhere does not count any more, so that nothing may be written.
-    pub(crate) fn is_overdue(&self) -> bool {
-        self.elsewhere.get().is_some_and(|elsewhere| !elsewhere.holds())
-    }
-
-    /// What every write compares beside the lease itself: that the store remembers its last renewal. One that was restored
-    /// from an earlier backup does not, though the lease may be the same.
-    pub(crate) fn renewal(&self) -> Option<Compare> {
-        self.renewal.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The lease was taken or renewed at this revision.
-    fn renewed(&self, lease: &Key, revision: Revision) {
-        let before = Target::ModRevision(Revision::new(revision.get().saturating_sub(1)));
-        let renewal = Compare { key: lease.clone(), relation: Relation::Greater, target: before };
-        *self.renewal.lock().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
-    }
-
-    /// How often it has rung.
-    pub(crate) fn count(&self) -> u64 {
-        self.failures.get()
-    }
-}
-
 impl Agreement {
     /// Sets up the part of this server. Until it has joined, the stored ones of `resources` cannot be written.
     pub(crate) fn new(
@@ -172,7 +132,8 @@ impl Agreement {
         };
         if let Some(elsewhere) = &config.elsewhere {
             // Only a server that is made sets it, and it is made once.
-            let _ = alarm.elsewhere.set(elsewhere.clone());
+            let upstream = elsewhere.clone();
+            alarm.write_only_while(move || upstream.holds());
         }
         let agreement = Agreement {
             holder: format!("{}_{}", config.identity, uuid::Uuid::new_v4()),

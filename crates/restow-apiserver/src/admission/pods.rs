@@ -2,7 +2,8 @@
 
 use crate::admission::plugins::{forbidden, stored};
 use crate::error::ApiError;
-use crate::handlers::{Call, metadata};
+use crate::handlers::Call;
+use crate::resource::object_meta;
 use crate::storage::object_store::ObjectRef;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
@@ -72,7 +73,7 @@ fn mount_token(spec: &mut Value) {
         volume["name"].as_str().is_some_and(|name| name.starts_with(TOKEN_VOLUME)) && !volume["projected"].is_null()
     };
     let found = volumes.iter().find(own).and_then(|volume| volume["name"].as_str()).map(str::to_string);
-    let name = found.clone().unwrap_or_else(|| format!("{TOKEN_VOLUME}{}", metadata::random_suffix()));
+    let name = found.clone().unwrap_or_else(|| format!("{TOKEN_VOLUME}{}", object_meta::random_suffix()));
     let mut mounted = false;
     for field in ["initContainers", "containers"] {
         let containers = spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();

@@ -3,8 +3,8 @@
 use crate::builtin::table::Row;
 use crate::builtin::{addresses, checks, defaults, validation};
 use crate::crd::DefinitionStrategy;
-use crate::handlers::metadata;
 use crate::release::Release;
+use crate::resource::object_meta;
 use crate::resource::strategy::{ScaleFields, ScaleSelector, Strategy};
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::names::NameRule;
@@ -134,7 +134,7 @@ impl Strategy for BuiltinStrategy {
             "DaemonSet" => count_template(object, 1),
             "PersistentVolume" => {
                 let mut status = object.get("status").cloned().unwrap_or_else(|| json!({}));
-                status["lastPhaseTransitionTime"] = metadata::now().into();
+                status["lastPhaseTransitionTime"] = object_meta::now().into();
                 object.set("status", Some(status));
             }
             _ => {}
@@ -244,7 +244,7 @@ fn initial_status(object: &Object) -> Option<Value> {
             {
                 status["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                     "message": "Scheduling is blocked due to non-empty scheduling gates",
-                    "lastProbeTime": null, "lastTransitionTime": metadata::now()}]);
+                    "lastProbeTime": null, "lastTransitionTime": object_meta::now()}]);
             }
             Some(status)
         }

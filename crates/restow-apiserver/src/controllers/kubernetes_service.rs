@@ -7,8 +7,8 @@
 
 use crate::builtin::addresses;
 use crate::error::ApiError;
-use crate::handlers::metadata;
 use crate::resource::Resource;
+use crate::resource::object_meta;
 use crate::server::ApiServer;
 use crate::storage::object_store::{Change, Decision, ObjectRef};
 use async_trait::async_trait;
@@ -238,7 +238,7 @@ impl Decision for Put<'_> {
             None => {
                 let fields = object.metadata_mut();
                 fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
-                fields.insert("creationTimestamp".into(), metadata::now().into());
+                fields.insert("creationTimestamp".into(), object_meta::now().into());
                 if object.kind() == "Service" {
                     self.claims = addresses::claim(self.server, &object).await?;
                 }

@@ -1,7 +1,7 @@
 //! Conversion by webhook: a ConversionReview goes out, converted objects come back, and are not trusted blindly.
 
-use crate::crd::definition::{ClientConfig, Definition};
-use crate::crd::numbers;
+use crate::apiextensions::definition::{ClientConfig, Definition};
+use crate::apiextensions::numbers;
 use crate::resource::conversion::{ConversionError, Converter};
 use crate::webhook::{Endpoint, ServiceResolver, WebhookClient, WebhookError};
 use async_trait::async_trait;

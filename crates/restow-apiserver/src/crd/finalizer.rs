@@ -1,6 +1,6 @@
 //! Removing what a deleted definition has defined: all its objects first, then the definition itself.
 
-use crate::crd::definition::{CLEANUP, Definition};
+use crate::apiextensions::definition::{CLEANUP, Definition};
 use crate::crd::handler::Handler;
 use crate::crd::resources;
 use crate::crd::status::condition;

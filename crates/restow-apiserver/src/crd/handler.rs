@@ -1,7 +1,7 @@
 //! What serves one definition on this server, and how it is exchanged when the definition changes.
 
-use crate::crd::definition::Definition;
-use crate::crd::kind::Kind;
+use crate::apiextensions::definition::Definition;
+use crate::apiextensions::kind::Kind;
 use crate::crd::resources::{self, Making};
 use crate::crd::version_in_force::{self, InForce};
 use crate::error::ApiError;

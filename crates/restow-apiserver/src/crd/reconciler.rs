@@ -3,13 +3,13 @@
 //! Every server does all of it, in the same way from the same state; when several write the same status, the first one
 //! wins and the others find nothing left to do.
 
-use crate::crd::definition::{Definition, GROUP, Status};
+use crate::apiextensions::definition::{Definition, GROUP, Status};
 use crate::crd::finalizer;
 use crate::crd::handler::{Handler, Step};
 use crate::crd::status::{Taken, decide};
 use crate::crd::strategy::set_status;
 use crate::error::ApiError;
-use crate::handlers::metadata::now;
+use crate::resource::object_meta::now;
 use crate::resource::registry::Registry;
 use crate::resource::{Resource, Storage};
 use crate::server::ApiServer;

@@ -1,9 +1,10 @@
 //! From a definition to the resources that are served: one for each served version, all on the same storage.
 
-use crate::crd::columns::{Column, columns};
+use crate::apiextensions::CustomVersion;
+use crate::apiextensions::definition::{Definition, Scale as ScalePaths, Version};
+use crate::apiextensions::kind::Kind;
+use crate::apiextensions::printer_columns::columns;
 use crate::crd::convert::ConvertByWebhook;
-use crate::crd::definition::{Definition, Scale as ScalePaths, Version};
-use crate::crd::kind::Kind;
 use crate::resource::conversion::{ConvertWith, Converter, RenameVersion};
 use crate::resource::strategy::{ScaleFields, ScaleSelector, Strategy};
 use crate::resource::{Names, Origin, Resource, Scope, Storage, Subresource, SubresourceKind, Verb};
@@ -19,18 +20,6 @@ use std::sync::Arc;
 /// The verbs of every custom resource, in the order in which discovery shows them.
 const VERBS: [Verb; 8] =
     [Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Patch, Verb::Create, Verb::Update, Verb::Watch];
-
-/// What one version of a custom resource has that built-in ones do not.
-pub struct CustomVersion {
-    /// The schemas of all versions, as they are now.
-    pub(crate) kind: Arc<ArcSwap<Kind>>,
-    /// The columns of its table.
-    pub(crate) columns: Vec<Column>,
-    /// What clients are told who use this version.
-    pub(crate) warning: Option<String>,
-    /// All versions that the same objects are served in, this one among them, the preferred one first.
-    pub(crate) siblings: Vec<GroupVersion>,
-}
 
 /// What the resources of one definition share.
 pub(crate) struct Making {

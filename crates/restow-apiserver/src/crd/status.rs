@@ -1,6 +1,6 @@
 //! What a definition's status shall say: which of its names are accepted, and its conditions. Pure.
 
-use crate::crd::definition::{Condition, Definition, Names, Status};
+use crate::apiextensions::definition::{Condition, Definition, Names, Status};
 use std::collections::HashSet;
 
 /// The names that other definitions of a group have taken.

@@ -1,6 +1,6 @@
 //! The rules of CustomResourceDefinitions themselves.
 
-use crate::crd::definition::{CLEANUP, Definition};
+use crate::apiextensions::definition::{CLEANUP, Definition};
 use crate::crd::{validation, version_in_force};
 use crate::resource::strategy::Strategy;
 use restow_apimachinery::field::FieldError;
@@ -57,14 +57,14 @@ impl Strategy for DefinitionStrategy {
 }
 
 /// Sets a condition of a definition, now.
-pub(crate) fn set_condition(object: &mut Object, condition: super::definition::Condition) {
+pub(crate) fn set_condition(object: &mut Object, condition: crate::apiextensions::definition::Condition) {
     let Some(mut status) = Definition::of(object).map(|definition| definition.status) else { return };
-    super::status::set(&mut status, condition, &crate::handlers::metadata::now());
+    super::status::set(&mut status, condition, &crate::resource::object_meta::now());
     set_status(object, &status);
 }
 
 /// Puts names, conditions and stored versions into a definition, leaving whatever else its status says.
-pub(crate) fn set_status(object: &mut Object, status: &super::definition::Status) {
+pub(crate) fn set_status(object: &mut Object, status: &crate::apiextensions::definition::Status) {
     let mut value = object.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
     value["conditions"] = json!(status.conditions);
     value["acceptedNames"] = json!(status.accepted_names);

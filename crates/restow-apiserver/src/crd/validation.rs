@@ -1,7 +1,7 @@
 //! What must hold of a CustomResourceDefinition, with Kubernetes' words where it does not.
 
-use crate::crd::definition::{Conversion, Definition, Names, Scale, Version};
-use crate::crd::kind::field_error;
+use crate::apiextensions::definition::{Conversion, Definition, Names, Scale, Version};
+use crate::apiextensions::kind::field_error;
 use crate::crd::status::{APPROVED, Approval, approval_of, is_protected};
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::names::NameRule;

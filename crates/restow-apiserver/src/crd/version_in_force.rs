@@ -4,7 +4,7 @@
 //! Every write of an object compares the key's revision with the one that its handler was built from. So a server that
 //! has not heard of the change yet cannot write in the version of before.
 
-use crate::crd::definition::Definition;
+use crate::apiextensions::definition::Definition;
 use bytes::Bytes;
 use restow_apimachinery::object::Object;
 use restow_store::{InvalidKey, Key, Mutation, Put};

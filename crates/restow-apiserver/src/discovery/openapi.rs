@@ -3,8 +3,8 @@
 //! Version 3 is served one group-version at a time. Its paths say as much as clients look for: that an object can be
 //! created and patched, of which kind it is, and that fields can be validated by the server.
 
-use crate::crd::openapi as custom;
-use crate::http::documents::tag;
+use crate::discovery::custom_openapi as custom;
+use crate::discovery::tag;
 use crate::release::Release;
 use crate::resource::registry::Registry;
 use crate::resource::{Resource, Scope, Verb};

@@ -2,8 +2,9 @@
 
 use crate::error::ApiError;
 use crate::field_manager::{Application, FieldConflict};
-use crate::handlers::{Answer, Call, body, metadata, patch, update};
+use crate::handlers::{Answer, Call, body, patch, update};
 use crate::request::negotiation::Media;
+use crate::resource::object_meta;
 use async_trait::async_trait;
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::managed_fields::{Given, Writer};
@@ -17,7 +18,7 @@ pub(super) const MEDIA_TYPE: &str = "application/apply-patch+yaml";
 pub(super) async fn apply(call: &Call<'_>) -> Result<Answer, ApiError> {
     check_manager(call)?;
     let configuration = read(call)?;
-    let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
+    let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
     let subresource = &call.target.subresource;
     let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
     let application = Application::new(&call.resource, writer, configuration);

@@ -7,6 +7,7 @@ use crate::error::ApiError;
 use crate::field_manager;
 use crate::handlers::{Answer, Call, body, metadata, update};
 use crate::namespaces::Freshness;
+use crate::resource::object_meta;
 use crate::storage::object_store::{Begin, Change, Changed, Decision, EncodedBy};
 use async_trait::async_trait;
 use restow_apimachinery::managed_fields::{Given, Writer};
@@ -124,7 +125,7 @@ pub(super) fn record(call: &Call<'_>, object: &mut Object, entries: Given) {
         object.metadata_mut().insert("managedFields".into(), entries);
         return;
     }
-    let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
+    let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
     let writer = Writer { manager: &manager, subresource: "", api_version: &version, now: &now };
     field_manager::record_creation(&call.resource, &writer, object);
 }

@@ -5,8 +5,9 @@
 
 use crate::error::ApiError;
 use crate::handlers::delete::{self, Admission};
-use crate::handlers::{Answer, Call, body, metadata, subresource};
+use crate::handlers::{Answer, Call, body, subresource};
 use crate::resource::Resource;
+use crate::resource::object_meta;
 use crate::storage::deletion::DeleteOptions;
 use crate::storage::object_store::{Change, Decision, ObjectRef};
 use async_trait::async_trait;
@@ -107,7 +108,7 @@ struct Spending<'a> {
 impl Decision for Spending<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let Some(budget) = before else { return Ok(Change::Keep) };
-        let Verdict::Spend(status) = decide(budget, self.pod, &metadata::now())? else { return Ok(Change::Keep) };
+        let Verdict::Spend(status) = decide(budget, self.pod, &object_meta::now())? else { return Ok(Change::Keep) };
         if self.dry_run {
             return Ok(Change::Keep);
         }
@@ -168,7 +169,7 @@ impl Decision for Mark {
         }
         conditions.retain(|condition| condition["type"] != "DisruptionTarget");
         conditions.push(json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": metadata::now()}));
+            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": object_meta::now()}));
         subresource::set_at(&mut pod, &["status", "conditions"], Some(conditions.into()));
         Ok(Change::Write(pod))
     }

@@ -2,10 +2,10 @@
 
 use crate::error::ApiError;
 use crate::handlers::Call;
+use crate::resource::object_meta::{now, random_suffix};
 use crate::resource::{Origin, Scope};
-use rand::Rng;
 use restow_apimachinery::field::{FieldError, FieldRule};
-use restow_apimachinery::names::{GENERATED_SUFFIX, label_value_problems, qualified_name_problems};
+use restow_apimachinery::names::{label_value_problems, qualified_name_problems};
 use restow_apimachinery::object::Object;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -15,8 +15,6 @@ const ANNOTATION_BYTES: usize = 256 * 1024;
 /// The most owners that a client may give to an object. Kubernetes has no limit; here an object loses owners a few at a time,
 /// and is written as often.
 const MOST_OWNERS: usize = 1_000;
-/// The letters of generated names: no vowels and no look-alikes, so that they spell nothing.
-const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The finalizers that need no domain in front of them.
 const STANDARD_FINALIZERS: [&str; 4] =
     ["foregroundDeletion", "kubernetes", "orphan", "customresourcecleanup.apiextensions.k8s.io"];
@@ -209,20 +207,4 @@ fn settle_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError
         ));
     }
     Ok(())
-}
-
-/// Marks an object as deleted; it goes when its finalizers have gone.
-pub(crate) fn mark_deleted(object: &mut Object) {
-    crate::storage::deletion::mark(object, 0, jiff::Timestamp::now());
-}
-
-/// The present time as Kubernetes writes it.
-pub(crate) fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// The random end of a generated name.
-pub(crate) fn random_suffix() -> String {
-    let mut random = rand::rng();
-    (0..GENERATED_SUFFIX).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect()
 }

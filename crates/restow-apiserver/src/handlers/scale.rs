@@ -3,8 +3,9 @@
 use crate::admission::{self, Operation};
 use crate::error::ApiError;
 use crate::field_manager::Application;
-use crate::handlers::{Answer, Call, apply, body, metadata, patch, update};
+use crate::handlers::{Answer, Call, apply, body, patch, update};
 use crate::resource::Verb;
+use crate::resource::object_meta;
 use crate::resource::strategy::{ScaleFields, ScaleSelector};
 use crate::storage::object_store::{Change, Changed, Decision};
 use async_trait::async_trait;
@@ -124,7 +125,7 @@ impl Scaling<'_> {
         if configuration["spec"].get("replicas").is_some_and(|replicas| !replicas.is_null()) {
             put(&mut wanted, &self.fields.replicas, replicas.into());
         }
-        let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
+        let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
         let writer =
             Writer { manager: &manager, subresource: &call.target.subresource, api_version: &version, now: &now };
         let application = Application { resource: &call.resource, writer, configuration: wanted };

@@ -284,7 +284,7 @@ impl Decision for Assignment<'_> {
         let mut conditions = pod.at(&["status", "conditions"]).and_then(Value::as_array).cloned().unwrap_or_default();
         conditions.retain(|condition| condition["type"] != "PodScheduled");
         conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
-            "lastTransitionTime": crate::handlers::metadata::now()}));
+            "lastTransitionTime": crate::resource::object_meta::now()}));
         set_at(&mut pod, &["status", "conditions"], Some(conditions.into()));
         Ok(if self.dry_run { Change::Keep } else { Change::Write(pod) })
     }

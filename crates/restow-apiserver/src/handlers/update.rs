@@ -6,6 +6,7 @@ use crate::builtin::addresses;
 use crate::error::{ApiError, GroupKind};
 use crate::field_manager;
 use crate::handlers::{Answer, Call, body, create, list, metadata, subresource};
+use crate::resource::object_meta;
 use crate::resource::{Origin, Verb};
 use crate::storage::deletion;
 use crate::storage::object_store::{Change, Changed, Decision, EncodedBy};
@@ -214,7 +215,7 @@ fn ends(call: &Call<'_>, object: &Object, old: &Object) -> bool {
 
 /// Notes who set what.
 pub(super) async fn record(call: &Call<'_>, old: &Object, object: &mut Object, entries: Given) -> Result<(), ApiError> {
-    let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
+    let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
     let subresource = &call.target.subresource;
     let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
     field_manager::record_change(&call.resource, &writer, old, object, entries).await

@@ -8,6 +8,7 @@ use crate::printing;
 use crate::request::negotiation::{Beside, Media, Shape};
 use crate::resource::Resource;
 use crate::resource::codec::Opening;
+use crate::resource::codec::{self, Typed};
 use crate::storage::watch_cache::{CacheEvent, Subscription};
 use bytes::Bytes;
 use restow_api::GroupVersion;
@@ -291,7 +292,8 @@ impl Changes {
         // What was just written is complete, whatever it is of; what is gone may be older than its schema.
         let complete = event.current.is_some() || self.resource.reads_as_stored();
         let media = self.media;
-        if let Some(line) = self.plain.as_ref().filter(|_| complete).and_then(|opening| event.told(opening, media)) {
+        if let Some(line) = self.plain.as_ref().filter(|_| complete).and_then(|opening| rendered(event, opening, media))
+        {
             self.ready.push_back(line);
             return Ok(());
         }
@@ -407,4 +409,30 @@ impl Source {
             },
         }
     }
+}
+/// A change as a line of JSON, or a frame of protobuf, for watchers of everything in the version that it is stored in; `None` when
+/// it is stored in another. It is rendered once, however many watchers there are.
+fn rendered(event: &CacheEvent, opening: &Opening, media: Media) -> Option<Bytes> {
+    let form = match media {
+        Media::Json => 0,
+        Media::Protobuf => 1,
+        Media::Yaml => return None,
+    };
+    event.rendered(form, opening, || {
+        let (change, entry) = event.kind()?;
+        // What cannot be read is left to the decoder, which reports it.
+        if !opening.opens(&entry.value) || codec::check(&entry.value).is_err() {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(entry.value.len() + 96);
+        if media == Media::Json {
+            bytes.extend_from_slice(format!("{{\"type\":\"{change}\",\"object\":").as_bytes());
+            opening.splice(&entry.value, event.revision, Typed::Yes, &mut bytes);
+            bytes.extend_from_slice(b"}\n");
+        } else {
+            opening.splice(&entry.value, event.revision, Typed::Yes, &mut bytes);
+            bytes = types::transcode_watch_frame(change, &bytes).ok()?;
+        }
+        Some(bytes.into())
+    })
 }

@@ -1,7 +1,8 @@
 //! Compressing large answers for clients that accept it.
 
 use crate::flow_control::fair_queue;
-use crate::http::body::{Body, Interrupted, StreamBody, StreamKind};
+use crate::handlers::Interrupted;
+use crate::http::body::{Body, StreamBody, StreamKind};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;

@@ -3,8 +3,9 @@
 use crate::error::ApiError;
 use crate::error::status::status_of;
 use crate::flow_control::fair_queue::Taken;
+use crate::handlers::Interrupted;
 use crate::handlers::watch::Changes;
-use crate::http::body::{Body, Interrupted, StreamKind};
+use crate::http::body::{Body, StreamKind};
 use crate::printing;
 use crate::request::negotiation::{Accepted, Media, Shape};
 use crate::resource::{Origin, Resource};

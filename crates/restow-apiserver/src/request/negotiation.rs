@@ -1,6 +1,7 @@
 //! Which representation a client accepts, and which one it sent.
 
 use crate::error::ApiError;
+use crate::resource::Protobuf;
 
 /// A form in which bytes can carry an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,15 +70,6 @@ impl Media {
 
 /// What a server of objects can send; says so when a client accepts none of it.
 const OFFERED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-
-/// Whether what is asked for can be written as protobuf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protobuf {
-    /// It can.
-    Possible,
-    /// It cannot.
-    Impossible,
-}
 
 /// Chooses what to send: the first that is possible, in the client's order of preference.
 pub(crate) fn accept(header: Option<&str>, protobuf: Protobuf) -> Result<Accepted, ApiError> {

@@ -4,6 +4,7 @@
 //! revision and so cannot be stored, be spliced in on the way out. An object that is asked for in the version that it
 //! is stored in is never parsed.
 
+use crate::error::ApiError;
 use bytes::Bytes;
 use restow_apimachinery::MAX_DEPTH;
 use restow_apimachinery::object::Object;
@@ -21,6 +22,12 @@ const READABLE_DEPTH: usize = 127;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the object is nested more than {MAX_DEPTH} levels deep, with its metadata.managedFields")]
 pub(crate) struct TooDeep;
+
+impl From<TooDeep> for ApiError {
+    fn from(error: TooDeep) -> Self {
+        ApiError::BadRequest(error.to_string())
+    }
+}
 
 /// The opening of every stored object of one version and kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

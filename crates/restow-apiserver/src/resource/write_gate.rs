@@ -6,6 +6,7 @@
 
 use crate::error::ApiError;
 use crate::resource::storage::{Encoding, Membership};
+use restow_api::GroupResource;
 use restow_store::Compare;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -120,6 +121,12 @@ impl WriteGate {
     }
 }
 
+/// Whether writes to this resource in this namespace pass though it is not reported yet. Leases of the system are renewed or
+/// collected soon, so none of them stays behind in an old version.
+pub(crate) fn passes_barrier(resource: &GroupResource, namespace: &str) -> bool {
+    resource.group() == "coordination.k8s.io" && resource.resource() == "leases" && namespace == "kube-system"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,5 +191,19 @@ mod tests {
         write_gate.doubt(&registered);
         assert!(write_gate.is_doubted(&lease(1)));
         assert!(!write_gate.is_doubted(&lease(2)), "it was sent under another");
+    }
+
+    #[test]
+    fn only_leases_of_the_system_pass_early() {
+        let check = |resource: &str, namespace: &str, expected: bool| {
+            assert_eq!(passes_barrier(&resource.parse().unwrap(), namespace), expected, "{resource} in {namespace:?}");
+        };
+        check("leases.coordination.k8s.io", "kube-system", true);
+        check("leases.coordination.k8s.io", "kube-node-lease", false);
+        check("leases.coordination.k8s.io", "", false);
+        check("leases.example.com", "kube-system", false);
+        check("configmaps", "kube-system", false);
+        check("namespaces", "", false);
+        check("storageversions.internal.apiserver.k8s.io", "", false);
     }
 }

@@ -5,10 +5,8 @@
 //! ring has overtaken it, it goes on with the store's own history. Rings are bounded by the memory that they take, each of
 //! them and all together.
 
-use crate::request::negotiation::Media;
-use crate::resource::codec::{self, Opening, Typed};
+use crate::resource::codec::Opening;
 use bytes::Bytes;
-use restow_apimachinery::types;
 use restow_store::{Change, Entry, Event, Key, KeyRange, Revision, Store, StoreError, WatchRequest};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,7 +60,7 @@ struct RingEvents {
     bytes: usize,
     /// Every change of this collection after this revision is in the queue.
     floor: Revision,
-    /// The hub lost its place in the store's history; this ring gets nothing more.
+    /// The watch cache lost its place in the store's history; this ring gets nothing more.
     closed: bool,
 }
 
@@ -77,24 +75,24 @@ pub struct CacheEvent {
     pub current: Option<Entry>,
     /// The object before the change; `None` when it was created.
     pub previous: Option<Entry>,
-    told: Told,
+    rendered: Rendered,
 }
 
-/// What tells watchers of a change, made by the first who needs it.
+/// In how many forms, such as JSON and protobuf, a change is kept for watchers.
+pub(crate) const FORMS: usize = 2;
+
+/// What watchers are sent about a change, rendered by the first one that needs it and shared by the others.
 #[derive(Clone, Debug, Default)]
-struct Told {
-    json: OnceLock<(Opening, Bytes)>,
-    protobuf: OnceLock<(Opening, Bytes)>,
-}
+struct Rendered([OnceLock<(Opening, Bytes)>; FORMS]);
 
-/// It says nothing that the change does not say.
-impl PartialEq for Told {
+/// It adds nothing to the change.
+impl PartialEq for Rendered {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Told {}
+impl Eq for Rendered {}
 
 /// A place in the stream of changes of a range of keys.
 pub struct Subscription {
@@ -300,46 +298,38 @@ impl From<Event> for CacheEvent {
             Change::Put(entry) => (entry.key.clone(), Some(entry)),
             Change::Delete(key) => (key, None),
         };
-        CacheEvent { revision: event.revision, key, current, previous: event.previous, told: Told::default() }
+        CacheEvent { revision: event.revision, key, current, previous: event.previous, rendered: Rendered::default() }
     }
 }
 
 impl CacheEvent {
-    /// The change as a line of JSON, or a frame of protobuf, for whoever follows everything in the version that it is
-    /// stored in; `None` when it is stored in another. It is written once, however many watchers there are.
-    pub(crate) fn told(&self, opening: &Opening, media: Media) -> Option<Bytes> {
-        let told = match media {
-            Media::Json => &self.told.json,
-            Media::Protobuf => &self.told.protobuf,
-            Media::Yaml => return None,
-        };
-        if let Some((known, bytes)) = told.get() {
-            return (known == opening).then(|| bytes.clone());
+    /// The type of the watch event, and the object that it is about; `None` where there was none before and after.
+    pub(crate) fn kind(&self) -> Option<(&'static str, &Entry)> {
+        match (&self.current, &self.previous) {
+            (Some(entry), None) => Some(("ADDED", entry)),
+            (Some(entry), Some(_)) => Some(("MODIFIED", entry)),
+            (None, Some(entry)) => Some(("DELETED", entry)),
+            (None, None) => None,
         }
-        let (change, entry) = match (&self.current, &self.previous) {
-            (Some(entry), None) => ("ADDED", entry),
-            (Some(entry), Some(_)) => ("MODIFIED", entry),
-            (None, Some(entry)) => ("DELETED", entry),
-            (None, None) => return None,
-        };
-        // What cannot be read is left to whoever decodes it, and says so.
-        if !opening.opens(&entry.value) || codec::check(&entry.value).is_err() {
-            return None;
+    }
+
+    /// The change in one of the [`FORMS`], for watchers of everything in the version with this opening. The first watcher
+    /// renders it; `None` when it was rendered for another version, or cannot be.
+    pub(crate) fn rendered(
+        &self,
+        form: usize,
+        opening: &Opening,
+        render: impl FnOnce() -> Option<Bytes>,
+    ) -> Option<Bytes> {
+        let slot = self.rendered.0.get(form)?;
+        if slot.get().is_none() {
+            let _ = slot.set((opening.clone(), render()?));
         }
-        let mut bytes = Vec::with_capacity(entry.value.len() + 96);
-        if media == Media::Json {
-            bytes.extend_from_slice(format!("{{\"type\":\"{change}\",\"object\":").as_bytes());
-            opening.splice(&entry.value, self.revision, Typed::Yes, &mut bytes);
-            bytes.extend_from_slice(b"}\n");
-        } else {
-            opening.splice(&entry.value, self.revision, Typed::Yes, &mut bytes);
-            bytes = types::transcode_watch_frame(change, &bytes).ok()?;
-        }
-        let (known, bytes) = told.get_or_init(|| (opening.clone(), bytes.into()));
+        let (known, bytes) = slot.get()?;
         (known == opening).then(|| bytes.clone())
     }
 
-    /// About how many bytes the change takes in memory, with what tells of it.
+    /// About how many bytes the change takes in memory, with what is rendered of it.
     fn bytes(&self) -> usize {
         let size = |entry: &Option<Entry>| entry.as_ref().map_or(0, |entry| entry.value.len());
         2 * (size(&self.current) + size(&self.previous)) + self.key.as_ref().len()

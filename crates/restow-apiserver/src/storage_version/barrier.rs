@@ -14,12 +14,6 @@ pub(super) fn reads(verb: Verb) -> bool {
     matches!(verb, Verb::Get | Verb::List | Verb::Watch)
 }
 
-/// Whether writes to this resource in this namespace pass though it is not reported yet. Leases of the system are renewed or
-/// collected soon, so none of them stays behind in an old version.
-pub(crate) fn passes_barrier(resource: &GroupResource, namespace: &str) -> bool {
-    resource.group() == "coordination.k8s.io" && resource.resource() == "leases" && namespace == "kube-system"
-}
-
 /// What a client is told that has to wait.
 pub(super) fn refusal(resource: &GroupResource, last_error: Option<&str>) -> ApiError {
     let last_error = last_error.unwrap_or("<nil>");
@@ -32,20 +26,6 @@ pub(super) fn refusal(resource: &GroupResource, last_error: Option<&str>) -> Api
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_leases_of_the_system_pass_early() {
-        let check = |resource: &str, namespace: &str, expected: bool| {
-            assert_eq!(passes_barrier(&resource.parse().unwrap(), namespace), expected, "{resource} in {namespace:?}");
-        };
-        check("leases.coordination.k8s.io", "kube-system", true);
-        check("leases.coordination.k8s.io", "kube-node-lease", false);
-        check("leases.coordination.k8s.io", "", false);
-        check("leases.example.com", "kube-system", false);
-        check("configmaps", "kube-system", false);
-        check("namespaces", "", false);
-        check("storageversions.internal.apiserver.k8s.io", "", false);
-    }
 
     #[test]
     fn the_client_is_told_in_kubernetes_words() {

@@ -8,9 +8,9 @@
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::Taken;
 use crate::flow_control::limits::Running;
+use crate::handlers::Interrupted;
 use crate::handlers::list::items::ItemWriter;
 use crate::handlers::pages::Pages;
-use crate::http::body::Interrupted;
 use bytes::Bytes;
 use futures::Stream;
 use restow_store::{Entry, StoreError};

@@ -83,7 +83,7 @@ async fn a_client_that_does_not_take_its_answers_gives_way() {
             open.push((client, connection, unread));
         }
         // None of them has idled for long enough yet.
-        tokio::time::sleep(Duration::from_millis(2 * places::HESITATION)).await;
+        tokio::time::sleep(Duration::from_millis(2 * slots::HESITATION)).await;
         until(&mut connect(address, GET).await, "here").await;
         is_closed(open.remove(0).1).await;
     }

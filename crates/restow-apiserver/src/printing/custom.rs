@@ -1,31 +1,8 @@
-//! The tables of custom resources: the columns that their definition asks for.
+//! The cells of custom resources, by the printer columns of their CRD.
 
-use crate::crd::definition::PrinterColumn;
-use crate::printing;
+use crate::apiextensions::printer_columns::Column;
 use restow_apimachinery::object::Object;
-use restow_schema::json_path::JsonPath;
 use serde_json::{Value, json};
-
-/// A column, ready to be filled.
-#[derive(Debug)]
-pub(crate) struct Column {
-    asked: PrinterColumn,
-    /// `None` when the path makes no sense; the cells stay empty.
-    path: Option<JsonPath>,
-}
-
-/// The columns that a definition asks for; without any, the age.
-pub(crate) fn columns(asked: &[PrinterColumn]) -> Vec<Column> {
-    let age = PrinterColumn {
-        name: "Age".into(),
-        kind: "date".into(),
-        description: "When the object was created.".into(),
-        json_path: ".metadata.creationTimestamp".into(),
-        ..PrinterColumn::default()
-    };
-    let asked = if asked.is_empty() { vec![age] } else { asked.to_vec() };
-    asked.into_iter().map(|asked| Column { path: JsonPath::parse(&asked.json_path).ok(), asked }).collect()
-}
 
 /// What the columns of a table are: the name, and those of the definition.
 pub(crate) fn definitions(columns: &[Column]) -> Vec<Value> {
@@ -42,30 +19,28 @@ pub(crate) fn definitions(columns: &[Column]) -> Vec<Value> {
 
 /// What stands in the columns for one object.
 pub(crate) fn cells(columns: &[Column], object: &Object, now: jiff::Timestamp) -> Vec<Value> {
-    let others = columns.iter().map(|column| column.cell(object.as_value(), now));
+    let others = columns.iter().map(|column| cell(column, object.as_value(), now));
     std::iter::once(object.name().into()).chain(others).collect()
 }
 
-impl Column {
-    fn cell(&self, object: &Value, now: jiff::Timestamp) -> Value {
-        let Some(path) = &self.path else { return Value::Null };
-        let found = path.find(object);
-        let Some(first) = found.first() else { return Value::Null };
-        match (self.asked.kind.as_str(), first) {
-            ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
-                (Some(whole), _) => whole.into(),
-                #[allow(clippy::cast_possible_truncation, reason = "a whole number is asked for")]
-                (None, Some(fraction)) => (fraction as i64).into(),
-                _ => Value::Null,
-            },
-            ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => (*first).clone(),
-            ("date", Value::String(text)) => match text.parse::<jiff::Timestamp>() {
-                Ok(time) => printing::duration(now.as_second() - time.as_second()).into(),
-                Err(_) => "<invalid>".into(),
-            },
-            ("string", _) => found.iter().map(|value| plain(value)).collect::<Vec<_>>().join(" ").into(),
+fn cell(column: &Column, object: &Value, now: jiff::Timestamp) -> Value {
+    let Some(path) = &column.path else { return Value::Null };
+    let found = path.find(object);
+    let Some(first) = found.first() else { return Value::Null };
+    match (column.asked.kind.as_str(), first) {
+        ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => whole.into(),
+            #[allow(clippy::cast_possible_truncation, reason = "a whole number is asked for")]
+            (None, Some(fraction)) => (fraction as i64).into(),
             _ => Value::Null,
-        }
+        },
+        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => (*first).clone(),
+        ("date", Value::String(text)) => match text.parse::<jiff::Timestamp>() {
+            Ok(time) => super::duration(now.as_second() - time.as_second()).into(),
+            Err(_) => "<invalid>".into(),
+        },
+        ("string", _) => found.iter().map(|value| plain(value)).collect::<Vec<_>>().join(" ").into(),
+        _ => Value::Null,
     }
 }
 
@@ -79,6 +54,8 @@ fn plain(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apiextensions::definition::PrinterColumn;
+    use crate::apiextensions::printer_columns::columns;
 
     fn check(kind: &str, path: &str, expected: Value) {
         let object = json!({
@@ -88,7 +65,7 @@ mod tests {
         });
         let asked = PrinterColumn { kind: kind.into(), json_path: path.into(), ..PrinterColumn::default() };
         let now = "2026-01-01T01:00:00Z".parse().unwrap();
-        assert_eq!(columns(&[asked])[0].cell(&object, now), expected, "{kind} {path}");
+        assert_eq!(cell(&columns(&[asked])[0], &object, now), expected, "{kind} {path}");
     }
 
     #[test]

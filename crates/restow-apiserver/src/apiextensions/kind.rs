@@ -2,8 +2,8 @@
 //!
 //! A schema is compiled when it is first needed, so that definitions which nobody uses cost little more than their text.
 
-use crate::crd::definition::Definition;
-use crate::crd::numbers;
+use crate::apiextensions::definition::Definition;
+use crate::apiextensions::numbers;
 use bytes::Bytes;
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::managed_fields::Ownership;
