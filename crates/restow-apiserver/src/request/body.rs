@@ -1,7 +1,7 @@
 //! Reading the object that a request carries.
 
 use crate::error::ApiError;
-use crate::handlers::Call;
+use crate::request::Request;
 use crate::request::negotiation::Media;
 use crate::resource::Origin;
 use restow_apimachinery::MAX_DEPTH;
@@ -12,7 +12,7 @@ use restow_apimachinery::untyped;
 use serde_json::Value;
 
 /// The object in a request's body, which must be of the call's kind and version.
-pub(super) fn object(call: &Call<'_>) -> Result<Object, ApiError> {
+pub(crate) fn object(call: &Request) -> Result<Object, ApiError> {
     let (value, problems) = match (call.resource.type_id(&call.version), call.content.unwrap_or(Media::Json)) {
         // The type decides how the text is read, so that fields which occur twice are noticed.
         (Some(kind), Media::Json) => {
@@ -40,7 +40,7 @@ pub(super) fn object(call: &Call<'_>) -> Result<Object, ApiError> {
 }
 
 /// An object that a patch has made, read as its type would read it.
-pub(crate) fn normalized(call: &Call<'_>, value: Value) -> Result<Object, ApiError> {
+pub(crate) fn normalized(call: &Request, value: Value) -> Result<Object, ApiError> {
     let Some(kind) = call.resource.type_id(&call.version) else {
         let mut object = as_object(value)?;
         let unknown = read_custom(call, &mut object)?;
@@ -54,7 +54,7 @@ pub(crate) fn normalized(call: &Call<'_>, value: Value) -> Result<Object, ApiErr
 
 /// Reads an object whose type is not in the table of types as its schema says, and its metadata as that of every object:
 /// whoever reads only metadata reads that of all kinds alike. Tells which fields are unknown.
-fn read_custom(call: &Call<'_>, object: &mut Object) -> Result<Vec<FieldProblem>, ApiError> {
+fn read_custom(call: &Request, object: &mut Object) -> Result<Vec<FieldProblem>, ApiError> {
     if call.resource.type_id(&call.version).is_some() {
         return Ok(call.resource.strategy.read(object));
     }
@@ -64,7 +64,7 @@ fn read_custom(call: &Call<'_>, object: &mut Object) -> Result<Vec<FieldProblem>
 }
 
 /// Reads the metadata of an object of whatever kind; tells which of its fields are unknown.
-pub(super) fn read_metadata(object: &mut Object) -> Result<Vec<FieldProblem>, types::JsonError> {
+pub(crate) fn read_metadata(object: &mut Object) -> Result<Vec<FieldProblem>, types::JsonError> {
     let table = types::TypeTable::shared();
     let kind = table.metadata_shape().and_then(|shape| table.struct_of(shape));
     let (Some(kind), Some(metadata)) = (kind, object.get("metadata")) else { return Ok(Vec::new()) };
@@ -84,7 +84,7 @@ fn as_object(value: Value) -> Result<Object, ApiError> {
 }
 
 /// Refuses an object of another kind before it is read as one of this kind.
-fn untyped_kind(call: &Call<'_>, text: &[u8]) -> Result<(), ApiError> {
+fn untyped_kind(call: &Request, text: &[u8]) -> Result<(), ApiError> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct TypeMeta {
@@ -108,7 +108,7 @@ fn untyped_kind(call: &Call<'_>, text: &[u8]) -> Result<(), ApiError> {
 }
 
 /// What is said of bytes that are no object.
-fn unrecognized(call: &Call<'_>, error: &serde_json::Error) -> ApiError {
+fn unrecognized(call: &Request, error: &serde_json::Error) -> ApiError {
     let problem = match () {
         () if error.is_eof() => "unexpected end of JSON input".to_string(),
         () => error.to_string(),
@@ -133,18 +133,18 @@ fn preview(body: &[u8]) -> String {
     if body.len() > MOST { format!("{text} ...") } else { text }
 }
 
-fn undecodable(call: &Call<'_>, error: &types::JsonError) -> ApiError {
+fn undecodable(call: &Request, error: &types::JsonError) -> ApiError {
     ApiError::BadRequest(format!("{}{error}", unhandled(call)))
 }
 
 /// How Kubernetes begins to say that a body is not of its kind.
-pub(super) fn unhandled(call: &Call<'_>) -> String {
+pub(crate) fn unhandled(call: &Request) -> String {
     let kind = &call.resource.names.kind;
     format!("{kind} in version {:?} cannot be handled as a {kind}: ", call.version.version())
 }
 
 /// Does with unknown and duplicate fields what the client asked for.
-fn report(call: &Call<'_>, problems: &[FieldProblem]) -> Result<(), ApiError> {
+fn report(call: &Request, problems: &[FieldProblem]) -> Result<(), ApiError> {
     match call.query.text("fieldValidation") {
         "Ignore" => {}
         "" | "Warn" => problems.iter().for_each(|problem| call.warn(problem.to_string())),
@@ -163,7 +163,7 @@ fn report(call: &Call<'_>, problems: &[FieldProblem]) -> Result<(), ApiError> {
 }
 
 /// What the client says about the entries of managed fields. An empty list is lost when an object is read as its type.
-pub(super) fn given_entries(call: &Call<'_>) -> Result<Given, ApiError> {
+pub(crate) fn given_entries(call: &Request) -> Result<Given, ApiError> {
     const FIELD: &[u8] = b"managedFields";
     if !call.body.windows(FIELD.len()).any(|window| window == FIELD) {
         return Ok(Given::Object);
@@ -172,21 +172,21 @@ pub(super) fn given_entries(call: &Call<'_>) -> Result<Given, ApiError> {
 }
 
 /// The JSON value in a request's body, or `null` when there is none.
-pub(super) fn value(call: &Call<'_>) -> Result<Value, ApiError> {
+pub(crate) fn value(call: &Request) -> Result<Value, ApiError> {
     value_and_problems(call, call.content.unwrap_or(Media::Json)).map(|(value, _)| value)
 }
 
-fn value_and_problems(call: &Call<'_>, media: Media) -> Result<(Value, Vec<FieldProblem>), ApiError> {
+fn value_and_problems(call: &Request, media: Media) -> Result<(Value, Vec<FieldProblem>), ApiError> {
     if call.body.is_empty() { Ok((Value::Null, Vec::new())) } else { read(&call.body, media) }
 }
 
 /// Parses a body.
-pub(super) fn parse(body: &[u8], media: Media) -> Result<Value, ApiError> {
+pub(crate) fn parse(body: &[u8], media: Media) -> Result<Value, ApiError> {
     read(body, media).map(|(value, _)| value)
 }
 
 /// Parses a body, and tells what strict reading would refuse: fields that occur twice.
-pub(super) fn read(body: &[u8], media: Media) -> Result<(Value, Vec<FieldProblem>), ApiError> {
+pub(crate) fn read(body: &[u8], media: Media) -> Result<(Value, Vec<FieldProblem>), ApiError> {
     let (value, problems) = match media {
         Media::Json => untyped::read(body).map_err(|error| unreadable(&error))?,
         Media::Yaml => {
@@ -223,7 +223,7 @@ fn unreadable(error: &dyn std::fmt::Display) -> ApiError {
     ApiError::BadRequest(format!("the object provided is unrecognized: couldn't parse the body: {error}"))
 }
 
-fn check_type(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
+fn check_type(call: &Request, object: &mut Object) -> Result<(), ApiError> {
     let expected_version = call.version.to_string();
     let expected_kind = &call.resource.names.kind;
     // Of a built-in kind the path says enough.
@@ -247,7 +247,7 @@ fn check_type(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
 }
 
 /// What is said of an object of another kind or version. Kubernetes tells kinds that it has from those that it has not.
-fn wrong_type(call: &Call<'_>, object: &Object) -> String {
+fn wrong_type(call: &Request, object: &Object) -> String {
     let (expected, wanted) = (call.version.to_string(), &call.resource.names.kind);
     let (given, kind) = (object.api_version(), object.kind());
     let (group, version) = given.rsplit_once('/').unwrap_or(("", given));
