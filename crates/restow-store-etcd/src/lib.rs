@@ -1,8 +1,7 @@
 //! Restow's store on an etcd cluster, spoken to over its v3 gRPC API.
 //!
 //! [`EtcdStore`] implements [`restow_store::Store`]. It works with etcd 3.4 and newer, says in the log what an older
-//! server lacks, and needs nothing but a Rust toolchain to be built. [`LocalEtcd`] runs private servers for tests and
-//! benchmarks.
+//! server lacks, and needs nothing but a Rust toolchain to be built.
 //!
 //! # What is done about failures
 //!
@@ -23,7 +22,6 @@ mod failure;
 mod history;
 mod keyspace;
 mod lease;
-mod local_etcd;
 mod member;
 mod proto;
 mod range;
@@ -34,6 +32,5 @@ mod version;
 mod watch;
 
 pub use config::{ClientIdentity, ConfigError, Credentials, EtcdConfig, TlsConfig};
-pub use local_etcd::{LocalEtcd, LocalEtcdError, LocalEtcdOptions, LocalEtcdTls};
 pub use store::{ConnectError, EtcdStore};
 pub use version::ServerVersion;

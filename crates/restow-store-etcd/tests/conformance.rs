@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use async_trait::async_trait;
+use restow_local_etcd::{LocalEtcd, LocalEtcdOptions};
 use restow_store::conformance::{Fixture, Opened};
 use restow_store::{
     Limits, Mutation, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome,
     Watch, WatchRequest,
 };
-use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd, LocalEtcdOptions};
+use restow_store_etcd::{EtcdConfig, EtcdStore};
 use std::sync::Arc;
 
 struct Etcd;

@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "restow-api",
             "restow-rules",
+            "restow-local-etcd",
             "restow-store",
             "restow-store-embedded",
             "restow-store-etcd",
@@ -31,6 +32,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "restow-migrate",
         ],
     ),
+    // For tests and benchmarks: private etcd servers.
+    ("restow-local-etcd", &[]),
     // For tests of every crate.
     ("restow-testkit", &[]),
 ];

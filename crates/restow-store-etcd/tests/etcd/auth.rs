@@ -2,8 +2,9 @@
 
 use crate::gateway::admin;
 use crate::support::{changes_until, config, key, next, start};
+use restow_local_etcd::LocalEtcd;
 use restow_store::{KeyRange, Revision, Store, StoreError, StoreExt, WatchRequest};
-use restow_store_etcd::{ConnectError, Credentials, EtcdConfig, EtcdStore, LocalEtcd};
+use restow_store_etcd::{ConnectError, Credentials, EtcdConfig, EtcdStore};
 
 async fn root_token(etcd: &LocalEtcd) -> String {
     let answer = admin(etcd, None, "auth/authenticate", r#"{"name":"root","password":"secret"}"#).await;

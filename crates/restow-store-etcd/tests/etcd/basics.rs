@@ -1,8 +1,9 @@
 //! What a store on etcd does beside what every store does: prefixes, long lists, its version.
 
 use crate::support::{changes_until, config, connect, fresh, key};
+use restow_local_etcd::{LocalEtcd, LocalEtcdOptions};
 use restow_store::{Content, KeyRange, RangeRequest, Store, StoreError, StoreExt, Txn, WatchRequest};
-use restow_store_etcd::{EtcdStore, LocalEtcd, LocalEtcdOptions};
+use restow_store_etcd::EtcdStore;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_with_different_prefixes_do_not_see_each_other() {

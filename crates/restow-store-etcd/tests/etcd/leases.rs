@@ -2,8 +2,8 @@
 
 use crate::gateway::{admin, fields};
 use crate::support::{fresh, key};
+use restow_local_etcd::LocalEtcd;
 use restow_store::{Store, StoreExt, Txn};
-use restow_store_etcd::LocalEtcd;
 use std::time::Duration;
 
 async fn leases(etcd: &LocalEtcd) -> Vec<String> {

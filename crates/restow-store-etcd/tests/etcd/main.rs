@@ -10,7 +10,6 @@ mod fake;
 mod faults;
 mod gateway;
 mod leases;
-mod local;
 mod proxy;
 mod restored;
 mod retries;

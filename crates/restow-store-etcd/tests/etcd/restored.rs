@@ -2,8 +2,8 @@
 
 use crate::proxy::{Proxy, Weather};
 use crate::support::{changes_until, connect, fresh, key, next, put_at_last};
+use restow_local_etcd::LocalEtcd;
 use restow_store::{KeyRange, Revision, Store, StoreError, StoreExt, WatchRequest};
-use restow_store_etcd::LocalEtcd;
 use std::path::Path;
 use std::process::Command;
 

@@ -1,7 +1,8 @@
 //! What most tests here begin with.
 
+use restow_local_etcd::{LocalEtcd, LocalEtcdOptions};
 use restow_store::{Key, Revision, Store, StoreError, StoreExt, Watch};
-use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd, LocalEtcdOptions};
+use restow_store_etcd::{EtcdConfig, EtcdStore};
 use std::time::{Duration, Instant};
 
 /// Long enough for a loaded machine; only failing tests wait so long.

@@ -2,11 +2,9 @@
 
 use crate::support::{config, key};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use restow_local_etcd::{LocalEtcd, LocalEtcdOptions, LocalEtcdTls};
 use restow_store::{StoreError, StoreExt};
-use restow_store_etcd::{
-    ClientIdentity, ConfigError, ConnectError, EtcdConfig, EtcdStore, LocalEtcd, LocalEtcdOptions, LocalEtcdTls,
-    TlsConfig,
-};
+use restow_store_etcd::{ClientIdentity, ConfigError, ConnectError, EtcdConfig, EtcdStore, TlsConfig};
 use std::path::{Path, PathBuf};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;

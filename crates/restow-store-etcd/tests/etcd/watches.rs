@@ -2,8 +2,9 @@
 
 use crate::proxy::{Proxy, Weather};
 use crate::support::{PATIENCE, changes_until, config, connect, fresh, key, next, put_at_last, start};
+use restow_local_etcd::LocalEtcd;
 use restow_store::{KeyRange, Revision, Store, StoreError, StoreExt, WatchRequest};
-use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
+use restow_store_etcd::{EtcdConfig, EtcdStore};
 use std::time::{Duration, Instant};
 
 fn everything_from(revision: Revision) -> WatchRequest {
