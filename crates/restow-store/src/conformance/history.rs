@@ -1,8 +1,8 @@
-//! What concurrent clients asked and were told, and whether one store that does one thing at a time could have said so.
+//! A linearizability checker: records the calls of concurrent clients, and checks that their results are linearizable.
 //!
-//! Deciding that in general is hard; here it is easy, because the store tells an order: its revisions. A [`Recorder`]
-//! notes each call with its times and its answer, [`read_log`] asks the store afterwards for every change that it made,
-//! and [`check`], a pure function, holds the three against each other:
+//! In general that is hard; here it is easy, because the store has an order: its revisions. A [`Recorder`] records each call
+//! with its times and its result, [`read_log`] reads every change from the store afterwards, and [`check`], a pure function,
+//! compares them:
 //!
 //! * The log is one unbroken history: no revision is missing, and each change follows from the state before it.
 //! * Every committed transaction is in the log exactly once, at the revision that it was told. Nothing else is, save
@@ -49,19 +49,19 @@ use std::time::Duration;
 pub struct Operation {
     /// When the call was made, since the recorder began.
     pub started: Duration,
-    /// When the answer came, since the recorder began; `None` if the caller died or gave up before.
+    /// When the response came, since the recorder began; `None` if the caller was canceled before.
     pub ended: Option<Duration>,
-    /// What was asked and answered.
+    /// The request and the response.
     pub call: Call,
 }
 
-/// What was asked, and what was answered if an answer came.
+/// A request, and its response if one came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A transaction. Without an answer, or with [`StoreError::OutcomeUnknown`], it may have happened; with another
+    /// A transaction. Without a response, or with [`StoreError::OutcomeUnknown`], it may have happened; with another
     /// error it may not.
     Txn(Txn, Option<Result<TxnOutcome, StoreError>>),
-    /// A read. Without an answer, or with an error, it says nothing.
+    /// A read. Without a response, or with an error, it says nothing.
     Range(RangeRequest, Option<Result<RangeResponse, StoreError>>),
 }
 

@@ -1,4 +1,4 @@
-//! Clients that read and write the same few keys at the same time: what they are told must be linearizable.
+//! Clients that read and write the same few keys concurrently: their results must be linearizable.
 
 use super::*;
 use crate::conformance::history::{History, Recorder, Snapshot, Summary, check, read_log};
@@ -27,7 +27,7 @@ pub(super) async fn abandoned_calls_happen_once_or_not_at_all(fixture: &dyn Fixt
     assert!(summary.committed > 20, "not worth checking: {summary:?}");
 }
 
-/// Lets the clients run and checks what they were told.
+/// Runs the clients and checks their results.
 async fn run_clients(fixture: &dyn Fixture, gives_up: f64) -> Summary {
     let mirror = Mirror::open(fixture).await;
     let seed = Seed::take();
@@ -55,7 +55,7 @@ struct Client {
     number: u64,
     store: Arc<dyn Store>,
     recorder: Arc<Recorder>,
-    /// How likely this client is to give up on a transaction.
+    /// The probability that this client cancels a transaction.
     gives_up: f64,
     random: StdRng,
     /// The latest entries that this client has seen, which it bases its comparisons on.

@@ -1,4 +1,4 @@
-//! Decides whether a history is linearizable, with the store's revisions as the order that must explain it.
+//! Checks that a history is linearizable, in the order of the store's revisions.
 
 use super::{Call, History, Operation};
 use crate::conformance::Model;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What a history consists of. Tests assert with it that a history was worth checking.
+/// What a history consists of. Tests assert with it that a history was not trivial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Transactions that were answered as committed and changed something.
@@ -54,7 +54,7 @@ pub enum Violation {
         /// What the log has at its revision.
         found: Vec<Event>,
     },
-    /// Two transactions that changed something were told the same revision.
+    /// Two transactions that changed something got the same revision.
     #[error("two transactions took one revision: {first:?} and {second:?}")]
     SharedRevision {
         /// One.
@@ -86,7 +86,7 @@ pub enum Violation {
     },
 }
 
-/// Holds the clients' records against the log. The first violation found is returned.
+/// Compares the clients' records with the log. Returns the first violation.
 pub fn check(history: &History) -> Result<Summary, Violation> {
     let mut checker = Checker {
         timeline: Timeline::replay(history)?,
