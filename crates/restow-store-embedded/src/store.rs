@@ -71,7 +71,7 @@ impl Shared {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The engine. Callers must not keep it for long, because it can be reopened only when nobody uses it.
+    /// The engine. Callers must not keep it for long, because it can be reopened only when it is not in use.
     pub(crate) fn engine(&self) -> Result<Arc<Engine>, StoreError> {
         let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
         engine.clone().ok_or_else(|| StoreError::Unavailable("the store is being reopened".into()))

@@ -71,7 +71,7 @@ impl Keyspace {
         })
     }
 
-    /// A key under our prefix that nobody can write, because it holds a zero byte.
+    /// A key under our prefix that cannot exist, because it contains a zero byte.
     fn impossible_key(&self) -> Bytes {
         let mut key = BytesMut::from(self.any_key().as_ref());
         key.put_u8(0);

@@ -121,8 +121,8 @@ impl EtcdStore {
         let found: Vec<Option<Entry>> =
             answer.responses.into_iter().map(|response| self.found(response)).collect::<Result<_, _>>()?;
         if found.len() != txn.otherwise.len() {
-            let (asked, answered) = (txn.otherwise.len(), found.len());
-            return Err(StoreError::Corrupted(format!("etcd returned the results of {answered} of {asked} reads")));
+            let (requested, returned) = (txn.otherwise.len(), found.len());
+            return Err(StoreError::Corrupted(format!("etcd returned the results of {returned} of {requested} reads")));
         }
         Ok(TxnOutcome::Refused { revision, found })
     }

@@ -118,12 +118,12 @@ impl KeyRange {
         KeyRange { start: successor(&key.0).max(self.start.clone()), end: self.end.clone() }
     }
 
-    /// Whether `key` lies in this range.
+    /// Whether `key` is in this range.
     pub fn contains(&self, key: &Key) -> bool {
         key.0 >= self.start && self.end.as_ref().is_none_or(|end| key.0 < *end)
     }
 
-    /// Whether no key can lie in this range.
+    /// Whether no key can be in this range.
     pub fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| self.start >= *end)
     }

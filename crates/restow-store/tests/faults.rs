@@ -61,19 +61,19 @@ struct Opener(Fault);
 #[async_trait]
 impl Fixture for Opener {
     async fn open(&self) -> Opened {
-        let told = Limits::default();
+        let limits = Limits::default();
         let kept = match self.0 {
-            Fault::HasNoLimits => Limits { value_bytes: usize::MAX, ..told },
-            _ => told,
+            Fault::HasNoLimits => Limits { value_bytes: usize::MAX, ..limits },
+            _ => limits,
         };
         let (inner, calls, cache) = (Arc::new(ModelStore::new(kept)), AtomicUsize::new(0), Mutex::default());
-        Opened::new(Arc::new(Faulty { inner, fault: self.0, calls, cache }), told)
+        Opened::new(Arc::new(Faulty { inner, fault: self.0, calls, cache }), limits)
     }
 
     async fn open_small(&self) -> Option<Opened> {
-        let told = Limits { store_bytes: Some(1 << 20), ..Limits::default() };
+        let limits = Limits { store_bytes: Some(1 << 20), ..Limits::default() };
         let mut opened = self.open().await;
-        opened.limits = told;
+        opened.limits = limits;
         Some(opened)
     }
 }

@@ -78,7 +78,7 @@ impl StoreFixture {
         contents(&self.directory()).into_keys().filter(|path| path.to_str() != Some("LOCK")).collect()
     }
 
-    /// Damages a copy of the store and opens it. Panics when something is missing and nobody says so.
+    /// Damages a copy of the store and opens it. Panics if something is missing and the store is opened all the same.
     pub(crate) async fn damaged(&self, what: &str, damage: impl FnOnce(&Path)) -> Outcome {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("store");

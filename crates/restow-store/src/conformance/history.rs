@@ -5,13 +5,13 @@
 //! compares them:
 //!
 //! * The log is one unbroken history: no revision is missing, and each change follows from the state before it.
-//! * Every committed transaction is in the log exactly once, at the revision that it was told. Nothing else is, save
+//! * Every committed transaction is in the log exactly once, at the revision that it returned. Nothing else is, except
 //!   transactions whose outcome is unknown: each of those happened once or not at all.
-//! * Every read and every refusal is what the log's state at its revision says.
+//! * Every read and every refusal matches the state of the log at its revision.
 //! * Real time is kept: a call that began after another ended has a revision at least as high, and a higher one if it
 //!   changed something.
 //!
-//! The log may be read after a crash and from another store object: then `check` says whether anything acknowledged was
+//! The log may be read after a crash and from another store object: then `check` detects whether anything acknowledged was
 //! lost. The history must be complete, so only the recorder's clients may write, without a time to live. Values should
 //! be unique, else a write that happened twice can hide behind an equal one.
 //!

@@ -154,7 +154,7 @@ pub(super) fn assert_same<T: Debug + PartialEq>(
     };
     if !same {
         let [request, actual, expected] = [request, actual as &dyn Debug, expected].map(short);
-        panic!("for {request}\n the store said {actual}\n  it should say {expected}");
+        panic!("for {request}\n the store returned {actual}\n it should return {expected}");
     }
 }
 

@@ -110,7 +110,7 @@ impl Model {
     }
 
     /// The changes in a range from a revision on: what a watch delivers. The entry before a change is missing where
-    /// it is not asked for, or compacted.
+    /// it is not requested, or compacted.
     pub fn events(&self, range: &KeyRange, from: Revision, previous: bool) -> Result<Vec<Event>, StoreError> {
         if from < self.compact_revision {
             return Err(StoreError::Compacted { oldest: self.compact_revision });

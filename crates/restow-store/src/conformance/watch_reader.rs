@@ -56,7 +56,7 @@ impl WatchReader {
         &self.events
     }
 
-    /// The revision up to which the watch said it had delivered everything.
+    /// The revision up to which the watch has delivered everything.
     pub fn delivered(&self) -> Revision {
         self.delivered
     }
@@ -72,7 +72,7 @@ impl WatchReader {
         let mut last = self.delivered;
         let mut seen = HashSet::new();
         for event in &batch.events {
-            assert!(event.revision > self.delivered, "this revision was said to be delivered whole: {}", about());
+            assert!(event.revision > self.delivered, "this revision was already complete: {}", about());
             assert!(event.revision >= last, "events come in order of revision: {}", about());
             assert!(event.revision <= batch.revision, "a batch's revision covers its events: {}", about());
             assert!(self.request.from.is_none_or(|from| event.revision >= from), "too early an event: {}", about());
@@ -83,7 +83,7 @@ impl WatchReader {
                 assert_eq!(entry.version == 1, entry.create_revision == entry.mod_revision, "{}", about());
             }
             if let Some(previous) = &event.previous {
-                assert!(self.request.previous, "the entry before was not asked for: {}", about());
+                assert!(self.request.previous, "the entry before was not requested: {}", about());
                 assert_eq!(&previous.key, event.key(), "{}", about());
                 assert!(previous.mod_revision < event.revision, "{}", about());
             }

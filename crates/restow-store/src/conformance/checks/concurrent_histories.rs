@@ -43,7 +43,7 @@ async fn run_clients(fixture: &dyn Fixture, gives_up: f64) -> Summary {
     for client in clients {
         client.await.expect("a client must not fail");
     }
-    // Abandoned transactions that happen after this are not in the log, nor in anybody's answer.
+    // Canceled transactions that happen after this are neither in the log nor in any result.
     recorder.txn(&*mirror.store, Txn::new().put(&key("/end"), "the end")).await.unwrap();
     let until = mirror.store.status().await.unwrap().revision;
     let log = read_log(&*mirror.store, start.revision.next(), until).await.unwrap();
@@ -133,8 +133,8 @@ impl Client {
     async fn write(&mut self, txn: Txn) {
         let call = self.recorder.txn(&*self.store, txn);
         let answer = if self.random.random_bool(self.gives_up) {
-            let patience = Duration::from_micros(self.random.random_range(0..3000));
-            let Ok(answer) = timeout(patience, call).await else { return };
+            let time = Duration::from_micros(self.random.random_range(0..3000));
+            let Ok(answer) = timeout(time, call).await else { return };
             answer
         } else {
             call.await

@@ -12,10 +12,7 @@ pub(super) async fn notifications_come_when_nothing_changes(fixture: &dyn Fixtur
     let mut mirror = Mirror::open(fixture).await;
     let status = mirror.store.status().await.unwrap();
     if !status.prompt_progress {
-        report_not_checked(
-            &status.backend,
-            "progress notifications that come promptly, because it says that it has none",
-        );
+        report_not_checked(&status.backend, "prompt progress notifications, which it does not support");
         return;
     }
     let first = mirror.revision().next();
@@ -58,7 +55,7 @@ pub(super) async fn notifications_never_overtake_events(fixture: &dyn Fixture) {
     let writers = Writers::start(&mirror.store, &seed, 6, 50);
     while !writers.are_done() {
         for reader in &mut readers {
-            // A reader without news must not keep the others from theirs. Nothing is lost where it is given up:
+            // A reader without events must not block the others. Nothing is lost when its wait is canceled:
             // the watch keeps what it has not delivered.
             let _ = timeout(Duration::from_millis(10), reader.batch()).await;
             let now = mirror.store.status().await.unwrap().revision;

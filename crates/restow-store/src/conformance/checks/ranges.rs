@@ -145,7 +145,7 @@ pub(super) async fn many_keys_are_listed_and_counted(fixture: &dyn Fixture) {
     }
 }
 
-/// Four MiB is the message size at which gRPC stacks give up unless they are told otherwise.
+/// Four MiB is the default limit of gRPC messages.
 pub(super) async fn more_than_four_mebibytes_are_read_and_watched(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let first = mirror.revision().next();

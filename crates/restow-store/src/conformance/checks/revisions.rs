@@ -64,6 +64,6 @@ pub(super) async fn status_reports_backend_revision_and_size(fixture: &dyn Fixtu
     let status = mirror.store.status().await.unwrap();
     assert!(!status.backend.is_empty(), "people want to know which back end it is");
     assert_eq!(status.revision, latest);
-    assert!(status.disk_bytes > 0, "a durable value takes room");
+    assert!(status.disk_bytes > 0, "a durable value takes space");
     assert_eq!(mirror.store.ready().await, Ok(()));
 }

@@ -87,7 +87,7 @@ pub(super) async fn previous_entries_come_if_requested(fixture: &dyn Fixture) {
     let without: Vec<Event> = with_previous.iter().map(|event| Event { previous: None, ..event.clone() }).collect();
     assert_eq!(not_asking.events(), without);
 
-    // The same must hold for a change that comes while the watch runs, and for one not asked for.
+    // The same must hold for a change that comes while the watch runs, and for a watch that did not request it.
     let again = mirror.put("/a", "4").await;
     asking.until(again).await.unwrap();
     not_asking.until(again).await.unwrap();
@@ -134,15 +134,15 @@ pub(super) async fn one_revision_comes_in_one_batch(fixture: &dyn Fixture) {
     mirror.watch_to_the_end(vec![(KeyRange::all(), first), (KeyRange::prefix("/k12"), first)]).await;
 }
 
-/// Reads a watch to a revision that is told later, on a task of its own.
+/// Reads a watch up to a revision that is set later, on a task of its own.
 fn follow_to(mut reader: WatchReader, mut end: Receiver<Option<Revision>>) -> JoinHandle<WatchReader> {
     tokio::spawn(async move {
-        let told = timeout(TIMEOUT * 2, end.wait_for(Option::is_some));
-        tokio::pin!(told);
+        let end_set = timeout(TIMEOUT * 2, end.wait_for(Option::is_some));
+        tokio::pin!(end_set);
         // Batches are read as they come, as a live watcher does, until the end is known.
         let last = loop {
             tokio::select! {
-                end = &mut told => break end.expect("the writers must end").expect("the check goes on").unwrap(),
+                end = &mut end_set => break end.expect("the writers must end").expect("the check has ended").unwrap(),
                 batch = reader.batch() => drop(batch.expect("a watch of a healthy store goes on")),
             }
         };
@@ -161,7 +161,7 @@ pub(super) async fn concurrent_writers_are_seen_in_order_by_every_watcher(fixtur
     let mut mirror = Mirror::open(fixture).await;
     let first = mirror.revision().next();
     let seed = Seed::take();
-    let (tell, told) = channel(None);
+    let (set_end, end) = channel(None);
     let mut watchers = Vec::new();
     for number in 0..40 {
         let range = match number % 5 {
@@ -169,11 +169,11 @@ pub(super) async fn concurrent_writers_are_seen_in_order_by_every_watcher(fixtur
             folder => KeyRange::prefix(format!("/folder-{}/", folder - 1)),
         };
         let request = WatchRequest::from(range.clone(), first).with_previous();
-        watchers.push((range, follow_to(mirror.follow(request).await, told.clone())));
+        watchers.push((range, follow_to(mirror.follow(request).await, end.clone())));
     }
     let writers = Writers::start(&mirror.store, &seed, 8, 40);
     mirror.model = writers.finish(mirror.model).await;
-    tell.send_replace(Some(touch_every_folder(&mut mirror).await));
+    set_end.send_replace(Some(touch_every_folder(&mut mirror).await));
     for (range, watcher) in watchers {
         let reader = watcher.await.expect("a watcher saw something impossible");
         assert_eq!(reader.events(), mirror.model.events(&range, first, true).unwrap(), "{range:?}");
@@ -184,7 +184,7 @@ pub(super) async fn watches_started_during_writes_miss_nothing(fixture: &dyn Fix
     let mut mirror = Mirror::open(fixture).await;
     let first = mirror.revision().next();
     let seed = Seed::take();
-    let (tell, told) = channel(None);
+    let (set_end, end) = channel(None);
     let writers = Writers::start(&mirror.store, &seed, 6, 60);
     let mut watchers = Vec::new();
     // Each watch begins behind, at, or ahead of a revision that is moving while it begins.
@@ -195,14 +195,14 @@ pub(super) async fn watches_started_during_writes_miss_nothing(fixture: &dyn Fix
         let now = mirror.store.status().await.unwrap().revision.get();
         let from = Revision::new((now + number % 9).saturating_sub(6).max(first.get()));
         let reader = mirror.follow(WatchRequest::from(KeyRange::all(), from)).await;
-        watchers.push((from, follow_to(reader, told.clone())));
+        watchers.push((from, follow_to(reader, end.clone())));
     }
     mirror.model = writers.finish(mirror.model).await;
     // Eight revisions ahead is the most that a watch above began in the future.
     for _ in 0..8 {
         touch_every_folder(&mut mirror).await;
     }
-    tell.send_replace(Some(mirror.revision()));
+    set_end.send_replace(Some(mirror.revision()));
     assert!(!watchers.is_empty());
     for (from, watcher) in watchers {
         let reader = watcher.await.expect("a watcher saw something impossible");
