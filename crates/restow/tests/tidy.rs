@@ -37,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "restow-api",
             "restow-rules",
+            "restow-local-etcd",
             "restow-store",
             "restow-store-embedded",
             "restow-store-etcd",
@@ -46,6 +47,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "restow-migrate",
         ],
     ),
+    // For tests and benchmarks: private etcd servers.
+    ("restow-local-etcd", &[]),
     // For tests of every crate.
     ("restow-testkit", &[]),
 ];

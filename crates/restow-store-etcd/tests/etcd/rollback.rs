@@ -1,13 +1,14 @@
-//! An etcd that goes back to a backup under a running store. Its cluster has the same name as before, so only its history tells.
+//! An etcd that is restored from a backup under a running store. Its cluster id stays the same, so only revisions and terms
+//! show the rollback.
 
-use crate::proxy::{Proxy, Weather};
-use crate::support::{changes_until, connect, fresh, key, next, put_at_last};
+use crate::proxy::{Network, Proxy};
+use crate::support::{changes_until, connect, fresh, key, next, put_with_retries};
+use restow_local_etcd::LocalEtcd;
 use restow_store::{KeyRange, Revision, Store, StoreError, StoreExt, WatchRequest};
-use restow_store_etcd::LocalEtcd;
 use std::path::Path;
 use std::process::Command;
 
-/// Puts a copy of one folder's content in the place of the other's.
+/// Replaces the content of one directory by a copy of the other's.
 fn copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(to).unwrap() {
         let path = entry.unwrap().path();
@@ -17,7 +18,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// Copies everything that a server has, while it stands still.
+/// Copies the data of a server while it is stopped.
 async fn back_up(etcd: &mut LocalEtcd) -> tempfile::TempDir {
     let backup = tempfile::tempdir().unwrap();
     etcd.stop().await.unwrap();
@@ -44,11 +45,11 @@ async fn a_watch_ends_when_its_history_is_lost() {
     let backup = back_up(&mut etcd).await;
     let mut last = first;
     for n in 0..20 {
-        last = put_at_last(&store, &format!("lost{n}"), "x").await;
+        last = put_with_retries(&store, &format!("lost{n}"), "x").await;
     }
     changes_until(&mut watch, last).await;
     restore(&mut etcd, &backup).await;
-    put_at_last(&store, "b", "1").await;
+    put_with_retries(&store, "b", "1").await;
     assert_eq!(next(&mut watch).await, Err(StoreError::HistoryLost));
     assert_eq!(store.watch(everything_from(last.next())).await.err(), Some(StoreError::HistoryLost));
     let mut again = store.watch(everything_from(first)).await.unwrap();
@@ -59,22 +60,22 @@ async fn a_watch_ends_when_its_history_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_history_is_noticed_after_another_has_come_as_far() {
+async fn a_rollback_is_detected_after_the_new_history_has_reached_the_same_revision() {
     let (mut etcd, direct) = fresh().await;
     let proxy = Proxy::to(etcd.port()).await;
     let store = connect(proxy.endpoint()).await;
     let first = direct.put(&key("a"), "0".into()).await.unwrap();
     let mut watch = store.watch(everything_from(first)).await.unwrap();
     let backup = back_up(&mut etcd).await;
-    let lost = put_at_last(&direct, "lost", "x").await;
+    let lost = put_with_retries(&direct, "lost", "x").await;
     changes_until(&mut watch, lost).await;
-    proxy.set(Weather::Cut);
+    proxy.set(Network::Reset);
     restore(&mut etcd, &backup).await;
     let direct = connect(etcd.endpoint()).await;
     let mut last = first;
     while last <= lost {
-        last = put_at_last(&direct, "other", "x").await;
+        last = put_with_retries(&direct, "other", "x").await;
     }
-    proxy.set(Weather::Fair);
+    proxy.set(Network::Up);
     assert_eq!(next(&mut watch).await, Err(StoreError::HistoryLost));
 }

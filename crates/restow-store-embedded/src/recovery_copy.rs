@@ -1,45 +1,45 @@
-//! A copy of the engine's files on which its recovery can be tried.
+//! A copy of the engine's files, for a dry run of its recovery.
 //!
-//! The engine's recovery is not to be undone: it cuts journals, and deletes tables and whole keyspaces that it takes for
-//! remnants. Where a file is damaged, that makes the damage final. So it is tried on a copy first, and the files
-//! themselves are opened only when nothing was missing in the copy.
+//! The engine's recovery cannot be undone: it truncates journals, and deletes tables and whole keyspaces that it takes for
+//! leftovers. If a file is damaged, that makes the damage permanent. So the recovery runs on a copy first, and the files
+//! themselves are opened only if nothing is missing in the copy.
 //!
-//! What the engine never changes once it is written (tables, the bulk of a store) is not copied, but linked to.
+//! Files that the engine never changes (tables, the bulk of a store) are linked, not copied.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The directories of files that do not change.
-const UNCHANGING: [&str; 2] = ["tables", "blobs"];
-/// The piece in which files are copied. What is all zero is not written: journals are long before they are full.
-const PIECE: usize = 64 << 10;
+/// The directories whose files never change.
+const IMMUTABLE: [&str; 2] = ["tables", "blobs"];
+/// The buffer for copying a file. Buffers of zeros are not written: journals are preallocated, so the copy is sparse.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// A copy that is removed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Rehearsal {
+pub(crate) struct RecoveryCopy {
     path: PathBuf,
 }
 
-/// How the copy has the files that do not change.
+/// How the copy gets the files that never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tables {
-    /// By symbolic links, so that it may lie on another disk.
-    Linked,
-    /// As files of its own, which need no room where the file system can link.
+pub(crate) enum TableFiles {
+    /// As symbolic links, so that the copy may be on another disk.
+    Symlinked,
+    /// As hard links or copies, which stay when the originals are deleted.
     Owned,
 }
 
-impl Rehearsal {
-    /// Copies the files at `engine` to `path`; in a full disk's stead, to the directory for temporary files.
+impl RecoveryCopy {
+    /// Copies the files at `engine` to `path`; if that disk is full, to the directory for temporary files.
     pub(crate) fn of(engine: &Path, path: &Path) -> io::Result<Self> {
         let engine = engine.canonicalize()?;
         let attempt = |path: PathBuf| -> io::Result<Self> {
             remove(&path)?;
-            let rehearsal = Rehearsal { path };
-            copy_directory(&engine, &rehearsal.path, Tables::Linked)?;
-            Ok(rehearsal)
+            let recovery_copy = RecoveryCopy { path };
+            copy_directory(&engine, &recovery_copy.path, TableFiles::Symlinked)?;
+            Ok(recovery_copy)
         };
         match attempt(path.to_path_buf()) {
             Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
@@ -54,15 +54,15 @@ impl Rehearsal {
     }
 }
 
-impl Drop for Rehearsal {
+impl Drop for RecoveryCopy {
     fn drop(&mut self) {
         if let Err(error) = remove(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "could not remove a copy that was made to check the store");
+            tracing::warn!(%error, path = %self.path.display(), "could not remove the copy that the store was checked on");
         }
     }
 }
 
-/// Removes a directory, if it is there.
+/// Removes a directory, if it exists.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -71,39 +71,39 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Copies a directory of the engine.
-pub(crate) fn copy_directory(from: &Path, to: &Path, tables: Tables) -> io::Result<()> {
+pub(crate) fn copy_directory(from: &Path, to: &Path, tables: TableFiles) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(to)?;
-    let unchanging = from.file_name().is_some_and(|name| UNCHANGING.iter().any(|unchanging| name == *unchanging));
+    let immutable = from.file_name().is_some_and(|name| IMMUTABLE.iter().any(|immutable| name == *immutable));
     for item in fs::read_dir(from)? {
         let item = item?;
         let (source, target) = (item.path(), to.join(item.file_name()));
         if item.file_type()?.is_dir() {
             copy_directory(&source, &target, tables)?;
-        } else if unchanging && tables == Tables::Linked {
+        } else if immutable && tables == TableFiles::Symlinked {
             std::os::unix::fs::symlink(&source, &target)?;
-        } else if !unchanging || fs::hard_link(&source, &target).is_err() {
+        } else if !immutable || fs::hard_link(&source, &target).is_err() {
             let copy = copy_file(&source, &target)?;
-            if tables == Tables::Owned {
+            if tables == TableFiles::Owned {
                 copy.sync_all()?;
             }
         }
     }
-    if tables == Tables::Owned { File::open(to)?.sync_all() } else { Ok(()) }
+    if tables == TableFiles::Owned { File::open(to)?.sync_all() } else { Ok(()) }
 }
 
 fn copy_file(from: &Path, to: &Path) -> io::Result<File> {
     let mut source = File::open(from)?;
     let mut target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-    let mut piece = vec![0; PIECE];
+    let mut buffer = vec![0; BUFFER_BYTES];
     let mut length = 0;
     loop {
-        let read = source.read(&mut piece)?;
+        let read = source.read(&mut buffer)?;
         if read == 0 {
             break;
         }
-        if piece[..read].iter().any(|byte| *byte != 0) {
+        if buffer[..read].iter().any(|byte| *byte != 0) {
             target.seek(SeekFrom::Start(length))?;
-            target.write_all(&piece[..read])?;
+            target.write_all(&buffer[..read])?;
         }
         length += read as u64;
     }
@@ -116,17 +116,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_equal_and_nothing_that_is_done_to_it_reaches_the_files() {
+    fn a_copy_is_equal_and_changes_to_it_do_not_reach_the_originals() {
         let parent = tempfile::tempdir().unwrap();
         let engine = parent.path().join("engine");
         fs::create_dir_all(engine.join("keyspaces/1/tables")).unwrap();
-        let mut journal = vec![7; PIECE + 3];
-        journal.resize(5 * PIECE + 1, 0);
-        journal[3 * PIECE] = 9;
+        let mut journal = vec![7; BUFFER_BYTES + 3];
+        journal.resize(5 * BUFFER_BYTES + 1, 0);
+        journal[3 * BUFFER_BYTES] = 9;
         fs::write(engine.join("0.jnl"), &journal).unwrap();
         fs::write(engine.join("keyspaces/1/tables/4"), "a table").unwrap();
         let path = parent.path().join("copy");
-        let copy = Rehearsal::of(&engine, &path).unwrap();
+        let copy = RecoveryCopy::of(&engine, &path).unwrap();
         assert_eq!(fs::read(copy.path().join("0.jnl")).unwrap(), journal);
         assert_eq!(fs::read(copy.path().join("keyspaces/1/tables/4")).unwrap(), b"a table");
         fs::remove_file(copy.path().join("keyspaces/1/tables/4")).unwrap();

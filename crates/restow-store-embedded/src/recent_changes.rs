@@ -1,17 +1,17 @@
-//! The last few changes, in memory, for watchers that keep up.
+//! The most recent changes, in memory, for watches that keep up. Other watches read their history from the disk.
 
 use crate::pending::PendingChange;
 use restow_store::Revision;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many bytes of values are kept.
+/// The most bytes of values that are kept.
 const MAX_BYTES: usize = 4 << 20;
-/// How many changes are kept.
+/// The most changes that are kept.
 const MAX_CHANGES: usize = 10_000;
 
-/// The last changes, in order, without gaps.
-pub(crate) struct Recent {
+/// The most recent changes, in order, without gaps.
+pub(crate) struct RecentChanges {
     log: Mutex<Log>,
 }
 
@@ -22,10 +22,10 @@ struct Log {
     complete_from: Revision,
 }
 
-impl Recent {
+impl RecentChanges {
     /// An empty log of what comes after `revision`.
     pub(crate) fn after(revision: Revision) -> Self {
-        Recent { log: Mutex::new(Log { changes: VecDeque::new(), bytes: 0, complete_from: revision.next() }) }
+        RecentChanges { log: Mutex::new(Log { changes: VecDeque::new(), bytes: 0, complete_from: revision.next() }) }
     }
 
     /// Adds changes that have been committed.
@@ -42,7 +42,7 @@ impl Recent {
         }
     }
 
-    /// The changes from `first` to `last`; `None` when they reach back further than the log.
+    /// The changes from `first` to `last`; `None` if the log does not reach back to `first`.
     pub(crate) fn between(&self, first: Revision, last: Revision) -> Option<Vec<Arc<PendingChange>>> {
         let log = self.lock();
         if first < log.complete_from {

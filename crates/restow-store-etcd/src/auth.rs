@@ -1,4 +1,4 @@
-//! Who we are to the cluster: trades the password for a token, and a rejected token for a new one.
+//! Authentication: gets a token for the user and password, and a new one when it was rejected.
 
 use crate::config::Credentials;
 use crate::failure::Failure;
@@ -8,16 +8,16 @@ use std::sync::{Mutex, PoisonError};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
-/// The credentials and the token that they gave.
-pub(crate) struct Session {
+/// The credentials and the current token.
+pub(crate) struct TokenSource {
     credentials: Option<Credentials>,
-    /// The last token; none before the first was asked for.
+    /// The current token; `None` before the first request for one.
     latest: Mutex<Option<Token>>,
-    /// Held while a token is asked for, so that many calls that fail together ask once.
-    asking: tokio::sync::Mutex<()>,
+    /// Held during a request for a token, so that calls that fail together make one request.
+    authenticating: tokio::sync::Mutex<()>,
 }
 
-/// What a call shows to the server.
+/// The token that a call sends.
 #[derive(Clone)]
 pub(crate) struct Token {
     generation: u64,
@@ -25,28 +25,28 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// The metadata to send; none where nobody asks for it.
+    /// The gRPC metadata to send; `None` if authentication is off.
     pub(crate) fn value(&self) -> Option<&MetadataValue<Ascii>> {
         self.value.as_ref()
     }
 }
 
-impl Session {
+impl TokenSource {
     pub(crate) fn new(credentials: Option<Credentials>) -> Self {
-        Session { credentials, latest: Mutex::new(None), asking: tokio::sync::Mutex::new(()) }
+        TokenSource { credentials, latest: Mutex::new(None), authenticating: tokio::sync::Mutex::new(()) }
     }
 
-    /// The current token. The first time, it is asked for over `channel`.
+    /// The current token. The first one is requested over `channel`.
     pub(crate) async fn token(&self, channel: &Channel) -> Result<Token, Failure> {
         self.newer_than(None, channel).await
     }
 
-    /// A token that is newer than one that was refused. Without credentials there is none.
+    /// A token that is newer than a rejected one.
     pub(crate) async fn renew(&self, refused: &Token, channel: &Channel) -> Result<Token, Failure> {
         self.newer_than(Some(refused.generation), channel).await
     }
 
-    /// Whether a refused token can be replaced.
+    /// Whether there are credentials to request a new token with.
     pub(crate) fn can_renew(&self) -> bool {
         self.credentials.is_some()
     }
@@ -56,7 +56,7 @@ impl Session {
         if let Some(token) = self.latest_after(refused) {
             return Ok(token);
         }
-        let _asking = self.asking.lock().await;
+        let _authenticating = self.authenticating.lock().await;
         if let Some(token) = self.latest_after(refused) {
             return Ok(token);
         }
@@ -76,19 +76,19 @@ impl Session {
 
 async fn authenticate(credentials: &Credentials, channel: &Channel) -> Result<Option<MetadataValue<Ascii>>, Failure> {
     let Credentials { user, password } = credentials.clone();
-    tracing::debug!(user, "asking etcd for a token");
+    tracing::debug!(user, "requesting a token from etcd");
     match AuthClient::new(channel.clone()).authenticate(AuthenticateRequest { name: user, password }).await {
         Ok(answer) => match answer.into_inner().token.parse() {
             Ok(token) => Ok(Some(token)),
-            Err(_) => Err(Failure::no_answer("etcd gave a token that cannot be sent back")),
+            Err(_) => Err(Failure::no_response("etcd returned a token that is not valid as gRPC metadata")),
         },
         Err(status) if status.message().contains("authentication is not enabled") => {
-            tracing::warn!("a user and password are given, but etcd does not ask for them");
+            tracing::warn!("a user and password are configured, but authentication is not enabled in etcd");
             Ok(None)
         }
-        // Asking for a token changes nothing, so whatever went wrong leaves no doubt about the call itself.
-        Err(status) => Err(match Failure::of(&status) {
-            Failure::InDoubt(trouble) => Failure::NotApplied(trouble),
+        // A failed request for a token means that the call itself was not sent.
+        Err(status) => Err(match Failure::from_status(&status) {
+            Failure::OutcomeUnknown(problem) => Failure::NotApplied(problem),
             other => other,
         }),
     }

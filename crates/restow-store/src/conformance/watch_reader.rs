@@ -1,42 +1,41 @@
-//! A reader of a watch that verifies, batch by batch, what every watch must keep, whatever was written.
-//!
-//! Whether *all* changes came is for its user to compare; that none came late, twice or torn apart is seen here.
+//! Reads a watch and verifies, batch by batch, the guarantees of every watch: no event comes twice or out of order, and no
+//! revision is split. Whether *all* changes came, the caller has to compare.
 
-use super::{PATIENCE, short};
+use super::{TIMEOUT, short};
 use crate::{Change, Event, Revision, Store, StoreError, Watch, WatchBatch, WatchRequest};
 use std::collections::HashSet;
 use tokio::time::timeout;
 
-/// A watch that is read and verified. Its methods panic where the watch breaks a rule.
-pub struct Follower {
+/// A watch that is read and verified. Its methods panic when the watch violates a guarantee.
+pub struct WatchReader {
     watch: Watch,
     request: WatchRequest,
     delivered: Revision,
-    marks: usize,
+    notifications: usize,
     events: Vec<Event>,
 }
 
-impl Follower {
+impl WatchReader {
     /// Starts a watch.
     pub async fn start(store: &dyn Store, request: WatchRequest) -> Result<Self, StoreError> {
-        let watch = timeout(PATIENCE, store.watch(request.clone())).await.expect("a watch must start in time")?;
-        Ok(Follower { watch, request, delivered: Revision::ZERO, marks: 0, events: Vec::new() })
+        let watch = timeout(TIMEOUT, store.watch(request.clone())).await.expect("a watch must start in time")?;
+        Ok(WatchReader { watch, request, delivered: Revision::ZERO, notifications: 0, events: Vec::new() })
     }
 
     /// The next batch, verified; or the error that ended the watch.
     pub async fn batch(&mut self) -> Result<WatchBatch, StoreError> {
-        let next = timeout(PATIENCE, self.watch.next()).await;
+        let next = timeout(TIMEOUT, self.watch.next()).await;
         let item = next.unwrap_or_else(|_| panic!("nothing came from {:?} after {}", self.request, self.delivered));
         match item.unwrap_or_else(|| panic!("{:?} ended without an error", self.request)) {
             Ok(batch) => {
                 self.verify(&batch);
                 self.delivered = batch.revision;
-                self.marks += usize::from(batch.events.is_empty());
+                self.notifications += usize::from(batch.events.is_empty());
                 self.events.extend(batch.events.iter().cloned());
                 Ok(batch)
             }
             Err(error) => {
-                let after = timeout(PATIENCE, self.watch.next()).await.expect("a watch must end after an error");
+                let after = timeout(TIMEOUT, self.watch.next()).await.expect("a watch must end after an error");
                 assert!(after.is_none(), "{:?} went on after {error:?}: {after:?}", self.request);
                 Err(error)
             }
@@ -44,7 +43,7 @@ impl Follower {
     }
 
     /// Reads until everything up to and including `revision` is delivered. The range must have a change there, or the
-    /// watch ask for progress marks.
+    /// watch ask for progress notifications.
     pub async fn until(&mut self, revision: Revision) -> Result<(), StoreError> {
         while self.delivered < revision {
             self.batch().await?;
@@ -57,14 +56,14 @@ impl Follower {
         &self.events
     }
 
-    /// The revision up to which the watch said it had delivered everything.
+    /// The revision up to which the watch has delivered everything.
     pub fn delivered(&self) -> Revision {
         self.delivered
     }
 
-    /// How many progress marks have come.
-    pub fn marks(&self) -> usize {
-        self.marks
+    /// The number of progress notifications.
+    pub fn notifications(&self) -> usize {
+        self.notifications
     }
 
     fn verify(&self, batch: &WatchBatch) {
@@ -73,7 +72,7 @@ impl Follower {
         let mut last = self.delivered;
         let mut seen = HashSet::new();
         for event in &batch.events {
-            assert!(event.revision > self.delivered, "this revision was said to be delivered whole: {}", about());
+            assert!(event.revision > self.delivered, "this revision was already complete: {}", about());
             assert!(event.revision >= last, "events come in order of revision: {}", about());
             assert!(event.revision <= batch.revision, "a batch's revision covers its events: {}", about());
             assert!(self.request.from.is_none_or(|from| event.revision >= from), "too early an event: {}", about());
@@ -84,7 +83,7 @@ impl Follower {
                 assert_eq!(entry.version == 1, entry.create_revision == entry.mod_revision, "{}", about());
             }
             if let Some(previous) = &event.previous {
-                assert!(self.request.previous, "the entry before was not asked for: {}", about());
+                assert!(self.request.previous, "the entry before was not requested: {}", about());
                 assert_eq!(&previous.key, event.key(), "{}", about());
                 assert!(previous.mod_revision < event.revision, "{}", about());
             }

@@ -1,4 +1,4 @@
-//! Reading versions from the engine.
+//! Snapshot reads: versions of keys, and changes, in the engine at one moment.
 
 use crate::engine::{Engine, explain};
 use crate::layout::{
@@ -11,26 +11,26 @@ use std::io::ErrorKind;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// A view of the engine at one moment.
-pub(crate) struct View {
+/// A snapshot of the engine.
+pub(crate) struct EngineSnapshot {
     snapshot: Snapshot,
     engine: Arc<Engine>,
 }
 
-/// A change as `revisions` tells it.
+/// An entry of `revisions`.
 pub(crate) struct ChangedKey {
     pub(crate) revision: Revision,
     pub(crate) revision_key: Vec<u8>,
     pub(crate) key: Key,
 }
 
-impl View {
-    /// A view that later writes and compactions do not change.
+impl EngineSnapshot {
+    /// Takes a snapshot: later writes and compactions do not change it.
     pub(crate) fn of(engine: Arc<Engine>) -> Self {
-        View { snapshot: engine.snapshot(), engine }
+        EngineSnapshot { snapshot: engine.snapshot(), engine }
     }
 
-    /// What a key became at exactly this revision; `None` when that was compacted away.
+    /// The version of a key that was written at exactly this revision; `None` if it was compacted.
     pub(crate) fn version(&self, key: &Key, revision: Revision) -> Result<Option<Record>, StoreError> {
         let bytes = self.snapshot.get(&self.engine.data, data_key(key.as_ref(), revision));
         let bytes = bytes.map_err(|error| failed(error, Some(key)))?;
@@ -51,8 +51,8 @@ impl View {
         Ok(Some((revision, decode(&bytes, key, revision)?)))
     }
 
-    /// Calls `visit` for the version of each key in the range that was in force at `revision`, in order, until it
-    /// returns false. Deleted keys are passed over.
+    /// Calls `visit` for the version of each key in the range at `revision`, in order, until it returns false. Deleted keys
+    /// are skipped.
     pub(crate) fn scan(
         &self,
         range: &KeyRange,
@@ -61,17 +61,17 @@ impl View {
     ) -> Result<(), StoreError> {
         let start = Bound::Included(data_bound(range.start()));
         let end = range.end().map_or(Bound::Unbounded, |end| Bound::Excluded(data_bound(end)));
-        let mut settled: Vec<u8> = Vec::new();
+        let mut last: Vec<u8> = Vec::new();
         for guard in self.snapshot.range(&self.engine.data, (start, end)) {
-            let (found, bytes) = guard.into_inner().map_err(|error| failed(error, last_key(&settled).as_ref()))?;
+            let (found, bytes) = guard.into_inner().map_err(|error| failed(error, last_key(&last).as_ref()))?;
             let Some((key, version)) = split_data_key(&found) else {
                 return Err(StoreError::Corrupted("a key in the data is unreadable".into()));
             };
-            if version > revision || settled == key {
+            if version > revision || last == key {
                 continue;
             }
-            settled.clear();
-            settled.extend_from_slice(key);
+            last.clear();
+            last.extend_from_slice(key);
             let key = Key::new(Bytes::copy_from_slice(key)).map_err(|e| StoreError::Corrupted(e.to_string()))?;
             match decode(&bytes, &key, version)? {
                 Record::Put { state, value } => {
@@ -85,7 +85,7 @@ impl View {
         Ok(())
     }
 
-    /// The changes from `first` to `last`, at most `limit` and then to the end of the last revision begun.
+    /// The changes from `first` to `last`, at most `limit`, plus the rest of the last revision.
     pub(crate) fn changes(&self, first: Revision, last: Revision, limit: usize) -> Result<Vec<ChangedKey>, StoreError> {
         let start = revision_key(first, 0);
         let end = revision_key(last.next(), 0);
@@ -115,9 +115,9 @@ impl View {
     }
 }
 
-/// The key that was read before a failure, to say where it was.
-fn last_key(settled: &[u8]) -> Option<Key> {
-    Key::new(Bytes::copy_from_slice(settled)).ok()
+/// The last key before a failed read, for the error message.
+fn last_key(last: &[u8]) -> Option<Key> {
+    Key::new(Bytes::copy_from_slice(last)).ok()
 }
 
 fn decode(bytes: &[u8], key: &Key, revision: Revision) -> Result<Record, StoreError> {
@@ -128,16 +128,16 @@ fn unreadable(key: &Key) -> StoreError {
     StoreError::Corrupted(format!("a version of {key} is unreadable"))
 }
 
-/// What a read that failed at or behind a key amounts to. Where the disk did not answer, it may work again; where it
-/// answered with other bytes than were written, it will not.
+/// The error for a read that failed at or after a key. If the disk failed, a retry may succeed; if the data is corrupt, it
+/// will not.
 fn failed(error: fjall::Error, at: Option<&Key>) -> StoreError {
-    let place = at.map(|key| format!(" at or behind {key}")).unwrap_or_default();
+    let location = at.map(|key| format!(" at or after {key}")).unwrap_or_default();
     match &error {
         fjall::Error::Io(source) | fjall::Error::Storage(fjall::LsmError::Io(source))
             if source.kind() != ErrorKind::UnexpectedEof =>
         {
-            StoreError::Unavailable(format!("reading{place} failed: {source}"))
+            StoreError::Unavailable(format!("reading{location} failed: {source}"))
         }
-        _ => StoreError::Corrupted(format!("what is stored{place} is damaged: {}", explain(&error))),
+        _ => StoreError::Corrupted(format!("the data{location} is corrupt: {}", explain(&error))),
     }
 }

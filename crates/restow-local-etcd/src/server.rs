@@ -1,29 +1,21 @@
-//! Private etcd servers on this machine, for tests and benchmarks: real processes with real disks on loopback ports.
-//!
-//! Not for production, and not a way to manage an etcd that others use.
+//! `LocalEtcd`: one etcd server, or the members of a cluster, that can be stopped, killed, frozen and started again.
 
-mod http;
-mod process;
-
-use process::Process;
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
+use crate::http;
+use crate::ports::Ports;
+use crate::process::Process;
 use std::io;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-/// Below the range from which outgoing connections are served, so that the ports of a stopped server stay free.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
 const START_ATTEMPTS: usize = 5;
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(25);
 const LOG_TAIL_LINES: usize = 15;
 
-/// A running etcd server, or one that was stopped and can be started again. It is killed when dropped.
+/// An etcd server that runs, or was stopped and can be started again. It is killed when dropped.
 pub struct LocalEtcd {
     name: String,
     options: LocalEtcdOptions,
@@ -35,21 +27,21 @@ pub struct LocalEtcd {
     data: DataDir,
 }
 
-/// How a private server is set up.
+/// The settings of a private server.
 #[derive(Clone, Debug, Default)]
 pub struct LocalEtcdOptions {
-    /// The program; else `$RESTOW_ETCD`, else `etcd` on the `PATH`.
+    /// The etcd binary. The default is `$RESTOW_ETCD`, or else `etcd` on the `PATH`.
     pub program: Option<PathBuf>,
-    /// Where to keep the data; else in a temporary directory that is removed in the end.
+    /// The data directory. The default is a temporary directory, which is removed when the server is dropped.
     pub data_dir: Option<PathBuf>,
     /// Serves its clients over TLS.
     pub tls: Option<LocalEtcdTls>,
-    /// The most bytes that the server stores.
+    /// `--quota-backend-bytes`.
     pub quota_bytes: Option<u64>,
-    /// The largest request that the server accepts; else etcd's own limit of 1.5 MiB.
+    /// `--max-request-bytes`. The default is etcd's, 1.5 MiB.
     pub max_request_bytes: Option<u64>,
-    /// How long a member waits for a leader before it wants to become one; else etcd's own second. A single member can
-    /// do with little, and is back sooner after a restart.
+    /// `--election-timeout`. The default is etcd's, one second. A single member needs less, and a short timeout makes it
+    /// ready sooner after a restart.
     pub election_timeout: Option<Duration>,
 }
 
@@ -60,53 +52,53 @@ pub struct LocalEtcdTls {
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// The authorities that clients' certificates must come from; where given, clients need one.
+    /// The CA of client certificates. If it is set, clients must present one.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Why a private server does not run.
+/// Why a private server could not be started or controlled.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LocalEtcdError {
-    /// There is no such program.
+    /// The etcd binary was not found.
     #[error(
-        "there is no etcd at {0:?}: put one on the PATH, or set RESTOW_ETCD (./test fetches one into target/test-tools)"
+        "etcd was not found at {0:?}: put it on the PATH, or set RESTOW_ETCD (./test fetches one into target/test-tools)"
     )]
     NotInstalled(PathBuf),
     /// The operating system refused something.
     #[error("cannot {0}")]
     Io(&'static str, #[source] io::Error),
-    /// The process ended.
-    #[error("etcd ended with {status}; the end of its log:\n{log}")]
-    Ended {
-        /// How it ended.
+    /// The process exited.
+    #[error("etcd exited with {status}; the end of its log:\n{log}")]
+    Exited {
+        /// The exit status.
         status: String,
-        /// What it said last.
+        /// The last lines of its log.
         log: String,
     },
-    /// The process runs and does not serve.
-    #[error("etcd does not serve after {after:?}; the end of its log:\n{log}")]
+    /// The process runs, and did not become healthy.
+    #[error("etcd is not healthy after {after:?}; the end of its log:\n{log}")]
     NotHealthy {
-        /// How long it was given.
+        /// How long this was waited for.
         after: Duration,
-        /// What it said last.
+        /// The last lines of its log.
         log: String,
     },
 }
 
 impl LocalEtcd {
-    /// Starts a server with a temporary directory and waits until it serves.
+    /// Starts a server with a temporary data directory and waits until it is healthy.
     pub async fn start() -> Result<Self, LocalEtcdError> {
         Self::start_with(LocalEtcdOptions::default()).await
     }
 
-    /// Starts a server and waits until it serves.
+    /// Starts a server and waits until it is healthy.
     pub async fn start_with(options: LocalEtcdOptions) -> Result<Self, LocalEtcdError> {
         let mut members = Self::cluster_with(1, options).await?;
         members.pop().ok_or_else(|| LocalEtcdError::Io("start a server", io::ErrorKind::Other.into()))
     }
 
-    /// Starts a cluster of so many members and waits until all of them serve.
+    /// Starts a cluster of `size` members and waits until all of them are healthy.
     pub async fn cluster(size: usize) -> Result<Vec<Self>, LocalEtcdError> {
         Self::cluster_with(size, LocalEtcdOptions::default()).await
     }
@@ -117,8 +109,8 @@ impl LocalEtcd {
             let mut members = Self::prepare(size, &options)?;
             match Self::start_all(&mut members).await {
                 Ok(()) => return Ok(members),
-                // Someone took a port between our looking and the server's listening.
-                Err(LocalEtcdError::Ended { log, .. })
+                // Another process took a port after it was found to be free.
+                Err(LocalEtcdError::Exited { log, .. })
                     if log.contains("address already in use") && attempt < START_ATTEMPTS =>
                 {
                     attempt += 1;
@@ -129,7 +121,8 @@ impl LocalEtcd {
     }
 
     fn prepare(size: usize, options: &LocalEtcdOptions) -> Result<Vec<Self>, LocalEtcdError> {
-        let ports = (0..size).map(|_| Ports::find()).collect::<Result<Vec<_>, _>>()?;
+        let find = |_| Ports::find().map_err(|error| LocalEtcdError::Io("find a free port", error));
+        let ports = (0..size).map(find).collect::<Result<Vec<_>, _>>()?;
         let named = ports.iter().enumerate().map(|(index, ports)| format!("m{index}={}", ports.peer_url()));
         let peers = named.collect::<Vec<_>>().join(",");
         let member = |(index, ports)| {
@@ -155,27 +148,27 @@ impl LocalEtcd {
         Ok(())
     }
 
-    /// The address for clients.
+    /// The client URL.
     pub fn endpoint(&self) -> String {
         self.ports.client_url(self.options.tls.is_some())
     }
 
-    /// The port for clients on 127.0.0.1.
+    /// The client port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.ports.client
     }
 
-    /// Where the server keeps its data and its log.
+    /// The directory with the server's data and its log.
     pub fn directory(&self) -> &Path {
         self.data.path()
     }
 
-    /// The identifier of the running process.
+    /// The id of the process, if it runs.
     pub fn process_id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
     }
 
-    /// Stops the server in an orderly way.
+    /// Stops the server with SIGTERM and waits until it has exited.
     pub async fn stop(&mut self) -> Result<(), LocalEtcdError> {
         let Some(process) = &mut self.process else { return Ok(()) };
         process.terminate().map_err(|error| LocalEtcdError::Io("stop etcd", error))?;
@@ -186,59 +179,59 @@ impl LocalEtcd {
         Ok(())
     }
 
-    /// Ends the server at once, as a crash would (SIGKILL).
+    /// Kills the server (SIGKILL), as a crash would.
     pub fn kill(&mut self) {
-        // Dropping the process kills it and waits for its end.
+        // Dropping the process kills it and waits until it has exited.
         self.process = None;
     }
 
-    /// Starts the server again, on the same ports and data, and waits until it serves. A running one is killed first.
+    /// Starts the server again, on the same ports and data, and waits until it is healthy. If it runs, it is killed first.
     pub async fn restart(&mut self) -> Result<(), LocalEtcdError> {
         self.relaunch()?;
         self.wait_until_healthy().await
     }
 
-    /// Like [`restart`](Self::restart), without waiting until the server serves: a member of a cluster may need others.
+    /// Like [`restart`](Self::restart), but does not wait: a member may need other members to become healthy.
     pub fn relaunch(&mut self) -> Result<(), LocalEtcdError> {
         self.kill();
         self.spawn()
     }
 
-    /// Freezes the server (SIGSTOP): connections stay open, and nothing is answered.
+    /// Freezes the server (SIGSTOP): connections stay open, and no request is answered.
     pub fn pause(&self) -> Result<(), LocalEtcdError> {
         self.process.as_ref().map_or(Ok(()), Process::pause).map_err(|error| LocalEtcdError::Io("pause etcd", error))
     }
 
-    /// Lets a frozen server go on (SIGCONT).
+    /// Resumes a frozen server (SIGCONT).
     pub fn resume(&self) -> Result<(), LocalEtcdError> {
         self.process.as_ref().map_or(Ok(()), Process::resume).map_err(|error| LocalEtcdError::Io("resume etcd", error))
     }
 
-    /// Whether this member says that it is its cluster's leader.
+    /// Whether this member reports that it is the leader of its cluster.
     pub async fn is_leader(&self) -> bool {
         let metrics = http::get(self.ports.metrics, "/metrics").await.unwrap_or_default();
         metrics.lines().any(|line| line == "etcd_server_is_leader 1")
     }
 
-    /// Waits until the server answers reads.
+    /// Waits until the server reports that it is healthy, and accepts connections of clients.
     pub async fn wait_until_healthy(&mut self) -> Result<(), LocalEtcdError> {
         let begun = Instant::now();
-        while begun.elapsed() < START_PATIENCE {
+        while begun.elapsed() < START_TIMEOUT {
             if let Some(status) = self.process.as_mut().and_then(Process::try_wait) {
                 self.process = None;
-                return Err(LocalEtcdError::Ended { status, log: self.log_tail() });
+                return Err(LocalEtcdError::Exited { status, log: self.log_tail() });
             }
             let healthy = self.is_healthy().await;
             if healthy && self.options.tls.is_none() {
                 return Ok(());
             }
             sleep(POLL).await;
-            // A connection is also lost when the process ends; so look whether it has not.
+            // A connection is also reset when the process exits, so check that it still runs.
             if healthy && self.process.as_mut().is_some_and(|process| process.try_wait().is_none()) {
                 return Ok(());
             }
         }
-        Err(LocalEtcdError::NotHealthy { after: START_PATIENCE, log: self.log_tail() })
+        Err(LocalEtcdError::NotHealthy { after: START_TIMEOUT, log: self.log_tail() })
     }
 
     async fn is_healthy(&self) -> bool {
@@ -246,10 +239,10 @@ impl LocalEtcd {
         if !health.contains(r#""health":"true""#) {
             return false;
         }
-        // The server can be well and not serve its clients yet, or never, for want of a certificate.
+        // A healthy server may not listen for clients yet, or never, if its certificate cannot be read.
         match http::get(self.ports.client, "/version").await {
             Ok(answer) => self.options.tls.is_some() || !answer.is_empty(),
-            // One that expects TLS hangs up on us.
+            // A server that expects TLS resets the connection.
             Err(error) => self.options.tls.is_some() && error.kind() == io::ErrorKind::ConnectionReset,
         }
     }
@@ -319,47 +312,7 @@ fn default_program() -> PathBuf {
     std::env::var_os("RESTOW_ETCD").map_or_else(|| PathBuf::from("etcd"), PathBuf::from)
 }
 
-/// The three ports of a member, all on 127.0.0.1.
-struct Ports {
-    client: u16,
-    peer: u16,
-    metrics: u16,
-}
-
-impl Ports {
-    fn find() -> Result<Self, LocalEtcdError> {
-        // All are held until all are found, so that they differ.
-        let mut held = Vec::new();
-        for _ in 0..3 {
-            held.push(free_port().map_err(|error| LocalEtcdError::Io("find a free port", error))?);
-        }
-        let [client, peer, metrics] = [&held[0], &held[1], &held[2]].map(|(port, _)| *port);
-        Ok(Ports { client, peer, metrics })
-    }
-
-    fn client_url(&self, with_tls: bool) -> String {
-        format!("{}://127.0.0.1:{}", if with_tls { "https" } else { "http" }, self.client)
-    }
-
-    fn peer_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.peer)
-    }
-}
-
-fn free_port() -> io::Result<(u16, TcpListener)> {
-    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
-    for _ in 0..100 {
-        let random = RandomState::new().build_hasher().finish();
-        let port = PORTS.start + (random % u64::from(PORTS.end - PORTS.start)) as u16;
-        match TcpListener::bind(("127.0.0.1", port)) {
-            Ok(listener) => return Ok((port, listener)),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// Where a member's data are.
+/// The data directory of a member.
 enum DataDir {
     Temporary(TempDir),
     Given(PathBuf),
@@ -371,7 +324,7 @@ impl DataDir {
             None => tempfile::Builder::new().prefix("restow-etcd-").tempdir().map(DataDir::Temporary),
             Some(path) => std::fs::create_dir_all(path).map(|()| DataDir::Given(path.to_owned())),
         };
-        made.map_err(|error| LocalEtcdError::Io("make etcd's data directory", error))
+        made.map_err(|error| LocalEtcdError::Io("create etcd's data directory", error))
     }
 
     fn path(&self) -> &Path {

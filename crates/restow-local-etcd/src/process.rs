@@ -1,4 +1,4 @@
-//! A server's process: started so that it does not outlive us, signalled, and killed when dropped.
+//! The process of a server. It does not outlive this process, receives signals, and is killed when dropped.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -8,14 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
 }
 
 impl Process {
-    pub(super) fn start(program: &Path, arguments: Vec<String>, log: File) -> io::Result<Self> {
+    pub(crate) fn start(program: &Path, arguments: Vec<String>, log: File) -> io::Result<Self> {
         let program = find_program(program)?;
-        // On Linux `setpriv` lets the kernel kill the server when we die, however we die.
+        // On Linux, `setpriv` makes the kernel kill the server when this process dies, for whatever reason.
         let mut command = match find_program(Path::new("setpriv")) {
             Ok(setpriv) if cfg!(target_os = "linux") => {
                 let mut command = Command::new(setpriv);
@@ -24,40 +24,40 @@ impl Process {
             }
             _ => Command::new(program),
         };
-        // etcd takes settings from its environment, too.
+        // etcd also reads settings from environment variables.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ETCD_")) {
             command.env_remove(name);
         }
         command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        Ok(Process { child: spawn_from_lasting_thread(command)? })
+        Ok(Process { child: spawn_from_parent_thread(command)? })
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How the process ended, if it has.
-    pub(super) fn try_wait(&mut self) -> Option<String> {
+    /// The exit status, if the process has exited.
+    pub(crate) fn try_wait(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(status) => status.map(|status| status.to_string()),
             Err(error) => Some(error.to_string()),
         }
     }
 
-    pub(super) fn terminate(&self) -> io::Result<()> {
+    pub(crate) fn terminate(&self) -> io::Result<()> {
         self.signal(Signal::TERM)
     }
 
-    pub(super) fn pause(&self) -> io::Result<()> {
+    pub(crate) fn pause(&self) -> io::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    pub(super) fn resume(&self) -> io::Result<()> {
+    pub(crate) fn resume(&self) -> io::Result<()> {
         self.signal(Signal::CONT)
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        // The child is not waited for before `self` is gone, so its identifier cannot have passed to another process.
+        // The child is not reaped before `self` is dropped, so its id cannot belong to another process.
         kill_process(Pid::from_child(&self.child), signal).map_err(Into::into)
     }
 }
@@ -81,9 +81,9 @@ fn find_program(program: &Path) -> io::Result<PathBuf> {
 
 type Job = (Command, Sender<io::Result<Child>>);
 
-/// To the kernel the parent of a process is a thread: when that ends, the process is killed. So all servers are started
-/// from one thread that lasts as long as we do.
-fn spawn_from_lasting_thread(command: Command) -> io::Result<Child> {
+/// For the kernel, the parent of a process is a thread: when the thread ends, the child is killed. So one thread, which
+/// lives as long as this process, starts all servers.
+fn spawn_from_parent_thread(command: Command) -> io::Result<Child> {
     static PARENT: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
     let parent = PARENT.get_or_init(|| {
         let (jobs, incoming) = channel::<Job>();
@@ -94,8 +94,8 @@ fn spawn_from_lasting_thread(command: Command) -> io::Result<Child> {
         });
         Mutex::new(jobs)
     });
-    let gone = || io::Error::other("the thread that starts servers is gone");
+    let ended = || io::Error::other("the thread that starts servers has ended");
     let (answer, child) = channel();
-    parent.lock().unwrap_or_else(PoisonError::into_inner).send((command, answer)).map_err(|_| gone())?;
-    child.recv().map_err(|_| gone())?
+    parent.lock().unwrap_or_else(PoisonError::into_inner).send((command, answer)).map_err(|_| ended())?;
+    child.recv().map_err(|_| ended())?
 }

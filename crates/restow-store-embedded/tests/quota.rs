@@ -1,4 +1,4 @@
-//! A store that is full has room again once something was deleted and compacted.
+//! The quota: a full store accepts writes again after keys were deleted and compacted.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -19,11 +19,11 @@ fn value() -> Vec<u8> {
     value
 }
 
-/// How many values fit in at least. A table that is just being written out counts twice for a moment, and a store of this
-/// size has room for three.
+/// How many values fit in at least. A table that is being flushed counts twice for a moment, and a store of this size has
+/// space for three tables.
 const FIT: usize = 40;
 
-/// Writes until the store is full; returns how many values it took. Room that is being made may be waited for.
+/// Writes until the store is full; returns the number of values. Waits while space is being reclaimed.
 async fn fill(store: &EmbeddedStore) -> usize {
     let begun = Instant::now();
     let mut count = 0;
@@ -53,7 +53,7 @@ fn small_store(parent: &Path) -> EmbeddedStore {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_deleted_and_compacted_makes_room() {
+async fn deleted_and_compacted_keys_free_space() {
     let parent = tempfile::tempdir().unwrap();
     let store = small_store(parent.path());
     for _round in 0..3 {
@@ -64,7 +64,7 @@ async fn what_was_deleted_and_compacted_makes_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_compacted_while_there_was_room_makes_room_when_it_is_needed() {
+async fn keys_that_were_compacted_earlier_free_space_when_it_is_needed() {
     let parent = tempfile::tempdir().unwrap();
     let store = small_store(parent.path());
     let few = FIT / 4 * 3;
@@ -76,7 +76,7 @@ async fn what_was_compacted_while_there_was_room_makes_room_when_it_is_needed() 
 }
 
 #[tokio::test]
-async fn the_longest_time_to_live_is_taken_and_the_store_goes_on() {
+async fn the_longest_time_to_live_is_accepted_and_other_keys_expire() {
     let parent = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(EmbeddedConfig::new(parent.path().join("store"))).unwrap();
     store.txn(Txn::new().put_for(&key(1), "long", Duration::MAX)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Stores to damage, and what must be true of them afterwards.
+//! Stores to damage, and the checks afterwards.
 
 use restow_store::{
     Change, Entry, Key, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt, Txn, WatchRequest,
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A store as a crash would have left it, and what was acknowledged of it.
-pub(crate) struct World {
+pub(crate) struct StoreFixture {
     pub(crate) name: &'static str,
     folder: tempfile::TempDir,
     /// What is stored, and what happened to it since the last compaction.
@@ -23,7 +23,7 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
-impl World {
+impl StoreFixture {
     /// Everything is in the journal.
     pub(crate) async fn journal() -> Self {
         let (parent, store) = fresh();
@@ -31,7 +31,7 @@ impl World {
         Self::keep("journal", &parent, store).await
     }
 
-    /// Some is in tables, some in the journal; some was deleted, and some history given up.
+    /// Data in tables and in the journal; some keys were deleted, and some history compacted.
     pub(crate) async fn tables() -> Self {
         let (parent, store) = fresh();
         write(&store, 0..60).await;
@@ -46,7 +46,7 @@ impl World {
         Self::keep("tables", &parent, store).await
     }
 
-    /// Everything is in tables, as after an orderly end.
+    /// Everything is in tables, as after a clean shutdown.
     pub(crate) async fn closed() -> Self {
         let (parent, store) = fresh();
         write(&store, 0..80).await;
@@ -56,7 +56,7 @@ impl World {
         drop(store);
         let folder = tempfile::tempdir().unwrap();
         copy(&parent.path().join("store"), &folder.path().join("store"));
-        World { name: "closed", folder, entries, history }
+        StoreFixture { name: "closed", folder, entries, history }
     }
 
     /// Copies the files of an open store: what a killed process leaves behind.
@@ -65,7 +65,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         copy(&parent.path().join("store"), &folder.path().join("store"));
         drop(store);
-        World { name, folder, entries, history }
+        StoreFixture { name, folder, entries, history }
     }
 
     /// The store itself, not to be damaged.
@@ -78,7 +78,7 @@ impl World {
         contents(&self.directory()).into_keys().filter(|path| path.to_str() != Some("LOCK")).collect()
     }
 
-    /// Damages a copy of the store and opens it. Panics when something is missing and nobody says so.
+    /// Damages a copy of the store and opens it. Panics if something is missing and the store is opened all the same.
     pub(crate) async fn damaged(&self, what: &str, damage: impl FnOnce(&Path)) -> Outcome {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("store");
