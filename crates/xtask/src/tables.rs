@@ -117,18 +117,15 @@ impl Update {
     }
 }
 
-/// The release that the tree itself names, which must be the one that was asked for.
+/// The release that the tree itself names, which must be the one that was requested. Trees before 1.31 name none.
 fn release(tree: &Path, wanted: Option<&str>) -> Result<String> {
-    let folder = tree.join(VERSION_FOLDER);
-    let package = go::Package::read(&folder)?;
-    let found = package
-        .constant("DefaultKubeBinaryVersion")
-        .with_context(|| format!("{} does not name a release", folder.display()))?;
-    match wanted {
-        Some(wanted) if wanted != found => {
+    let package = go::Package::read(&tree.join(VERSION_FOLDER))?;
+    match (package.constant("DefaultKubeBinaryVersion"), wanted) {
+        (Some(found), Some(wanted)) if wanted != found => {
             bail!("{} is Kubernetes {found}, not {wanted}; check out the release's tag", tree.display())
         }
-        _ => Ok(found.to_owned()),
+        (Some(release), _) | (None, Some(release)) => Ok(release.to_owned()),
+        (None, None) => bail!("{} does not name its release; name it with --release", tree.display()),
     }
 }
 

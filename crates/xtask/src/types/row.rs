@@ -65,8 +65,9 @@ impl FieldFacts {
             words.push("discriminator".to_owned());
         }
         let required = context.openapi == OpenApi::Described && !optional && !inline;
+        let protobuf = protobuf(field, name)?;
         let name = (!inline).then(|| name.to_owned());
-        Ok(Some(FieldFacts { protobuf: protobuf(field)?, name, required, words }))
+        Ok(Some(FieldFacts { protobuf, name, required, words }))
     }
 
     /// The field's line; `expression` is its type.
@@ -137,8 +138,8 @@ fn is_optional(field: &FieldDecl, omits_empty: bool) -> Result<bool> {
     }
 }
 
-/// `protobuf:"bytes,1,opt,name=metadata"`; without a name, protobuf calls the field as Go does.
-fn protobuf(field: &FieldDecl) -> Result<Option<(u16, String)>> {
+/// `protobuf:"bytes,1,opt,name=metadata"`; without a name, protobuf calls the field as JSON or Go does.
+fn protobuf(field: &FieldDecl, json_name: &str) -> Result<Option<(u16, String)>> {
     let Some(tag) = field.tag.get("protobuf").filter(|tag| *tag != "-") else { return Ok(None) };
     let Some(number) = tag.split(',').nth(1).and_then(|number| number.parse().ok()) else {
         bail!("{}: the protobuf tag `{tag}` is not understood", field.location);
@@ -146,6 +147,7 @@ fn protobuf(field: &FieldDecl) -> Result<Option<(u16, String)>> {
     let name = tag.split(',').find_map(|option| option.strip_prefix("name="));
     let name = match (name, &field.name, &field.expr) {
         (Some(name), _, _) => name.to_owned(),
+        (None, _, _) if !json_name.is_empty() => json_name.to_owned(),
         (None, Some(name), _) | (None, None, TypeExpr::Name { name, .. }) => lower_first(name),
         (None, None, _) => bail!("{}: the protobuf tag `{tag}` names no field", field.location),
     };
