@@ -10,6 +10,8 @@ mod package;
 mod parser;
 mod registration;
 mod tag;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use comments::Markers;
 pub(crate) use package::{Location, Package};
