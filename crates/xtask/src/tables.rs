@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if let Some(tree) = &args.kubernetes {
         let release = release(tree, args.release.as_deref())?;
         let policy_rows = policy::generate(tree)?;
-        let mut generated = types::generate(&mut types::Tree::new(tree))?;
+        let types::Generated { table: mut generated, left_out } = types::generate(&mut types::Tree::new(tree))?;
 
         let types_file = path_or_find(args.types.as_deref(), "kubernetes.types")?;
         let types_text = files::read(&types_file)?;
@@ -60,9 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
             types::Table::parse(Head::split(&types_text).1).with_context(|| types_file.display().to_string())?;
         generated.keep_kinds_of(&earlier).with_context(|| types_file.display().to_string())?;
         println!("Kubernetes {release}: {} types", generated.type_count());
-        for name in generated.kept() {
-            println!("kept, though Kubernetes {release} does not have it: {name}");
-        }
+        left_out.iter().for_each(|line| println!("registered, but not in the table: {line}"));
+        generated.kept().iter().for_each(|name| println!("kept, though Kubernetes {release} does not have it: {name}"));
         let types = Update { file: types_file, before: types_text, rows: generated.to_string() };
 
         let policy_file = path_or_find(args.policy.as_deref(), "default_policy.txt")?;

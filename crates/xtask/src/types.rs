@@ -7,6 +7,6 @@ mod table;
 mod tests;
 mod tree;
 
-pub(crate) use generate::generate;
+pub(crate) use generate::{Generated, generate};
 pub(crate) use table::Table;
 pub(crate) use tree::Tree;

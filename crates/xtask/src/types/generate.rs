@@ -35,11 +35,28 @@ const ALSO: [(&str, &str); 1] = [("k8s.io/apimachinery/pkg/apis/meta/v1", "Patch
 /// Kinds that are only read from the parameters of a query, never from a body.
 const ONLY_IN_QUERIES: [(&str, &str); 1] = [("k8s.io/apimachinery/pkg/apis/meta/v1", "TableOptions")];
 
+/// The table of a tree, and which registered kinds are not in it, with the reason.
+pub(crate) struct Generated {
+    pub(crate) table: Table,
+    pub(crate) left_out: Vec<String>,
+}
+
 /// Reads the tree and makes the table.
-pub(crate) fn generate(tree: &mut Tree) -> Result<Table> {
-    let mut generator = Generator { tree, kinds: BTreeMap::new(), pending: Vec::new(), table: Table::default() };
+pub(crate) fn generate(tree: &mut Tree) -> Result<Generated> {
+    let mut generator = Generator {
+        tree,
+        kinds: BTreeMap::new(),
+        kinds_of_others: Vec::new(),
+        pending: Vec::new(),
+        generated: Generated { table: Table::default(), left_out: Vec::new() },
+    };
     for import_path in generator.tree.api_packages()? {
         generator.register(&import_path)?;
+    }
+    for (name, location) in &generator.kinds_of_others {
+        if !generator.kinds.contains_key(name) {
+            bail!("{location}: {} is registered here, but {} does not register it", name.name, name.import_path);
+        }
     }
     let also = ALSO.map(|(import_path, name)| TypeName { import_path: import_path.into(), name: name.into() });
     generator.pending.extend(also);
@@ -49,7 +66,7 @@ pub(crate) fn generate(tree: &mut Tree) -> Result<Table> {
             generator.add(name)?;
         }
     }
-    Ok(generator.table)
+    Ok(generator.generated)
 }
 
 /// A type by the import path of its package.
@@ -63,8 +80,10 @@ struct Generator<'a> {
     tree: &'a mut Tree,
     /// The word that says where a kind is registered.
     kinds: BTreeMap<TypeName, &'static str>,
+    /// Types of other packages that a package registers too: Status, in the core group.
+    kinds_of_others: Vec<(TypeName, Location)>,
     pending: Vec<TypeName>,
-    table: Table,
+    generated: Generated,
 }
 
 impl Generator<'_> {
@@ -78,14 +97,21 @@ impl Generator<'_> {
             if let Some(argument) = registration.not_understood.first() {
                 bail!("{location}: the registration of `{argument}` is not understood");
             }
-            // A type of another package is a kind of that package: Status is registered in the core group too.
-            for (_, name) in registration.types.iter().filter(|(package, _)| package.is_none()) {
-                let declared = package.declared(name).with_context(|| format!("{location}: {name} is not declared"))?;
-                let only_in_queries = ONLY_IN_QUERIES.contains(&(import_path, name.as_str()));
-                if only_in_queries || declared.is_alias || declared.markers.value("protobuf") == Some("false") {
+            for (qualifier, name) in &registration.types {
+                let import_path = match qualifier {
+                    Some(qualifier) => import(package, qualifier, location)?,
+                    None => import_path,
+                };
+                let kind = TypeName { import_path: import_path.to_owned(), name: name.clone() };
+                if qualifier.is_some() {
+                    self.kinds_of_others.push((kind, location.clone()));
                     continue;
                 }
-                let kind = TypeName { import_path: import_path.to_owned(), name: name.clone() };
+                let declared = package.declared(name).with_context(|| format!("{location}: {name} is not declared"))?;
+                if let Some(reason) = reason_to_leave_out(&kind, declared) {
+                    self.generated.left_out.push(format!("{import_path}.{name}: {reason}"));
+                    continue;
+                }
                 self.pending.push(kind.clone());
                 self.kinds.insert(kind, word);
             }
@@ -112,7 +138,8 @@ impl Generator<'_> {
                 writer.row(declared, &declaration(self.tree, &source)?.definition, kind)?
             }
         };
-        let rows = self.table.packages.entry(package_name).or_insert_with(|| package_rows(import_path, &api.go));
+        let rows =
+            self.generated.table.packages.entry(package_name).or_insert_with(|| package_rows(import_path, &api.go));
         rows.types.insert(type_name.clone(), row);
         self.pending.extend(references);
         Ok(())
@@ -153,6 +180,19 @@ fn package_rows(import_path: &str, package: &Package) -> PackageRows {
         openapi: openapi.unwrap_or_else(|| tree::openapi_prefix(import_path)),
         group: group.map(str::to_owned),
         types: BTreeMap::new(),
+    }
+}
+
+/// Why a registered kind is not in the table.
+fn reason_to_leave_out(kind: &TypeName, declared: &TypeDecl) -> Option<&'static str> {
+    if ONLY_IN_QUERIES.contains(&(kind.import_path.as_str(), kind.name.as_str())) {
+        Some("only read from queries")
+    } else if declared.is_alias {
+        Some("another name for a type of another package")
+    } else if declared.markers.value("protobuf") == Some("false") {
+        Some("has no protobuf message")
+    } else {
+        None
     }
 }
 

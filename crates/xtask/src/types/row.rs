@@ -163,8 +163,12 @@ fn lower_first(name: &str) -> String {
 fn merge_words(field: &FieldDecl) -> Result<Vec<String>> {
     let mut words = Vec::new();
     let mut add = |word: &str, value: Option<&str>| words.extend(value.map(|value| format!("{word}={value}")));
-    add("patch", field.tag.get("patchStrategy"));
-    add("key", field.tag.get("patchMergeKey"));
+    for (word, key) in [("patch", "patchStrategy"), ("key", "patchMergeKey")] {
+        if field.markers.value(key).is_some_and(|value| Some(value) != field.tag.get(key)) {
+            bail!("{}: the marker {key} and the tag {key} differ", field.location);
+        }
+        add(word, field.tag.get(key));
+    }
     add("list", field.markers.value("listType"));
     let keys: Vec<&str> = field.markers.values("listMapKey").collect();
     add("keys", Some(keys.join(",").as_str()).filter(|keys| !keys.is_empty()));

@@ -162,7 +162,7 @@ fn tree(types: &str, proto: &str) -> TempDir {
 
 fn generated(types: &str, proto: &str) -> anyhow::Result<String> {
     let root = tree(types, proto);
-    Ok(generate(&mut Tree::new(root.path()))?.to_string())
+    Ok(generate(&mut Tree::new(root.path()))?.table.to_string())
 }
 
 #[test]
@@ -189,6 +189,7 @@ fn what_is_not_understood_is_refused() {
         (&TYPES.replace("`json:\"-\"`", ""), PROTO, "a field without a json tag"),
         (&TYPES.replace("ref(Soft)", "ref(Hard)"), PROTO, "Hard is not a string constant"),
         (&TYPES.replace("[1, 2]}", "[1, 2]"), PROTO, "is not JSON"),
+        (&TYPES.replace("+patchStrategy=merge", "+patchStrategy=replace"), PROTO, "the tag patchStrategy differ"),
         (TYPES, &PROTO.replace("parts = 4", "parts = 9"), "ToySpec.parts has number 4, but 9 in generated.proto"),
         (TYPES, &PROTO.replace("message Part ", "message Other "), "generated.proto has no such message"),
         (TYPES, &PROTO.replace("made = 8;", "made = 8;\n  optional string new = 9;"), "7 protobuf fields, but 8"),
