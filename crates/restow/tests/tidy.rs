@@ -15,8 +15,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("restow-store", &[]),
     ("restow-store-embedded", &["restow-clock", "restow-store"]),
     ("restow-store-etcd", &["restow-clock", "restow-store"]),
-    ("restow-schema", &[]),
-    ("restow-apiserver", &["restow-api", "restow-rules", "restow-clock", "restow-schema", "restow-store"]),
+    ("restow-tables", &[]),
+    ("restow-schema", &["restow-tables"]),
+    (
+        "restow-apiserver",
+        &["restow-api", "restow-rules", "restow-clock", "restow-schema", "restow-store", "restow-tables"],
+    ),
     ("restow-aggregated", &["restow-api", "restow-rules", "restow-apiserver", "restow-clock"]),
     ("restow-migrate", &["restow-api", "restow-rules", "restow-clock"]),
     (

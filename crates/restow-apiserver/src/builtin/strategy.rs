@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The rules of a row's kind.
 pub(super) fn of(row: &Row, release: Release) -> Arc<dyn Strategy> {
-    match row.rules.iter().any(|rule| rule == "custom-definition") {
+    match row.rules.iter().any(|rule| rule == "crd") {
         true => Arc::new(DefinitionStrategy),
         false => Arc::new(BuiltinStrategy::of(row, release)),
     }

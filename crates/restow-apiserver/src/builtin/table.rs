@@ -16,7 +16,7 @@ pub struct TableError {
 /// The words that a row may have among its rules. They are explained in `strategy.rs`.
 const RULES: [&str; 9] = [
     "create-on-update",
-    "custom-definition",
+    "crd",
     "generation",
     "name-label",
     "name-path",
