@@ -5,7 +5,7 @@ use std::{fs, io};
 use restow_tables::kubernetes_types::Types;
 use restow_tables::{TableError, checks, columns, defaults, resources};
 
-const TYPES: &str = "src/types/kubernetes.types";
+const TYPES: &str = "../restow-apimachinery/src/types/kubernetes.types";
 const RESOURCES: &str = "src/builtin/resources.txt";
 const COLUMNS: &str = "src/builtin/columns.txt";
 const DEFAULTS: &str = "src/builtin/defaults.txt";

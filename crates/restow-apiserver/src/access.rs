@@ -1,17 +1,8 @@
 //! Who may do what on this server: the policy in memory, kept in step with the objects that it is made of.
 
-use crate::auth::authenticate::{
-    Authenticators, CertificateError, ClientCertificate, Impersonation, Secret, Shown, bearer_token,
-};
-use crate::auth::bootstrap::{Reconciliation, bootstrap_objects, reconcile};
-use crate::auth::rbac::{PolicyRule, RbacKind, Replacement, Rules};
-use crate::auth::service_account::{BoundKind, BoundObject, ServiceAccounts};
-use crate::auth::user::MASTERS;
-use crate::auth::{Attributes, Authorizer, Decision, PrivilegedGroup, User};
 use crate::error::ApiError;
 use crate::following::{Follower, follow, name_of, namespace_of};
 use crate::hub::HubEvent;
-use crate::object::Object;
 use crate::object_store::{Change, Decision as ObjectDecision, Place};
 use crate::resource::Scope;
 use crate::server::ApiServer;
@@ -21,6 +12,15 @@ use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, header};
 use restow_api::{GroupResource, GroupVersion};
+use restow_apimachinery::object::Object;
+use restow_auth::authenticate::{
+    Authenticators, CertificateError, ClientCertificate, Impersonation, Secret, Shown, bearer_token,
+};
+use restow_auth::bootstrap::{Reconciliation, bootstrap_objects, reconcile};
+use restow_auth::rbac::{PolicyRule, RbacKind, Replacement, Rules};
+use restow_auth::service_account::{BoundKind, BoundObject, ServiceAccounts};
+use restow_auth::user::MASTERS;
+use restow_auth::{Attributes, Authorizer, Decision, PrivilegedGroup, User};
 use restow_store::Entry;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};

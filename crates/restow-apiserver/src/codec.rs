@@ -4,18 +4,15 @@
 //! revision and so cannot be stored, be spliced in on the way out. An object that is asked for in the version that it
 //! is stored in is never parsed.
 
-use crate::object::Object;
-use crate::types::exceeds_depth;
-use crate::untyped;
 use bytes::Bytes;
+use restow_apimachinery::MAX_DEPTH;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::exceeds_depth;
+use restow_apimachinery::untyped;
 use restow_store::Revision;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use thiserror::Error;
-
-/// How deep an object may be nested, as it is sent and as it is stored, with all that the server adds to it: what is read
-/// can be sent back. Objects of Kubernetes stay far below, and a parser that refuses 128 levels still reads a list of them.
-pub(crate) const MAX_DEPTH: usize = 100;
 
 /// How deep JSON may be nested for the parser to read it.
 const READABLE_DEPTH: usize = 127;

@@ -1,8 +1,8 @@
 //! Getting objects from one version to another.
 
-use crate::object::Object;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
 use thiserror::Error;
 
 /// Converts the objects of one resource.

@@ -1,11 +1,11 @@
 //! What becomes of an object that is to be deleted: removed at once, or marked while a grace period or finalizers hold
 //! it. Pure; time is an argument.
 
-use crate::field::{FieldError, FieldRule};
-use crate::object::Object;
 use crate::object_store::Change;
 use crate::strategy::Strategy;
 use jiff::{SignedDuration, Timestamp};
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
 /// The finalizer of an object whose dependents are to lose it as their owner.

@@ -2,8 +2,8 @@
 
 use crate::codec::TooDeep;
 use crate::corrupt::CorruptObject;
-use crate::field::FieldError;
 use restow_api::GroupResource;
+use restow_apimachinery::field::FieldError;
 use restow_store::StoreError;
 use std::time::Duration;
 use thiserror::Error;

@@ -2,10 +2,10 @@
 //!
 //! The targets in `fuzz/` and the API server's test `tests/fuzzing.rs` run the same functions.
 
-use crate::managed_fields::{Node, apply, compare};
-use crate::object::Object;
-use crate::types::{self, TypeTable};
 use crate::verbs::patch::{Patch, patched};
+use restow_apimachinery::managed_fields::{Node, apply, compare};
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{self, TypeTable};
 use serde_json::{Map, Value};
 
 /// An object and a patch, as JSON on lines of their own. It is taken for every kind of patch that it can be.

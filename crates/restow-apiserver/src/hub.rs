@@ -7,8 +7,8 @@
 
 use crate::codec::{self, Opening, Typed};
 use crate::http::negotiate::Media;
-use crate::types;
 use bytes::Bytes;
+use restow_apimachinery::types;
 use restow_store::{Change, Entry, Event, Key, KeyRange, Revision, Store, StoreError, WatchRequest};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};

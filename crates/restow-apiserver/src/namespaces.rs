@@ -1,18 +1,18 @@
 //! Namespaces: those that are always there, which ones exist, and what each is given. Those that are to go are emptied
 //! elsewhere.
 
-use crate::auth::service_account::ServiceAccounts;
 use crate::controllers::empty_namespaces;
 use crate::error::ApiError;
 use crate::following::{BREATH, Follower, follow, name_of, namespace_of};
 use crate::hub::{HubEvent, Subscription};
-use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision, Place};
 use crate::resource::Resource;
 use crate::server::ApiServer;
 use crate::verbs::metadata;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_auth::service_account::ServiceAccounts;
 use restow_store::{Compare, Entry, Revision};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};

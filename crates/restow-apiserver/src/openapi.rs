@@ -8,8 +8,8 @@ use crate::http::documents::tag;
 use crate::registry::Registry;
 use crate::release::Release;
 use crate::resource::{Resource, Scope, Verb};
-use crate::types;
 use restow_api::GroupVersion;
+use restow_apimachinery::types;
 use serde_json::{Map, Value, json};
 
 /// `/openapi/v3`: where the document of each group-version is.

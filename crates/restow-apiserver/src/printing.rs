@@ -4,9 +4,9 @@ mod columns;
 mod special;
 
 use crate::http::negotiate::Beside;
-use crate::object::Object;
 use crate::resource::Resource;
 use jiff::Timestamp;
+use restow_apimachinery::object::Object;
 use restow_tables::columns::{Cell, Column};
 use serde_json::{Value, json};
 

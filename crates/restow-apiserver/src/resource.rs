@@ -8,9 +8,9 @@ use crate::custom::CustomVersion;
 use crate::http::negotiate::Protobuf;
 pub use crate::storage::{Encoding, Fence, Membership, Storage};
 use crate::strategy::Strategy;
-use crate::types::{TypeId, TypeTable};
 pub use builder::{InvalidResource, ResourceBuilder};
 use restow_api::{GroupResource, GroupVersion, storage_version_hash};
+use restow_apimachinery::types::{TypeId, TypeTable};
 use std::fmt;
 use std::sync::Arc;
 

@@ -155,8 +155,8 @@ fn put(details: &mut Map<String, Value>, field: &str, text: &str) {
 mod tests {
     use super::*;
     use crate::error::GroupKind;
-    use crate::field::FieldError;
     use restow_api::GroupResource;
+    use restow_apimachinery::field::FieldError;
 
     #[test]
     fn a_missing_object_is_told_by_group_kind_and_name() {

@@ -1,10 +1,10 @@
 //! The rules of a kind: what the server sets and what it checks when objects are created and changed.
 
-use crate::field::FieldError;
-use crate::managed_fields::Ownership;
-use crate::names::NameRule;
-use crate::object::Object;
-use crate::types::FieldProblem;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::managed_fields::Ownership;
+use restow_apimachinery::names::NameRule;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::FieldProblem;
 use restow_store::Mutation;
 use std::sync::Arc;
 

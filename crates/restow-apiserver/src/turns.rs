@@ -131,7 +131,7 @@ impl PermitsByName {
 /// Whose turns work takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Those of this flow ([`User::flow`](crate::auth::User::flow)), among all others.
+    /// Those of this flow ([`User::flow`](restow_auth::User::flow)), among all others.
     Of(String),
     /// Those that are kept for administrators and health checks.
     Exempt,

@@ -17,23 +17,23 @@ mod subresource;
 mod update;
 pub(crate) mod watch;
 
-use crate::auth::{ResourceAttributes, User};
 use crate::codec::Typed;
 use crate::error::{ApiError, GroupKind};
-use crate::field::FieldError;
 use crate::http::negotiate::{Accepted, Media, Shape};
 use crate::http::options::{MOST_MANAGER_BYTES, is_printable};
 use crate::http::query::Query;
 use crate::http::request_info::ResourceTarget;
 use crate::namespaces::Sight;
-use crate::object::Object;
 use crate::object_store::{Place, Written};
 use crate::resource::{Origin, Resource, Scope, Verb};
 use crate::server::ApiServer;
 use crate::turns;
-use crate::types;
 use bytes::Bytes;
 use restow_api::GroupVersion;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types;
+use restow_auth::{ResourceAttributes, User};
 use restow_store::{Compare, Revision};
 use std::sync::{Arc, Mutex, PoisonError};
 

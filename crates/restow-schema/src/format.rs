@@ -340,7 +340,7 @@ fn is_duration(text: &str) -> bool {
 /// Go's durations, and those with words for units such as `3 days`, in nanoseconds. Whatever else stands in the text is
 /// ignored, as Kubernetes does.
 pub(crate) fn parse_duration(text: &str) -> Option<i64> {
-    if let Some(nanoseconds) = crate::go_text::parse_duration(text) {
+    if let Some(nanoseconds) = restow_apimachinery::go_syntax::parse_duration(text) {
         return Some(nanoseconds);
     }
     // The last name of a unit stands for all words that begin with it.

@@ -13,7 +13,6 @@ mod embedded;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-pub mod go_text;
 pub mod json_path;
 mod keywords;
 mod list_type;

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use crate::go_text::write_json;
 use crate::node::{Additional, ListType, Node};
 use crate::path::Path;
 use crate::problem::Problem;
+use restow_apimachinery::go_syntax::write_json;
 
 /// Every item that occurs for the second time.
 pub(crate) fn check(node: &Node, value: &Value) -> Vec<Problem> {

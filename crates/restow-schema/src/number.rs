@@ -3,8 +3,8 @@
 use serde_json::{Number, Value};
 
 use crate::format::Format;
-use crate::go_text::{show_float, show_number};
 use crate::node::{Kind, Limits, Node};
+use restow_apimachinery::go_syntax::{show_float, show_number};
 
 /// A failed check of a number.
 pub(crate) enum NumberFault {
@@ -157,7 +157,7 @@ pub(crate) fn choice_text(choice: &Value) -> String {
         Value::Number(number) => show_number(number),
         other => {
             let mut text = String::new();
-            crate::go_text::write_json(other, &mut text);
+            restow_apimachinery::go_syntax::write_json(other, &mut text);
             text
         }
     }

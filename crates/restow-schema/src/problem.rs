@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::go_text;
+use restow_apimachinery::go_syntax;
 
 /// One broken rule about one field.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,7 +113,7 @@ impl Problem {
         value: impl Into<Value>,
         supported: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        let quoted: Vec<String> = supported.into_iter().map(go_text::quote).collect();
+        let quoted: Vec<String> = supported.into_iter().map(go_syntax::quote).collect();
         let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
         Problem { kind: ProblemKind::NotSupported, path: path.into(), value: Some(value.into()), detail }
     }
@@ -142,7 +142,7 @@ impl Problem {
         let mut text = self.kind.words().to_string();
         if let (true, Some(value)) = (self.kind.shows_value(), &self.value) {
             text.push_str(": ");
-            text.push_str(&go_text::show(value));
+            text.push_str(&go_syntax::show(value));
         }
         if !self.detail.is_empty() {
             text.push_str(": ");

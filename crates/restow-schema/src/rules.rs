@@ -207,7 +207,7 @@ impl Compiler {
         let show = |name: &str| {
             let mut text = String::new();
             let empty = Value::String(String::new());
-            crate::go_text::write_json(rule.get(name).unwrap_or(&empty), &mut text);
+            restow_apimachinery::go_syntax::write_json(rule.get(name).unwrap_or(&empty), &mut text);
             text
         };
         let nullable = |name: &str| if rule.get(name).is_some() { show(name) } else { "null".to_string() };

@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use crate::correlate::Correlated;
 use crate::format::Format;
-use crate::go_text::{quote, show};
 use crate::node::{Additional, Composition, Kind, Limits, Node};
 use crate::number::{self, NumberFault};
 use crate::path::Path;
 use crate::problem::{Problem, ProblemKind};
+use restow_apimachinery::go_syntax::{quote, show};
 
 /// How many levels are looked at for one object, so that a large object under a large composition ends in time.
 const MOST_STEPS: u64 = 20_000_000;

@@ -4,8 +4,8 @@
 //! FOLDER KUBECONFIG` also reports to the cluster of that kubeconfig in which version plants are stored.
 
 use restow_aggregated::MainServer;
-use restow_apiserver::field::FieldError;
-use restow_apiserver::object::Object;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::object::Object;
 use restow_apiserver::pki::{Pki, write_private};
 use restow_apiserver::registry::Registry;
 use restow_apiserver::resource::{InvalidResource, Resource};

@@ -2,13 +2,13 @@
 
 use crate::admission::pods;
 use crate::admission::rule::Operation;
-use crate::auth::{Attributes, ResourceAttributes};
 use crate::error::ApiError;
-use crate::object::Object;
 use crate::resource::{Origin, Scope};
 use crate::verbs::Call;
 use futures::FutureExt;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_auth::{Attributes, ResourceAttributes};
 use restow_store::RangeRequest;
 use serde_json::{Value, json};
 use std::collections::HashSet;

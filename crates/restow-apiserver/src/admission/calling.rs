@@ -5,11 +5,11 @@ use crate::admission::request::{Rehearsal, Request};
 use crate::admission::review::{self, Review, Verdict};
 use crate::admission::rule::matching_version;
 use crate::admission::webhook::{FailurePolicy, Webhook};
-use crate::bounded_patch;
 use crate::error::ApiError;
-use crate::object::Object;
 use futures::future::join_all;
 use restow_api::GroupVersion;
+use restow_apimachinery::bounded_patch;
+use restow_apimachinery::object::Object;
 use std::sync::Arc;
 
 /// Lets each webhook change the object in turn. Returns how many of them, from the first, saw something else than what the

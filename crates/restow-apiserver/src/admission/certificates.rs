@@ -5,16 +5,16 @@
 
 use crate::admission::builtin::forbidden;
 use crate::admission::rule::Operation;
-use crate::auth::rbac::same_but_for_collection;
-use crate::auth::user::MASTERS;
-use crate::auth::{Attributes, ResourceAttributes};
 use crate::error::ApiError;
-use crate::go_syntax::quote;
-use crate::object::Object;
 use crate::resource::Origin;
 use crate::verbs::Call;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use restow_apimachinery::go_syntax::quote;
+use restow_apimachinery::object::Object;
+use restow_auth::rbac::same_but_for_collection;
+use restow_auth::user::MASTERS;
+use restow_auth::{Attributes, ResourceAttributes};
 use serde_json::Value;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::{FromDer, parse_x509_pem};

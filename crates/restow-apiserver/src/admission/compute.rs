@@ -1,8 +1,8 @@
 //! What pods ask for and are held to: their containers run side by side, the first ones one after the other, and of those
 //! some go on beside all that come later.
 
-use crate::object::Object;
-use crate::types::Amount;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::Amount;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 

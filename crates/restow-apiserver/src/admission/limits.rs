@@ -5,11 +5,11 @@ use crate::admission::builtin::{forbidden, stored};
 use crate::admission::compute::{self, LIMITS, REQUESTS, written};
 use crate::admission::rule::Operation;
 use crate::error::ApiError;
-use crate::object::Object;
 use crate::resource::Origin;
-use crate::types::Amount;
 use crate::verbs::Call;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::Amount;
 use serde_json::{Value, json};
 
 /// Where a pod tells what it was given.

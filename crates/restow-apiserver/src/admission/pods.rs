@@ -2,10 +2,10 @@
 
 use crate::admission::builtin::{forbidden, stored};
 use crate::error::ApiError;
-use crate::object::Object;
 use crate::object_store::Place;
 use crate::verbs::{Call, metadata};
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
 /// The service account of pods that name none.

@@ -3,9 +3,9 @@
 use crate::admission::expression::{Conditions, Expression, Values};
 use crate::admission::rule::{MatchPolicy, Rule, Subject, matching_version};
 use crate::admission::webhook::FailurePolicy;
-use crate::auth::json::{WrongType, text};
-use crate::auth::rbac::LabelSelector;
 use restow_api::GroupVersion;
+use restow_auth::json::{WrongType, text};
+use restow_auth::rbac::LabelSelector;
 use serde_json::{Map, Value};
 
 /// A policy.
@@ -182,7 +182,7 @@ impl Binding {
             policy: text(spec, "policyName")?.to_string(),
             param_ref: spec["paramRef"].clone(),
             constraints: Constraints::read(&spec["matchResources"])?,
-            actions: crate::auth::json::texts(spec, "validationActions")?,
+            actions: restow_auth::json::texts(spec, "validationActions")?,
         })
     }
 

@@ -1,15 +1,15 @@
 //! A request as webhooks and policies look at it.
 
 use crate::admission::rule::{Operation, Subject};
-use crate::auth::rbac::LabelSelector;
-use crate::auth::{Attributes, ResourceAttributes, User};
 use crate::error::ApiError;
-use crate::object::Object;
 use crate::object_store::Place;
 use crate::resource::Scope;
-use crate::types::{self, TypeTable};
 use crate::verbs::{Call, body};
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{self, TypeTable};
+use restow_auth::rbac::LabelSelector;
+use restow_auth::{Attributes, ResourceAttributes, User};
 use restow_schema::cel::{Authorizer, Question, Verdict};
 use std::collections::BTreeMap;
 use tokio::sync::OnceCell;

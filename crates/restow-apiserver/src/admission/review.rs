@@ -1,12 +1,12 @@
 //! What is sent to a webhook, and what its answer means.
 
 use crate::admission::rule::Subject;
-use crate::auth::User;
 use crate::error::ApiError;
-use crate::object::Object;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_auth::User;
 use serde_json::{Map, Value, json};
 
 /// A request to be reviewed, in the version that the webhook wants to see.

@@ -1,8 +1,8 @@
 //! Which requests a webhook or a policy is about.
 
-use crate::auth::json::{WrongType, items, text, texts};
 use crate::resource::{Resource, Scope};
 use restow_api::GroupVersion;
+use restow_auth::json::{WrongType, items, text, texts};
 use serde_json::Value;
 
 /// What a request does to an object.

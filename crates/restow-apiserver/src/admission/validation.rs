@@ -7,8 +7,8 @@ mod rules;
 mod tests;
 mod webhooks;
 
-use crate::field::{FieldError, FieldRule};
-use crate::object::Object;
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::object::Object;
 use restow_schema::cel::Program;
 use serde_json::Value;
 
@@ -86,7 +86,7 @@ fn condition_problems(conditions: &Value, path: &str, variables: &[&'static str]
             problems.push(FieldError::required(at("name"), ""));
             continue;
         }
-        let wrong = crate::names::qualified_name_problems(name).into_iter();
+        let wrong = restow_apimachinery::names::qualified_name_problems(name).into_iter();
         problems.extend(wrong.map(|detail| FieldError::invalid(at("name"), &name.into(), detail)));
         if conditions[..index].iter().any(|before| before["name"] == name) {
             problems.push(duplicate(at("name"), name));

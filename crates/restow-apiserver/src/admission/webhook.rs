@@ -2,9 +2,9 @@
 
 use crate::admission::expression::Conditions;
 use crate::admission::rule::{MatchPolicy, Rule};
-use crate::auth::json::{WrongType, items, text};
-use crate::auth::rbac::LabelSelector;
 use crate::webhook::{Endpoint, ServiceResolver, WebhookClient, WebhookError};
+use restow_auth::json::{WrongType, items, text};
+use restow_auth::rbac::LabelSelector;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Webhook {
     }
 
     fn read(configuration: &str, value: &Value, resolver: Arc<dyn ServiceResolver>) -> Result<Self, WrongType> {
-        let versions = crate::auth::json::texts(value, "admissionReviewVersions")?;
+        let versions = restow_auth::json::texts(value, "admissionReviewVersions")?;
         let understood = versions.into_iter().find(|version| version == "v1" || version == "v1beta1");
         Ok(Webhook {
             configuration: configuration.to_string(),

@@ -2,10 +2,10 @@
 
 use super::AgreementError;
 use crate::codec;
-use crate::object::Object;
 use bytes::Bytes;
 use restow_api::GroupResource;
 use restow_api::internal_apiserver::StorageVersion;
+use restow_apimachinery::object::Object;
 use restow_store::{Entry, Key};
 use serde::de::DeserializeOwned;
 use serde_json::Value;

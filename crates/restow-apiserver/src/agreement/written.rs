@@ -7,10 +7,10 @@ use super::Agreement;
 use super::leases::{IDENTITY_LABEL, Roll};
 use super::places;
 use crate::error::ApiError;
-use crate::object::Object;
 use crate::resource::{Origin, Resource};
 use jiff::Timestamp;
 use restow_api::internal_apiserver::StorageVersion;
+use restow_apimachinery::object::Object;
 use restow_rules::settle;
 use restow_store::{Compare, Key, Mutation, Put};
 

@@ -1,13 +1,13 @@
 //! One request in the audit log.
 
 use super::AuditLog;
-use crate::auth::User;
 use crate::error::ApiError;
 use crate::http::headers;
 use crate::http::request_info::Target;
 use crate::status::status_of;
 use http::{HeaderMap, header};
 use jiff::Timestamp;
+use restow_auth::User;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;

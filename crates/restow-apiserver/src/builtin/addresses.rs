@@ -6,13 +6,13 @@
 //! whose service does not have what it says, as earlier versions left them, counts for nothing.
 
 use crate::error::ApiError;
-use crate::field::FieldError;
-use crate::object::Object;
 use crate::object_store::Place;
 use crate::server::ApiServer;
 use crate::verbs::Call;
 use rand::Rng;
 use restow_api::GroupVersion;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::object::Object;
 use restow_store::{Compare, Entry, Key, Mutation, Put, RangeRequest, Revision, StoreExt, Txn};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

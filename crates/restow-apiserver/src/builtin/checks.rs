@@ -7,9 +7,9 @@ mod special;
 mod tests;
 mod values;
 
-use crate::field::{FieldError, FieldRule};
-use crate::object::Object;
-use crate::types::{TypeId, TypeTable};
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{TypeId, TypeTable};
 use restow_tables::checked;
 use restow_tables::checks::{self, Check as Row, Items, Rule, Step, Unset};
 use serde_json::{Map, Value};
@@ -46,7 +46,7 @@ fn examine(table: &TypeTable, id: TypeId, fields: &Fields, path: &str, found: &m
             check.follow(&check.0.steps, fields, path, found);
         }
     }
-    special::examine(table.package(id).name, table.name(id), fields, path, found);
+    special::examine(table.package_name(id), table.name(id), fields, path, found);
     for (name, value) in fields {
         let Some(shape) = table.field_shape(id, name) else { continue };
         let at = below(path, name);
@@ -166,10 +166,10 @@ impl Check {
             Rule::Labels => {
                 for (key, label) in value.as_object().into_iter().flatten() {
                     let label = label.as_str().unwrap_or_default();
-                    let keys = crate::names::qualified_name_problems(key);
+                    let keys = restow_apimachinery::names::qualified_name_problems(key);
                     found
                         .extend(keys.into_iter().map(|problem| FieldError::invalid(at, &key.as_str().into(), problem)));
-                    let labels = crate::names::label_value_problems(label);
+                    let labels = restow_apimachinery::names::label_value_problems(label);
                     found.extend(labels.into_iter().map(|problem| FieldError::invalid(at, &label.into(), problem)));
                 }
             }
@@ -192,7 +192,7 @@ impl Check {
 /// The types that have rows or special checks, and those that hold them.
 fn concerned() -> HashSet<TypeId> {
     let table = TypeTable::shared();
-    let special = table.ids().filter(|id| special::knows(table.package(*id).name, table.name(*id)));
+    let special = table.ids().filter(|id| special::knows(table.package_name(*id), table.name(*id)));
     let mut concerned: HashSet<TypeId> = CHECKS.keys().copied().chain(special).collect();
     loop {
         let holds = |id: &TypeId| {

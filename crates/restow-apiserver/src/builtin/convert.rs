@@ -31,10 +31,10 @@ mod small;
 mod tests;
 
 use crate::conversion::{ConversionError, Converter, RenameVersion};
-use crate::object::Object;
-use crate::types::{self, TypeTable};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{self, TypeTable};
 use std::sync::Arc;
 
 /// Changes the fields of an object from one version to another, both given as in `apps/v1`.

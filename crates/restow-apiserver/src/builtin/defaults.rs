@@ -5,8 +5,8 @@ mod special;
 #[cfg(test)]
 mod tests;
 
-use crate::object::Object;
-use crate::types::{TypeId, TypeTable};
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{TypeId, TypeTable};
 use restow_tables::checked;
 use restow_tables::defaults::{self, When};
 use restow_tables::json::Json;
@@ -41,7 +41,7 @@ fn complete(table: &TypeTable, id: TypeId, fields: &mut Map<String, Value>) {
             set_open(fields, &rule.path, rule);
         }
     }
-    special::complete(table.package(id).name, table.name(id), fields);
+    special::complete(table.package_name(id), table.name(id), fields);
     for (name, value) in fields.iter_mut() {
         let Some(shape) = table.field_shape(id, name) else { continue };
         if let (Some(inner), Value::Object(fields)) = (table.struct_of(shape), &mut *value) {

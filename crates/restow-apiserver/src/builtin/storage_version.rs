@@ -1,9 +1,9 @@
 //! What is wrong with a StorageVersion that a client writes, by the rules of `restow-api`.
 
-use crate::field::{FieldError, FieldRule};
-use crate::object::Object;
 use restow_api::internal_apiserver::{StorageVersion, validate_storage_version};
 use restow_api::validation::{FieldError as Problem, FieldErrorKind};
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::object::Object;
 
 /// Everything that is wrong with it.
 pub(super) fn problems(object: &Object) -> Vec<FieldError> {

@@ -3,13 +3,13 @@
 use crate::builtin::table::Row;
 use crate::builtin::{addresses, checks, defaults, validation};
 use crate::custom::DefinitionStrategy;
-use crate::field::FieldError;
-use crate::names::NameRule;
-use crate::object::Object;
 use crate::release::Release;
 use crate::strategy::{ScaleFields, ScaleSelector, Strategy};
-use crate::types::TypeTable;
 use crate::verbs::metadata;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::names::NameRule;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::TypeTable;
 use restow_store::Mutation;
 use restow_tables::resources::Rule;
 use serde_json::{Value, json};

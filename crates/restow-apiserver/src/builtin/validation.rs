@@ -15,9 +15,9 @@ mod workloads;
 
 use crate::admission;
 use crate::builtin::storage_version;
-use crate::field::{FieldError, FieldRule};
-use crate::names::config_key_problems;
-use crate::object::Object;
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::names::config_key_problems;
+use restow_apimachinery::object::Object;
 use serde_json::Value;
 
 /// Everything that is wrong with an object.

@@ -13,7 +13,6 @@ use crate::controllers::leadership::{Claim, RENEWAL};
 use crate::deletion::{self, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::error::ApiError;
 use crate::format_mark;
-use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
 use crate::resource::Resource;
 use crate::server::ApiServer;
@@ -24,6 +23,7 @@ use graph::{Fate, Graph, Seen, Work};
 use judgement::Judgement;
 use queue::{Queue, RETRY};
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
 use restow_store::{
     Change as StoreChange, Compare, Event, Key, KeyRange, RangeRequest, Revision, StoreExt, WatchRequest,
 };

@@ -7,13 +7,13 @@
 
 use crate::builtin::addresses;
 use crate::error::ApiError;
-use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
 use crate::resource::Resource;
 use crate::server::ApiServer;
 use crate::verbs::metadata;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
 use restow_store::{Compare, Key, RangeRequest, Txn};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

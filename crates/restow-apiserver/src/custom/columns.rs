@@ -1,8 +1,8 @@
 //! The tables of custom resources: the columns that their definition asks for.
 
 use crate::custom::definition::PrinterColumn;
-use crate::object::Object;
 use crate::printing;
+use restow_apimachinery::object::Object;
 use restow_schema::json_path::JsonPath;
 use serde_json::{Value, json};
 

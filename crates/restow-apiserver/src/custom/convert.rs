@@ -3,11 +3,11 @@
 use crate::conversion::{ConversionError, Converter};
 use crate::custom::definition::{ClientConfig, Definition};
 use crate::custom::numbers;
-use crate::object::Object;
 use crate::webhook::{Endpoint, ServiceResolver, WebhookClient, WebhookError};
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;

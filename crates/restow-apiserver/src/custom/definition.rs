@@ -1,7 +1,7 @@
 //! A CustomResourceDefinition as the server needs it: everything but the schemas, which are read where they are needed.
 
-use crate::object::Object;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -8,11 +8,11 @@ use crate::custom::strategy::{set_condition, set_status};
 use crate::error::ApiError;
 use crate::following::{KeyPages, name_of, namespace_of};
 use crate::namespaces::Dismiss;
-use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision, Place};
 use crate::resource::{Membership, Scope, Storage};
 use crate::server::ApiServer;
 use async_trait::async_trait;
+use restow_apimachinery::object::Object;
 use restow_store::{Content, RangeRequest};
 use serde_json::Value;
 

@@ -5,8 +5,8 @@
 //! has not heard of the change yet cannot write in the version of before.
 
 use crate::custom::definition::Definition;
-use crate::object::Object;
 use bytes::Bytes;
+use restow_apimachinery::object::Object;
 use restow_store::{InvalidKey, Key, Mutation, Put};
 use serde::{Deserialize, Serialize};
 

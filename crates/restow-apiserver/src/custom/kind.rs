@@ -4,11 +4,11 @@
 
 use crate::custom::definition::Definition;
 use crate::custom::numbers;
-use crate::field::{FieldError, FieldRule};
-use crate::managed_fields::Ownership;
-use crate::object::Object;
-use crate::types::FieldProblem;
 use bytes::Bytes;
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::managed_fields::Ownership;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::FieldProblem;
 use restow_schema::{Problem, Schema};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};

@@ -1,8 +1,8 @@
 //! How custom resources look in the OpenAPI documents.
 
 use crate::resource::Resource;
-use crate::types;
 use restow_api::GroupVersion;
+use restow_apimachinery::types;
 use serde_json::{Map, Value, json};
 
 /// Which form of OpenAPI a schema is written for.

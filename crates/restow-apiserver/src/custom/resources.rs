@@ -5,15 +5,15 @@ use crate::custom::columns::{Column, columns};
 use crate::custom::convert::ConvertByWebhook;
 use crate::custom::definition::{Definition, Scale as ScalePaths, Version};
 use crate::custom::kind::Kind;
-use crate::field::FieldError;
-use crate::managed_fields::Ownership;
-use crate::object::Object;
 use crate::resource::{Names, Origin, Resource, Scope, Storage, Subresource, SubresourceKind, Verb};
 use crate::strategy::{ScaleFields, ScaleSelector, Strategy};
-use crate::types::FieldProblem;
 use crate::webhook::ServiceResolver;
 use arc_swap::ArcSwap;
 use restow_api::{GroupResource, GroupVersion, InvalidName};
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::managed_fields::Ownership;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::FieldProblem;
 use std::sync::Arc;
 
 /// The verbs of every custom resource, in the order in which discovery shows them.

@@ -2,9 +2,9 @@
 
 use crate::custom::definition::{CLEANUP, Definition};
 use crate::custom::{in_force, validation};
-use crate::field::FieldError;
-use crate::object::Object;
 use crate::strategy::Strategy;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::object::Object;
 use restow_store::Mutation;
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 use crate::custom::definition::{Conversion, Definition, Names, Scale, Version};
 use crate::custom::kind::field_error;
 use crate::custom::status::{APPROVED, Approval, approval_of, is_protected};
-use crate::field::{FieldError, FieldRule};
-use crate::names::NameRule;
-use crate::object::Object;
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::names::NameRule;
+use restow_apimachinery::object::Object;
 use restow_schema::Schema;
 use serde_json::{Value, json};
 

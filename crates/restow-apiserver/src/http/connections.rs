@@ -1,6 +1,5 @@
 //! The API server's connections: who is at their other end, and how many there may be.
 
-use crate::auth::authenticate::{CertificateError, ClientCertificate};
 use crate::http::body::Body;
 use crate::http::dispatch;
 use crate::http::limits::LoadLimits;
@@ -9,6 +8,7 @@ use crate::server::ApiServer;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use prometheus_client::metrics::gauge::Gauge;
+use restow_auth::authenticate::{CertificateError, ClientCertificate};
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,9 +1,6 @@
 //! From a request to its answer.
 
 use crate::audit::Asking;
-use crate::auth::service_account::KEYS_PATH;
-use crate::auth::user::ANONYMOUS;
-use crate::auth::{Attributes, ResourceAttributes, User};
 use crate::discovery::{self, Half};
 use crate::error::ApiError;
 use crate::health;
@@ -22,20 +19,23 @@ use crate::http::render;
 use crate::http::request_info::{self, ResourceTarget, Target, target};
 use crate::listening::{Connection, Held};
 use crate::metrics;
-use crate::names::NameRule;
 use crate::openapi;
 use crate::registry::Registry;
 use crate::resource::{Resource, Verb};
-use crate::selector::FieldSelector;
 use crate::server::ApiServer;
 use crate::stored;
 use crate::turns::{self, Share, Taken};
-use crate::types;
 use crate::verbs::{self, Answer, Call};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use restow_api::GroupVersion;
+use restow_apimachinery::names::NameRule;
+use restow_apimachinery::selector::FieldSelector;
+use restow_apimachinery::types;
+use restow_auth::service_account::KEYS_PATH;
+use restow_auth::user::ANONYMOUS;
+use restow_auth::{Attributes, ResourceAttributes, User};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::pin::Pin;

@@ -4,14 +4,14 @@
 //! of the time. What keeps the control plane alive has places of its own: leases, and the system's own clients; health
 //! checks and administrators are never turned away.
 
-use crate::auth::User;
-use crate::auth::user::MASTERS;
 use crate::error::ApiError;
 use crate::http::request_info::Target;
 use crate::metrics::{Metrics, RequestKind};
 use crate::resource::Verb;
 use crate::turns::{PermitsByName, Share};
 use prometheus_client::metrics::gauge::Gauge;
+use restow_auth::User;
+use restow_auth::user::MASTERS;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

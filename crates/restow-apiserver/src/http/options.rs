@@ -1,10 +1,10 @@
 //! Checks of the options that requests take in their query.
 
 use crate::error::{ApiError, GroupKind};
-use crate::field::{FieldError, FieldRule};
-use crate::go_syntax::quote;
 use crate::http::query::Query;
 use crate::resource::Verb;
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::go_syntax::quote;
 use serde_json::json;
 
 /// The longest name of a field manager, in bytes.

@@ -1,9 +1,9 @@
 //! The options that stand in a request's query.
 
 use crate::error::ApiError;
-use crate::field::{FieldError, FieldRule};
-use crate::go_syntax::quote;
-use crate::selector::{FieldSelector, LabelSelector, Selector};
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::go_syntax::quote;
+use restow_apimachinery::selector::{FieldSelector, LabelSelector, Selector};
 use serde_json::json;
 use std::collections::HashMap;
 use std::num::IntErrorKind;

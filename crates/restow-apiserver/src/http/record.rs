@@ -1,7 +1,6 @@
 //! What is remembered of a request until it is over, for the metrics and the audit log.
 
 use crate::audit::{Asking, PendingEvent};
-use crate::auth::User;
 use crate::error::ApiError;
 use crate::http::body::{Body, StreamKind};
 use crate::http::request_info::{ResourceTarget, Target};
@@ -10,6 +9,7 @@ use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
 use http::header::HeaderName;
 use http::{HeaderValue, Response};
+use restow_auth::User;
 use std::sync::Arc;
 use std::time::Instant;
 

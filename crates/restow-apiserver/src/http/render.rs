@@ -3,17 +3,17 @@
 use crate::error::ApiError;
 use crate::http::body::{Body, Interrupted, StreamKind};
 use crate::http::negotiate::{Accepted, Media, Shape};
-use crate::object::Object;
 use crate::printing;
 use crate::resource::{Origin, Resource};
 use crate::status::status_of;
 use crate::turns::Taken;
-use crate::types;
 use crate::verbs::watch::Changes;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::{HeaderValue, Response, header};
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types;
 use serde_json::{Value, json};
 
 /// An answer with this value as its body.

@@ -4,7 +4,7 @@
 use super::{ATTEMPTS, Attempt, Extra, ObjectStore, Place, wait_for_change};
 use crate::corrupt;
 use crate::error::ApiError;
-use crate::object::Object;
+use restow_apimachinery::object::Object;
 use restow_store::StoreExt;
 
 /// Whether something is done, or only found out whether it could be.

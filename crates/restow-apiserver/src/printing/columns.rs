@@ -1,9 +1,9 @@
 //! The columns of built-in kinds, which are rows of `builtin/columns.txt`, and what stands in a cell.
 
 use super::special;
-use crate::object::Object;
 use crate::printing::duration;
-use crate::selector::selector_text;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::selector::selector_text;
 use restow_tables::checked;
 use restow_tables::columns::{self, Cell, Column, Function};
 use serde_json::Value;

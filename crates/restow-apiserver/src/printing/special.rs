@@ -1,7 +1,7 @@
 //! Cells that follow from more of an object than a path leads to.
 
 use super::duration;
-use crate::object::Object;
+use restow_apimachinery::object::Object;
 use restow_tables::columns::Special;
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
 //! Making a resource of one's own, with everything that was not said filled in as most kinds have it.
 
 use crate::conversion::{ConvertWith, Converter, RenameVersion};
-use crate::object::Object;
 use crate::resource::{Names, Origin, Resource, Scope, Storage, Subresource, Verb};
 use crate::strategy::{Plain, Strategy};
 use restow_api::{GroupResource, GroupVersion, InvalidName};
+use restow_apimachinery::object::Object;
 use std::sync::Arc;
 use thiserror::Error;
 

@@ -1,13 +1,14 @@
 //! Server-side apply: a client says which fields it wants to be how, and the server keeps account of who wants what.
 
 use crate::error::ApiError;
-use crate::field::FieldError;
+use crate::field_manager::{Application, FieldConflict};
 use crate::http::negotiate::Media;
-use crate::managed_fields::{Application, FieldConflict, Given, Writer};
-use crate::object::Object;
-use crate::types::{self, FieldProblem};
 use crate::verbs::{Answer, Call, body, metadata, patch, update};
 use async_trait::async_trait;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{self, FieldProblem};
 use serde_json::{Value, json};
 
 /// What a configuration to be applied is sent as.

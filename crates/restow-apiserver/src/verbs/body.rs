@@ -1,14 +1,14 @@
 //! Reading the object that a request carries.
 
-use crate::codec::MAX_DEPTH;
 use crate::error::ApiError;
 use crate::http::negotiate::Media;
-use crate::managed_fields::Given;
-use crate::object::Object;
 use crate::resource::Origin;
-use crate::types::{self, FieldProblem};
-use crate::untyped;
 use crate::verbs::Call;
+use restow_apimachinery::MAX_DEPTH;
+use restow_apimachinery::managed_fields::Given;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{self, FieldProblem};
+use restow_apimachinery::untyped;
 use serde_json::Value;
 
 /// The object in a request's body, which must be of the call's kind and version.

@@ -4,12 +4,13 @@ use crate::admission::quota::{self, Charge};
 use crate::admission::{self, Operation};
 use crate::builtin::addresses;
 use crate::error::ApiError;
-use crate::managed_fields::{self, Given, Writer};
+use crate::field_manager;
 use crate::namespaces::Sight;
-use crate::object::Object;
 use crate::object_store::{Begin, Change, Changed, Decision, EncodedBy};
 use crate::verbs::{Answer, Call, body, metadata, update};
 use async_trait::async_trait;
+use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::object::Object;
 use restow_store::{Compare, Mutation};
 
 /// How often a generated name that is taken is replaced by another.
@@ -125,7 +126,7 @@ pub(super) fn record(call: &Call<'_>, object: &mut Object, entries: Given) {
     }
     let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
     let writer = Writer { manager: &manager, subresource: "", api_version: &version, now: &now };
-    managed_fields::record_creation(&call.resource, &writer, object);
+    field_manager::record_creation(&call.resource, &writer, object);
 }
 
 /// Completes and checks a new object.

@@ -1,15 +1,15 @@
 //! Removing an object.
 
 use crate::admission::{self, Rehearsal};
-use crate::auth::{Attributes, ResourceAttributes};
 use crate::deletion::{self, DeleteOptions, IGNORE_READ_ERROR};
 use crate::error::{ApiError, GroupKind};
-use crate::field::FieldError;
-use crate::object::Object;
 use crate::object_store::{Change, Changed, Decision, Force};
-use crate::types::{self, TypeTable};
 use crate::verbs::{Answer, Call, body};
 use async_trait::async_trait;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{self, TypeTable};
+use restow_auth::{Attributes, ResourceAttributes};
 use serde_json::json;
 
 pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {

@@ -2,9 +2,9 @@
 
 use crate::deletion::IGNORE_READ_ERROR;
 use crate::error::ApiError;
-use crate::field::FieldError;
 use crate::verbs::delete::{self, Admission, delete_one};
 use crate::verbs::{Answer, Call, list};
+use restow_apimachinery::field::FieldError;
 
 pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiError> {
     let options = delete::options(call)?;

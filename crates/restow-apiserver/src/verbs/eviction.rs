@@ -5,14 +5,14 @@
 
 use crate::deletion::DeleteOptions;
 use crate::error::ApiError;
-use crate::object::Object;
 use crate::object_store::{Change, Decision, Place};
 use crate::resource::Resource;
-use crate::selector::{LabelSelector, selector_text};
 use crate::verbs::delete::{self, Admission};
 use crate::verbs::{Answer, Call, body, metadata, subresource};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::selector::{LabelSelector, selector_text};
 use restow_store::RangeRequest;
 use serde_json::{Value, json};
 use std::sync::Arc;

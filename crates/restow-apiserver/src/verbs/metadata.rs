@@ -1,12 +1,12 @@
 //! The metadata that every object has: what the server sets, what clients may change, and what is checked.
 
 use crate::error::ApiError;
-use crate::field::{FieldError, FieldRule};
-use crate::names::{GENERATED_SUFFIX, label_value_problems, qualified_name_problems};
-use crate::object::Object;
 use crate::resource::{Origin, Scope};
 use crate::verbs::Call;
 use rand::Rng;
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::names::{GENERATED_SUFFIX, label_value_problems, qualified_name_problems};
+use restow_apimachinery::object::Object;
 use serde_json::Value;
 use std::collections::HashSet;
 

@@ -1,13 +1,13 @@
 //! Changing part of an object.
 
-use crate::bounded_patch::{self, BoundedPatchError, json_size};
 use crate::error::{ApiError, GroupKind};
-use crate::field::FieldError;
-use crate::managed_fields::Given;
-use crate::object::Object;
-use crate::types;
 use crate::verbs::{Answer, Call, apply, body, update};
 use async_trait::async_trait;
+use restow_apimachinery::bounded_patch::{self, BoundedPatchError, json_size};
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::managed_fields::Given;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types;
 use serde_json::Value;
 
 /// The most bytes of JSON that a patch may make of an object: as many as an object that is sent may have.

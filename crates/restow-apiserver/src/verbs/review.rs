@@ -1,12 +1,12 @@
 //! Questions that are answered and forgotten: access reviews, token reviews and requests for tokens.
 
-use crate::auth::review::{self, ReviewError};
-use crate::auth::service_account::{Account, IssueError};
 use crate::error::ApiError;
-use crate::object::Object;
-use crate::types::{self, TypeTable};
 use crate::verbs::{Answer, Call, body, subresource};
 use restow_api::GroupResource;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{self, TypeTable};
+use restow_auth::review::{self, ReviewError};
+use restow_auth::service_account::{Account, IssueError};
 
 /// Answers an object of a kind that is not stored.
 pub(super) async fn review(call: &Call<'_>) -> Result<Answer, ApiError> {

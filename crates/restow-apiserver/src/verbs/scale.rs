@@ -2,16 +2,17 @@
 
 use crate::admission::{self, Operation};
 use crate::error::ApiError;
-use crate::field::FieldError;
-use crate::managed_fields::{Application, Given, Writer};
-use crate::object::Object;
+use crate::field_manager::Application;
 use crate::object_store::{Change, Changed, Decision};
 use crate::resource::Verb;
-use crate::selector::selector_text;
 use crate::strategy::{ScaleFields, ScaleSelector};
-use crate::types::{self, TypeTable};
 use crate::verbs::{Answer, Call, apply, body, metadata, patch, update};
 use async_trait::async_trait;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::object::Object;
+use restow_apimachinery::selector::selector_text;
+use restow_apimachinery::types::{self, TypeTable};
 use serde_json::{Map, Value, json};
 
 pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {

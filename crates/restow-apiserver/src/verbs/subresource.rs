@@ -2,12 +2,12 @@
 
 use crate::admission::{self, Operation};
 use crate::error::ApiError;
-use crate::object::Object;
 use crate::object_store::{Change, Decision};
 use crate::resource::{Origin, Verb};
 use crate::verbs::{Answer, Call, body, eviction, review, scale};
 use async_trait::async_trait;
 use restow_api::GroupResource;
+use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -232,11 +232,11 @@ pub(super) async fn bind(call: &Call<'_>, name: &str) -> Result<Answer, ApiError
     let target = &binding["target"];
     let node = target["name"].as_str().unwrap_or_default();
     let problem = match target["kind"].as_str().unwrap_or_default() {
-        "" | "Node" if node.is_empty() => Some(crate::field::FieldError::required("target.name", "")),
+        "" | "Node" if node.is_empty() => Some(restow_apimachinery::field::FieldError::required("target.name", "")),
         "" | "Node" => None,
-        other => Some(crate::field::FieldError {
+        other => Some(restow_apimachinery::field::FieldError {
             field: "target.kind".into(),
-            rule: crate::field::FieldRule::NotSupported(Value::from(other).to_string()),
+            rule: restow_apimachinery::field::FieldRule::NotSupported(Value::from(other).to_string()),
             detail: "supported values: \"Node\", \"<empty>\"".into(),
         }),
     };

@@ -5,13 +5,14 @@ use crate::admission::{self, Operation};
 use crate::builtin::addresses;
 use crate::deletion;
 use crate::error::{ApiError, GroupKind};
-use crate::field::{FieldError, FieldRule};
-use crate::managed_fields::{self, Given, Writer};
-use crate::object::Object;
+use crate::field_manager;
 use crate::object_store::{Change, Changed, Decision, EncodedBy};
 use crate::resource::{Origin, Verb};
 use crate::verbs::{Answer, Call, body, create, list, metadata, subresource};
 use async_trait::async_trait;
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::object::Object;
 use restow_store::{Compare, Mutation};
 
 /// How often it is tried to change or to make an object that others make and remove at the same time.
@@ -216,7 +217,7 @@ pub(super) async fn record(call: &Call<'_>, old: &Object, object: &mut Object, e
     let (manager, now, version) = (call.manager(), metadata::now(), call.version.to_string());
     let subresource = &call.target.subresource;
     let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
-    managed_fields::record_change(&call.resource, &writer, old, object, entries).await
+    field_manager::record_change(&call.resource, &writer, old, object, entries).await
 }
 
 /// Refuses to change another object, or another state of it, than the client speaks of.
@@ -224,7 +225,7 @@ pub(super) fn check_expectations(call: &Call<'_>, object: &Object, old: &Object)
     let name = &call.target.name;
     if !object.uid().is_empty() && object.uid() != old.uid() {
         if call.target.verb == Verb::Patch {
-            let problem = crate::field::FieldError::immutable("metadata.uid", &object.uid().into());
+            let problem = restow_apimachinery::field::FieldError::immutable("metadata.uid", &object.uid().into());
             return Err(call.invalid(name, vec![problem]));
         }
         return Err(call.conflict(

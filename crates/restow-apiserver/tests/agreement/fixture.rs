@@ -2,12 +2,11 @@
 
 use async_trait::async_trait;
 use restow_api::{GroupResource, GroupVersion};
+use restow_apimachinery::object::Object;
 use restow_apiserver::agreement::Elsewhere;
-use restow_apiserver::auth::authenticate::{AnonymousAccess, Authenticators};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::conversion::RenameVersion;
 use restow_apiserver::error::ApiError;
-use restow_apiserver::object::Object;
 use restow_apiserver::registry::Registry;
 use restow_apiserver::release::Release;
 use restow_apiserver::resource::{Names, Origin, Resource, Scope, Storage, Verb};
@@ -16,6 +15,7 @@ use restow_apiserver::{
     AccessConfig, AgreementConfig, ApiServer, Authorization, Change, Changed, Decision, Gates, Guarantee, LoadLimits,
     Place, ServerConfig, StorageVersions,
 };
+use restow_auth::authenticate::{AnonymousAccess, Authenticators};
 use restow_store::conformance::ModelStore;
 use restow_store::{
     Entry, Key, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome, Watch,

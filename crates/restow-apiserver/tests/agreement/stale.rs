@@ -4,8 +4,8 @@ use crate::fixture::*;
 use async_trait::async_trait;
 use futures::StreamExt;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
 use restow_apiserver::error::ApiError;
-use restow_apiserver::object::Object;
 use restow_apiserver::{ApiServer, Change, Decision, Place, ServerConfig};
 use restow_store::conformance::ModelStore;
 use restow_store::{

@@ -3,8 +3,8 @@
 use crate::fixture::*;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
 use restow_apiserver::error::ApiError;
-use restow_apiserver::object::Object;
 use restow_apiserver::resource::{Membership, Origin};
 use restow_apiserver::{ApiServer, Changed, Guarantee, Place};
 use restow_store::{

@@ -467,7 +467,7 @@ fn literal_fault(name: &str, checked: &[Checked], places: &[usize]) -> Option<Fa
     let last = places.last().copied()?;
     let sound = match name {
         "matches" | "find" | "findAll" => crate::pattern::compile(text(1)?).is_ok(),
-        "duration" => crate::go_text::parse_duration(text(0)?).is_some(),
+        "duration" => restow_apimachinery::go_syntax::parse_duration(text(0)?).is_some(),
         "timestamp" => super::time::parse_timestamp(text(0)?).is_some(),
         "format" => {
             let Some(Code::List(given)) = checked.get(1).map(|list| &list.code) else { return None };

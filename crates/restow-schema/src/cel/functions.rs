@@ -106,7 +106,7 @@ const OPERATORS: &[(&str, Native)] = &[
     ("duration", |a| match a {
         [Val::Duration(nanoseconds)] => Ok(Val::Duration(*nanoseconds)),
         [Val::Int(nanoseconds)] => Ok(Val::Duration(*nanoseconds)),
-        [Val::Text(text)] => crate::go_text::parse_duration(text.as_str())
+        [Val::Text(text)] => restow_apimachinery::go_syntax::parse_duration(text.as_str())
             .map(Val::Duration)
             .ok_or_else(|| conversion("string", "google.protobuf.Duration")),
         _ => Err(NONE),

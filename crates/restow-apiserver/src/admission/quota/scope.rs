@@ -1,8 +1,8 @@
 //! Which objects a quota is about: all, or those in its scopes.
 
 use crate::admission::compute::containers;
-use crate::object::Object;
 use restow_api::GroupResource;
+use restow_apimachinery::object::Object;
 use serde_json::Value;
 
 /// Whether a quota has scopes.

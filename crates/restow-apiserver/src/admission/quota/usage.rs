@@ -1,9 +1,9 @@
 //! What objects take of a quota: each counts, and pods, claims and services take what they ask for.
 
 use crate::admission::compute::{self, LIMITS, REQUESTS, amount, containers};
-use crate::object::Object;
-use crate::types::Amount;
 use restow_api::GroupResource;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::Amount;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -3,10 +3,10 @@
 use super::rules::{rule_problems, selector_problems};
 use super::{Yields, condition_problems, duplicate, expression_problem, items, text, unsupported};
 use crate::admission::expression::{POLICY_VARIABLES, POLICY_VARIABLES_WITH_PARAMS};
-use crate::field::FieldError;
-use crate::names::qualified_name_problems;
-use crate::object::Object;
 use restow_api::GroupVersion;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::names::qualified_name_problems;
+use restow_apimachinery::object::Object;
 use serde_json::Value;
 
 /// The reasons that a validation can give.

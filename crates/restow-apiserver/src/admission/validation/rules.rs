@@ -1,7 +1,7 @@
 //! Rules and selectors, which webhooks and policies share.
 
 use super::{items, text, unsupported};
-use crate::field::FieldError;
+use restow_apimachinery::field::FieldError;
 use serde_json::Value;
 
 /// The operations that rules can name.
@@ -79,7 +79,7 @@ pub(super) fn selector_problems(selector: &Value, path: &str) -> Vec<FieldError>
             }
         }
         let key = text(&expression["key"]);
-        let wrong = crate::names::qualified_name_problems(key).into_iter();
+        let wrong = restow_apimachinery::names::qualified_name_problems(key).into_iter();
         problems.extend(wrong.map(|detail| FieldError::invalid(at("key"), &key.into(), detail)));
     }
     problems

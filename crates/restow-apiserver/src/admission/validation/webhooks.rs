@@ -3,9 +3,9 @@
 use super::rules::{rule_problems, selector_problems};
 use super::{condition_problems, duplicate, items, text, unsupported};
 use crate::admission::expression::WEBHOOK_VARIABLES;
-use crate::field::FieldError;
-use crate::names::NameRule;
-use crate::object::Object;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::names::NameRule;
+use restow_apimachinery::object::Object;
 use serde_json::Value;
 
 /// The versions of reviews that are understood.

@@ -2,9 +2,9 @@
 
 use super::{Fields, below, is_unset, text_at};
 use crate::builtin::validation::unsupported;
-use crate::field::{FieldError, FieldRule};
-use crate::names::{label_value_problems, qualified_name_problems};
-use crate::types::Amount;
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::names::{label_value_problems, qualified_name_problems};
+use restow_apimachinery::types::Amount;
 use restow_tables::checks::TextForm;
 use serde_json::{Value, json};
 use std::collections::HashSet;

@@ -1,6 +1,6 @@
 //! What single values may be.
 
-use crate::names::{self, NameRule};
+use restow_apimachinery::names::{self, NameRule};
 use restow_tables::checks::TextForm;
 use serde_json::Value;
 use std::net::IpAddr;

@@ -2,7 +2,7 @@
 //! travels in annotations, so that a client of v1 loses nothing of what a client of v2 wrote.
 
 use super::version_of;
-use crate::object::Object;
+use restow_apimachinery::object::Object;
 use serde_json::{Map, Value, json};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";

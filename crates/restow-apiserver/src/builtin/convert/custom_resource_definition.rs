@@ -2,7 +2,7 @@
 //! and the webhook's fields directly in the conversion.
 
 use super::version_of;
-use crate::object::Object;
+use restow_apimachinery::object::Object;
 use serde_json::{Map, Value, json};
 
 /// What each version has in v1, and what v1beta1 calls it at the top of the spec.

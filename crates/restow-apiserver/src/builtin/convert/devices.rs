@@ -1,7 +1,7 @@
 //! Resource claims and slices: requests and devices that are flat in some versions and nested in others.
 
 use super::version_of;
-use crate::object::Object;
+use restow_apimachinery::object::Object;
 use serde_json::{Map, Value, json};
 
 /// What a flat request says about the one device that it asks for.

@@ -1,7 +1,7 @@
 //! Events, endpoint slices and priority levels: fields that moved or changed their names.
 
 use super::version_of;
-use crate::object::Object;
+use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
 /// The names of an event's fields in the core group and in events.k8s.io, where they differ.

@@ -1,7 +1,7 @@
 //! Kinds whose versions differ in a field or two.
 
 use super::version_of;
-use crate::object::Object;
+use restow_apimachinery::object::Object;
 use serde_json::{Map, Value, json};
 
 const ROLLBACK: &str = "deprecated.deployment.rollback.to";

@@ -1,8 +1,8 @@
 //! LimitRanges: the bounds of one type are given once, and make sense together.
 
-use crate::field::{FieldError, FieldRule};
-use crate::object::Object;
-use crate::types::Amount;
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::Amount;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! Kinds of which little is checked.
 
 use super::{not_negative, unsupported};
-use crate::field::FieldError;
-use crate::object::Object;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::object::Object;
 use serde_json::Value;
 
 /// The classes whose names begin as only theirs may.

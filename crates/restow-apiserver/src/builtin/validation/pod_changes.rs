@@ -2,9 +2,9 @@
 //! it is held back from being scheduled, fewer of them.
 
 use super::pods::list;
-use crate::field::FieldError;
-use crate::go_syntax::quote;
-use crate::object::Object;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::go_syntax::quote;
+use restow_apimachinery::object::Object;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 

@@ -1,10 +1,10 @@
 //! Pods and templates of pods.
 
 use super::{duplicate, unsupported};
-use crate::field::{FieldError, FieldRule};
-use crate::names::NameRule;
-use crate::object::Object;
-use crate::types::compare_quantities;
+use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::names::NameRule;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::compare_quantities;
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

@@ -2,9 +2,9 @@
 
 use super::pods::{choice, list, port_problem};
 use super::{duplicate, unsupported};
-use crate::field::FieldError;
-use crate::names::NameRule;
-use crate::object::Object;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::names::NameRule;
+use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

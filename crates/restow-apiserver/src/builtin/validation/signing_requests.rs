@@ -2,9 +2,9 @@
 
 use super::{duplicate, unsupported};
 use crate::admission::certificates::organizations;
-use crate::field::FieldError;
-use crate::go_syntax::quote;
-use crate::object::Object;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::go_syntax::quote;
+use restow_apimachinery::object::Object;
 use serde_json::Value;
 
 const CONDITIONS: &str = "status.conditions";

@@ -1,9 +1,9 @@
 //! Kinds that make pods from a template.
 
 use super::{not_negative, pods};
-use crate::field::FieldError;
-use crate::object::Object;
-use crate::selector::{LabelSelector, selector_text};
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::selector::{LabelSelector, selector_text};
 use serde_json::Value;
 
 /// What may change in the specification of a stateful set.

@@ -2,7 +2,7 @@
 
 use crate::codec;
 use crate::deletion::{FOREGROUND, ORPHAN, Propagation};
-use crate::object::Object;
+use restow_apimachinery::object::Object;
 use restow_store::Key;
 use serde::Deserialize;
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -2,8 +2,8 @@
 
 use super::tests::{admin, ask, bytes_of, server};
 use super::*;
-use crate::auth::authenticate::ClientCertificate;
 use crate::http::limits::LoadLimits;
+use restow_auth::authenticate::ClientCertificate;
 use restow_store::{Key, StoreExt};
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;

@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::audit::{AuditConfig, AuditLog};
-use crate::auth::authenticate::ClientCertificate;
-use crate::auth::user::MASTERS;
 use crate::builtin::{self, RuntimeConfig};
 use crate::http::limits::LoadLimits;
 use crate::release::Release;
 use crate::server::ServerConfig;
 use http_body_util::Full;
+use restow_auth::authenticate::ClientCertificate;
+use restow_auth::user::MASTERS;
 use restow_store::conformance::ModelStore;
 use std::net::{IpAddr, SocketAddr};
 

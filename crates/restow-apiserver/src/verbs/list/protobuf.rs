@@ -5,11 +5,11 @@ use crate::codec::{Opening, Typed};
 use crate::corrupt::CorruptObject;
 use crate::error::ApiError;
 use crate::http::negotiate::{Media, Shape};
-use crate::object::Object;
 use crate::printing;
 use crate::turns::{self, Breath};
-use crate::types::{ProtobufError, ProtobufList};
 use crate::verbs::{Answer, Call};
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{ProtobufError, ProtobufList};
 use restow_store::Entry;
 use serde_json::Value;
 

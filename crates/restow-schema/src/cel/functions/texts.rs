@@ -4,7 +4,7 @@ use super::{NONE, Native, Outcome, text_list};
 use crate::cel::eval::EvalError;
 use crate::cel::time;
 use crate::cel::value::Val;
-use crate::go_text::show_float;
+use restow_apimachinery::go_syntax::show_float;
 
 pub(super) const TABLE: &[(&str, Native)] = &[
     ("string", |a| Ok(Val::text(plain(a.first().ok_or(NONE)?)?))),
@@ -48,7 +48,7 @@ pub(super) const TABLE: &[(&str, Native)] = &[
     ("lowerAscii", |a| one(a, |text| text.to_ascii_lowercase())),
     ("upperAscii", |a| one(a, |text| text.to_ascii_uppercase())),
     ("trim", |a| one(a, |text| text.trim().to_string())),
-    ("strings.quote", |a| one(a, crate::go_text::quote)),
+    ("strings.quote", |a| one(a, restow_apimachinery::go_syntax::quote)),
     ("replace", |a| match a {
         [Val::Text(text), Val::Text(old), Val::Text(new)] => {
             replace(text.as_str(), old.as_str(), new.as_str(), usize::MAX)
@@ -210,10 +210,10 @@ fn write_collection(collection: &Val<'_>, out: &mut String) -> Result<(), EvalEr
 /// A value inside of a collection, as it would be written in an expression.
 fn write_literal(value: &Val<'_>, out: &mut String) -> Result<(), EvalError> {
     let quoted = match value {
-        Val::Text(text) => crate::go_text::quote(text.as_str()),
-        Val::Bytes(bytes) => format!("b{}", crate::go_text::quote(&String::from_utf8_lossy(bytes))),
-        Val::Timestamp(_) => format!("timestamp({})", crate::go_text::quote(&plain(value)?)),
-        Val::Duration(_) => format!("duration({})", crate::go_text::quote(&plain(value)?)),
+        Val::Text(text) => restow_apimachinery::go_syntax::quote(text.as_str()),
+        Val::Bytes(bytes) => format!("b{}", restow_apimachinery::go_syntax::quote(&String::from_utf8_lossy(bytes))),
+        Val::Timestamp(_) => format!("timestamp({})", restow_apimachinery::go_syntax::quote(&plain(value)?)),
+        Val::Duration(_) => format!("duration({})", restow_apimachinery::go_syntax::quote(&plain(value)?)),
         other => return write_plain(other, out),
     };
     append(&quoted, out)

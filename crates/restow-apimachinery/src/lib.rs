@@ -1,0 +1,27 @@
+//! What Kubernetes calls apimachinery: its types, objects and their text forms, as pure functions.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`object`] | an API object as JSON, with accessors for its metadata |
+//! | [`types`] | Kubernetes' built-in types as a table: protobuf, field checks, strategic merge patch, OpenAPI schemas, quantities |
+//! | [`managed_fields`] | `metadata.managedFields`: field sets, comparing and merging objects along their types |
+//! | [`selector`] | label and field selectors |
+//! | [`names`], [`field`] | the rules for names, labels and annotations; errors about fields |
+//! | [`bounded_patch`] | JSON patches within bounds |
+//! | [`untyped`], [`go_syntax`] | reading JSON without a type; values as Go prints them in messages |
+//!
+//! Nothing here knows HTTP, a store or a clock.
+
+pub mod bounded_patch;
+pub mod field;
+pub mod go_syntax;
+pub mod managed_fields;
+pub mod names;
+pub mod object;
+pub mod selector;
+pub mod types;
+pub mod untyped;
+
+/// How deep an object may be nested, as it is sent and as it is stored, with all that the server adds to it: what is read
+/// can be sent back. Objects of Kubernetes stay far below, and a parser that refuses 128 levels still reads a list of them.
+pub const MAX_DEPTH: usize = 100;

@@ -1,0 +1,252 @@
+//! The entries of `metadata.managedFields`: one for each manager, version and part of the object.
+
+use super::compare::Comparison;
+use super::set::FieldSet;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many managers that update are told apart; the oldest beyond are merged.
+const MOST_MANAGERS: usize = 10;
+/// The operation of those who apply.
+const APPLY: &str = "Apply";
+/// What the merged ones are called.
+const ANCIENT: &str = "ancient-changes";
+
+/// Who writes, what and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer<'a> {
+    /// The field manager.
+    pub manager: &'a str,
+    /// The subresource that is written; empty for the object itself.
+    pub subresource: &'a str,
+    /// The version of the request.
+    pub api_version: &'a str,
+    /// The time of the request, in RFC 3339.
+    pub now: &'a str,
+}
+
+/// All entries of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entries(Vec<Entry>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    manager: String,
+    operation: String,
+    api_version: String,
+    time: String,
+    subresource: String,
+    fields: FieldSet,
+}
+
+impl Entries {
+    /// Reads the entries; `None` when they are not as they must be.
+    pub fn from_value(value: Value) -> Option<Self> {
+        let Value::Array(entries) = value else { return None };
+        entries.into_iter().map(Entry::from_value).collect::<Option<_>>().map(Entries)
+    }
+
+    /// The entries as an object has them, in Kubernetes' order.
+    pub fn into_value(mut self) -> Value {
+        self.0.sort_by(|one, other| one.order().cmp(&other.order()));
+        self.0.into_iter().map(Entry::into_value).collect()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether both say the same, in whatever order.
+    pub fn is_same(&self, other: &Entries) -> bool {
+        let sorted = |entries: &Entries| {
+            let mut sorted: Vec<Entry> = entries.0.clone();
+            sorted.sort_by(|one, other| one.order().cmp(&other.order()));
+            sorted
+        };
+        self.0.len() == other.0.len() && sorted(self) == sorted(other)
+    }
+
+    /// The versions that the entries speak of.
+    pub fn versions(&self) -> BTreeSet<&str> {
+        self.0.iter().map(|entry| entry.api_version.as_str()).collect()
+    }
+
+    /// Takes what was changed or removed from everybody, and gives what was changed to who writes. Entries in a version
+    /// that the object can no longer be had in are dropped.
+    pub fn record(&mut self, writer: &Writer<'_>, mut compared: BTreeMap<String, Comparison>) {
+        self.0.retain_mut(|entry| {
+            let Some(comparison) = compared.get(&entry.api_version) else { return false };
+            entry.fields.subtract(&comparison.changed);
+            entry.fields.subtract(&comparison.removed);
+            !entry.fields.is_empty() || entry.is_of(writer)
+        });
+        let changed = compared.remove(writer.api_version).map(|comparison| comparison.changed);
+        if let Some(changed) = changed.filter(|changed| !changed.is_empty()) {
+            let position = self.0.iter().position(|entry| entry.is_of(writer));
+            let index = position.unwrap_or_else(|| {
+                self.0.push(Entry::new(writer));
+                self.0.len() - 1
+            });
+            self.0[index].fields.unite(changed);
+            self.0[index].time = writer.now.to_string();
+        }
+        self.0.retain(|entry| !entry.fields.is_empty());
+        self.merge_oldest();
+    }
+
+    /// What this manager applied last, and the version in which it did.
+    pub fn applied(&self, writer: &Writer<'_>) -> Option<(&str, &FieldSet)> {
+        let mine = self.0.iter().find(|entry| entry.applied_by(writer))?;
+        Some((&mine.api_version, &mine.fields))
+    }
+
+    /// What everybody else manages than who applies: the managers as messages name them, versions and fields.
+    pub fn others(&self, writer: &Writer<'_>) -> Vec<(String, &str, &FieldSet)> {
+        let others = self.0.iter().filter(|entry| !entry.applied_by(writer));
+        others.map(|entry| (entry.shown(), entry.api_version.as_str(), &entry.fields)).collect()
+    }
+
+    /// Gives what was applied to who applied it, and takes what that changed or removed from everybody else.
+    pub fn record_application(
+        &mut self,
+        writer: &Writer<'_>,
+        fields: FieldSet,
+        compared: &BTreeMap<String, Comparison>,
+    ) {
+        let position = self.0.iter().position(|entry| entry.applied_by(writer));
+        let before = position.map(|index| self.0.remove(index));
+        self.0.retain_mut(|entry| {
+            let Some(comparison) = compared.get(&entry.api_version) else { return false };
+            entry.fields.subtract(&comparison.changed);
+            entry.fields.subtract(&comparison.removed);
+            !entry.fields.is_empty()
+        });
+        let now = Entry { operation: APPLY.into(), fields, ..Entry::new(writer) };
+        let same = |before: &Entry| before.fields == now.fields && before.api_version == now.api_version;
+        let entry = before.filter(same).unwrap_or(now);
+        if !entry.fields.is_empty() {
+            self.0.push(entry);
+        }
+    }
+
+    /// Merges the oldest of those that update, by version, until there are few enough.
+    fn merge_oldest(&mut self) {
+        let mut updates = self.0.iter().filter(|entry| entry.operation == "Update").count();
+        if updates <= MOST_MANAGERS {
+            return;
+        }
+        let is_bucket = |entry: &Entry| entry.operation == "Update" && entry.manager == ANCIENT;
+        let (mut candidates, others): (Vec<Entry>, Vec<Entry>) =
+            std::mem::take(&mut self.0).into_iter().partition(|entry| entry.operation == "Update" && !is_bucket(entry));
+        candidates.sort_by(|one, other| (&one.time, &one.manager).cmp(&(&other.time, &other.manager)));
+        // Of each version the first bucket counts, and gets the time of what was merged into it last.
+        let mut buckets: BTreeMap<String, (Entry, Vec<FieldSet>)> = BTreeMap::new();
+        for entry in others {
+            match is_bucket(&entry) && !buckets.contains_key(&entry.api_version) {
+                true => drop(buckets.insert(entry.api_version.clone(), (entry, Vec::new()))),
+                false => self.0.push(entry),
+            }
+        }
+        for oldest in candidates {
+            if updates <= MOST_MANAGERS {
+                self.0.push(oldest);
+                continue;
+            }
+            match buckets.get_mut(&oldest.api_version) {
+                Some((bucket, merged)) => {
+                    bucket.time = oldest.time;
+                    merged.push(oldest.fields);
+                    updates -= 1;
+                }
+                None => {
+                    let bucket = Entry { manager: ANCIENT.into(), subresource: String::new(), ..oldest };
+                    buckets.insert(bucket.api_version.clone(), (bucket, Vec::new()));
+                }
+            }
+        }
+        self.0.extend(buckets.into_values().map(|(bucket, merged)| {
+            let fields = FieldSet::union([bucket.fields].into_iter().chain(merged));
+            Entry { fields, ..bucket }
+        }));
+    }
+}
+
+impl Entry {
+    fn new(writer: &Writer<'_>) -> Self {
+        Entry {
+            manager: writer.manager.to_string(),
+            operation: "Update".into(),
+            api_version: writer.api_version.to_string(),
+            time: writer.now.to_string(),
+            subresource: writer.subresource.to_string(),
+            fields: FieldSet::default(),
+        }
+    }
+
+    /// What Kubernetes orders the entries by.
+    fn order(&self) -> [&str; 5] {
+        [&self.operation, &self.time, &self.manager, &self.api_version, &self.subresource]
+    }
+
+    fn applied_by(&self, writer: &Writer<'_>) -> bool {
+        self.operation == APPLY && self.manager == writer.manager && self.subresource == writer.subresource
+    }
+
+    /// The manager as messages about conflicts name it.
+    fn shown(&self) -> String {
+        let mut shown = format!("{:?}", self.manager);
+        if !self.subresource.is_empty() {
+            shown.push_str(&format!(" with subresource {:?}", self.subresource));
+        }
+        if self.operation != APPLY {
+            shown.push_str(&format!(" using {}", self.api_version));
+        }
+        shown
+    }
+
+    fn is_of(&self, writer: &Writer<'_>) -> bool {
+        self.operation == "Update"
+            && self.manager == writer.manager
+            && self.api_version == writer.api_version
+            && self.subresource == writer.subresource
+    }
+
+    fn from_value(value: Value) -> Option<Self> {
+        let Value::Object(mut fields) = value else { return None };
+        let mut text = |name: &str| match fields.remove(name) {
+            Some(Value::String(text)) => text,
+            _ => String::new(),
+        };
+        let operation = text("operation");
+        if !matches!(operation.as_str(), "Apply" | "Update") || text("fieldsType") != "FieldsV1" {
+            return None;
+        }
+        Some(Entry {
+            manager: text("manager"),
+            operation,
+            api_version: text("apiVersion"),
+            time: text("time"),
+            subresource: text("subresource"),
+            fields: FieldSet::from_value(fields.remove("fieldsV1")?)?,
+        })
+    }
+
+    fn into_value(self) -> Value {
+        let mut value = Map::new();
+        value.insert("fieldsType".into(), "FieldsV1".into());
+        value.insert("fieldsV1".into(), self.fields.into_value());
+        for (name, text) in [
+            ("operation", self.operation),
+            ("apiVersion", self.api_version),
+            ("manager", self.manager),
+            ("time", self.time),
+            ("subresource", self.subresource),
+        ] {
+            if !text.is_empty() {
+                value.insert(name.into(), text.into());
+            }
+        }
+        Value::Object(value)
+    }
+}

@@ -1,0 +1,147 @@
+//! What a type expression means once its names are resolved, and what Go writes for values that nobody set.
+//!
+//! Kubernetes' JSON is what Go's encoder makes of Go structs: a field that was never set is left out, or written as
+//! `null`, `0`, `""` or `{}`, depending on its type and its tags. Both decoders build an object from what they were
+//! given and then call [`TypeTable::finish`], so that both give the JSON that a Go server would give.
+
+use serde_json::{Map, Value};
+
+use super::table::{Definition, Field, Scalar, Shape, ShapeId, Special, TypeId, TypeTable};
+
+/// A type expression with aliases resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Scalar(Scalar),
+    Bytes,
+    Pointer(ShapeId),
+    List(ShapeId),
+    /// A list in JSON, a message with one repeated field in protobuf.
+    WrappedList(ShapeId),
+    Map(ShapeId),
+    Struct(TypeId),
+    Special(Special, TypeId),
+}
+
+impl TypeTable {
+    pub(crate) fn form(&self, shape: ShapeId) -> Form {
+        match self.shape(shape) {
+            Shape::Scalar(scalar) => Form::Scalar(scalar),
+            Shape::Bytes => Form::Bytes,
+            Shape::Pointer(inner) => Form::Pointer(inner),
+            Shape::List(element) => Form::List(element),
+            Shape::Map { value, .. } => Form::Map(value),
+            Shape::Named(id) => match self.entry(id).definition {
+                Definition::Struct { .. } => Form::Struct(id),
+                Definition::Scalar(scalar) => Form::Scalar(scalar),
+                Definition::Alias(target) => self.form(target),
+                Definition::WrappedList(target) => match self.form(target) {
+                    Form::List(element) => Form::WrappedList(element),
+                    other => other,
+                },
+                Definition::Special(special) => Form::Special(special, id),
+            },
+        }
+    }
+
+    /// The form behind any number of pointers.
+    pub fn target_form(&self, shape: ShapeId) -> Form {
+        match self.form(shape) {
+            Form::Pointer(inner) => self.target_form(inner),
+            form => form,
+        }
+    }
+
+    /// The type expression behind any number of pointers.
+    pub fn pointee(&self, shape: ShapeId) -> ShapeId {
+        match self.shape(shape) {
+            Shape::Pointer(inner) => self.pointee(inner),
+            _ => shape,
+        }
+    }
+
+    /// How Go prints the type, for instance `[]v1.Container`.
+    pub fn go_name(&self, shape: ShapeId) -> String {
+        match self.shape(shape) {
+            Shape::Scalar(scalar) => scalar.go_name().to_owned(),
+            Shape::Bytes => "[]uint8".to_owned(),
+            Shape::Pointer(inner) => format!("*{}", self.go_name(inner)),
+            Shape::List(element) => format!("[]{}", self.go_name(element)),
+            Shape::Map { key, value } => format!("map[{}]{}", self.go_name(key), self.go_name(value)),
+            Shape::Named(id) => format!("{}.{}", self.package(id).version(), self.name(id)),
+        }
+    }
+
+    /// What Go writes for a value that was never set.
+    pub fn zero(&self, shape: ShapeId) -> Value {
+        match self.form(shape) {
+            Form::Scalar(Scalar::String) => Value::String(String::new()),
+            Form::Scalar(Scalar::Bool) => Value::Bool(false),
+            Form::Scalar(_) => Value::from(0),
+            Form::Struct(id) => {
+                let mut object = Map::new();
+                self.finish(id, &mut object);
+                Value::Object(object)
+            }
+            Form::Special(Special::Quantity, _) => Value::from("0"),
+            Form::Special(Special::IntOrString, _) => Value::from(0),
+            Form::Special(Special::SchemaOrBool, _) => Value::Bool(false),
+            _ => Value::Null,
+        }
+    }
+
+    /// Completes a decoded object as Go's encoder would write it: fields with nothing in them are left out where their
+    /// tags say so, and the others are filled in. In `object`, `null` stands for "not set".
+    pub fn finish(&self, id: TypeId, object: &mut Map<String, Value>) {
+        for field in self.fields(id) {
+            if let Some(inlined) = self.inline_type(field) {
+                self.finish(inlined, object);
+                continue;
+            }
+            match object.get(field.name) {
+                None | Some(Value::Null) => match self.unset(field) {
+                    Some(value) => drop(object.insert(field.name.to_owned(), value)),
+                    None => drop(object.remove(field.name)),
+                },
+                Some(value) if field.flags.omit_empty && self.is_empty_value(field.shape, value) => {
+                    object.remove(field.name);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// What Go writes for an unset field, if anything.
+    fn unset(&self, field: &Field) -> Option<Value> {
+        let omitted = match self.form(field.shape) {
+            Form::Struct(_) | Form::Special(..) => field.flags.omit_zero,
+            _ => field.flags.omit_empty || field.flags.omit_zero,
+        };
+        (!omitted).then(|| self.zero(field.shape))
+    }
+
+    /// Whether Go's `omitempty` leaves the value out. Structs are never empty in that sense, nor are pointers that
+    /// point to something.
+    fn is_empty_value(&self, shape: ShapeId, value: &Value) -> bool {
+        match (self.form(shape), value) {
+            (Form::Scalar(_), Value::String(text)) => text.is_empty(),
+            (Form::Scalar(_), Value::Bool(set)) => !set,
+            (Form::Scalar(_), Value::Number(number)) => number.as_f64() == Some(0.0),
+            (Form::Bytes, Value::String(text)) => text.is_empty(),
+            (Form::List(_) | Form::WrappedList(_), Value::Array(items)) => items.is_empty(),
+            (Form::Map(_), Value::Object(entries)) => entries.is_empty(),
+            _ => false,
+        }
+    }
+}
+
+impl Scalar {
+    fn go_name(self) -> &'static str {
+        match self {
+            Scalar::String => "string",
+            Scalar::Bool => "bool",
+            Scalar::Int32 => "int32",
+            Scalar::Int64 => "int64",
+            Scalar::Float64 => "float64",
+        }
+    }
+}

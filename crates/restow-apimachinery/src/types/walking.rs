@@ -1,0 +1,102 @@
+//! Walking an object along its type: what stands behind a field, how a list or map is merged, and what an object is in
+//! which nothing was set.
+
+use super::shape::Form;
+use super::table::{FieldExtra, ShapeId, TypeId, TypeTable};
+use crate::managed_fields::MergeRule;
+use serde_json::{Map, Value};
+
+/// A field's type together with what the field says about it.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldShape {
+    shape: ShapeId,
+    extra: FieldExtra,
+}
+
+impl TypeTable {
+    /// An object of this kind in which nothing was set.
+    pub fn blank(&self, kind: TypeId) -> Value {
+        let mut fields = Map::new();
+        self.finish(kind, &mut fields);
+        Value::Object(fields)
+    }
+
+    /// The type of a struct's field.
+    pub fn field_shape(&self, id: TypeId, name: &str) -> Option<FieldShape> {
+        let field = self.field_by_name(id, name, &mut Vec::new())?;
+        Some(FieldShape { shape: field.shape, extra: self.extra(field) })
+    }
+
+    /// The type of a field of the object behind `outer`, or of a map's values.
+    pub fn inner_shape(&self, outer: FieldShape, name: &str) -> Option<FieldShape> {
+        match self.target_form(outer.shape) {
+            Form::Struct(id) => self.field_shape(id, name),
+            Form::Map(value) => Some(FieldShape { shape: value, extra: FieldExtra::default() }),
+            _ => None,
+        }
+    }
+
+    /// The type of a list's items.
+    pub fn item_shape(&self, list: FieldShape) -> Option<FieldShape> {
+        match self.target_form(list.shape) {
+            Form::List(element) | Form::WrappedList(element) => {
+                Some(FieldShape { shape: element, extra: FieldExtra::default() })
+            }
+            _ => None,
+        }
+    }
+
+    /// The struct behind a field, if it is one.
+    pub fn struct_of(&self, field: FieldShape) -> Option<TypeId> {
+        match self.target_form(field.shape) {
+            Form::Struct(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The type of this name, with its package, as in `core/v1.Container`.
+    pub fn type_by_name(&self, name: &str) -> Option<TypeId> {
+        self.ids().find(|id| self.type_name(*id) == name)
+    }
+
+    /// A type's name with its package, as in `core/v1.Container`.
+    pub fn type_name(&self, id: TypeId) -> String {
+        format!("{}.{}", self.package(id).name, self.name(id))
+    }
+
+    /// The metadata that every object has.
+    pub fn metadata_shape(&self) -> Option<FieldShape> {
+        self.field_shape(self.kind("v1", "ConfigMap")?, "metadata")
+    }
+
+    /// How a value is owned.
+    pub fn merge_rule(&self, field: FieldShape) -> MergeRule {
+        let extra = field.extra;
+        match self.target_form(field.shape) {
+            Form::Struct(id) => match extra.map_type.or(self.entry(id).map_type) {
+                Some("atomic") => MergeRule::Whole,
+                _ => MergeRule::Fields,
+            },
+            Form::Map(_) => match extra.map_type {
+                Some("atomic") => MergeRule::Whole,
+                _ => MergeRule::Fields,
+            },
+            Form::List(_) | Form::WrappedList(_) => list_rule(extra),
+            _ => MergeRule::Whole,
+        }
+    }
+}
+
+/// A list says how it is merged, or it is merged as strategic merge patches merge it.
+fn list_rule(extra: FieldExtra) -> MergeRule {
+    let keys = |text: &str| MergeRule::Items(text.split(',').map(str::to_string).collect());
+    let merged = extra.patch_strategy.is_some_and(|strategy| strategy.split(',').any(|word| word == "merge"));
+    match (extra.list_type, extra.list_keys, extra.merge_key) {
+        (Some("map"), Some(names), _) => keys(names),
+        (Some("set"), _, _) => MergeRule::Values,
+        (Some(_), _, _) => MergeRule::Whole,
+        (None, _, Some(name)) if merged => keys(name),
+        (None, _, None) if merged => MergeRule::Values,
+        _ => MergeRule::Whole,
+    }
+}

@@ -1,0 +1,167 @@
+//! The field manager: keeps `metadata.managedFields` for every write, and does server-side apply across versions.
+//!
+//! A write is compared with what was stored. What it added or changed belongs to its manager from then on and to nobody
+//! else; what it removed belongs to nobody; everything else stays as it was, so a write that changes nothing leaves
+//! the entries, and so the stored bytes, untouched. Who applies a configuration manages every field in it, whether that
+//! changed or not, and gets a conflict for fields that others manage and that it changes.
+//!
+//! Field sets, and comparing and merging objects, are in [`restow_apimachinery::managed_fields`].
+
+mod application;
+
+pub(crate) use application::{Application, FieldConflict};
+
+use crate::error::ApiError;
+use crate::resource::{Origin, Resource};
+use restow_apimachinery::managed_fields::{Comparison, Entries, Given, Node, Ownership, Writer, compare};
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{TypeId, TypeTable};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The metadata that belongs to the server and to nobody who writes.
+const SERVERS_OWN: [&str; 8] = [
+    "f:name",
+    "f:namespace",
+    "f:creationTimestamp",
+    "f:selfLink",
+    "f:uid",
+    "f:generation",
+    "f:managedFields",
+    "f:resourceVersion",
+];
+
+/// Gives a new object its one entry.
+pub(crate) fn record_creation(resource: &Resource, writer: &Writer<'_>, object: &mut Object) {
+    object.metadata_mut().remove("managedFields");
+    let compared = comparison(resource, writer, &blank(resource, object), object);
+    let mut entries = Entries::default();
+    entries.record(writer, BTreeMap::from([(writer.api_version.to_string(), compared)]));
+    if !entries.is_empty() {
+        object.metadata_mut().insert("managedFields".into(), entries.into_value());
+    }
+}
+
+/// Brings the entries in step with a change from `old` to `object`.
+pub(crate) async fn record_change(
+    resource: &Resource,
+    writer: &Writer<'_>,
+    old: &Object,
+    object: &mut Object,
+    given: Given,
+) -> Result<(), ApiError> {
+    if let Given::Applied(entries) = given {
+        object.metadata_mut().insert("managedFields".into(), entries);
+        return Ok(());
+    }
+    let sent = object.metadata_mut().remove("managedFields");
+    let stored = old.at(&["metadata", "managedFields"]);
+    let counts =
+        |sent: &Value| Some(sent) == stored || Entries::from_value(sent.clone()).is_some_and(|read| !read.is_empty());
+    let source = match given {
+        Given::Reset | Given::Applied(_) => None,
+        // A client that does not know the field must not lose what is there, and one that writes a part of the object
+        // has no say in it.
+        Given::Object => sent.filter(|_| writer.subresource.is_empty()).filter(counts).or_else(|| stored.cloned()),
+    };
+    // Whoever has no entries wants none: an object is followed from its creation on, or not at all.
+    let Some(source) = source else { return Ok(()) };
+    let mut compared = BTreeMap::new();
+    // Many entries may speak of one version.
+    let versions: BTreeSet<&str> = versions_in(&source).chain([writer.api_version]).collect();
+    for version in versions {
+        if let Some(comparison) = comparison_in(resource, writer, version, old, object).await {
+            compared.insert(version.to_string(), comparison);
+        }
+    }
+    let untouched = compared.values().all(Comparison::is_empty)
+        && versions_in(&source).all(|version| compared.contains_key(version));
+    let value = match untouched {
+        true => source,
+        false => {
+            let parsed = Entries::from_value(source).filter(|entries| !entries.is_empty());
+            let Some(mut entries) = parsed else { return Ok(()) };
+            entries.record(writer, compared);
+            entries.into_value()
+        }
+    };
+    if value.as_array().is_some_and(|entries| !entries.is_empty()) {
+        object.metadata_mut().insert("managedFields".into(), value);
+    }
+    Ok(())
+}
+
+/// The versions that entries speak of.
+fn versions_in(entries: &Value) -> impl Iterator<Item = &str> {
+    entries.as_array().into_iter().flatten().map(|entry| entry["apiVersion"].as_str().unwrap_or_default())
+}
+
+/// The comparison in another version than the request's; `None` where the objects cannot be had in it.
+async fn comparison_in(
+    resource: &Resource,
+    writer: &Writer<'_>,
+    version: &str,
+    old: &Object,
+    object: &Object,
+) -> Option<Comparison> {
+    if version == writer.api_version {
+        return Some(comparison(resource, writer, old, object));
+    }
+    // Whoever sends entries names versions at will; each that counts costs a conversion and a comparison.
+    let target = version.parse().ok().filter(|target| resource.knows(target))?;
+    let old = resource.convert(old.clone(), &target).await.ok()?;
+    let object = resource.convert(object.clone(), &target).await.ok()?;
+    Some(comparison(resource, &Writer { api_version: version, ..*writer }, &old, &object))
+}
+
+fn comparison(resource: &Resource, writer: &Writer<'_>, old: &Object, object: &Object) -> Comparison {
+    let layout = Layout::of(resource, writer.api_version);
+    let mut compared = compare(layout.root(), old.fields(), object.fields());
+    for set in [&mut compared.changed, &mut compared.removed] {
+        set.remove("f:apiVersion");
+        set.remove("f:kind");
+        set.remove_below("f:metadata", &SERVERS_OWN);
+        if writer.subresource.is_empty() && resource.subresource("status").is_some() {
+            set.remove("f:status");
+        }
+    }
+    compared
+}
+
+/// How the objects of a resource are built in one version.
+pub(crate) enum Layout {
+    Builtin(TypeId),
+    Custom(Option<Arc<Ownership>>),
+}
+
+impl Layout {
+    pub(crate) fn of(resource: &Resource, api_version: &str) -> Self {
+        let builtin = match resource.origin {
+            Origin::Builtin => TypeTable::shared().kind(api_version, &resource.names.kind),
+            Origin::Custom => None,
+        };
+        match builtin {
+            Some(kind) => Layout::Builtin(kind),
+            None => Layout::Custom(resource.strategy.ownership(api_version)),
+        }
+    }
+
+    /// Where walking such an object begins.
+    pub(crate) fn root(&self) -> Node<'_> {
+        match self {
+            Layout::Builtin(kind) => Node::Struct(*kind),
+            Layout::Custom(ownership) => Node::Root(ownership.as_deref()),
+        }
+    }
+}
+
+/// What a new object is compared with: an object of its type in which nothing was set.
+fn blank(resource: &Resource, object: &Object) -> Object {
+    let kind = TypeTable::shared().kind(object.api_version(), object.kind());
+    let value = match (resource.origin, kind) {
+        (Origin::Builtin, Some(kind)) => TypeTable::shared().blank(kind),
+        _ => json!({}),
+    };
+    Object::from_value(value).unwrap_or_default()
+}

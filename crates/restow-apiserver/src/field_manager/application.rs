@@ -1,0 +1,133 @@
+//! Applying a configuration to an object: what becomes of the object, who is in the way, and who manages what then.
+
+use super::{Layout, SERVERS_OWN, comparison_in};
+use crate::resource::Resource;
+use restow_apimachinery::managed_fields::apply::{fields_of, merged, remove};
+use restow_apimachinery::managed_fields::{Comparison, Entries, FieldSet, Writer};
+use restow_apimachinery::object::Object;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A configuration that somebody applies.
+pub(crate) struct Application<'a> {
+    pub(crate) resource: &'a Resource,
+    pub(crate) writer: Writer<'a>,
+    /// What is wanted, in the version of the writer, and nothing that this part of the object cannot hold.
+    pub(crate) configuration: Object,
+}
+
+/// A field that somebody else manages, and that would change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FieldConflict {
+    /// Who, as messages name it.
+    pub(crate) manager: String,
+    /// The field.
+    pub(crate) path: String,
+}
+
+impl<'a> Application<'a> {
+    /// Applies only what a client may set here: the status where it is written apart, everything else elsewhere.
+    pub(crate) fn new(resource: &'a Resource, writer: Writer<'a>, mut configuration: Object) -> Self {
+        let apart = resource.subresource("status").is_some();
+        configuration.fields_mut().retain(|name, _| match (name.as_str(), writer.subresource) {
+            ("apiVersion" | "kind" | "metadata", _) => true,
+            ("status", "") => !apart,
+            ("status", _) => true,
+            (_, subresource) => subresource.is_empty(),
+        });
+        if !writer.subresource.is_empty() {
+            configuration
+                .metadata_mut()
+                .retain(|name, _| matches!(name.as_str(), "name" | "namespace" | "resourceVersion" | "uid"));
+        }
+        Application { resource, writer, configuration }
+    }
+
+    /// The object with the configuration merged into it, and without what its manager no longer asks for.
+    pub(crate) async fn merged(&self, live: &Object) -> Object {
+        let version = self.writer.api_version;
+        let layout = Layout::of(self.resource, version);
+        let fields = merged(layout.root(), live.fields(), self.configuration.fields());
+        let object = Object::from_value(Value::Object(fields)).unwrap_or_default();
+        let entries = entries_of(live);
+        match entries.applied(&self.writer) {
+            Some((applied_in, _)) => {
+                let pruned = self.pruned(&object, &entries, applied_in).await;
+                pruned.unwrap_or(object)
+            }
+            None => object,
+        }
+    }
+
+    /// The object without what was applied before, is not asked for now, and belongs to nobody else; `None` where that
+    /// cannot be told.
+    async fn pruned(&self, object: &Object, entries: &Entries, applied_in: &str) -> Option<Object> {
+        let (_, before) = entries.applied(&self.writer)?;
+        let (version, target) = (applied_in.parse().ok()?, self.writer.api_version.parse().ok()?);
+        let configuration = self.resource.convert(self.configuration.clone(), &version).await.ok()?;
+        let mut pruned = self.resource.convert(object.clone(), &version).await.ok()?;
+        let layout = Layout::of(self.resource, applied_in);
+        let others = entries.others(&self.writer);
+        let same = others.iter().filter(|(_, version, _)| *version == applied_in);
+        let kept = same.map(|(_, _, fields)| (*fields).clone());
+        let kept = FieldSet::union(kept.chain([fields_of(layout.root(), configuration.fields())]));
+        remove(layout.root(), pruned.fields_mut(), before, &kept);
+        let pruned = self.resource.convert(pruned, &target).await.ok()?;
+        // Whoever speaks another version must not lose anything either.
+        let mut compared: BTreeMap<&str, Comparison> = BTreeMap::new();
+        for (_, version, fields) in others.into_iter().filter(|(_, version, _)| *version != applied_in) {
+            if !compared.contains_key(version) {
+                let lost = comparison_in(self.resource, &self.writer, version, object, &pruned).await?;
+                compared.insert(version, lost);
+            }
+            let lost = compared.get(version)?;
+            if !lost.removed.shared_paths(fields).is_empty() {
+                return None;
+            }
+        }
+        Some(pruned)
+    }
+
+    /// The entries after the configuration has made `object` of `live`, and the fields that this takes from others.
+    pub(crate) async fn entries(&self, live: &Object, object: &Object) -> (Value, Vec<FieldConflict>) {
+        let mut entries = entries_of(live);
+        let mut compared: BTreeMap<String, Comparison> = BTreeMap::new();
+        for version in entries.versions() {
+            if let Some(comparison) = comparison_in(self.resource, &self.writer, version, live, object).await {
+                compared.insert(version.to_string(), comparison);
+            }
+        }
+        let mut conflicts = Vec::new();
+        for (manager, version, fields) in entries.others(&self.writer) {
+            let Some(comparison) = compared.get(version) else { continue };
+            let paths = comparison.changed.shared_paths(fields);
+            conflicts.extend(paths.into_iter().map(|path| FieldConflict { manager: manager.clone(), path }));
+        }
+        conflicts.sort_by(|one, other| one.manager.cmp(&other.manager));
+        let before = entries.clone();
+        entries.record_application(&self.writer, self.fields(), &compared);
+        let stored = live.at(&["metadata", "managedFields"]).cloned();
+        let unchanged = entries.is_same(&before);
+        (stored.filter(|_| unchanged).unwrap_or_else(|| entries.into_value()), conflicts)
+    }
+
+    /// The entries of an object that the configuration makes.
+    pub(crate) fn first_entries(&self) -> Value {
+        let mut entries = Entries::default();
+        entries.record_application(&self.writer, self.fields(), &BTreeMap::new());
+        entries.into_value()
+    }
+
+    /// What belongs to the manager from now on.
+    fn fields(&self) -> FieldSet {
+        let layout = Layout::of(self.resource, self.writer.api_version);
+        let mut fields = fields_of(layout.root(), self.configuration.fields());
+        fields.retain(|step| !matches!(step, "f:apiVersion" | "f:kind"));
+        fields.remove_below("f:metadata", &SERVERS_OWN);
+        fields
+    }
+}
+
+fn entries_of(object: &Object) -> Entries {
+    object.at(&["metadata", "managedFields"]).cloned().and_then(Entries::from_value).unwrap_or_default()
+}

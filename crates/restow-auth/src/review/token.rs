@@ -1,0 +1,37 @@
+//! Whose token is it: `TokenReview`.
+
+use crate::authenticate::{Authenticated, AuthenticationError, Authenticators, Secret};
+use crate::json::{object, text, texts};
+use crate::review::{ReviewError, with_status};
+use crate::service_account::ServiceAccounts;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// Answers a `TokenReview`. Without audiences in it, the token must be for this API server.
+pub fn token_review(
+    authenticators: &Authenticators,
+    accounts: &dyn ServiceAccounts,
+    request: &Value,
+    now: Timestamp,
+) -> Result<Value, ReviewError> {
+    let spec = object(request, "spec")?.unwrap_or(&Value::Null);
+    let token = text(spec, "token")?;
+    if token.is_empty() {
+        return Err(ReviewError::BadRequest("token is required for TokenReview in authentication".into()));
+    }
+    let mut audiences = texts(spec, "audiences")?;
+    if audiences.is_empty() {
+        audiences.clone_from(&authenticators.api_audiences);
+    }
+    let outcome = authenticators.authenticate_token(Secret(token), Some(&audiences), accounts, now);
+    Ok(with_status(request, status(outcome)))
+}
+
+fn status(outcome: Result<Authenticated, AuthenticationError>) -> Value {
+    match outcome {
+        Ok(Authenticated { user, audiences }) => {
+            json!({"authenticated": true, "user": user.authenticated().to_user_info(), "audiences": audiences})
+        }
+        Err(error) => json!({"user": {}, "error": error.to_string()}),
+    }
+}

@@ -1,0 +1,262 @@
+//! Answering a `TokenRequest`: a new token for a service account.
+
+use crate::json::{WrongType, integer, object, text, texts};
+use crate::service_account::claims::{Claims, Reference};
+use crate::service_account::tokens::Tokens;
+use crate::service_account::verify::credential_id;
+use crate::service_account::{Account, BoundKind, KeyError, ServiceAccounts, jwt};
+use crate::user::service_account_username;
+use jiff::Timestamp;
+use restow_api::Time;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::go_syntax::quote;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::{Map, Value, json};
+use std::fmt;
+use thiserror::Error;
+
+const DEFAULT_EXPIRATION_SECONDS: i64 = 60 * 60;
+const MIN_EXPIRATION_SECONDS: i64 = 10 * 60;
+const MAX_EXPIRATION_SECONDS: i64 = 1 << 32;
+/// What a kubelet asks for when it makes a token for a pod that did not ask: recognisable, and so extended.
+const EXTENDABLE_SECONDS: i64 = 60 * 60 + 7;
+const EXTENDED_SECONDS: i64 = 365 * 24 * 60 * 60;
+
+/// A token that was issued.
+#[derive(Clone, PartialEq)]
+pub struct Issued {
+    /// The whole `TokenRequest` to answer with: defaults filled in, the token in its status.
+    pub answer: Value,
+    /// The name of the token, for the audit log.
+    pub credential_id: String,
+    /// What to warn the client of.
+    pub warning: Option<String>,
+}
+
+/// Why no token is issued.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum IssueError {
+    /// Fields of the request break rules.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Invalid(Vec<FieldError>),
+    /// The request makes no sense.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The object to bind to does not exist.
+    #[error("{resource} {} not found", quote(.name))]
+    NotFound {
+        /// The resource.
+        resource: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The service account or the bound object is not the one that was meant.
+    #[error("{message}")]
+    Conflict {
+        /// The kind of the object.
+        kind: &'static str,
+        /// The object's name.
+        name: String,
+        /// What differs.
+        message: String,
+    },
+    /// The server could not sign.
+    #[error("failed to generate token: {0}")]
+    Internal(String),
+}
+
+/// What is asked for, with defaults filled in.
+struct Wanted {
+    audiences: Vec<String>,
+    seconds: i64,
+    bound: Option<Bound>,
+}
+
+/// The object that the token shall be bound to.
+struct Bound {
+    kind: BoundKind,
+    object: Reference,
+    /// For a pod, the node that it runs on.
+    node: Option<Reference>,
+}
+
+impl Tokens {
+    /// Answers a `TokenRequest` for the account.
+    pub fn issue(
+        &self,
+        request: &Value,
+        account: &Account<'_>,
+        accounts: &dyn ServiceAccounts,
+        now: Timestamp,
+    ) -> Result<Issued, IssueError> {
+        check_metadata(request, account)?;
+        let mut wanted = self.read_spec(request, account, accounts)?;
+        let mut warning = None;
+        if let Some(max) = self.options.max_expiration_seconds.filter(|max| wanted.seconds > *max) {
+            let asked = wanted.seconds;
+            warning = Some(format!("requested expiration of {asked} seconds shortened to {max} seconds"));
+            wanted.seconds = max;
+        }
+        let claims = self.claims(&wanted, account, now)?;
+        let internal = |error: KeyError| IssueError::Internal(error.to_string());
+        let token = jwt::sign(&claims.to_value(), &self.signing_key).map_err(internal)?;
+        let answer = answer(request, account, &wanted, &token, now);
+        Ok(Issued { answer, credential_id: credential_id(&claims.id), warning })
+    }
+
+    fn read_spec(
+        &self,
+        request: &Value,
+        account: &Account<'_>,
+        accounts: &dyn ServiceAccounts,
+    ) -> Result<Wanted, IssueError> {
+        let spec = object(request, "spec").map_err(bad_request)?.unwrap_or(&Value::Null);
+        let mut audiences = texts(spec, "audiences").map_err(bad_request)?;
+        if audiences.is_empty() {
+            audiences.clone_from(&self.options.api_audiences);
+        }
+        let seconds = integer(spec, "expirationSeconds").map_err(bad_request)?.unwrap_or(DEFAULT_EXPIRATION_SECONDS);
+        check_seconds(seconds)?;
+        let reference = object(spec, "boundObjectRef").map_err(bad_request)?;
+        let bound = reference.map(|reference| resolve(reference, account, accounts)).transpose()?;
+        Ok(Wanted { audiences, seconds, bound })
+    }
+
+    fn claims(&self, wanted: &Wanted, account: &Account<'_>, now: Timestamp) -> Result<Claims, IssueError> {
+        let now = now.as_second();
+        let bound = wanted.bound.as_ref();
+        let bound_to = |kind| bound.filter(|bound| bound.kind == kind).map(|bound| bound.object.clone());
+        let pod = bound_to(BoundKind::Pod);
+        let for_us = wanted.audiences.iter().all(|audience| self.options.api_audiences.contains(audience));
+        let extends = self.options.extend_expiration && pod.is_some() && for_us && wanted.seconds == EXTENDABLE_SECONDS;
+        let (life, warn_after) =
+            if extends { (EXTENDED_SECONDS, Some(now + wanted.seconds)) } else { (wanted.seconds, None) };
+        Ok(Claims {
+            issuer: self.options.issuer.clone(),
+            subject: service_account_username(account.namespace, account.name),
+            audiences: wanted.audiences.clone(),
+            expiry: Some(now + life),
+            not_before: Some(now),
+            issued_at: Some(now),
+            id: random_uuid()?,
+            namespace: account.namespace.into(),
+            account: Reference { name: account.name.into(), uid: account.uid.into() },
+            pod,
+            secret: bound_to(BoundKind::Secret),
+            node: bound_to(BoundKind::Node).or_else(|| bound.and_then(|bound| bound.node.clone())),
+            warn_after,
+        })
+    }
+}
+
+/// Never shows the token.
+impl fmt::Debug for Issued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Issued").field("credential_id", &self.credential_id).finish_non_exhaustive()
+    }
+}
+
+fn check_metadata(request: &Value, account: &Account<'_>) -> Result<(), IssueError> {
+    let metadata = object(request, "metadata").map_err(bad_request)?.unwrap_or(&Value::Null);
+    for (field, own) in [("name", account.name), ("namespace", account.namespace)] {
+        let given = text(metadata, field).map_err(bad_request)?;
+        if !given.is_empty() && given != own {
+            let detail = format!("must match the service account {field} if specified");
+            return Err(IssueError::Invalid(vec![FieldError::invalid(
+                format!("metadata.{field}"),
+                &given.into(),
+                detail,
+            )]));
+        }
+    }
+    let uid = text(metadata, "uid").map_err(bad_request)?;
+    if uid.is_empty() || uid == account.uid {
+        return Ok(());
+    }
+    let message =
+        format!("the UID in the token request ({uid}) does not match the UID of the service account ({})", account.uid);
+    Err(IssueError::Conflict { kind: "TokenRequest", name: account.name.into(), message })
+}
+
+fn check_seconds(seconds: i64) -> Result<(), IssueError> {
+    let detail = match seconds {
+        ..MIN_EXPIRATION_SECONDS => "may not specify a duration less than 10 minutes",
+        MIN_EXPIRATION_SECONDS..=MAX_EXPIRATION_SECONDS => return Ok(()),
+        _ => "may not specify a duration larger than 2^32 seconds",
+    };
+    Err(IssueError::Invalid(vec![FieldError::invalid("spec.expirationSeconds", &seconds.into(), detail)]))
+}
+
+/// Finds the object that a request refers to.
+fn resolve(reference: &Value, account: &Account<'_>, accounts: &dyn ServiceAccounts) -> Result<Bound, IssueError> {
+    let field = |name| text(reference, name).map_err(bad_request);
+    let (api_version, kind_name, name, uid) = (field("apiVersion")?, field("kind")?, field("name")?, field("uid")?);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = match (group, kind_name) {
+        ("", "Pod") => BoundKind::Pod,
+        ("", "Secret") => BoundKind::Secret,
+        ("", "Node") => BoundKind::Node,
+        _ => {
+            let message = format!("cannot bind token to object of type {group}/{version}, Kind={kind_name}");
+            return Err(IssueError::BadRequest(message));
+        }
+    };
+    let namespace = if kind == BoundKind::Node { "" } else { account.namespace };
+    let object = accounts.bound_object(kind, namespace, name);
+    let object = object.ok_or_else(|| IssueError::NotFound { resource: kind.resource(), name: name.into() })?;
+    if kind == BoundKind::Pod && object.service_account_name != account.name {
+        let account = quote(account.name);
+        let message = format!(
+            "cannot bind token for serviceaccount {account} to pod running with different serviceaccount name."
+        );
+        return Err(IssueError::BadRequest(message));
+    }
+    if !uid.is_empty() && uid != object.uid {
+        let message = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
+             deleted and then recreated"
+        );
+        return Err(IssueError::Conflict { kind: kind.as_str(), name: name.into(), message });
+    }
+    let node = (!object.node_name.is_empty()).then(|| {
+        let node = accounts.bound_object(BoundKind::Node, "", &object.node_name).unwrap_or_default();
+        Reference { name: object.node_name.clone(), uid: node.uid }
+    });
+    Ok(Bound { kind, object: Reference { name: name.into(), uid: object.uid }, node })
+}
+
+fn answer(request: &Value, account: &Account<'_>, wanted: &Wanted, token: &str, now: Timestamp) -> Value {
+    let mut metadata = request.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    for (field, value) in [("name", account.name), ("namespace", account.namespace), ("uid", account.uid)] {
+        metadata.insert(field.into(), json!(value));
+    }
+    metadata.insert("creationTimestamp".into(), json!(Time::new(now)));
+    let mut spec = request.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+    spec.insert("audiences".into(), json!(wanted.audiences));
+    spec.insert("expirationSeconds".into(), json!(wanted.seconds));
+    spec.entry("boundObjectRef").or_insert(Value::Null);
+    // Beyond the years that a timestamp can show there is no token: the longest life is 137 years.
+    let expiry = Timestamp::from_second(now.as_second().saturating_add(wanted.seconds)).unwrap_or(Timestamp::MAX);
+    let mut answer = Map::new();
+    answer.insert("apiVersion".into(), json!("authentication.k8s.io/v1"));
+    answer.insert("kind".into(), json!("TokenRequest"));
+    answer.insert("metadata".into(), Value::Object(metadata));
+    answer.insert("spec".into(), Value::Object(spec));
+    answer.insert("status".into(), json!({"token": token, "expirationTimestamp": Time::new(expiry)}));
+    Value::Object(answer)
+}
+
+/// A random (version 4) UUID.
+fn random_uuid() -> Result<String, IssueError> {
+    let mut bytes = [0; 16];
+    let outcome = SystemRandom::new().fill(&mut bytes);
+    outcome.map_err(|_| IssueError::Internal("the system gives no randomness".into()))?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+}
+
+fn bad_request(error: WrongType) -> IssueError {
+    IssueError::BadRequest(error.to_string())
+}

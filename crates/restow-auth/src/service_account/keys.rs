@@ -1,0 +1,199 @@
+//! The keys that sign and verify tokens: ECDSA on P-256, kept as PEM files.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
+};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+const PRIVATE_KEY: &str = "PRIVATE KEY";
+const PUBLIC_KEY: &str = "PUBLIC KEY";
+/// What comes before the point in the DER form (SubjectPublicKeyInfo) of every public key on P-256.
+const PUBLIC_KEY_PREFIX: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+const POINT_BYTES: usize = 65;
+const UNCOMPRESSED_POINT: u8 = 4;
+
+/// A key that cannot be used.
+#[derive(Debug, Error)]
+pub enum KeyError {
+    /// The file cannot be read.
+    #[error("cannot read the key {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("cannot write the key {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The text is not a key of the right kind.
+    #[error("not a usable key: {0}")]
+    Form(&'static str),
+    /// The system gives no randomness.
+    #[error("the system gives no randomness for a key")]
+    Randomness,
+}
+
+/// The private key that signs tokens.
+pub struct SigningKey {
+    pair: EcdsaKeyPair,
+    public: VerifyingKey,
+}
+
+/// A public key that verifies tokens.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VerifyingKey {
+    point: Vec<u8>,
+    id: String,
+}
+
+impl SigningKey {
+    /// A new key, and its PEM form.
+    pub fn generate() -> Result<(Self, String), KeyError> {
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
+        let document = document.map_err(|_| KeyError::Randomness)?;
+        let text = pem::encode(&pem::Pem::new(PRIVATE_KEY, document.as_ref()));
+        Ok((Self::from_pem(&text)?, text))
+    }
+
+    /// Reads the PEM form of a key.
+    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+        let block = pem::parse(text).map_err(|_| KeyError::Form("the file is not PEM"))?;
+        if block.tag() != PRIVATE_KEY {
+            return Err(KeyError::Form(
+                "it must be a PKCS#8 \"PRIVATE KEY\" (openssl pkcs8 -topk8 -nocrypt converts other forms)",
+            ));
+        }
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, block.contents(), &SystemRandom::new());
+        let pair = pair.map_err(|_| KeyError::Form("it must be an ECDSA key on the curve P-256"))?;
+        let public = VerifyingKey::from_point(pair.public_key().as_ref())?;
+        Ok(SigningKey { pair, public })
+    }
+
+    /// Reads the key in the file; when there is none, makes one that only its owner can read. Of several processes
+    /// that do this at once, all get the same key.
+    pub fn load_or_create(path: &Path) -> Result<Self, KeyError> {
+        match fs::read_to_string(path) {
+            Ok(text) => Self::from_pem(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let (key, text) = Self::generate()?;
+                let write = |source| KeyError::Write { path: path.into(), source };
+                if write_unless_present(path, &text).map_err(write)? { Ok(key) } else { Self::load_or_create(path) }
+            }
+            Err(source) => Err(KeyError::Read { path: path.into(), source }),
+        }
+    }
+
+    /// The key that verifies what this one signs.
+    pub fn verifying_key(&self) -> &VerifyingKey {
+        &self.public
+    }
+
+    /// Signs a message.
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let signature = self.pair.sign(&SystemRandom::new(), message).map_err(|_| KeyError::Randomness)?;
+        Ok(signature.as_ref().to_vec())
+    }
+}
+
+impl VerifyingKey {
+    /// Reads the PEM form of a public key.
+    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+        let block = pem::parse(text).map_err(|_| KeyError::Form("the file is not PEM"))?;
+        let point = block.contents().strip_prefix(&PUBLIC_KEY_PREFIX[..]).filter(|_| block.tag() == PUBLIC_KEY);
+        Self::from_point(point.ok_or(KeyError::Form("it must be a \"PUBLIC KEY\" on the curve P-256"))?)
+    }
+
+    /// The PEM form.
+    pub fn to_pem(&self) -> String {
+        pem::encode(&pem::Pem::new(PUBLIC_KEY, self.der()))
+    }
+
+    /// The key's name in tokens and in discovery: a hash of the key.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The two coordinates of the point.
+    pub fn coordinates(&self) -> (&[u8], &[u8]) {
+        self.point[1..].split_at(POINT_BYTES / 2)
+    }
+
+    /// Whether the signature of a message was made with this key.
+    pub fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, &self.point).verify(message, signature).is_ok()
+    }
+
+    fn from_point(point: &[u8]) -> Result<Self, KeyError> {
+        if point.len() != POINT_BYTES || point[0] != UNCOMPRESSED_POINT {
+            return Err(KeyError::Form("it must hold an uncompressed point on the curve P-256"));
+        }
+        let mut key = VerifyingKey { point: point.into(), id: String::new() };
+        key.id = URL_SAFE_NO_PAD.encode(Sha256::digest(key.der()));
+        Ok(key)
+    }
+
+    fn der(&self) -> Vec<u8> {
+        [&PUBLIC_KEY_PREFIX[..], &self.point].concat()
+    }
+}
+
+/// Never shows the key.
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningKey").field("id", &self.public.id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for VerifyingKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerifyingKey").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Writes the file whole or not at all; false when there is one already.
+fn write_unless_present(path: &Path, text: &str) -> io::Result<bool> {
+    let draft = draft_path(path)?;
+    let outcome = write_private(&draft, text).and_then(|()| match fs::hard_link(&draft, path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    });
+    // The draft may not exist, and if it stays behind it is no more than a file that only its owner can read.
+    _ = fs::remove_file(&draft);
+    outcome
+}
+
+/// A path next to the file that nobody else writes: two writers of one draft would give two keys to one file.
+fn draft_path(path: &Path) -> io::Result<PathBuf> {
+    let mut random = [0; 8];
+    SystemRandom::new().fill(&mut random).map_err(|_| io::Error::other("the system gives no randomness"))?;
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{:016x}.draft", u64::from_be_bytes(random)));
+    Ok(draft.into())
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
