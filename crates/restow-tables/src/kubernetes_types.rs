@@ -222,11 +222,6 @@ impl PatchStrategy {
     pub fn merges(self) -> bool {
         matches!(self, PatchStrategy::Merge | PatchStrategy::MergeRetainKeys)
     }
-
-    /// Whether fields that a patch does not name are removed.
-    pub fn retains_keys(self) -> bool {
-        matches!(self, PatchStrategy::RetainKeys | PatchStrategy::MergeRetainKeys)
-    }
 }
 
 /// A package of types, which for API groups is one version of one group.
@@ -304,6 +299,11 @@ impl Types {
     /// The package of a type.
     pub fn package(&self, id: TypeId) -> &Package {
         &self.packages[usize::from(self.entry(id).package)]
+    }
+
+    /// The Go package that a type belongs to, as in `core/v1`.
+    pub fn package_name(&self, id: TypeId) -> &'static str {
+        self.package(id).name
     }
 
     /// What a type expression says.

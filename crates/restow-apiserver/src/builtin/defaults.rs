@@ -93,7 +93,12 @@ fn rules() -> HashMap<TypeId, Vec<Rule>> {
     for row in checked(defaults::parse(include_str!("defaults.txt"))) {
         let id = checked(TypeTable::shared().type_by_name(row.type_name).ok_or(row.type_name));
         let value = json_value(&row.value);
-        rules.entry(id).or_default().push(Rule { path: row.path, empty_counts: row.keeps_empty, value, when: row.when });
+        rules.entry(id).or_default().push(Rule {
+            path: row.path,
+            empty_counts: row.keeps_empty,
+            value,
+            when: row.when,
+        });
     }
     rules
 }

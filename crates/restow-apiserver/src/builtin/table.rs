@@ -76,7 +76,9 @@ fn row(resource: resources::Resource<'static>) -> Row {
         stored: history.stored.as_ref().map(group_version),
     });
     Row {
-        location: resource.shares.map_or_else(|| group_resource.clone(), |(group, name)| self::group_resource(group, name)),
+        location: resource
+            .shares
+            .map_or_else(|| group_resource.clone(), |(group, name)| self::group_resource(group, name)),
         group_resource,
         kind: resource.kind.into(),
         singular: resource.singular.into(),
@@ -93,10 +95,9 @@ fn row(resource: resources::Resource<'static>) -> Row {
 }
 
 fn subresource(sub: &resources::Subresource<'_>) -> Subresource {
-    let kind = sub.kind.map(|kind| SubresourceKind {
-        version: kind.version.as_ref().map(group_version),
-        kind: kind.kind.into(),
-    });
+    let kind = sub
+        .kind
+        .map(|kind| SubresourceKind { version: kind.version.as_ref().map(group_version), kind: kind.kind.into() });
     Subresource { name: sub.name.into(), verbs: sub.verbs.iter().map(verb).collect(), kind }
 }
 

@@ -163,7 +163,11 @@ mod tests {
     fn check(expression_text: &str, object: Value, expected: impl Into<Value>) {
         let object = Object::from_value(object).unwrap();
         let now = "2026-01-01T00:02:05Z".parse().unwrap();
-        assert_eq!(cell(&object, &columns::parse_cell(expression_text).unwrap(), now), expected.into(), "{expression_text}");
+        assert_eq!(
+            cell(&object, &columns::parse_cell(expression_text).unwrap(), now),
+            expected.into(),
+            "{expression_text}"
+        );
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn shares_are_numbers_or_percentages() {
 
 #[test]
 fn addresses_and_ranges_are_read_leniently() {
-    let rule = |name: &str, text: &str| values::text_rule(name).unwrap()(text).is_empty();
+    let rule = |name: &str, text: &str| values::text_problems(checks::TextForm::parse(name).unwrap())(text).is_empty();
     for text in ["10.0.0.1", "010.0.0.1", "::1", "2001:db8::1"] {
         assert!(rule("ip", text), "{text}");
         assert!(rule("cidr", &format!("{text}/8")), "{text}");

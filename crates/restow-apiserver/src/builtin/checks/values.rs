@@ -17,8 +17,12 @@ pub(super) fn text_problems(form: TextForm) -> fn(&str) -> Vec<String> {
         TextForm::ConfigKey => names::config_key_problems,
         TextForm::PortName => port_name,
         TextForm::Host => host,
-        TextForm::Ip => |text| problem(ip(text).is_none(), "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
-        TextForm::Cidr => |text| problem(!is_cidr(text), "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),
+        TextForm::Ip => {
+            |text| problem(ip(text).is_none(), "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+        }
+        TextForm::Cidr => {
+            |text| problem(!is_cidr(text), "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
+        }
         TextForm::Absolute => |text| problem(!text.starts_with('/'), "must be an absolute path"),
         TextForm::DomainPath => {
             |text| problem(!is_domain_path(text), "must be a domain-prefixed path (such as \"acme.io/foo\")")
