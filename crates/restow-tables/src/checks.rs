@@ -257,7 +257,10 @@ fn fits(check: &Check<'_>, types: &Types, id: TypeId) -> Result<(), String> {
         Rule::Labels => matches!(form, Form::Map(_)),
         Rule::Unique(field) => {
             let item = types.shape_of_item(at).ok_or("unique is only for lists")?;
-            field.is_none_or(|field| types.shape_inside(item, field).is_some())
+            match field.filter(|field| types.shape_inside(item, field).is_none()) {
+                Some(field) => return Err(format!("the items have no field {field:?}")),
+                None => true,
+            }
         }
         Rule::AnyOf(_) => false,
     };

@@ -51,7 +51,7 @@ fn errors_name_the_line_and_what_is_wrong() {
         ("a/v1.Spec name port", "the rule does not fit the field, which is string"),
         ("a/v1.Spec tags labels", "the rule does not fit the field, which is a list"),
         ("a/v1.Spec name unique", "unique is only for lists"),
-        ("a/v1.Thing specs unique nmae", "the rule does not fit the field, which is a list"),
+        ("a/v1.Thing specs unique nmae", "the items have no field \"nmae\""),
         ("a/v1.Spec . any-of nmae", "a/v1.Spec has no field \"nmae\""),
         ("a/v1.Spec name needed when nmae=x", "a/v1.Spec has no field \"nmae\""),
         ("a/v1.Spec labels labels", "the check is already in line 1"),

@@ -17,7 +17,7 @@ impl Types {
         let mut reader = Reader { extras: HashMap::from([(FieldExtra::default(), 0)]), ..Reader::default() };
         reader.types.extras.push(FieldExtra::default());
         let read = reader.read_names(text).and_then(|()| reader.read_definitions(text));
-        read.map_err(|problem| TableError::new(reader.line, problem))?;
+        read.map_err(|problem| TableError::new(reader.line.max(1), problem))?;
         Ok(reader.types)
     }
 }

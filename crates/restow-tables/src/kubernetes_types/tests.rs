@@ -25,7 +25,7 @@ fn a_sound_table_is_read_and_looked_up() {
 #[test]
 fn errors_name_the_line_and_what_is_wrong() {
     for (text, problem) in [
-        ("", "line 0: the table has no types"),
+        ("", "line 1: the table has no types"),
         ("struct", "line 1: a type needs a name"),
         ("struct A", "line 1: a type before the first package"),
         ("package", "line 1: a package needs a name"),
