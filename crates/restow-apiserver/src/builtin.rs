@@ -16,12 +16,10 @@ use crate::resource::{Names, Origin, Resource, Scope, Storage};
 use restow_api::GroupVersion;
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
-pub use table::TableError;
 use table::{History, Row};
 use thiserror::Error;
 
-static ROWS: LazyLock<Result<Vec<Row>, TableError>> =
-    LazyLock::new(|| table::parse(include_str!("builtin/resources.txt")));
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(table::rows);
 
 /// Versions below GA that Kubernetes serves without being asked, because they were on before betas were off.
 const BETAS_ON: &[&str] = &["flowcontrol.apiserver.k8s.io"];
@@ -98,9 +96,8 @@ pub enum RuntimeConfigError {
 }
 
 /// The built-in resources that a release has, those that are served in no version left out.
-pub fn resources(release: Release, config: &RuntimeConfig) -> Result<Vec<Resource>, TableError> {
-    let rows = ROWS.as_ref().map_err(Clone::clone)?;
-    Ok(rows.iter().filter_map(|row| resource(row, release, config)).collect())
+pub fn resources(release: Release, config: &RuntimeConfig) -> Vec<Resource> {
+    ROWS.iter().filter_map(|row| resource(row, release, config)).collect()
 }
 
 fn resource(row: &Row, release: Release, config: &RuntimeConfig) -> Option<Resource> {

@@ -6,9 +6,9 @@ mod special;
 
 use crate::request::negotiation::Beside;
 use crate::resource::Resource;
-use columns::{Column, What};
 use jiff::Timestamp;
 use restow_apimachinery::object::Object;
+use restow_tables::columns::{Cell, Column};
 use serde_json::{Value, json};
 
 /// Objects as a `Table`, each row with what is wanted beside its cells.
@@ -47,7 +47,7 @@ pub(crate) fn row(resource: &Resource, object: Object, now: Timestamp, beside: B
 pub(crate) fn cells(resource: &Resource, object: &Object, now: Timestamp) -> Vec<Value> {
     match &resource.custom {
         Some(version) => custom::cells(&version.columns, object, now),
-        None => columns_of(resource).iter().map(|column| columns::cell(object, &column.what, now)).collect(),
+        None => columns_of(resource).iter().map(|column| columns::cell(object, &column.cell, now)).collect(),
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn fields<const N: usize>(fields: [(&str, Value); N]) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
 }
 
-fn columns_of(resource: &Resource) -> &'static [Column] {
+fn columns_of(resource: &Resource) -> &'static [Column<'static>] {
     let group = match resource.group_resource.group() {
         "" => "core",
         group => group,
@@ -73,9 +73,9 @@ fn columns_of(resource: &Resource) -> &'static [Column] {
     columns::columns_of(&format!("{group}/{}", resource.group_resource.resource()))
 }
 
-fn definition(column: &Column) -> Value {
-    let format = if column.what == What::Name { "name" } else { "" };
-    let (title, priority) = (&column.title, i32::from(column.wide));
+fn definition(column: &Column<'_>) -> Value {
+    let format = if column.cell == Cell::Name { "name" } else { "" };
+    let (title, priority) = (column.title.replace('_', " "), i32::from(column.wide));
     json!({"name": title, "type": "string", "format": format, "description": title, "priority": priority})
 }
 

@@ -1,5 +1,6 @@
 //! Which Kubernetes release a server behaves as.
 
+use restow_tables::resources::{NEWEST_MINOR, OLDEST_MINOR};
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -17,9 +18,9 @@ pub struct UnknownRelease(String);
 
 impl Release {
     /// The oldest release whose versions are known.
-    pub const OLDEST: Release = Release { minor: 28 };
+    pub const OLDEST: Release = Release { minor: OLDEST_MINOR };
     /// The newest release whose versions are known.
-    pub const NEWEST: Release = Release { minor: 37 };
+    pub const NEWEST: Release = Release { minor: NEWEST_MINOR };
     /// The first release in which the name of a service may begin with a digit.
     pub(crate) const RELAXED_SERVICE_NAMES: Release = Release { minor: 36 };
 

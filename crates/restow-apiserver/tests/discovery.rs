@@ -19,7 +19,7 @@ fn config() -> RuntimeConfig {
 }
 
 fn registry(release: Release) -> Registry {
-    Registry::new(builtin::resources(release, &config()).unwrap().into_iter().map(Arc::new))
+    Registry::new(builtin::resources(release, &config()).into_iter().map(Arc::new))
 }
 
 fn recorded() -> BTreeMap<String, Value> {

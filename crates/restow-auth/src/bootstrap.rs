@@ -11,9 +11,8 @@ mod tests;
 
 pub use reconcile::{Reconciliation, reconcile};
 
+use restow_tables::{checked, default_policy};
 use serde_json::Value;
-
-const DEFAULT_POLICY: &str = include_str!("bootstrap/default_policy.txt");
 
 /// An object that says `"true"` here is completed at every start; one that says `"false"` is left alone.
 pub const AUTOUPDATE_ANNOTATION: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -23,6 +22,5 @@ pub const BOOTSTRAPPING_LABEL: &str = "kubernetes.io/bootstrapping";
 /// The default policy: ClusterRoles, their bindings, then Roles in `kube-system` and `kube-public` and theirs. The
 /// aggregates `admin`, `edit` and `view` have no rules yet: see `Rules::stale_aggregates`.
 pub fn bootstrap_objects() -> Vec<Value> {
-    // The table is part of the program, and a test reads all of it.
-    table::read(DEFAULT_POLICY).unwrap_or_default()
+    table::objects(checked(default_policy::parse(include_str!("bootstrap/default_policy.txt"))))
 }

@@ -70,6 +70,10 @@ fn expressions_have_their_values() {
         ),
         ("timestamp('2024-01-01T01:00:00Z') - timestamp('2024-01-01T00:00:00Z') == duration('1h')", json!(true)),
         ("quantity('1Gi').isGreaterThan(quantity('500M')) && quantity('1k').asInteger() == 1000", json!(true)),
+        (
+            "isQuantity('1e3') && isQuantity('-.5Ki') && !isQuantity('') && !isQuantity('1.2.3') && !isQuantity('1KB')",
+            json!(true),
+        ),
         ("quantity('1.5').add(quantity('500m')).compareTo(quantity('2')) == 0 && !isQuantity('x')", json!(true)),
         ("ip('10.0.0.1').family() == 4 && cidr('10.0.0.0/8').containsIP('10.1.2.3') && !isIP('x')", json!(true)),
         (

@@ -158,7 +158,7 @@ pub(crate) struct Setup<'a> {
 pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::Result<Arc<ApiServer>> {
     let Setup { release, address, authenticators, gates, agreement, root_ca, options } = setup;
     let runtime_config = taking_part::with_gates(options.runtime_config.clone(), &gates)?;
-    let resources = builtin::resources(release, &runtime_config)?;
+    let resources = builtin::resources(release, &runtime_config);
     let registry = Registry::new(resources);
     let access = AccessConfig { authenticators, authorization: Authorization::Rbac };
     let (limits, audit) = (options.limits(), options.audit()?);

@@ -15,9 +15,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("restow-store", &[]),
     ("restow-store-embedded", &["restow-clock", "restow-store"]),
     ("restow-store-etcd", &["restow-clock", "restow-store"]),
-    ("restow-apimachinery", &[]),
-    ("restow-auth", &["restow-api", "restow-apimachinery"]),
-    ("restow-schema", &["restow-apimachinery"]),
+    ("restow-tables", &[]),
+    ("restow-apimachinery", &["restow-tables"]),
+    ("restow-auth", &["restow-api", "restow-apimachinery", "restow-tables"]),
+    ("restow-schema", &["restow-apimachinery", "restow-tables"]),
     (
         "restow-apiserver",
         &[
@@ -28,6 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "restow-rules",
             "restow-schema",
             "restow-store",
+            "restow-tables",
         ],
     ),
     ("restow-aggregated", &["restow-api", "restow-rules", "restow-apiserver", "restow-clock"]),

@@ -10,8 +10,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::shape::Form;
-use super::table::{Field, KindScope, Scalar, Shape, ShapeId, Special, TypeId, TypeTable};
+use super::table::Form;
+use super::table::{
+    Field, KindScope, ListType, MapType, PatchStrategy, Scalar, Shape, ShapeId, Special, TypeId, TypeTable,
+};
 
 /// The name under which a type's schema is published, for instance `io.k8s.api.core.v1.Pod`.
 pub fn schema_name(id: TypeId) -> String {
@@ -123,7 +125,7 @@ impl Publisher<'_> {
             schema.insert("required".to_owned(), json!(required));
         }
         if let Some(map_type) = entry.map_type {
-            schema.insert("x-kubernetes-map-type".to_owned(), json!(map_type));
+            schema.insert("x-kubernetes-map-type".to_owned(), json!(map_type.word()));
         }
         if entry.union {
             schema.insert("x-kubernetes-unions".to_owned(), json!([self.union(id)]));
@@ -170,10 +172,10 @@ impl Publisher<'_> {
                 additions.insert(name.to_owned(), json!(value));
             }
         };
-        add("x-kubernetes-patch-strategy", extra.patch_strategy);
+        add("x-kubernetes-patch-strategy", extra.patch_strategy.map(PatchStrategy::word));
         add("x-kubernetes-patch-merge-key", extra.merge_key);
-        add("x-kubernetes-list-type", extra.list_type);
-        add("x-kubernetes-map-type", extra.map_type);
+        add("x-kubernetes-list-type", extra.list_type.map(ListType::word));
+        add("x-kubernetes-map-type", extra.map_type.map(MapType::word));
         if let Some(keys) = extra.list_keys {
             let keys: Vec<_> = keys.split(',').collect();
             additions.insert("x-kubernetes-list-map-keys".to_owned(), json!(keys));

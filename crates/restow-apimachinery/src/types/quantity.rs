@@ -53,10 +53,10 @@ pub fn canonical_quantity(text: &str) -> Result<String, QuantityError> {
 
 /// Which of two quantities is larger; nothing where one is none, or too long to be reckoned with.
 pub fn compare_quantities(one: &str, other: &str) -> Option<Ordering> {
-    Some(Amount::parse(one)?.cmp(&Amount::parse(other)?))
+    Some(Amount::parse(one).ok()?.cmp(&Amount::parse(other).ok()?))
 }
 
-/// A quantity to reckon with, in billionths.
+/// A quantity to compute with, in billionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount(i128);
 
@@ -66,21 +66,36 @@ impl Amount {
         Amount(i128::from(number) * 10_i128.pow(SMALLEST_EXPONENT.unsigned_abs() as u32))
     }
 
-    /// The amount of a quantity; nothing where it is none, or too long.
-    pub fn parse(text: &str) -> Option<Self> {
-        let parts = split(text).ok()?;
-        let (format, exponent) = interpret(parts.suffix).ok()?;
-        let found = decimal(&parts, format, exponent)?;
-        let places = u32::try_from(found.exponent - SMALLEST_EXPONENT).ok()?;
-        let size = found.mantissa.checked_mul(10_i128.checked_pow(places)?)?;
-        Some(Amount(if parts.negative { -size } else { size }))
+    /// The amount of a quantity.
+    ///
+    /// # Errors
+    /// The text is not a quantity, or too long to be computed with.
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
+        let parts = split(text)?;
+        let (format, exponent) = interpret(parts.suffix)?;
+        let size = decimal(&parts, format, exponent).and_then(|found| {
+            let places = u32::try_from(found.exponent - SMALLEST_EXPONENT).ok()?;
+            found.mantissa.checked_mul(10_i128.checked_pow(places)?)
+        });
+        let size = size.ok_or(QuantityError::Format)?;
+        Ok(Amount(if parts.negative { -size } else { size }))
+    }
+
+    /// The amount in billionths.
+    pub fn billionths(self) -> i128 {
+        self.0
+    }
+
+    /// An amount of so many billionths.
+    pub fn from_billionths(billionths: i128) -> Self {
+        Amount(billionths)
     }
 
     /// The same of a quantity as it stands in an object, where it may also be a number.
     pub fn read(value: &Value) -> Option<Self> {
         match value {
-            Value::String(text) => Self::parse(text.trim()),
-            Value::Number(number) => Self::parse(&number.to_string()),
+            Value::String(text) => Self::parse(text.trim()).ok(),
+            Value::Number(number) => Self::parse(&number.to_string()).ok(),
             _ => None,
         }
     }

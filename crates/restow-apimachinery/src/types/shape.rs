@@ -1,4 +1,4 @@
-//! What a type expression means once its names are resolved, and what Go writes for values that nobody set.
+//! How Go prints a type, and what it writes for values that nobody set.
 //!
 //! Kubernetes' JSON is what Go's encoder makes of Go structs: a field that was never set is left out, or written as
 //! `null`, `0`, `""` or `{}`, depending on its type and its tags. Both decoders build an object from what they were
@@ -6,51 +6,9 @@
 
 use serde_json::{Map, Value};
 
-use super::table::{Definition, Field, Scalar, Shape, ShapeId, Special, TypeId, TypeTable};
-
-/// A type expression with aliases resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    Scalar(Scalar),
-    Bytes,
-    Pointer(ShapeId),
-    List(ShapeId),
-    /// A list in JSON, a message with one repeated field in protobuf.
-    WrappedList(ShapeId),
-    Map(ShapeId),
-    Struct(TypeId),
-    Special(Special, TypeId),
-}
+use super::table::{Field, Form, Scalar, Shape, ShapeId, Special, TypeId, TypeTable};
 
 impl TypeTable {
-    pub(crate) fn form(&self, shape: ShapeId) -> Form {
-        match self.shape(shape) {
-            Shape::Scalar(scalar) => Form::Scalar(scalar),
-            Shape::Bytes => Form::Bytes,
-            Shape::Pointer(inner) => Form::Pointer(inner),
-            Shape::List(element) => Form::List(element),
-            Shape::Map { value, .. } => Form::Map(value),
-            Shape::Named(id) => match self.entry(id).definition {
-                Definition::Struct { .. } => Form::Struct(id),
-                Definition::Scalar(scalar) => Form::Scalar(scalar),
-                Definition::Alias(target) => self.form(target),
-                Definition::WrappedList(target) => match self.form(target) {
-                    Form::List(element) => Form::WrappedList(element),
-                    other => other,
-                },
-                Definition::Special(special) => Form::Special(special, id),
-            },
-        }
-    }
-
-    /// The form behind any number of pointers.
-    pub fn target_form(&self, shape: ShapeId) -> Form {
-        match self.form(shape) {
-            Form::Pointer(inner) => self.target_form(inner),
-            form => form,
-        }
-    }
-
     /// The type expression behind any number of pointers.
     pub fn pointee(&self, shape: ShapeId) -> ShapeId {
         match self.shape(shape) {
@@ -62,7 +20,7 @@ impl TypeTable {
     /// How Go prints the type, for instance `[]v1.Container`.
     pub fn go_name(&self, shape: ShapeId) -> String {
         match self.shape(shape) {
-            Shape::Scalar(scalar) => scalar.go_name().to_owned(),
+            Shape::Scalar(scalar) => scalar.word().to_owned(),
             Shape::Bytes => "[]uint8".to_owned(),
             Shape::Pointer(inner) => format!("*{}", self.go_name(inner)),
             Shape::List(element) => format!("[]{}", self.go_name(element)),
@@ -130,18 +88,6 @@ impl TypeTable {
             (Form::List(_) | Form::WrappedList(_), Value::Array(items)) => items.is_empty(),
             (Form::Map(_), Value::Object(entries)) => entries.is_empty(),
             _ => false,
-        }
-    }
-}
-
-impl Scalar {
-    fn go_name(self) -> &'static str {
-        match self {
-            Scalar::String => "string",
-            Scalar::Bool => "bool",
-            Scalar::Int32 => "int32",
-            Scalar::Int64 => "int64",
-            Scalar::Float64 => "float64",
         }
     }
 }

@@ -12,8 +12,8 @@
 //! | `$setElementOrder/F` | the order of the items of `F` that the patch knows of |
 //! | `$retainKeys` | of this object only these fields stay |
 
-use super::shape::Form;
-use super::table::{FieldExtra, ShapeId, TypeId, TypeTable};
+use super::table::Form;
+use super::table::{FieldExtra, PatchStrategy, ShapeId, TypeId, TypeTable};
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
 use thiserror::Error;
@@ -71,8 +71,12 @@ struct Known {
 }
 
 impl Known {
-    fn has_strategy(&self, strategy: &str) -> bool {
-        self.extra.patch_strategy.is_some_and(|strategies| strategies.split(',').any(|known| known == strategy))
+    fn merges(&self) -> bool {
+        self.extra.patch_strategy.is_some_and(PatchStrategy::merges)
+    }
+
+    fn replaces(&self) -> bool {
+        self.extra.patch_strategy == Some(PatchStrategy::Replace)
     }
 }
 
@@ -133,14 +137,14 @@ impl Patcher {
     ) -> Result<Option<Value>, PatchError> {
         match (old, new) {
             (_, Value::Null) => Ok(None),
-            (old, Value::Object(patch)) if !known.has_strategy("replace") => {
+            (old, Value::Object(patch)) if !known.replaces() => {
                 let old = match old {
                     Some(Value::Object(fields)) => fields,
                     _ => Fields::new(),
                 };
                 Ok(self.object(self.within(known.shape), old, patch)?.map(Value::Object))
             }
-            (old, Value::Array(patch)) if known.has_strategy("merge") => {
+            (old, Value::Array(patch)) if known.merges() => {
                 let old = match old {
                     Some(Value::Array(items)) => items,
                     _ => Vec::new(),

@@ -1,8 +1,7 @@
 //! Walking an object along its type: what stands behind a field, how a list or map is merged, and what an object is in
 //! which nothing was set.
 
-use super::shape::Form;
-use super::table::{FieldExtra, ShapeId, TypeId, TypeTable};
+use super::table::{FieldExtra, Form, ListType, MapType, PatchStrategy, ShapeId, TypeId, TypeTable};
 use crate::managed_fields::MergeRule;
 use serde_json::{Map, Value};
 
@@ -54,16 +53,6 @@ impl TypeTable {
         }
     }
 
-    /// The type of this name, with its package, as in `core/v1.Container`.
-    pub fn type_by_name(&self, name: &str) -> Option<TypeId> {
-        self.ids().find(|id| self.type_name(*id) == name)
-    }
-
-    /// A type's name with its package, as in `core/v1.Container`.
-    pub fn type_name(&self, id: TypeId) -> String {
-        format!("{}.{}", self.package(id).name, self.name(id))
-    }
-
     /// The metadata that every object has.
     pub fn metadata_shape(&self) -> Option<FieldShape> {
         self.field_shape(self.kind("v1", "ConfigMap")?, "metadata")
@@ -74,12 +63,12 @@ impl TypeTable {
         let extra = field.extra;
         match self.target_form(field.shape) {
             Form::Struct(id) => match extra.map_type.or(self.entry(id).map_type) {
-                Some("atomic") => MergeRule::Whole,
-                _ => MergeRule::Fields,
+                Some(MapType::Atomic) => MergeRule::Whole,
+                Some(MapType::Granular) | None => MergeRule::Fields,
             },
             Form::Map(_) => match extra.map_type {
-                Some("atomic") => MergeRule::Whole,
-                _ => MergeRule::Fields,
+                Some(MapType::Atomic) => MergeRule::Whole,
+                Some(MapType::Granular) | None => MergeRule::Fields,
             },
             Form::List(_) | Form::WrappedList(_) => list_rule(extra),
             _ => MergeRule::Whole,
@@ -90,11 +79,11 @@ impl TypeTable {
 /// A list says how it is merged, or it is merged as strategic merge patches merge it.
 fn list_rule(extra: FieldExtra) -> MergeRule {
     let keys = |text: &str| MergeRule::Items(text.split(',').map(str::to_string).collect());
-    let merged = extra.patch_strategy.is_some_and(|strategy| strategy.split(',').any(|word| word == "merge"));
+    let merged = extra.patch_strategy.is_some_and(PatchStrategy::merges);
     match (extra.list_type, extra.list_keys, extra.merge_key) {
-        (Some("map"), Some(names), _) => keys(names),
-        (Some("set"), _, _) => MergeRule::Values,
-        (Some(_), _, _) => MergeRule::Whole,
+        (Some(ListType::Map), Some(names), _) => keys(names),
+        (Some(ListType::Set), _, _) => MergeRule::Values,
+        (Some(ListType::Map | ListType::Atomic), _, _) => MergeRule::Whole,
         (None, _, Some(name)) if merged => keys(name),
         (None, _, None) if merged => MergeRule::Values,
         _ => MergeRule::Whole,

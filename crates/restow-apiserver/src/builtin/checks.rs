@@ -10,77 +10,21 @@ mod values;
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{TypeId, TypeTable};
+use restow_tables::checked;
+use restow_tables::checks::{self, Check as Row, Items, Rule, Step, Unset};
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 type Fields = Map<String, Value>;
 
-static CHECKS: LazyLock<HashMap<TypeId, Vec<Check>>> = LazyLock::new(|| parse(include_str!("checks.txt")));
+static CHECKS: LazyLock<HashMap<TypeId, Vec<Check>>> = LazyLock::new(rows_by_type);
 /// The types in which, or below which, there is something to check.
 static CONCERNED: LazyLock<HashSet<TypeId>> = LazyLock::new(concerned);
 
 /// One row of the table.
 #[derive(Debug)]
-struct Check {
-    steps: Vec<Step>,
-    unset: Unset,
-    rule: Rule,
-    /// The words of the table, where they differ from the rule's own.
-    detail: Option<&'static str>,
-    /// The text that must stand at a path.
-    when: Option<(Vec<&'static str>, &'static str)>,
-}
-
-/// One step of a path.
-#[derive(Debug)]
-struct Step {
-    name: &'static str,
-    items: Items,
-}
-
-/// Whether a step leads to the items of a list, and whether the problem is told of the item or of the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Items {
-    None,
-    Each,
-    AsOne,
-}
-
-/// What is done about a value that is not set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unset {
-    /// Nothing, and nothing about an empty text or a zero either: they say the same.
-    Passes,
-    /// Nothing, but an empty text or a zero is a value.
-    PassesIfMissing,
-    /// It is an empty text, or a zero.
-    Counts,
-}
-
-#[derive(Debug)]
-enum Rule {
-    /// There must be something.
-    Needed,
-    /// It must be set.
-    Present,
-    /// One of these.
-    OneOf(Vec<&'static str>),
-    /// A number from here to there.
-    Within(Option<i64>, Option<i64>),
-    /// A text of a certain form.
-    Text(fn(&str) -> Vec<String>),
-    /// The number of a port, or its name.
-    Port,
-    /// A number, or a share in percent; and whether that ends at a hundred.
-    Share(bool),
-    /// Labels, or what selects them.
-    Labels,
-    /// A list without two items that are the same, or that have the same in this field.
-    Unique(Option<&'static str>),
-    /// One of these fields.
-    AnyOf(Vec<&'static str>),
-}
+struct Check(Row<'static>);
 
 /// Everything that is wrong with an object of a built-in kind.
 pub(super) fn problems(object: &Object) -> Vec<FieldError> {
@@ -97,9 +41,9 @@ fn examine(table: &TypeTable, id: TypeId, fields: &Fields, path: &str, found: &m
         return;
     }
     for check in CHECKS.get(&id).into_iter().flatten() {
-        let holds = check.when.as_ref().is_none_or(|(path, text)| text_at(fields, path) == *text);
+        let holds = check.0.when.as_ref().is_none_or(|when| text_at(fields, &when.path) == when.text);
         if holds {
-            check.follow(&check.steps, fields, path, found);
+            check.follow(&check.0.steps, fields, path, found);
         }
     }
     special::examine(table.package_name(id), table.name(id), fields, path, found);
@@ -144,7 +88,7 @@ fn is_unset(value: Option<&Value>) -> bool {
 
 impl Check {
     /// Goes to where the row leads, and checks what is there.
-    fn follow(&self, steps: &[Step], fields: &Fields, path: &str, found: &mut Vec<FieldError>) {
+    fn follow(&self, steps: &[Step<'_>], fields: &Fields, path: &str, found: &mut Vec<FieldError>) {
         let Some((step, rest)) = steps.split_first() else {
             return self.examine_fields(fields, path, found);
         };
@@ -158,7 +102,7 @@ impl Check {
         }
     }
 
-    fn arrive(&self, rest: &[Step], value: Option<&Value>, at: &str, found: &mut Vec<FieldError>) {
+    fn arrive(&self, rest: &[Step<'_>], value: Option<&Value>, at: &str, found: &mut Vec<FieldError>) {
         if rest.is_empty() {
             self.examine(value, at, found);
         } else if let Some(Value::Object(fields)) = value {
@@ -168,24 +112,24 @@ impl Check {
 
     /// Checks the fields of a value themselves.
     fn examine_fields(&self, fields: &Fields, at: &str, found: &mut Vec<FieldError>) {
-        if let Rule::AnyOf(names) = &self.rule
+        if let Rule::AnyOf(names) = &self.0.rule
             && names.iter().all(|name| fields.get(*name).is_none_or(Value::is_null))
         {
-            found.push(FieldError::required(at, self.detail.unwrap_or_default()));
+            found.push(FieldError::required(at, self.0.detail.unwrap_or_default()));
         }
     }
 
     fn examine(&self, value: Option<&Value>, at: &str, found: &mut Vec<FieldError>) {
-        let missing = match self.rule {
+        let missing = match self.0.rule {
             Rule::Needed => is_unset(value),
             Rule::Present => value.is_none_or(Value::is_null),
             _ => false,
         };
         if missing {
-            found.push(FieldError::required(at, self.detail.unwrap_or_default()));
+            found.push(FieldError::required(at, self.0.detail.unwrap_or_default()));
             return;
         }
-        let skipped = match self.unset {
+        let skipped = match self.0.unset {
             Unset::Passes => is_unset(value),
             Unset::PassesIfMissing => value.is_none_or(Value::is_null),
             Unset::Counts => false,
@@ -197,8 +141,8 @@ impl Check {
 
     fn judge(&self, value: &Value, at: &str, found: &mut Vec<FieldError>) {
         let text = || value.as_str().unwrap_or_default();
-        let worded = |detail: String| self.detail.map_or(detail, str::to_string);
-        match &self.rule {
+        let worded = |detail: String| self.0.detail.map_or(detail, str::to_string);
+        match &self.0.rule {
             Rule::OneOf(supported) if !supported.contains(&text()) => {
                 found.push(super::validation::unsupported(at, text(), supported))
             }
@@ -209,14 +153,14 @@ impl Check {
                     found.push(FieldError::invalid(at, &number.into(), worded(values::bounds(*low, *high))));
                 }
             }
-            Rule::Text(problems) => {
-                let problems = problems(text()).into_iter().map(worded);
+            Rule::Text(form) => {
+                let problems = values::text_problems(*form)(text()).into_iter().map(worded);
                 found.extend(problems.map(|problem| FieldError::invalid(at, &text().into(), problem)));
             }
             Rule::Port => found.extend(
                 values::port(value).into_iter().map(|(value, problem)| FieldError::invalid(at, &value, problem)),
             ),
-            Rule::Share(whole) => {
+            Rule::Share { whole } => {
                 found.extend(values::share(value, *whole).map(|problem| FieldError::invalid(at, value, problem)));
             }
             Rule::Labels => {
@@ -268,65 +212,12 @@ fn concerned() -> HashSet<TypeId> {
     }
 }
 
-/// Reads the table. A line that makes no sense is left out, and a test finds it.
-fn parse(text: &'static str) -> HashMap<TypeId, Vec<Check>> {
-    let mut checks: HashMap<TypeId, Vec<Check>> = HashMap::new();
-    for line in rows(text) {
-        if let Some((id, check)) = parse_line(line) {
-            checks.entry(id).or_default().push(check);
-        }
+/// The rows of the table, by type. The build script has checked them.
+fn rows_by_type() -> HashMap<TypeId, Vec<Check>> {
+    let mut rows: HashMap<TypeId, Vec<Check>> = HashMap::new();
+    for row in checked(checks::parse(include_str!("checks.txt"))) {
+        let id = checked(TypeTable::shared().type_by_name(row.type_name).ok_or(row.type_name));
+        rows.entry(id).or_default().push(Check(row));
     }
-    checks
-}
-
-fn rows(text: &'static str) -> impl Iterator<Item = &'static str> {
-    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
-}
-
-fn parse_line(line: &'static str) -> Option<(TypeId, Check)> {
-    let condition = line.rsplit_once(" when ").filter(|(_, when)| when.contains('=') && !when.contains(' '));
-    let (line, when) = condition.map_or((line, None), |(line, when)| (line, Some(when)));
-    let (line, detail) = line.split_once(" : ").map_or((line, None), |(line, detail)| (line, Some(detail)));
-    let mut words = line.split_whitespace();
-    let id = TypeTable::shared().type_by_name(words.next()?)?;
-    let path = words.next()?;
-    let (path, unset) = match path.strip_suffix('!') {
-        Some(path) => (path, Unset::Counts),
-        None => path.strip_suffix('?').map_or((path, Unset::Passes), |path| (path, Unset::PassesIfMissing)),
-    };
-    let steps = if path == "." { Vec::new() } else { path.split('.').map(parse_step).collect() };
-    let rule = parse_rule(words.next()?, words.collect())?;
-    let when = match when {
-        None => None,
-        Some(text) => {
-            let (path, text) = text.split_once('=')?;
-            Some((path.split('.').collect(), text))
-        }
-    };
-    Some((id, Check { steps, unset, rule, detail, when }))
-}
-
-fn parse_step(step: &'static str) -> Step {
-    match (step.strip_suffix("[]"), step.strip_suffix("[*]")) {
-        (Some(name), _) => Step { name, items: Items::Each },
-        (_, Some(name)) => Step { name, items: Items::AsOne },
-        _ => Step { name: step, items: Items::None },
-    }
-}
-
-fn parse_rule(name: &str, words: Vec<&'static str>) -> Option<Rule> {
-    let bound = |word: &str| if word == "*" { Some(None) } else { word.parse().ok().map(Some) };
-    Some(match name {
-        "needed" => Rule::Needed,
-        "present" => Rule::Present,
-        // An empty text is written as "".
-        "one-of" => Rule::OneOf(words.into_iter().map(|word| if word == "\"\"" { "" } else { word }).collect()),
-        "within" => Rule::Within(bound(words.first()?)?, bound(words.get(1)?)?),
-        "port" => Rule::Port,
-        "share" => Rule::Share(words.first() == Some(&"whole")),
-        "labels" => Rule::Labels,
-        "unique" => Rule::Unique(words.first().copied()),
-        "any-of" => Rule::AnyOf(words),
-        other => Rule::Text(values::text_rule(other)?),
-    })
+    rows
 }

@@ -7,11 +7,14 @@ mod tests;
 
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{TypeId, TypeTable};
+use restow_tables::checked;
+use restow_tables::defaults::{self, When};
+use restow_tables::json::Json;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-static RULES: LazyLock<HashMap<TypeId, Vec<Rule>>> = LazyLock::new(|| parse(include_str!("defaults.txt")));
+static RULES: LazyLock<HashMap<TypeId, Vec<Rule>>> = LazyLock::new(rules);
 
 /// One rule of the table.
 #[derive(Debug)]
@@ -20,8 +23,8 @@ struct Rule {
     /// Whether an empty text is a value, and not none.
     empty_counts: bool,
     value: Value,
-    /// The text that must stand at a path.
-    when: Option<(Vec<&'static str>, &'static str)>,
+    /// When it holds.
+    when: Option<When<'static>>,
 }
 
 /// Sets what is open in an object of a built-in kind.
@@ -33,7 +36,7 @@ pub(super) fn apply(object: &mut Object) {
 
 fn complete(table: &TypeTable, id: TypeId, fields: &mut Map<String, Value>) {
     for rule in RULES.get(&id).into_iter().flatten() {
-        let holds = rule.when.as_ref().is_none_or(|(path, text)| text_at(fields, path) == Some(text));
+        let holds = rule.when.as_ref().is_none_or(|when| text_at(fields, &when.path) == Some(when.text));
         if holds {
             set_open(fields, &rule.path, rule);
         }
@@ -84,31 +87,28 @@ fn set_open(fields: &mut Map<String, Value>, path: &[&str], rule: &Rule) {
     }
 }
 
-/// Reads the table. A line that makes no sense is left out, and a test finds it.
-fn parse(text: &'static str) -> HashMap<TypeId, Vec<Rule>> {
+/// The rows of the table, by type. The build script has checked them.
+fn rules() -> HashMap<TypeId, Vec<Rule>> {
     let mut rules: HashMap<TypeId, Vec<Rule>> = HashMap::new();
-    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        if let Some((id, rule)) = parse_line(line) {
-            rules.entry(id).or_default().push(rule);
-        }
+    for row in checked(defaults::parse(include_str!("defaults.txt"))) {
+        let id = checked(TypeTable::shared().type_by_name(row.type_name).ok_or(row.type_name));
+        let value = json_value(&row.value);
+        rules.entry(id).or_default().push(Rule {
+            path: row.path,
+            empty_counts: row.keeps_empty,
+            value,
+            when: row.when,
+        });
     }
     rules
 }
 
-fn parse_line(line: &'static str) -> Option<(TypeId, Rule)> {
-    let (head, when) = line.split_once(" when ").map_or((line, None), |(head, when)| (head, Some(when)));
-    let mut words = head.splitn(3, ' ');
-    let id = TypeTable::shared().type_by_name(words.next()?)?;
-    let path = words.next()?;
-    let (path, empty_counts) = path.strip_suffix('?').map_or((path, false), |path| (path, true));
-    let path = path.split('.').collect();
-    let value = serde_json::from_str(words.next()?).ok()?;
-    let when = match when {
-        None => None,
-        Some(text) => {
-            let (path, text) = text.split_once('=')?;
-            Some((path.split('.').collect(), text))
-        }
-    };
-    Some((id, Rule { path, empty_counts, value, when }))
+fn json_value(json: &Json<'_>) -> Value {
+    match json {
+        Json::Bool(flag) => Value::Bool(*flag),
+        Json::Integer(number) => Value::from(*number),
+        Json::Text(text) => Value::from(*text),
+        Json::List(items) => items.iter().map(json_value).collect(),
+        Json::Object(members) => members.iter().map(|(name, value)| (*name, json_value(value))).collect(),
+    }
 }

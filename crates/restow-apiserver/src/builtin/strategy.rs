@@ -11,12 +11,13 @@ use restow_apimachinery::names::NameRule;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::TypeTable;
 use restow_store::Mutation;
+use restow_tables::resources::Rule;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The rules of a row's kind.
 pub(super) fn of(row: &Row, release: Release) -> Arc<dyn Strategy> {
-    match row.rules.iter().any(|rule| rule == "custom-definition") {
+    match row.rules.contains(&Rule::CustomResourceDefinition) {
         true => Arc::new(DefinitionStrategy),
         false => Arc::new(BuiltinStrategy::of(row, release)),
     }
@@ -67,20 +68,20 @@ struct BuiltinStrategy {
 
 impl BuiltinStrategy {
     fn of(row: &Row, release: Release) -> Self {
-        let has = |rule: &str| row.rules.iter().any(|known| known == rule);
+        let has = |rule: Rule| row.rules.contains(&rule);
         BuiltinStrategy {
             names: match () {
-                () if has("name-label") => NameRule::Label,
-                () if has("name-service") && release < Release::RELAXED_SERVICE_NAMES => NameRule::ServiceLabel,
-                () if has("name-service") => NameRule::Label,
-                () if has("name-path") => NameRule::PathSegment,
+                () if has(Rule::NameLabel) => NameRule::Label,
+                () if has(Rule::NameService) && release < Release::RELAXED_SERVICE_NAMES => NameRule::ServiceLabel,
+                () if has(Rule::NameService) => NameRule::Label,
+                () if has(Rule::NamePath) => NameRule::PathSegment,
                 () => NameRule::Subdomain,
             },
-            generation: has("generation"),
-            create_on_update: has("create-on-update"),
-            unconditional_update: has("unconditional-update"),
-            status_alone: has("status-alone"),
-            resets_status: row.subresources.iter().any(|sub| sub.name == "status") && !has("status-on-create"),
+            generation: has(Rule::Generation),
+            create_on_update: has(Rule::CreateOnUpdate),
+            unconditional_update: has(Rule::UnconditionalUpdate),
+            status_alone: has(Rule::StatusAlone),
+            resets_status: row.subresources.iter().any(|sub| sub.name == "status") && !has(Rule::StatusOnCreate),
             kind: row.kind.clone(),
         }
     }

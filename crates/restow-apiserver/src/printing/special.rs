@@ -2,30 +2,29 @@
 
 use super::duration;
 use restow_apimachinery::object::Object;
+use restow_tables::columns::Special;
 use serde_json::Value;
 
 type Cell = fn(&Object) -> Option<String>;
 
-/// What these cells are called in the table of columns.
-const KNOWN: [(&str, Cell); 14] = [
-    ("autoscaler-targets", autoscaler_targets),
-    ("config-entries", config_entries),
-    ("endpoints", endpoints),
-    ("event-source", event_source),
-    ("ingress-ports", ingress_ports),
-    ("node-external", |node| node_address(node, "ExternalIP")),
-    ("node-internal", |node| node_address(node, "InternalIP")),
-    ("node-roles", node_roles),
-    ("node-status", node_status),
-    ("requested-time", requested_time),
-    ("service-address", service_address),
-    ("subject-accounts", |binding| subjects(binding, "ServiceAccount")),
-    ("subject-groups", |binding| subjects(binding, "Group")),
-    ("subject-users", |binding| subjects(binding, "User")),
-];
-
-pub(super) fn find(name: &str) -> Option<Cell> {
-    KNOWN.iter().find(|(known, _)| *known == name).map(|(_, cell)| *cell)
+/// What stands in a special cell.
+pub(super) fn cell(special: Special) -> Cell {
+    match special {
+        Special::AutoscalerTargets => autoscaler_targets,
+        Special::ConfigEntries => config_entries,
+        Special::Endpoints => endpoints,
+        Special::EventSource => event_source,
+        Special::IngressPorts => ingress_ports,
+        Special::NodeExternal => |node| node_address(node, "ExternalIP"),
+        Special::NodeInternal => |node| node_address(node, "InternalIP"),
+        Special::NodeRoles => node_roles,
+        Special::NodeStatus => node_status,
+        Special::RequestedTime => requested_time,
+        Special::ServiceAddress => service_address,
+        Special::SubjectAccounts => |binding| subjects(binding, "ServiceAccount"),
+        Special::SubjectGroups => |binding| subjects(binding, "Group"),
+        Special::SubjectUsers => |binding| subjects(binding, "User"),
+    }
 }
 
 fn list<'a>(object: &'a Object, path: &[&str]) -> impl Iterator<Item = &'a Value> {
@@ -201,7 +200,7 @@ mod tests {
     use serde_json::json;
 
     fn check(name: &str, object: Value, expected: Option<&str>) {
-        let cell = find(name).unwrap();
+        let cell = cell(Special::parse(name).unwrap());
         assert_eq!(cell(&Object::from_value(object.clone()).unwrap()).as_deref(), expected, "{name} {object}");
     }
 

@@ -1,162 +1,98 @@
-//! Reads the table of the default policy. Its form is described at its top.
+//! Makes objects of the rows of the default policy.
 
 use crate::bootstrap::{AUTOUPDATE_ANNOTATION, BOOTSTRAPPING_LABEL};
 use crate::rbac::{GROUP, PolicyRule, RbacKind};
+use restow_tables::default_policy::{Entry, Object, RoleKind, Rule, Subject, Verb, controller_role};
 use serde_json::{Map, Value, json};
-use thiserror::Error;
 
 const AGGREGATE_LABEL_PREFIX: &str = "rbac.authorization.k8s.io/aggregate-to-";
-const READ: [&str; 3] = ["get", "list", "watch"];
-const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 
-/// A line that is not understood.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("line {0} of the policy is not understood")]
-pub(super) struct UnknownLine(usize);
-
-/// The objects in the table, in its order.
-pub(super) fn read(table: &str) -> Result<Vec<Value>, UnknownLine> {
-    let mut objects: Vec<Value> = Vec::new();
-    // A controller's binding follows all of its role's rules.
-    let mut pending: Option<Value> = None;
-    for (index, line) in table.lines().enumerate() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        if words.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let unknown = || UnknownLine(index + 1);
-        if line.starts_with(' ') {
-            objects.last_mut().and_then(|object| add_detail(object, &words)).ok_or_else(unknown)?;
-            continue;
-        }
-        objects.extend(pending.take());
-        let (object, binding) = head(&words).ok_or_else(unknown)?;
-        objects.push(object);
-        pending = binding;
-    }
-    objects.extend(pending);
-    Ok(objects)
+/// The objects of all rows, in their order. The binding of a controller follows its role.
+pub(super) fn objects(entries: Vec<Entry<'_>>) -> Vec<Value> {
+    entries.into_iter().flat_map(|entry| objects_of(entry.object)).collect()
 }
 
-/// The object that a line opens; for a controller, its binding too.
-fn head(words: &[&str]) -> Option<(Value, Option<Value>)> {
-    Some(match *words {
-        ["clusterrole", name, ref options @ ..] => {
-            let mut role = object(RbacKind::ClusterRole, "", name);
-            role["rules"] = Value::Null;
-            add_options(&mut role, options)?;
-            (role, None)
+fn objects_of(row: Object<'_>) -> Vec<Value> {
+    match row {
+        Object::ClusterRole { name, part_of, gathers, rules } => vec![cluster_role(name, &part_of, &gathers, rules)],
+        Object::Controller { name, rules } => {
+            let role_name = controller_role(name);
+            let subject = [Subject::ServiceAccount { namespace: "kube-system", name }];
+            vec![
+                role(RbacKind::ClusterRole, "", &role_name, rules),
+                binding(RbacKind::ClusterRoleBinding, "", &role_name, (RoleKind::ClusterRole, &role_name), &subject),
+            ]
         }
-        ["controller", name] => {
-            let role_name = format!("system:controller:{name}");
-            let mut role = object(RbacKind::ClusterRole, "", &role_name);
-            role["rules"] = json!([]);
-            let mut binding = binding(RbacKind::ClusterRoleBinding, "", &role_name, "ClusterRole", &role_name);
-            add_subject(&mut binding, json!({"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}))?;
-            (role, Some(binding))
+        Object::Role { namespace, name, rules } => vec![role(RbacKind::Role, namespace, name, rules)],
+        Object::ClusterRoleBinding { name, role, subjects } => {
+            vec![binding(RbacKind::ClusterRoleBinding, "", name, (RoleKind::ClusterRole, role), &subjects)]
         }
-        ["role", namespace, name] => {
-            let mut role = object(RbacKind::Role, namespace, name);
-            role["rules"] = json!([]);
-            (role, None)
-        }
-        ["clusterrolebinding", name, "clusterrole", role] => {
-            (binding(RbacKind::ClusterRoleBinding, "", name, "ClusterRole", role), None)
-        }
-        ["rolebinding", namespace, name, "role", role] => {
-            (binding(RbacKind::RoleBinding, namespace, name, "Role", role), None)
-        }
-        ["rolebinding", namespace, name, "clusterrole", role] => {
-            (binding(RbacKind::RoleBinding, namespace, name, "ClusterRole", role), None)
-        }
-        _ => return None,
-    })
-}
-
-/// Adds a rule to a role, or a subject to a binding.
-fn add_detail(object: &mut Value, words: &[&str]) -> Option<()> {
-    if object.get("roleRef").is_some() {
-        return add_subject(object, subject(words)?);
-    }
-    let rule = rule(words)?.to_value();
-    let rules = object.get_mut("rules")?;
-    if rules.is_null() {
-        *rules = json!([]);
-    }
-    rules.as_array_mut()?.push(rule);
-    Some(())
-}
-
-fn add_options(role: &mut Value, options: &[&str]) -> Option<()> {
-    for option in options.chunks(2) {
-        let [keyword, names] = *option else { return None };
-        let labels = names.split(',').map(|name| format!("{AGGREGATE_LABEL_PREFIX}{name}"));
-        match keyword {
-            "part-of" => labels.for_each(|label| role["metadata"]["labels"][label] = json!("true")),
-            "gathers" => {
-                let selectors: Vec<Value> = labels.map(|label| json!({"matchLabels": {label: "true"}})).collect();
-                role["aggregationRule"] = json!({"clusterRoleSelectors": selectors});
-            }
-            _ => return None,
+        Object::RoleBinding { namespace, name, role_kind, role, subjects } => {
+            vec![binding(RbacKind::RoleBinding, namespace, name, (role_kind, role), &subjects)]
         }
     }
-    Some(())
 }
 
-fn add_subject(binding: &mut Value, subject: Value) -> Option<()> {
-    let subjects = binding.as_object_mut()?.entry("subjects").or_insert_with(|| json!([]));
-    subjects.as_array_mut()?.push(subject);
-    Some(())
+fn cluster_role(name: &str, part_of: &[&str], gathers: &[&str], rules: Vec<Rule<'_>>) -> Value {
+    let label = |aggregate: &&str| format!("{AGGREGATE_LABEL_PREFIX}{aggregate}");
+    // An aggregate without rules of its own has none yet, which is not the same as an empty list.
+    let has_rules = !rules.is_empty();
+    let mut object = role(RbacKind::ClusterRole, "", name, rules);
+    if !has_rules {
+        object["rules"] = Value::Null;
+    }
+    part_of.iter().for_each(|aggregate| object["metadata"]["labels"][label(aggregate)] = json!("true"));
+    if !gathers.is_empty() {
+        let selectors: Vec<Value> =
+            gathers.iter().map(|aggregate| json!({"matchLabels": {label(aggregate): "true"}})).collect();
+        object["aggregationRule"] = json!({"clusterRoleSelectors": selectors});
+    }
+    object
 }
 
-fn rule(words: &[&str]) -> Option<PolicyRule> {
-    let list = |text: &str| text.split(',').map(String::from).collect::<Vec<_>>();
-    match *words {
-        ["records-events"] => rule(&["core,events.k8s.io", "events", "create,patch,update"]),
-        ["path", paths, verb_list] => {
-            Some(PolicyRule { verbs: verbs(verb_list), non_resource_urls: list(paths), ..PolicyRule::default() })
-        }
-        [groups, resources, verb_list] => Some(PolicyRule {
-            verbs: verbs(verb_list),
-            api_groups: groups.split(',').map(|group| if group == "core" { "" } else { group }.into()).collect(),
-            resources: list(resources),
+fn role(kind: RbacKind, namespace: &str, name: &str, rules: Vec<Rule<'_>>) -> Value {
+    let mut role = object(kind, namespace, name);
+    role["rules"] = rules.into_iter().map(|rule| policy_rule(rule).to_value()).collect();
+    role
+}
+
+fn policy_rule(rule: Rule<'_>) -> PolicyRule {
+    let strings = |names: Vec<&str>| names.into_iter().map(String::from).collect();
+    let verb_names = |verbs: Vec<Verb>| verbs.into_iter().map(|verb| verb.word().into()).collect();
+    match rule {
+        Rule::Resources { groups, resources, verbs, names } => PolicyRule {
+            verbs: verb_names(verbs),
+            api_groups: strings(groups),
+            resources: strings(resources),
+            resource_names: strings(names),
             ..PolicyRule::default()
-        }),
-        [groups, resources, verb_list, "named", names] => {
-            Some(PolicyRule { resource_names: list(names), ..rule(&[groups, resources, verb_list])? })
+        },
+        Rule::Paths { paths, verbs } => {
+            PolicyRule { verbs: verb_names(verbs), non_resource_urls: strings(paths), ..PolicyRule::default() }
         }
-        _ => None,
     }
 }
 
-fn verbs(list: &str) -> Vec<String> {
-    let mut verbs: Vec<String> = Vec::new();
-    for verb in list.split(',') {
-        match verb {
-            "read" => verbs.extend(READ.map(String::from)),
-            "write" => verbs.extend(WRITE.map(String::from)),
-            other => verbs.push(other.into()),
+fn subject_value(subject: &Subject<'_>) -> Value {
+    match subject {
+        Subject::Group(name) => json!({"kind": "Group", "name": name, "apiGroup": GROUP}),
+        Subject::User(name) => json!({"kind": "User", "name": name, "apiGroup": GROUP}),
+        Subject::ServiceAccount { namespace, name } => {
+            json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
         }
-    }
-    verbs.sort();
-    verbs
-}
-
-fn subject(words: &[&str]) -> Option<Value> {
-    match *words {
-        ["group", name] => Some(json!({"kind": "Group", "name": name, "apiGroup": GROUP})),
-        ["user", name] => Some(json!({"kind": "User", "name": name, "apiGroup": GROUP})),
-        ["serviceaccount", full_name] => {
-            let (namespace, name) = full_name.split_once('/')?;
-            Some(json!({"kind": "ServiceAccount", "name": name, "namespace": namespace}))
-        }
-        _ => None,
     }
 }
 
-fn binding(kind: RbacKind, namespace: &str, name: &str, role_kind: &str, role: &str) -> Value {
+fn binding(kind: RbacKind, namespace: &str, name: &str, role: (RoleKind, &str), subjects: &[Subject<'_>]) -> Value {
+    let role_kind = match role.0 {
+        RoleKind::Role => RbacKind::Role,
+        RoleKind::ClusterRole => RbacKind::ClusterRole,
+    };
     let mut binding = object(kind, namespace, name);
-    binding["roleRef"] = json!({"apiGroup": GROUP, "kind": role_kind, "name": role});
+    binding["roleRef"] = json!({"apiGroup": GROUP, "kind": role_kind.as_str(), "name": role.1});
+    if !subjects.is_empty() {
+        binding["subjects"] = subjects.iter().map(subject_value).collect();
+    }
     binding
 }
 

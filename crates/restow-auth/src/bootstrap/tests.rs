@@ -12,7 +12,7 @@ fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
 
 #[test]
 fn the_whole_table_is_read() {
-    let objects = table::read(DEFAULT_POLICY).unwrap();
+    let objects = bootstrap_objects();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for object in &objects {
         *counts.entry(object["kind"].as_str().unwrap()).or_default() += 1;
@@ -20,17 +20,6 @@ fn the_whole_table_is_read() {
     let expected = [("ClusterRole", 73), ("ClusterRoleBinding", 54), ("Role", 7), ("RoleBinding", 7)];
     assert_eq!(counts, BTreeMap::from(expected));
     assert_eq!(Rules::from_objects(&objects).1, []);
-    assert_eq!(bootstrap_objects(), objects);
-    for line in [
-        "clusterrole",
-        "clusterrole a gathers",
-        "controller a\n  x",
-        "  core pods get",
-        "binding a",
-        "clusterrole a\n  core pods get as x",
-    ] {
-        assert!(table::read(line).is_err(), "{line}");
-    }
 }
 
 #[test]

@@ -18,13 +18,41 @@ type Outcome<'a> = Result<Val<'a>, EvalError>;
 
 const NONE: EvalError = EvalError::NoSuchOverload;
 
+const TABLES: [&[(&str, Native)]; 4] = [OPERATORS, texts::TABLE, lists::TABLE, library::TABLE];
+
 /// A function by its name, with the name as it is kept.
 pub(crate) fn find(name: &str, is_member: bool) -> Option<(&'static str, Native)> {
-    let tables: [&[(&'static str, Native)]; 4] = [OPERATORS, texts::TABLE, lists::TABLE, library::TABLE];
     if is_member && name == "ip" {
         return Some(("ip", library::cidr_address));
     }
-    tables.into_iter().flatten().find(|(known, _)| *known == name).copied()
+    TABLES.into_iter().flatten().find(|(known, _)| *known == name).copied()
+}
+
+// Every function of `signatures.txt` must be in one of the tables, or the crate does not compile.
+include!(concat!(env!("OUT_DIR"), "/implemented.rs"));
+
+const fn is_implemented(name: &str) -> bool {
+    let mut table = 0;
+    while table < TABLES.len() {
+        let mut row = 0;
+        while row < TABLES[table].len() {
+            if is_same(TABLES[table][row].0.as_bytes(), name.as_bytes()) {
+                return true;
+            }
+            row += 1;
+        }
+        table += 1;
+    }
+    false
+}
+
+/// Compares names while the crate is compiled, when `==` cannot be called.
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
 }
 
 const OPERATORS: &[(&str, Native)] = &[

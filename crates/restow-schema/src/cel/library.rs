@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use restow_apimachinery::types::Amount;
+
 use super::eval::EvalError;
 use super::functions::Native;
 use super::value::Val;
@@ -17,7 +19,6 @@ mod semver;
 mod url;
 
 use authorizer::{Question, Verdict};
-pub(crate) use quantity::Quantity;
 pub(crate) use semver::Semver;
 pub(crate) use url::Url;
 
@@ -27,7 +28,7 @@ pub(crate) enum Opaque {
     Url(Url),
     Address(IpAddr),
     Network { address: IpAddr, bits: u8 },
-    Quantity(Quantity),
+    Quantity(Amount),
     Semver(Semver),
     Format(&'static str),
     Authorizer(Question),
@@ -78,7 +79,7 @@ impl fmt::Display for Opaque {
             Opaque::Url(url) => write!(f, "{}", url.text),
             Opaque::Address(address) => write!(f, "{address}"),
             Opaque::Network { address, bits } => write!(f, "{address}/{bits}"),
-            Opaque::Quantity(quantity) => write!(f, "{quantity}"),
+            Opaque::Quantity(amount) => write!(f, "{}", quantity::show(*amount)),
             Opaque::Semver(version) => write!(f, "{version}"),
             Opaque::Format(name) => write!(f, "{name}"),
             Opaque::Authorizer(_) | Opaque::Question(_) | Opaque::Verdict(_) => write!(f, "{}", self.type_name()),
@@ -127,17 +128,17 @@ pub(crate) const TABLE: &[(&str, Native)] = &[
     ("masked", |a| {
         net::of_network(a, |address, bits| opaque(Opaque::Network { address: net::mask(address, bits), bits }))
     }),
-    ("quantity", |a| parsed(a, |text| Quantity::parse(text).map(Opaque::Quantity))),
-    ("isQuantity", |a| test(a, |text| Quantity::parse(text).is_ok())),
-    ("sign", |a| quantity::of(a, |quantity| Ok(Val::Int(quantity.sign())))),
-    ("isInteger", |a| quantity::of(a, |quantity| Ok(Val::Bool(quantity.as_integer().is_some())))),
+    ("quantity", |a| parsed(a, quantity::parse)),
+    ("isQuantity", |a| test(a, |text| quantity::parse(text).is_ok())),
+    ("sign", |a| quantity::of(a, |amount| Ok(Val::Int(quantity::sign(amount))))),
+    ("isInteger", |a| quantity::of(a, |amount| Ok(Val::Bool(quantity::as_integer(amount).is_some())))),
     ("asInteger", |a| {
-        quantity::of(a, |quantity| {
+        quantity::of(a, |amount| {
             let words = "cannot convert value to integer";
-            quantity.as_integer().map(Val::Int).ok_or_else(|| EvalError::failed(words))
+            quantity::as_integer(amount).map(Val::Int).ok_or_else(|| EvalError::failed(words))
         })
     }),
-    ("asApproximateFloat", |a| quantity::of(a, |quantity| Ok(Val::Double(quantity.as_float())))),
+    ("asApproximateFloat", |a| quantity::of(a, |amount| Ok(Val::Double(quantity::as_float(amount))))),
     ("add", |a| quantity::combine(a, false)),
     ("sub", |a| quantity::combine(a, true)),
     ("isLessThan", |a| compare(a, |order| Val::Bool(order.is_lt()))),

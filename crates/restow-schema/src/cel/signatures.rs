@@ -1,7 +1,9 @@
-//! The functions that expressions can call: a table of signatures, read once.
+//! The functions that expressions can call: the table `signatures.txt`, read once per thread.
 
 use std::collections::HashMap;
 use std::rc::Rc;
+
+use restow_tables::signatures::{self, Plain};
 
 use super::library::{AUTHORIZER, RESOURCE_CHECK};
 use super::types::Type;
@@ -16,7 +18,7 @@ pub(crate) struct Signature {
 
 /// All signatures, by the name of the function.
 pub(crate) struct Signatures {
-    by_name: HashMap<String, Vec<Signature>>,
+    by_name: HashMap<&'static str, Vec<Signature>>,
 }
 
 thread_local! {
@@ -35,102 +37,50 @@ impl Signatures {
         self.by_name.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn read(text: &str) -> Signatures {
-        let mut by_name: HashMap<String, Vec<Signature>> = HashMap::new();
-        for line in text.lines().filter(|line| !line.is_empty()) {
-            let Some((name, signature)) = read_line(line) else { continue };
-            if name == "_<_" {
-                for other in ["_<=_", "_>_", "_>=_"] {
-                    by_name.entry(other.to_string()).or_default().extend(read_line(line).map(|(_, copy)| copy));
-                }
-            }
-            by_name.entry(name).or_default().push(signature);
+    fn read(text: &'static str) -> Signatures {
+        let mut by_name: HashMap<&'static str, Vec<Signature>> = HashMap::new();
+        for row in restow_tables::checked(signatures::parse(text)) {
+            let parameters = row.parameters.iter().map(type_of).collect();
+            let signature = Signature { is_member: row.is_member, parameters, result: type_of(&row.result) };
+            by_name.entry(row.name).or_default().push(signature);
         }
         Signatures { by_name }
     }
 }
 
-/// `receiver.name(argument,argument) result`.
-fn read_line(line: &str) -> Option<(String, Signature)> {
-    let open = line.find('(')?;
-    let close = line.rfind(')')?;
-    let (head, arguments, result) = (line.get(..open)?, line.get(open + 1..close)?, line.get(close + 2..)?);
-    let mut parameters: Vec<Type> = split(arguments).iter().filter_map(|text| read_type(text)).collect();
-    // A dot separates a receiver from a name only if what stands before it is a type; `sets.contains` is one name.
-    let namespaces = ["sets", "strings", "lists", "optional"];
-    let receiver = head
-        .rsplit_once('.')
-        .filter(|(before, after)| !namespaces.contains(before) && !is_static(before, after))
-        .and_then(|(before, after)| Some((read_type(before)?, after)));
-    let (is_member, name) = match receiver {
-        Some((receiver, name)) => {
-            parameters.insert(0, receiver);
-            (true, name)
-        }
-        None => (false, head),
-    };
-    Some((name.to_string(), Signature { is_member, parameters, result: read_type(result)? }))
-}
-
-/// Functions that are called on the name of a type rather than on a value of it.
-fn is_static(before: &str, after: &str) -> bool {
-    (before == "ip" && after == "isCanonical") || before == "jsonpatch" || (before == "format" && after != "validate")
-}
-
-/// Splits at the commas that are not inside of angle brackets.
-fn split(text: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let (mut depth, mut start) = (0, 0);
-    for (index, character) in text.char_indices() {
-        match character {
-            '<' => depth += 1,
-            '>' => depth -= 1,
-            ',' if depth == 0 => {
-                parts.extend(text.get(start..index));
-                start = index + 1;
-            }
-            _ => {}
-        }
+fn type_of(written: &signatures::Type) -> Type {
+    match written {
+        signatures::Type::Plain(plain) => plain_type(*plain),
+        signatures::Type::List(item) => Type::List(Rc::new(type_of(item))),
+        signatures::Type::Map(key, value) => Type::Map(Rc::new(type_of(key)), Rc::new(type_of(value))),
+        signatures::Type::Optional(inner) => Type::Optional(Rc::new(type_of(inner))),
     }
-    parts.extend(text.get(start..).filter(|last| !last.is_empty()));
-    parts
 }
 
-fn read_type(text: &str) -> Option<Type> {
-    if let Some((name, inner)) = text.split_once('<') {
-        let inner = split(inner.strip_suffix('>')?);
-        let part = |index: usize| inner.get(index).and_then(|text| read_type(text)).map(Rc::new);
-        return Some(match name {
-            "list" => Type::List(part(0)?),
-            "map" => Type::Map(part(0)?, part(1)?),
-            "optional" => Type::Optional(part(0)?),
-            _ => return None,
-        });
+fn plain_type(plain: Plain) -> Type {
+    match plain {
+        Plain::A => Type::Param(0),
+        Plain::B => Type::Param(1),
+        Plain::Dyn => Type::Dyn,
+        Plain::Bool => Type::Bool,
+        Plain::Int => Type::Int,
+        Plain::Uint => Type::Uint,
+        Plain::Double => Type::Double,
+        Plain::String => Type::Text,
+        Plain::Bytes => Type::Bytes,
+        Plain::Type => Type::OfTypes,
+        Plain::Duration => Type::Duration,
+        Plain::Timestamp => Type::Timestamp,
+        Plain::Url => Type::Opaque("kubernetes.URL"),
+        Plain::Ip => Type::Opaque("net.IP"),
+        Plain::Cidr => Type::Opaque("net.CIDR"),
+        Plain::Quantity => Type::Opaque("kubernetes.Quantity"),
+        Plain::Semver => Type::Opaque("kubernetes.Semver"),
+        Plain::Format => Type::Opaque("kubernetes.NamedFormat"),
+        Plain::Authorizer => Type::Opaque(AUTHORIZER),
+        Plain::GroupCheck => Type::Opaque("kubernetes.authorization.GroupCheck"),
+        Plain::ResourceCheck => Type::Opaque(RESOURCE_CHECK),
+        Plain::PathCheck => Type::Opaque("kubernetes.authorization.PathCheck"),
+        Plain::Decision => Type::Opaque("kubernetes.authorization.Decision"),
     }
-    Some(match text {
-        "int" => Type::Int,
-        "uint" => Type::Uint,
-        "double" => Type::Double,
-        "string" => Type::Text,
-        "bytes" => Type::Bytes,
-        "bool" => Type::Bool,
-        "dyn" => Type::Dyn,
-        "type" => Type::OfTypes,
-        "duration" => Type::Duration,
-        "timestamp" => Type::Timestamp,
-        "A" => Type::Param(0),
-        "B" => Type::Param(1),
-        "url" => Type::Opaque("kubernetes.URL"),
-        "ip" => Type::Opaque("net.IP"),
-        "cidr" => Type::Opaque("net.CIDR"),
-        "quantity" => Type::Opaque("kubernetes.Quantity"),
-        "semver" => Type::Opaque("kubernetes.Semver"),
-        "format" => Type::Opaque("kubernetes.NamedFormat"),
-        "authorizer" => Type::Opaque(AUTHORIZER),
-        "groupcheck" => Type::Opaque("kubernetes.authorization.GroupCheck"),
-        "resourcecheck" => Type::Opaque(RESOURCE_CHECK),
-        "pathcheck" => Type::Opaque("kubernetes.authorization.PathCheck"),
-        "decision" => Type::Opaque("kubernetes.authorization.Decision"),
-        _ => return None,
-    })
 }

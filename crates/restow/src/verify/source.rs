@@ -97,7 +97,7 @@ pub(super) async fn has_any(store: &dyn Store, target: &Target) -> anyhow::Resul
 async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
     let mut targets = Vec::new();
     let everything = RuntimeConfig { all_betas: true, all_alphas: true, ..RuntimeConfig::default() };
-    let builtin = builtin::resources(Release::NEWEST, &everything)?;
+    let builtin = builtin::resources(Release::NEWEST, &everything);
     let reports = store.range(RangeRequest::prefix("/internal.apiserver.k8s.io/storageversions/")).await?;
     for entry in reports.entries {
         // What a report that cannot be read is about counts as not served, and is shown.

@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value};
 use super::special::{self, Token};
 use super::{Decoded, FieldProblem, JsonError};
 use crate::go_syntax;
-use crate::types::shape::Form;
+use crate::types::table::Form;
 use crate::types::table::{Scalar, ShapeId, TypeId, TypeTable};
 use crate::untyped::Fields;
 

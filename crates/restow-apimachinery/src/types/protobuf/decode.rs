@@ -7,7 +7,7 @@ use super::wire::{Payload, Reader};
 use super::{MAXIMUM_DEPTH, ProtobufError, decode_envelope, is_protobuf};
 use crate::go_syntax;
 use crate::types::quantity::canonical_quantity;
-use crate::types::shape::Form;
+use crate::types::table::Form;
 use crate::types::table::{Field, Scalar, ShapeId, Special, TypeId, TypeTable};
 use crate::types::time::{self, Precision, ZERO_TIME};
 

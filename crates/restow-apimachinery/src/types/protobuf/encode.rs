@@ -7,7 +7,7 @@ use super::node::Node;
 use super::wire::Writer;
 use super::{MAXIMUM_DEPTH, ProtobufError};
 use crate::types::quantity::canonical_quantity;
-use crate::types::shape::Form;
+use crate::types::table::Form;
 use crate::types::table::{Field, Scalar, ShapeId, Special, TypeId, TypeTable};
 use crate::types::time::{self, Precision};
 

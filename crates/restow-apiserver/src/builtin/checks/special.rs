@@ -5,6 +5,7 @@ use crate::builtin::validation::unsupported;
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::names::{label_value_problems, qualified_name_problems};
 use restow_apimachinery::types::Amount;
+use restow_tables::checks::TextForm;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -42,6 +43,12 @@ const KNOWN: &[(&str, &str, Examine)] = &[
     ("networking/v1", "IngressBackend", ingress_backend),
     ("networking/v1", "NetworkPolicyPort", policy_port),
 ];
+
+/// All of them, with their packages.
+#[cfg(test)]
+pub(super) fn types() -> impl Iterator<Item = (&'static str, &'static str)> {
+    KNOWN.iter().map(|(package, name, _)| (*package, *name))
+}
 
 pub(super) fn knows(package: &str, name: &str) -> bool {
     find(package, name).is_some()
@@ -460,7 +467,7 @@ fn service(fields: &Fields, path: &str, found: &mut Vec<FieldError>) {
     if !ranges.is_empty() && text_at(fields, &["type"]) != "LoadBalancer" {
         found.push(FieldError::forbidden(&at, "may only be used when `type` is 'LoadBalancer'"));
     }
-    let Some(rule) = super::values::text_rule("cidr") else { return };
+    let rule = super::values::text_problems(TextForm::Cidr);
     for (index, range) in ranges.iter().enumerate() {
         let problems = rule(range.as_str().unwrap_or_default().trim()).into_iter();
         found.extend(problems.map(|problem| FieldError::invalid(format!("{at}[{index}]"), range, problem)));

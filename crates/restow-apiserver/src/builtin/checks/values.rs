@@ -1,29 +1,33 @@
 //! What single values may be.
 
 use restow_apimachinery::names::{self, NameRule};
+use restow_tables::checks::TextForm;
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// What is wrong with a text, by the name of the rule in the table.
-pub(super) fn text_rule(name: &str) -> Option<fn(&str) -> Vec<String>> {
-    Some(match name {
-        "label" => |text| NameRule::Label.check(text),
-        "subdomain" => |text| NameRule::Subdomain.check(text),
-        "service-label" => |text| NameRule::ServiceLabel.check(text),
-        "path-segment" => |text| NameRule::PathSegment.check(text),
-        "qualified" => names::qualified_name_problems,
-        "label-value" => names::label_value_problems,
-        "config-key" => names::config_key_problems,
-        "port-name" => port_name,
-        "host" => host,
-        "ip" => |text| problem(ip(text).is_none(), "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"),
-        "cidr" => |text| problem(!is_cidr(text), "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"),
-        "absolute" => |text| problem(!text.starts_with('/'), "must be an absolute path"),
-        "domain-path" => {
+/// What is wrong with a text, by the form that it must have.
+pub(super) fn text_problems(form: TextForm) -> fn(&str) -> Vec<String> {
+    match form {
+        TextForm::Label => |text| NameRule::Label.check(text),
+        TextForm::Subdomain => |text| NameRule::Subdomain.check(text),
+        TextForm::ServiceLabel => |text| NameRule::ServiceLabel.check(text),
+        TextForm::PathSegment => |text| NameRule::PathSegment.check(text),
+        TextForm::Qualified => names::qualified_name_problems,
+        TextForm::LabelValue => names::label_value_problems,
+        TextForm::ConfigKey => names::config_key_problems,
+        TextForm::PortName => port_name,
+        TextForm::Host => host,
+        TextForm::Ip => {
+            |text| problem(ip(text).is_none(), "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+        }
+        TextForm::Cidr => {
+            |text| problem(!is_cidr(text), "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
+        }
+        TextForm::Absolute => |text| problem(!text.starts_with('/'), "must be an absolute path"),
+        TextForm::DomainPath => {
             |text| problem(!is_domain_path(text), "must be a domain-prefixed path (such as \"acme.io/foo\")")
         }
-        _ => return None,
-    })
+    }
 }
 
 fn problem(is_there: bool, detail: &str) -> Vec<String> {

@@ -13,7 +13,7 @@ use restow_store::conformance::ModelStore;
 use std::net::{IpAddr, SocketAddr};
 
 pub(crate) async fn server(limits: LoadLimits, audit: Option<AuditLog>) -> Arc<ApiServer> {
-    let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default()).unwrap();
+    let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default());
     let address = SocketAddr::from(([127, 0, 0, 1], 6443));
     let config = ServerConfig {
         limits,
