@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use restow_store::{RangeRequest, Store};
-use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
-use restow_testkit::{output, wait};
+use restow_testkit::{LocalEtcd, etcd_store, output, restow_binary, start_etcd, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -12,7 +11,7 @@ use std::process::{Command, Stdio};
 
 /// The demo with these arguments, with its temporary folders in this one.
 fn demo(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_restow"));
+    let mut command = Command::new(restow_binary());
     command.args(["demo", "--fast", "--objects", "60"]).args(arguments).env("TMPDIR", folder);
     command
 }
@@ -31,8 +30,7 @@ fn plays_to_the_end(arguments: &[&str]) {
 
 /// Everything that is in etcd.
 async fn keys(etcd: &LocalEtcd) -> Vec<String> {
-    let config = EtcdConfig { prefix: String::new(), ..EtcdConfig::new(vec![etcd.endpoint()]) };
-    let all = EtcdStore::connect(config).await.unwrap().range(RangeRequest::prefix("/")).await.unwrap();
+    let all = etcd_store(&etcd.endpoint(), "").await.range(RangeRequest::prefix("/")).await.unwrap();
     all.entries.iter().map(|entry| entry.key.to_string()).collect()
 }
 
@@ -43,14 +41,14 @@ fn everything_that_the_demo_claims_is_true() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_the_demo_claims_is_true_of_processes_on_etcd() {
-    let etcd = LocalEtcd::start().await.unwrap();
+    let etcd = start_etcd().await;
     plays_to_the_end(&["--etcd-endpoints", &etcd.endpoint()]);
     assert_eq!(keys(&etcd).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_when_it_is_interrupted() {
-    let etcd = LocalEtcd::start().await.unwrap();
+    let etcd = start_etcd().await;
     let folder = tempfile::tempdir().unwrap();
     for arguments in [&[][..], &["--etcd-endpoints", &etcd.endpoint()]] {
         let mut child = demo(folder.path(), arguments).stdout(Stdio::piped()).spawn().unwrap();

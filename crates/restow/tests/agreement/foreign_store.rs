@@ -1,7 +1,8 @@
 //! `restow serve` on an etcd that somebody else uses: it refuses, says why, and changes nothing.
 
-use crate::fleet::{Fleet, eventually};
+use crate::fleet::Fleet;
 use restow_store::{Key, KeyRange, RangeRequest, Store, StoreExt};
+use restow_testkit::eventually;
 use std::process::Output;
 
 /// A pod as kube-apiserver stores it, as far as it matters here.

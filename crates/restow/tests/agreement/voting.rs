@@ -1,13 +1,14 @@
 //! Servers that vote: the first release that does, upgrades and rollbacks, a release that was skipped, and hearing of the
 //! selection by a watch alone.
 
-use crate::fleet::{Fleet, eventually, identity};
-use crate::history;
-use crate::rolling::{NEW, OLD, SLICES, agree_on, let_them_write};
+use crate::etcd_history;
+use crate::fleet::{Fleet, identity};
+use crate::rolling_upgrade::{NEW, OLD, SLICES, agree_on, let_them_write};
 use crate::writers::{Writers, client_at};
 use kube::api::{Api, DynamicObject, ObjectMeta, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use restow_store::{Key, StoreExt};
+use restow_testkit::eventually;
 use serde_json::Value;
 
 const VOTE: [&str; 2] = ["--storage-versions", "vote"];
@@ -76,7 +77,7 @@ async fn the_selection_moves_with_the_last_server_upward_and_downward() {
     roll(&mut fleet, &writers, "1.30", &VOTE, NEW).await;
     agree_on(&fleet, OLD).await;
     writers.finish().await;
-    let findings = history::check(&fleet.store).await;
+    let findings = etcd_history::check(&fleet.store).await;
     println!("{findings:?}");
     assert!(findings.slices_by_version[OLD] > 0 && findings.slices_by_version[NEW] > 0, "both versions were written");
 }
@@ -96,7 +97,7 @@ async fn under_the_loose_guarantee_all_hear_of_the_selection_soon() {
     println!("selected {waited:?} after the last server was ready");
     let_them_write(&writers, 6).await;
     writers.finish().await;
-    let findings = history::check(&fleet.store).await;
+    let findings = etcd_history::check(&fleet.store).await;
     assert!(findings.slices_by_version[OLD] > 0 && findings.slices_by_version[NEW] > 0, "both versions were written");
 }
 
@@ -164,5 +165,5 @@ async fn all_releases_up_and_down() {
         }
     }
     writers.finish().await;
-    println!("{:?}", history::check(&fleet.store).await);
+    println!("{:?}", etcd_history::check(&fleet.store).await);
 }

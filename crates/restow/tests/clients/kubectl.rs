@@ -1,11 +1,10 @@
 //! What people do with kubectl, on each store.
 
-mod editing;
-mod forms;
-mod waiting;
+mod edit;
+mod output_formats;
+mod wait_and_watch;
 
-use crate::cluster::{Cluster, On, eventually};
-use restow_testkit::next_line;
+use restow_testkit::{Cluster, On, Server, eventually_blocking, next_line};
 use std::io::BufReader;
 use std::process::Stdio;
 
@@ -114,9 +113,9 @@ async fn a_namespace_is_emptied_before_it_goes() {
         let names = cluster.kubectl(&["-n", "demo", "get", "cm", "-o", "name"]);
         names.lines().any(|name| name == "configmap/kube-root-ca.crt")
     };
-    eventually("the namespace has the servers' certificates", has_certificates);
+    eventually_blocking("the namespace has the servers' certificates", has_certificates);
     cluster.kubectl(&["-n", "demo", "delete", "cm", "kube-root-ca.crt", "--wait=false"]);
-    eventually("the namespace has them again", has_certificates);
+    eventually_blocking("the namespace has them again", has_certificates);
     for name in ["a", "b"] {
         cluster.kubectl(&["-n", "demo", "create", "configmap", name]);
     }
@@ -131,7 +130,7 @@ async fn a_namespace_is_emptied_before_it_goes() {
         r#"{"metadata":{"finalizers":["example.com/hold"]}}"#,
     ]);
     cluster.kubectl(&["delete", "namespace", "demo", "--wait=false"]);
-    eventually("what nothing holds is gone", || {
+    eventually_blocking("what nothing holds is gone", || {
         cluster.kubectl(&["-n", "demo", "get", "cm", "-o", "name"]) == "configmap/b\n"
     });
     let refused = server.kubectl_fails(&["-n", "demo", "create", "configmap", "late"]);
@@ -175,7 +174,7 @@ async fn each_release_stores_its_own_version_and_reads_the_others() {
                  addressType: IPv4\nendpoints: []\n";
     let file = cluster.file("slice.yaml", slice);
     old.kubectl(&["create", "-f", &file]);
-    let version = |server: &crate::cluster::Server| {
+    let version = |server: &Server| {
         server.kubectl(&[
             "-n",
             "demo",

@@ -4,18 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission_rules;
-mod asking;
 mod authorization;
-mod bounded_work;
-// The clients suite uses more of it.
-#[allow(dead_code)]
-#[path = "../clients/cluster.rs"]
-mod cluster;
 mod connections;
+mod corrupt_objects;
 mod data_directory;
+mod http_connection;
 mod least_privilege;
-mod odd_requests;
-mod raw;
+mod malformed_requests;
+mod request_limits;
 mod stored_types;
-mod talk;
-mod unreadable_objects;
