@@ -24,7 +24,7 @@ fn plays_to_the_end(arguments: &[&str]) {
     assert!(told.contains("This is the fence."), "{told}");
     assert!(told.contains("none failed, none was lost."), "{told}");
     assert!(!told.contains('\x1b'), "no colours where nobody sees them");
-    assert_eq!(errors, "", "a story that goes well leaves nothing to complain about");
+    assert_eq!(errors, "", "a demo that succeeds logs nothing");
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "the temporary folder is removed");
 }
 
@@ -53,8 +53,8 @@ async fn nothing_is_left_when_it_is_interrupted() {
     for arguments in [&[][..], &["--etcd-endpoints", &etcd.endpoint()]] {
         let mut child = demo(folder.path(), arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        // The most awkward moment: one server is suspended, with a write in its hands.
-        assert!(lines.any(|line| line.contains("woke up too late")), "the story did not get that far");
+        // One server is suspended in the middle of a write.
+        assert!(lines.any(|line| line.contains("resumes too late")), "the demo did not get that far");
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let rest: Vec<String> = lines.collect();
         assert_eq!(wait(&mut child).code(), Some(5), "{rest:?}");

@@ -1,9 +1,9 @@
-//! Custom resources under the same measure: objects with a long schema and rules in CEL, conversion by webhook in a long
-//! list, and many definitions at once.
+//! Measures custom resources: objects with a long schema and CEL rules, a long list that a webhook converts, and many CRDs at
+//! once.
 
-use crate::bench::apiserver::subject::Subject;
+use crate::bench::apiserver::server_under_test::ServerUnderTest;
 use crate::bench::apiserver::work::Meter;
-use crate::bench::apiserver::{Amounts, Measurement, converter};
+use crate::bench::apiserver::{Amounts, Measurement, conversion_webhook};
 use crate::bench::process::resident_bytes;
 use crate::bench::rate::count;
 use crate::bench::report::Unit;
@@ -16,21 +16,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const GROUP: &str = "restow-bench.example.com";
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// How many fields the long schema has: with their keywords about 200 lines of YAML.
 const FIELDS: usize = 48;
-/// How many resources are defined one after the other.
+/// How many CRDs are created one after the other.
 const ALONE: u64 = 20;
 /// How often the long list is read.
 const LISTS: usize = 3;
 
 pub(super) async fn measure(
-    subject: &Subject,
+    server: &ServerUnderTest,
     amounts: Amounts,
     bar: &ProgressBar,
 ) -> anyhow::Result<Vec<Measurement>> {
-    let say = |what: &str| bar.set_message(format!("{}: {what}", subject.name));
-    let bench = Bench { subject };
+    let say = |what: &str| bar.set_message(format!("{}: {what}", server.name));
+    let bench = Bench { server };
     say("custom resources");
     let mut results = bench.single_objects(amounts).await?;
     say("conversion by webhook");
@@ -43,7 +43,7 @@ pub(super) async fn measure(
 }
 
 struct Bench<'a> {
-    subject: &'a Subject,
+    server: &'a ServerUnderTest,
 }
 
 impl Bench<'_> {
@@ -51,7 +51,7 @@ impl Bench<'_> {
         self.define("ruled", &long_schema(), &json!({"strategy": "None"})).await?;
         let time = Duration::from_secs(amounts.seconds);
         let next = AtomicU64::new(0);
-        let meter = Meter::start(self.subject);
+        let meter = Meter::start(self.server);
         let made = count(amounts.clients, time, async |_| {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let object = ruled_object("ruled", &format!("made-{number}"));
@@ -59,7 +59,7 @@ impl Bench<'_> {
         })
         .await?;
         let mut results = meter.rows("creates of custom resources, 48 fields and 5 rules", "create", made);
-        let meter = Meter::start(self.subject);
+        let meter = Meter::start(self.server);
         let updated = count(amounts.clients, time, async |task| {
             let patch = json!({"spec": {"field0": next.fetch_add(1, Ordering::Relaxed) % 900}});
             let name = format!("made-{}", task % made);
@@ -72,7 +72,7 @@ impl Bench<'_> {
     }
 
     async fn conversion(&self, amounts: Amounts) -> anyhow::Result<Vec<Measurement>> {
-        let webhook = converter::Converter::start().await?;
+        let webhook = conversion_webhook::Converter::start().await?;
         let conversion = json!({"strategy": "Webhook", "webhook": {
             "conversionReviewVersions": ["v1"],
             "clientConfig": {"url": webhook.url, "caBundle": webhook.ca_bundle}}});
@@ -85,7 +85,7 @@ impl Bench<'_> {
             .buffer_unordered(32)
             .try_collect::<()>()
             .await?;
-        let meter = Meter::start(self.subject);
+        let meter = Meter::start(self.server);
         let begun = Instant::now();
         for _ in 0..LISTS {
             let list = self.send(Method::GET, &path("v2", "converted", ""), None).await?;
@@ -100,11 +100,11 @@ impl Bench<'_> {
         Ok(results)
     }
 
-    /// How long it takes until what is defined can be used, at the server that was told and at another one.
+    /// How long it takes until a CRD can be used, at the server that it was sent to and at another one.
     async fn single_definitions(&self, amounts: Amounts) -> anyhow::Result<Vec<Measurement>> {
-        let another = self.subject.another().await?;
+        let another = self.server.another().await?;
         let (mut here, mut there) = (0f64, None);
-        for number in 0..amounts.definitions.min(ALONE) {
+        for number in 0..amounts.crds.min(ALONE) {
             let plural = format!("alone{number}");
             let begun = Instant::now();
             self.post_definition(&plural, &long_schema(), &json!({"strategy": "None"})).await?;
@@ -115,45 +115,44 @@ impl Bench<'_> {
                 }
             };
             let (at_once, later) =
-                futures::future::try_join(until_served(&self.subject.client, &plural), usable_there).await?;
+                futures::future::try_join(until_served(&self.server.client, &plural), usable_there).await?;
             let milliseconds = |at: Instant| at.duration_since(begun).as_secs_f64() * 1e3;
             here = here.max(milliseconds(at_once));
             there = later.map(milliseconds).map(|time| time.max(there.unwrap_or_default()));
             self.undefine(&plural).await?;
         }
-        let row =
-            |what: &str, time| (format!("a definition until it is usable, {what}, at worst"), Unit::Milliseconds, time);
+        let row = |what: &str, time| (format!("a CRD until it is usable, {what}, longest"), Unit::Milliseconds, time);
         Ok(vec![row("same server", Some(here)), row("another server", there)])
     }
 
     async fn definitions(&self, amounts: Amounts) -> anyhow::Result<Vec<Measurement>> {
-        let process = self.subject.process;
+        let process = self.server.process;
         let before = process.and_then(resident_bytes);
         let begun = Instant::now();
-        let names: Vec<String> = (0..amounts.definitions).map(|number| format!("many{number}")).collect();
+        let names: Vec<String> = (0..amounts.crds).map(|number| format!("many{number}")).collect();
         futures::stream::iter(&names)
             .map(async |name| self.define(name, &long_schema(), &json!({"strategy": "None"})).await)
             .buffer_unordered(8)
             .try_collect::<()>()
             .await?;
-        let each = begun.elapsed().as_secs_f64() * 1e3 / amounts.definitions.max(1) as f64;
+        let each = begun.elapsed().as_secs_f64() * 1e3 / amounts.crds.max(1) as f64;
         let document = self.send(Method::GET, &format!("/apis/{GROUP}/v1"), None).await?;
         let grown = process.and_then(resident_bytes).zip(before).map(|(now, before)| (now - before).max(0.0));
         for name in &names {
             self.undefine(name).await?;
         }
-        let number = amounts.definitions;
+        let number = amounts.crds;
         Ok(vec![
-            (format!("{number} definitions, each until it is usable"), Unit::Milliseconds, Some(each)),
-            (format!("memory that {number} definitions take"), Unit::Bytes, grown),
+            (format!("{number} CRDs, each until it is usable"), Unit::Milliseconds, Some(each)),
+            (format!("memory of {number} CRDs"), Unit::Bytes, grown),
             (format!("discovery of {number} custom resources"), Unit::Bytes, Some(document.len() as f64)),
         ])
     }
 
-    /// Defines a resource, and waits until it can be listed.
+    /// Creates a CRD, and waits until its objects can be listed.
     async fn define(&self, plural: &str, schema: &Value, conversion: &Value) -> anyhow::Result<()> {
         self.post_definition(plural, schema, conversion).await?;
-        until_served(&self.subject.client, plural).await.map(drop)
+        until_served(&self.server.client, plural).await.map(drop)
     }
 
     async fn post_definition(&self, plural: &str, schema: &Value, conversion: &Value) -> anyhow::Result<()> {
@@ -166,28 +165,28 @@ impl Bench<'_> {
                 "versions": [version("v1", true), version("v2", false)], "conversion": conversion,
             },
         });
-        let made = self.send(Method::POST, DEFINITIONS, Some(&definition)).await;
+        let made = self.send(Method::POST, CRDS, Some(&definition)).await;
         made.context("cannot define a resource; is one left over from an earlier run?").map(drop)
     }
 
     async fn undefine(&self, plural: &str) -> anyhow::Result<()> {
-        self.send(Method::DELETE, &format!("{DEFINITIONS}/{plural}.{GROUP}"), None).await.map(drop)
+        self.send(Method::DELETE, &format!("{CRDS}/{plural}.{GROUP}"), None).await.map(drop)
     }
 
     async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<String> {
         let media = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let request = Request::builder().method(method).uri(path).header("content-type", media).body(body)?;
-        Ok(self.subject.client.request_text(request).await?)
+        Ok(self.server.client.request_text(request).await?)
     }
 }
 
-/// When a server first answers for a resource that was defined.
+/// When a server first serves a custom resource.
 async fn until_served(client: &kube::Client, plural: &str) -> anyhow::Result<Instant> {
     let begun = Instant::now();
     let path = format!("{}?limit=1", path("v1", plural, ""));
     while client.request_text(Request::get(&path).body(Vec::new())?).await.is_err() {
-        anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "a defined resource is not served");
+        anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "a custom resource is not served");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     Ok(Instant::now())

@@ -1,4 +1,4 @@
-//! The servers that are measured: ours as processes of this very program, and another one by its kubeconfig.
+//! The servers that are measured: ours, as processes of this program, and another one by its kubeconfig.
 
 use crate::bench::process::listening_process;
 use crate::pki::{Pki, write_private};
@@ -12,33 +12,33 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A server that is measured. Ours end when this is dropped.
-pub(in crate::bench) struct Subject {
+pub(in crate::bench) struct ServerUnderTest {
     pub(in crate::bench) name: String,
     pub(in crate::bench) client: kube::Client,
     /// The process whose CPU time and memory count.
     pub(super) process: Option<u32>,
-    /// From the start of the process to its first answer that it is ready.
+    /// From the start of the process to its first response that it is ready.
     pub(super) started_in: Option<Duration>,
     /// How further servers are started on the same etcd, where that is possible.
-    joining: Option<Joining>,
+    etcd_servers: Option<EtcdServers>,
     _child: Option<Running>,
     _etcd: Option<LocalEtcd>,
     _folder: Option<tempfile::TempDir>,
 }
 
-/// Another server of ours on the same etcd, which ends when this is dropped.
+/// Another Restow API server on the same etcd, which ends when this is dropped.
 pub(super) struct Another {
     pub(super) client: kube::Client,
     _child: Running,
 }
 
-/// What a server on etcd is started with.
-struct Joining {
+/// How to start a server on the same etcd.
+struct EtcdServers {
     endpoints: String,
     folder: PathBuf,
 }
 
-impl Joining {
+impl EtcdServers {
     fn files(&self) -> PathBuf {
         self.folder.join("pki")
     }
@@ -73,8 +73,8 @@ impl Drop for Running {
     }
 }
 
-impl Subject {
-    /// `restow up`, started for the second time: the first start makes certificates and the default policy.
+impl ServerUnderTest {
+    /// `restow up`, started for the second time: the first start creates certificates and the default policy.
     pub(in crate::bench) async fn embedded(directory: &Path) -> anyhow::Result<Self> {
         let folder = folder_in(directory)?;
         let data = folder.path().join("data");
@@ -103,19 +103,19 @@ impl Subject {
             false => None,
         };
         let endpoints = etcd.as_ref().map_or(endpoints.join(","), LocalEtcd::endpoint);
-        let joining = Joining { endpoints, folder: folder.path().to_path_buf() };
-        Pki::open(&joining.files(), &[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
-        drop(start(&mut joining.command())?);
+        let etcd_servers = EtcdServers { endpoints, folder: folder.path().to_path_buf() };
+        Pki::open(&etcd_servers.files(), &[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
+        drop(start(&mut etcd_servers.command())?);
         let begun = Instant::now();
-        let Another { client, _child } = joining.start().await?;
-        let subject = Self::ours("restow, etcd", _child, client, begun, folder, etcd).await?;
-        Ok(Subject { joining: Some(joining), ..subject })
+        let Another { client, _child } = etcd_servers.start().await?;
+        let server = Self::ours("restow, etcd", _child, client, begun, folder, etcd).await?;
+        Ok(ServerUnderTest { etcd_servers: Some(etcd_servers), ..server })
     }
 
     /// Starts another server on the same etcd; `None` where there is none, or it is not ours.
     pub(super) async fn another(&self) -> anyhow::Result<Option<Another>> {
-        let Some(joining) = &self.joining else { return Ok(None) };
-        let another = joining.start().await?;
+        let Some(etcd_servers) = &self.etcd_servers else { return Ok(None) };
+        let another = etcd_servers.start().await?;
         until_ready(&another.client).await?;
         Ok(Some(another))
     }
@@ -129,7 +129,16 @@ impl Subject {
         let client = kube::Client::try_from(config)?;
         let version = client.apiserver_version().await.context("cannot reach the other API server")?;
         let name = format!("other, {}", version.git_version);
-        Ok(Subject { name, client, process, started_in: None, joining: None, _child: None, _etcd: None, _folder: None })
+        Ok(ServerUnderTest {
+            name,
+            client,
+            process,
+            started_in: None,
+            etcd_servers: None,
+            _child: None,
+            _etcd: None,
+            _folder: None,
+        })
     }
 
     async fn ours(
@@ -141,12 +150,12 @@ impl Subject {
         etcd: Option<LocalEtcd>,
     ) -> anyhow::Result<Self> {
         until_ready(&client).await?;
-        Ok(Subject {
+        Ok(ServerUnderTest {
             name: name.into(),
             client,
             process: Some(child.0.id()),
             started_in: Some(begun.elapsed()),
-            joining: None,
+            etcd_servers: None,
             _child: Some(child),
             _etcd: etcd,
             _folder: Some(folder),
@@ -168,7 +177,7 @@ pub(in crate::bench) fn folder_in(directory: &Path) -> anyhow::Result<tempfile::
     folder.with_context(|| format!("cannot make a folder in {}", directory.display()))
 }
 
-/// This very program.
+/// This program.
 pub(in crate::bench) fn restow() -> Command {
     // The link stays right when the file has been replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");

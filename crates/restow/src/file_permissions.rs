@@ -1,4 +1,4 @@
-//! Who may read what `restow` writes: its owner, whatever the umask of whoever started it, and whoever made the folder.
+//! File permissions: only the owner may read what `restow` writes, whatever the umask and whoever created the folder.
 
 use anyhow::Context;
 use rustix::fs::Mode;
@@ -7,19 +7,19 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// What a data directory holds of ours. Other things in it are left alone: it may be the working directory of somebody.
+/// The entries of a data directory that `restow` creates. Others are left alone: it may be a user's working directory.
 const OURS: [&str; 3] = ["store", "pki", "kubeconfig"];
 
-/// Lets nobody but the owner at the files that are made from now on, also by libraries that do not think of it.
+/// Sets the umask, so that only the owner can read new files, also those that libraries create.
 pub(crate) fn keep_new_files_private() {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
 }
 
-/// Makes the data directory, or closes one that was made earlier to other users. They could read every secret.
-pub(crate) fn make_data_directory(folder: &Path) -> anyhow::Result<()> {
+/// Creates the data directory, or removes the permissions of other users on an existing one. They could read every Secret.
+pub(crate) fn create_data_directory(folder: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.with_context(|| {
-        format!("cannot make the data directory {}; choose another with --data-dir", folder.display())
+        format!("cannot create the data directory {}; choose another with --data-dir", folder.display())
     })?;
     let mut wider = Vec::new();
     if is_ours(folder)? {
@@ -42,8 +42,8 @@ pub(crate) fn make_data_directory(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a folder is there for our data: beside that it holds no folders, and no files but the owner's, such as an audit log.
-/// Others may need to get into any other folder: it may be `/var/lib`.
+/// Whether a folder is for our data alone: it holds no other folders, and no other files but the owner's, such as an audit log.
+/// Other users may need access to any other folder, such as `/var/lib`.
 fn is_ours(folder: &Path) -> anyhow::Result<bool> {
     let owner = rustix::process::geteuid().as_raw();
     for item in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
@@ -56,25 +56,25 @@ fn is_ours(folder: &Path) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Whoever may write to a folder can put other files in the place of ours, unless it is sticky.
+/// A user who may write to a folder can replace our files, unless the folder is sticky.
 fn refuse_open_folder(folder: &Path) -> anyhow::Result<()> {
     let found = fs::metadata(folder).with_context(|| format!("cannot look at {}", folder.display()))?;
     anyhow::ensure!(
         found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0,
         "other users may write to {} (mode {:o}), and it holds more than our data; choose another folder with --data-dir, or \
-         take their right to write away",
+         remove their write permission",
         folder.display(),
         found.mode() & 0o7777
     );
     Ok(())
 }
 
-/// Whoever may write to the folder could have our keys written elsewhere.
+/// A user who may write to the folder could redirect our keys with a symbolic link.
 fn refuse_foreign_link(path: &Path, owner: u32) -> anyhow::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     anyhow::ensure!(
         !found.is_symlink() || [owner, 0].contains(&found.uid()),
-        "{} is a link that another user (uid {}) has made; remove it, and look who may write there",
+        "{} is a link that another user (uid {}) has created; remove it, and check who may write there",
         path.display(),
         found.uid()
     );
@@ -98,7 +98,7 @@ fn close_all(path: &Path, wider: &mut Vec<String>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes the rights of others away. Notes the path when there were any.
+/// Removes the permissions of other users. Records the path where there were any.
 fn close(path: &Path, wider: &mut Vec<String>) -> anyhow::Result<()> {
     let mode = fs::metadata(path).with_context(|| format!("cannot look at {}", path.display()))?.permissions().mode();
     if mode & 0o077 == 0 {
@@ -106,7 +106,7 @@ fn close(path: &Path, wider: &mut Vec<String>) -> anyhow::Result<()> {
     }
     match fs::set_permissions(path, Permissions::from_mode(mode & 0o700)) {
         Ok(()) => wider.push(format!("{} (mode {:o})", path.display(), mode & 0o777)),
-        // A volume's root may belong to somebody else; what is in it is ours, and closed.
+        // The root of a volume may have another owner; the files in it are ours, and closed.
         Err(error) => {
             tracing::warn!(%error, path = %path.display(), "other users can read this, and that cannot be changed")
         }
@@ -137,7 +137,7 @@ mod tests {
             fs::set_permissions(open, Permissions::from_mode(0o755)).unwrap();
         }
         std::os::unix::fs::symlink(parent.path().join("other"), engine.join("link")).unwrap();
-        make_data_directory(&folder).unwrap();
+        create_data_directory(&folder).unwrap();
         for closed in [&folder, &folder.join("store"), &engine] {
             assert_eq!(mode(closed), 0o700, "{}", closed.display());
         }
@@ -154,7 +154,7 @@ mod tests {
         let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         for (mode, accepted) in [(0o1777, true), (0o755, true), (0o775, false), (0o777, false)] {
             fs::set_permissions(parent.path(), Permissions::from_mode(mode)).unwrap();
-            assert_eq!(make_data_directory(parent.path()).is_ok(), accepted, "{mode:o}");
+            assert_eq!(create_data_directory(parent.path()).is_ok(), accepted, "{mode:o}");
             assert_eq!(mode_of(parent.path()), mode);
         }
     }
@@ -182,7 +182,7 @@ mod tests {
     fn a_new_directory_is_closed_from_the_beginning() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("a/b");
-        make_data_directory(&folder).unwrap();
+        create_data_directory(&folder).unwrap();
         assert_eq!((mode(&folder), mode(&parent.path().join("a"))), (0o700, 0o700));
     }
 }

@@ -1,4 +1,4 @@
-//! The flags by which a server takes part among others: feature gates, its identity, its lease.
+//! The flags of a server among others on the same store: feature gates, identity, lease, storage versions.
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
@@ -7,54 +7,55 @@ use restow_apiserver::builtin::RuntimeConfig;
 use restow_apiserver::{AgreementConfig, Gate, Gates, Guarantee, StorageVersions};
 use std::time::Duration;
 
-/// How the server takes part among others on the same store.
+/// How the server coordinates with others on the same store.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct TakingPart {
-    /// Turn features on or off, as in StorageVersionAPI=true,StorageVersionHash=false.
+pub(crate) struct AgreementArgs {
+    /// Feature gates to turn on or off, as in StorageVersionAPI=true,StorageVersionHash=false.
     #[arg(long, value_name = "GATE=BOOL,...", default_value = "")]
     feature_gates: String,
-    /// The name of this server among the others; it must stay the same when the server restarts, and no two may have the same
-    /// [default: made from the host name, the address and the data; so give a name where --listen has port 0, or each start
-    /// counts as another server, and the others wait for the lease of the earlier one to expire].
+    /// The identity of this server: unique among the servers, and the same after a restart [default: derived from the host name,
+    /// the address and the data. Set it where --listen has port 0; otherwise each start counts as another server, and the
+    /// others wait until the earlier lease has expired].
     #[arg(long, value_name = "NAME")]
     identity: Option<ServerId>,
-    /// After how many seconds without a sign of life the others go on without this server.
+    /// The lease duration: after how many seconds without a renewal the others continue without this server.
     #[arg(long, value_name = "SECONDS", default_value_t = AgreementConfig::LEASE_DURATION.as_secs())]
     identity_lease_duration_seconds: u64,
-    /// How often this server gives a sign of life, in seconds.
+    /// How often this server renews its lease, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = AgreementConfig::RENEW_INTERVAL.as_secs())]
     identity_lease_renew_seconds: u64,
-    /// How it is decided in which version built-in resources are stored: each server stores what its release prefers, or all
-    /// store what was voted for.
+    /// How the storage version of built-in resources is chosen: `report`, each server stores the version that its release
+    /// prefers; `vote`, all store the version that they have voted for.
     #[arg(long, value_name = "HOW", default_value = "report")]
-    storage_versions: How,
-    /// How sure it is that a voting server stores the selected version: each write compares it, or the server hears of it soon.
+    storage_versions: Mode,
+    /// The guarantee that a voting server stores the selected version: `strict`, each write compares it; `loose`, the server
+    /// watches it.
     #[arg(long, value_name = "GUARANTEE", default_value = "strict")]
-    storage_version_guarantee: HowSure,
+    storage_version_guarantee: GuaranteeArg,
 }
 
-/// How it is decided in which version built-in resources are stored.
+/// How the storage version of built-in resources is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum How {
+enum Mode {
     Report,
     Vote,
 }
 
-/// How sure it is that a voting server stores the selected version.
+/// The guarantee that a voting server stores the selected version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum HowSure {
+enum GuaranteeArg {
     Strict,
     Loose,
 }
 
-impl TakingPart {
-    /// The gates that are open.
+impl AgreementArgs {
+    /// The feature gates.
     pub(crate) fn gates(&self) -> anyhow::Result<Gates> {
         let mut gates = Gates::default();
-        // Who asks for voting opens its gate, unless the gate is closed by name.
-        gates.set(Gate::StorageVersionVoting, self.storage_versions == How::Vote);
+        // --storage-versions=vote turns the gate on, unless --feature-gates turns it off.
+        gates.set(Gate::StorageVersionVoting, self.storage_versions == Mode::Vote);
         gates.apply(&self.feature_gates).context("--feature-gates cannot be understood")?;
-        if self.storage_versions == How::Vote {
+        if self.storage_versions == Mode::Vote {
             let open = gates.is_on(Gate::StorageVersionVoting) && gates.reports_storage_versions();
             ensure!(
                 open,
@@ -66,19 +67,19 @@ impl TakingPart {
 
     fn storage_versions(&self) -> StorageVersions {
         match (self.storage_versions, self.storage_version_guarantee) {
-            (How::Report, _) => StorageVersions::Report,
-            (How::Vote, HowSure::Strict) => StorageVersions::Vote(Guarantee::Strict),
-            (How::Vote, HowSure::Loose) => StorageVersions::Vote(Guarantee::Loose),
+            (Mode::Report, _) => StorageVersions::Report,
+            (Mode::Vote, GuaranteeArg::Strict) => StorageVersions::Vote(Guarantee::Strict),
+            (Mode::Vote, GuaranteeArg::Loose) => StorageVersions::Vote(Guarantee::Loose),
         }
     }
 
-    /// Whether the server was given a name of its own.
-    pub(crate) fn has_name(&self) -> bool {
+    /// Whether the flag --identity was given.
+    pub(crate) fn has_identity(&self) -> bool {
         self.identity.is_some()
     }
 
-    /// How the server takes part, given what tells it from others beside the name of its host.
-    pub(crate) fn agreement(&self, facts: &[&str]) -> anyhow::Result<AgreementConfig> {
+    /// The configuration. `facts` identify this server among others, together with the host name.
+    pub(crate) fn config(&self, facts: &[&str]) -> anyhow::Result<AgreementConfig> {
         let (duration, renewal) = (self.identity_lease_duration_seconds, self.identity_lease_renew_seconds);
         ensure!(
             renewal > 0 && renewal < duration,
@@ -97,7 +98,7 @@ impl TakingPart {
     }
 }
 
-/// What is served, with what the gates add. What was asked for by name goes before them.
+/// The runtime configuration with the API groups that feature gates add. What the user has set has precedence.
 pub(crate) fn with_gates(mut config: RuntimeConfig, gates: &Gates) -> anyhow::Result<RuntimeConfig> {
     for (gate, group) in [
         (Gate::StorageVersionApi, "internal.apiserver.k8s.io"),
@@ -110,7 +111,7 @@ pub(crate) fn with_gates(mut config: RuntimeConfig, gates: &Gates) -> anyhow::Re
     Ok(config)
 }
 
-/// The name of this machine, as far as it is known.
+/// The name of this machine, or `localhost` where it is unknown.
 fn hostname() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = kernel.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();

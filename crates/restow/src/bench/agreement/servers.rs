@@ -1,7 +1,7 @@
 //! Three servers on one etcd, and what they have reported there.
 
 use crate::bench::agreement::etcd_in;
-use crate::bench::apiserver::subject::{Running, client, restow, start};
+use crate::bench::apiserver::server_under_test::{Running, client, restow, start};
 use crate::pki::{Pki, write_private};
 use anyhow::Context;
 use restow_api::internal_apiserver::StorageVersion;
@@ -16,18 +16,18 @@ use std::time::{Duration, Instant};
 /// How many servers there are.
 pub(super) const SIZE: usize = 3;
 
-/// What a server is called among the others.
+/// The identity of a server.
 pub(super) fn identity(number: usize) -> String {
     format!("bench-{number}")
 }
 
-/// What is reported about one resource.
+/// The report about one resource.
 pub(super) struct Reported {
     pub(super) common: Option<String>,
     pub(super) servers: Vec<String>,
 }
 
-/// Files that every server needs: certificates, and how to reach it.
+/// The certificates and kubeconfigs of the servers.
 pub(super) struct Files {
     folder: PathBuf,
     pki: Pki,
@@ -43,7 +43,7 @@ impl Files {
     /// `restow serve` with these files.
     pub(super) fn serve(&self, etcd: &LocalEtcd) -> Command {
         let mut command = restow();
-        // That servers disagree for a while is what is measured, and no news.
+        // That servers disagree for a while is expected here.
         command.env("RESTOW_LOG", "error");
         command.args(["serve", "--listen", "127.0.0.1:0", "--etcd-endpoints", &etcd.endpoint()]);
         command.arg("--tls-cert-file").arg(self.folder.join("server.crt"));
@@ -52,7 +52,7 @@ impl Files {
         command
     }
 
-    /// A client of the server at this address that may do everything.
+    /// An administrator's client of the server at this address.
     pub(super) async fn client(&self, address: &str) -> anyhow::Result<kube::Client> {
         let kubeconfig = self.folder.join("bench-kubeconfig");
         write_private(&kubeconfig, &self.pki.kubeconfig(address))?;
@@ -78,7 +78,7 @@ impl Fleet {
         Ok(Fleet { servers: Default::default(), files, store, etcd, _folder: folder })
     }
 
-    /// Starts one server and waits until it says that it is ready.
+    /// Starts one server and waits until it is ready.
     pub(super) async fn start(&mut self, number: usize, release: &str, more: &[&str]) -> anyhow::Result<()> {
         let begun = Instant::now();
         let mut command = self.files.serve(&self.etcd);
@@ -101,7 +101,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// What is reported, as etcd has it.
+    /// The reports in etcd.
     pub(super) async fn reports(&self) -> anyhow::Result<Vec<Reported>> {
         let listed = self.store.range(RangeRequest::prefix("/internal.apiserver.k8s.io/storageversions/")).await?;
         let read = |entry: &restow_store::Entry| {
@@ -112,12 +112,12 @@ impl Fleet {
         listed.entries.iter().map(read).collect()
     }
 
-    /// Defines so many custom resources, and waits until all servers have reported them.
-    pub(super) async fn define(&self, count: usize) -> anyhow::Result<()> {
+    /// Creates so many CRDs, and waits until all servers have reported them.
+    pub(super) async fn create_crds(&self, count: usize) -> anyhow::Result<()> {
         let (_, client) = self.servers[0].as_ref().context("the first server runs")?;
         let known = self.reports().await?.len();
         for number in 0..count {
-            let definition = json!({
+            let crd = json!({
                 "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
                 "metadata": {"name": format!("benches{number}.restow.example")},
                 "spec": {
@@ -131,11 +131,11 @@ impl Fleet {
             });
             let request = http::Request::post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
                 .header(http::header::CONTENT_TYPE, "application/json");
-            client.request_text(request.body(definition.to_string().into_bytes())?).await?;
+            client.request_text(request.body(crd.to_string().into_bytes())?).await?;
         }
         let begun = Instant::now();
         loop {
-            // A definition that was just made may not have been reported by anybody yet.
+            // No server may have reported a new CRD yet.
             let complete = self.reports().await?.iter().filter(|report| report.servers.len() == SIZE).count();
             if complete >= known + count {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! The objects of the story.
+//! The objects that the demo creates.
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ApiResource, DynamicObject};
@@ -37,8 +37,8 @@ pub(super) fn versions(storage: &str) -> Value {
     json!(["v1", "v2"].map(|name| json!({"name": name, "served": true, "storage": name == storage, "schema": schema})))
 }
 
-/// The definition of widgets.
-pub(super) fn definition(storage: &str) -> anyhow::Result<DynamicObject> {
+/// The CRD of widgets.
+pub(super) fn crd(storage: &str) -> anyhow::Result<DynamicObject> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": WIDGETS},

@@ -1,4 +1,4 @@
-//! A conversion webhook for the benchmark: it changes the version of each object, which is the least that one can do.
+//! A conversion webhook for the benchmark, which changes the version of each object and nothing else.
 
 use crate::pki::Pki;
 use anyhow::Context;
