@@ -207,8 +207,8 @@ async fn roll_back(printer: &Printer, cluster: &mut DemoCluster, old: Release) -
     printer.chapter(5, "A roll-back");
     printer
         .say(format!(
-            "The operator goes back to release {old}. It cannot read newer versions, so the stored objects must \
-         be migrated back too."
+            "The operator goes back to release {old}, which writes v1beta1. The stored objects must go back with \
+         it."
         ))
         .await;
     for index in [A, B, C] {

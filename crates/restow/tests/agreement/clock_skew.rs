@@ -1,4 +1,4 @@
-//! Servers whose wall clocks differ by hours and jump: nobody is taken for gone who lives, and whoever dies is, in time.
+//! Servers whose wall clocks differ by hours and jump: the leases of live servers do not expire, those of dead ones do, in time.
 
 use crate::fleet::{Fleet, identity};
 use crate::wrong_clock::WrongClock;
@@ -20,7 +20,7 @@ async fn with_wrong_clocks() -> (Fleet, Vec<WrongClock>) {
     (fleet, clocks)
 }
 
-/// The revision at which the lease of each server was made. Being taken for gone makes another one.
+/// The revision at which the lease of each server was made. A server whose lease expired creates another one.
 async fn tenures(fleet: &Fleet) -> Vec<Option<Revision>> {
     let mut tenures = Vec::new();
     for number in 0..3 {
@@ -40,7 +40,7 @@ async fn said_ahead(fleet: &Fleet, number: usize) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_taken_for_gone_because_of_a_clock() {
+async fn no_lease_expires_because_of_clock_skew() {
     let (mut fleet, clocks) = with_wrong_clocks().await;
     (0..3).for_each(|number| fleet.start(number, "1.31", &[]));
     for (number, ahead) in [0, HOUR, -HOUR].into_iter().enumerate() {
@@ -65,7 +65,7 @@ async fn nobody_is_taken_for_gone_because_of_a_clock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_dies_is_released_in_time_whatever_the_clocks_say() {
+async fn the_lease_of_a_dead_server_expires_in_time_despite_clock_skew() {
     let (mut fleet, clocks) = with_wrong_clocks().await;
     fleet.lease = ("10", "3");
     (0..3).for_each(|number| fleet.start(number, "1.31", &[]));
@@ -91,7 +91,7 @@ async fn whoever_dies_is_released_in_time_whatever_the_clocks_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_taken_for_gone_after_all_have_slept() {
+async fn no_lease_expires_because_all_servers_were_suspended() {
     let mut fleet = Fleet::of(3).await;
     (0..3).for_each(|number| fleet.start(number, "1.31", &[]));
     let before = tenures(&fleet).await;

@@ -1,5 +1,5 @@
-//! Custom resources whose storage version changes while servers sleep through their leases and lose them. etcd's own history
-//! shows that every object was written in the version that its server reported at that very revision.
+//! Custom resources whose storage version changes while servers are suspended until their leases expire. etcd's history shows
+//! that every object was written in the version that its server had reported at that revision.
 
 use crate::etcd_history;
 use crate::fleet::{Addresses, Fleet, identity};
@@ -201,7 +201,7 @@ async fn reports_follow_versions_that_are_added_and_no_longer_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_of_a_definition_that_serves_nothing_keep_their_finalizers() {
+async fn objects_of_a_crd_without_a_served_version_keep_their_finalizers() {
     let mut fleet = Fleet::of(1).await;
     fleet.start(0, "1.37", &[]);
     let clients = clients_of(&fleet, &fleet.addresses).await;

@@ -1,4 +1,4 @@
-//! Everything that ever happened in etcd, checked against the rules.
+//! Checks the whole history of an etcd against the rules.
 
 use crate::writers::VIA;
 use restow_store::{Change, KeyRange, Revision, Store, WatchRequest};

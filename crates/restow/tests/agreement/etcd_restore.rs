@@ -1,4 +1,4 @@
-//! An etcd that goes back to a backup under running servers: they forget what they knew, and join anew before they write.
+//! An etcd that is restored from a backup under running servers: they drop their caches, and join again before they write.
 
 use crate::custom_resources::{WIDGETS, create_crd, widgets};
 use crate::fleet::{Fleet, identity};
@@ -22,7 +22,7 @@ async fn serves_widgets(client: &kube::Client) -> Result<bool, kube::Error> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_start_over_when_a_backup_was_restored() {
+async fn servers_rejoin_after_etcd_was_restored_from_a_backup() {
     let mut fleet = Fleet::of(2).await;
     fleet.start_together(2, "1.31");
     let config = fleet.client_config().await;

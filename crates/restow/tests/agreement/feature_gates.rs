@@ -1,4 +1,4 @@
-//! Features that are turned off, on, and off again, on servers that keep their data.
+//! Feature gates that are turned off, on, and off again, on the same data.
 
 use crate::fleet::Fleet;
 use crate::rolling_upgrade::{NEW, SLICES};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const ALL_OFF: &str = "StorageVersionAPI=false,APIServerIdentity=false,StorageVersionHash=false";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn off_and_on_and_off_again_loses_nothing() {
+async fn turning_feature_gates_off_on_and_off_loses_nothing() {
     let mut fleet = Fleet::of(1).await;
     let config = fleet.client_config().await;
     let vote = ["--storage-versions", "vote"];

@@ -1,4 +1,4 @@
-//! Servers of the real binary on one private etcd, each with an identity of its own that survives restarts.
+//! `restow serve` processes on one etcd, each with an identity that survives restarts.
 
 use restow_store::{Key, RangeRequest, Store, StoreExt};
 use restow_store_etcd::EtcdStore;
@@ -16,7 +16,7 @@ pub(crate) type Addresses = Arc<RwLock<Vec<Option<String>>>>;
 pub(crate) struct Fleet {
     pub(crate) store: EtcdStore,
     pub(crate) addresses: Addresses,
-    /// What the servers have in their environment beside the usual, by their number.
+    /// Further environment variables of the servers, by their number.
     pub(crate) environment: Vec<Vec<(String, PathBuf)>>,
     /// For how many seconds identity leases last, and after how many they are renewed.
     pub(crate) lease: (&'static str, &'static str),
@@ -172,7 +172,7 @@ fn replace_content(folder: &Path, source: &Path) {
     assert!(copied.success());
 }
 
-/// What a server is called among the others.
+/// The identity of a server.
 pub(crate) fn identity(number: usize) -> String {
     format!("server-{number}")
 }

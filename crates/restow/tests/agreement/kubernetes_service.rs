@@ -1,4 +1,4 @@
-//! The service `kubernetes`: where the servers are, as they come and go.
+//! The endpoints of the Service `kubernetes` while servers start and stop.
 
 use crate::fleet::Fleet;
 use crate::writers::client_at;
@@ -34,7 +34,7 @@ async fn in_endpoints(client: &kube::Client) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_service_kubernetes_has_the_servers_that_live() {
+async fn the_kubernetes_service_has_the_endpoints_of_live_servers() {
     let mut fleet = Fleet::of(3).await;
     // Nobody goes to these addresses; loopback ones are not listed.
     let hosts = ["10.1.0.1", "10.1.0.2", "10.1.0.3"];

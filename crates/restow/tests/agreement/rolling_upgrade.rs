@@ -1,4 +1,4 @@
-//! Upgrades and rollbacks under constant writes, with servers that crash and servers that sleep through everything.
+//! Upgrades and rollbacks under constant writes, with servers that crash and servers that are suspended.
 
 use crate::etcd_history;
 use crate::fleet::Fleet;

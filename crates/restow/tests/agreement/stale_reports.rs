@@ -1,5 +1,5 @@
-//! What servers reported in an earlier life and do not stand for any more goes, and a server that reports nothing is not
-//! overlooked. One damaged object stops nobody.
+//! Reports from before a restart that do not hold any more are withdrawn. A server that reports nothing ends the agreement. One
+//! damaged StorageVersion stops no server.
 
 use crate::custom_resources::{CRD, WIDGETS, clients_of, create_crd};
 use crate::fleet::{Fleet, identity};
@@ -25,7 +25,7 @@ async fn entries_of(fleet: &Fleet, name: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_definition_that_was_deleted_while_a_server_was_dead_leaves_no_report() {
+async fn reports_of_a_crd_that_was_deleted_while_a_server_was_down_are_removed() {
     let mut fleet = Fleet::of(2).await;
     (0..2).for_each(|number| fleet.start(number, "1.37", &[]));
     let clients = clients_of(&fleet, &fleet.addresses).await;
@@ -96,7 +96,7 @@ async fn one_damaged_storage_version_stops_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_votes_no_more_takes_its_votes_back() {
+async fn a_server_that_stops_voting_withdraws_its_votes() {
     let elections = "/kube-apiserver.internal.k8s.io/storageversions/";
     let mut fleet = Fleet::of(1).await;
     let count = async |fleet: &Fleet| fleet.store.range(RangeRequest::prefix(elections)).await.unwrap().entries.len();

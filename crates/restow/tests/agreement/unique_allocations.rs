@@ -1,4 +1,4 @@
-//! What only one can have, asked for through several servers at once: node ports, addresses, the last of a quota.
+//! Node ports, cluster IPs and the last of a quota, requested through several servers at once: only one request succeeds.
 
 use crate::custom_resources::clients_of;
 use crate::fleet::Fleet;

@@ -1,8 +1,8 @@
-//! Webhooks and policies over the network, with kubectl and kube-rs, on each store.
+//! Admission webhooks and policies, with kubectl and kube-rs, on each store.
 
 use crate::admission_policies::policies_change_objects;
 use crate::custom_resources::{CRONTABS, crontab};
-use crate::subresource_admission::{what_controllers_delete_is_admitted, what_lies_beneath_objects_is_admitted};
+use crate::subresource_admission::{deletions_by_controllers_are_admitted, subresources_and_collections_are_admitted};
 use crate::webhook_server::{Reply, Webhook, admission, admission_patch};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -59,10 +59,10 @@ async fn requests_are_admitted(on: On) {
     custom_resources_are_shown_in_the_version_asked_for(&cluster).await;
     no_webhook_locks_its_configuration(&cluster).await;
     the_guard_of_migrations_works(&cluster);
-    policies_judge(&cluster);
+    validating_admission_policies_work(&cluster);
     policies_change_objects(&cluster);
-    what_lies_beneath_objects_is_admitted(&cluster).await;
-    what_controllers_delete_is_admitted(&cluster).await;
+    subresources_and_collections_are_admitted(&cluster).await;
+    deletions_by_controllers_are_admitted(&cluster).await;
 }
 
 /// A policy that finds something to do only after the second webhook.
@@ -287,7 +287,7 @@ fn the_guard_of_migrations_works(cluster: &Cluster) {
     cluster.kubectl(&["delete", "-f", GUARD]);
 }
 
-fn policies_judge(cluster: &Cluster) {
+fn validating_admission_policies_work(cluster: &Cluster) {
     let server = &cluster.servers[0];
     let policy = "
 apiVersion: admissionregistration.k8s.io/v1

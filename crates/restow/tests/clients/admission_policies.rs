@@ -1,4 +1,4 @@
-//! Policies that change objects. The tests in `admission.rs` call this on each store.
+//! MutatingAdmissionPolicies. The tests in `admission.rs` call this on each store.
 
 use restow_testkit::{Cluster, eventually_blocking};
 

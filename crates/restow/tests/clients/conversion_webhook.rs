@@ -1,4 +1,4 @@
-//! Conversion by webhook, on each store: what works, and what becomes of requests when the webhook does not.
+//! Conversion webhooks, on each store: when they work, and which errors clients get when they fail.
 
 use crate::webhook_server::{Reply, Webhook};
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -75,7 +75,7 @@ fn gadget(version: &str, name: &str, spec: Value) -> DynamicObject {
     .unwrap()
 }
 
-/// Installs the definition, and waits until the server works with it.
+/// Creates the CRD, and waits until it is established.
 fn install(cluster: &Cluster, client_config: &Value) {
     cluster.kubectl(&["apply", "-f", &cluster.file("crd.json", &definition(client_config).to_string())]);
     cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd/gadgets.conversion.example.com"]);
@@ -98,7 +98,7 @@ async fn webhooks_convert(on: On) {
     let server = &cluster.servers[0];
     let (v1, v2) = (gadgets(server, "v1").await, gadgets(server, "v2").await);
     eventually_some("the resource is served", async || v1.list(&ListParams::default()).await.ok()).await;
-    what_is_stored_is_answered(&cluster);
+    stored_objects_are_served(&cluster);
     every_verb_converts(&v1, &v2, &webhook).await;
     one_bad_object_is_named(&v1, &v2, &webhook).await;
     wrong_answers_are_refused(&cluster, &v1, &v2, &webhook).await;
@@ -109,7 +109,7 @@ async fn webhooks_convert(on: On) {
 }
 
 /// Without a webhook, a version that is stored in another one keeps only what that one knows, and its writer sees it.
-fn what_is_stored_is_answered(cluster: &Cluster) {
+fn stored_objects_are_served(cluster: &Cluster) {
     let mut definition = definition(&Value::Null);
     definition["metadata"]["name"] = "plains.conversion.example.com".into();
     definition["spec"]["names"] = json!({"plural": "plains", "kind": "Plain"});

@@ -1,8 +1,8 @@
-//! Custom resources, defined and used with kubectl, on each store.
+//! CRDs and custom resources with kubectl, on each store.
 
 use restow_testkit::{Cluster, On, Server, eventually_blocking};
 
-/// A definition with two versions, the first of which is stored.
+/// A CRD with two versions, the first of which is stored.
 pub(crate) const CRONTABS: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -46,25 +46,25 @@ fn established(server: &Server, name: &str) {
 }
 
 #[tokio::test]
-async fn definitions_live_their_lives_on_the_embedded_store() {
-    definitions_live_their_lives(On::Embedded).await;
+async fn crds_are_created_changed_and_deleted_on_the_embedded_store() {
+    crds_are_created_changed_and_deleted(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn definitions_live_their_lives_on_etcd() {
-    definitions_live_their_lives(On::Etcd).await;
+async fn crds_are_created_changed_and_deleted_on_etcd() {
+    crds_are_created_changed_and_deleted(On::Etcd).await;
 }
 
 /// One after the other on the same server, which costs less than a server each.
-async fn definitions_live_their_lives(on: On) {
+async fn crds_are_created_changed_and_deleted(on: On) {
     let cluster = Cluster::one(on).await;
-    a_definition_lives_its_life(&cluster);
-    a_deleted_definition_waits_for_its_objects(&cluster);
+    a_crd_is_created_changed_and_deleted(&cluster);
+    a_deleted_crd_waits_for_its_objects(&cluster);
     names_that_are_taken_are_refused_until_they_are_free(&cluster);
-    schemas_decide_what_objects_are(&cluster);
+    schemas_validate_default_and_prune(&cluster);
 }
 
-fn a_definition_lives_its_life(cluster: &Cluster) {
+fn a_crd_is_created_changed_and_deleted(cluster: &Cluster) {
     let server = &cluster.servers[0];
     let definition = cluster.file("crd.yaml", CRONTABS);
     cluster.kubectl(&["apply", "-f", &definition]);
@@ -129,7 +129,7 @@ fn a_definition_lives_its_life(cluster: &Cluster) {
     assert_eq!(list["items"], serde_json::json!([]), "its objects went with the definition");
 }
 
-fn a_deleted_definition_waits_for_its_objects(cluster: &Cluster) {
+fn a_deleted_crd_waits_for_its_objects(cluster: &Cluster) {
     let server = &cluster.servers[0];
     cluster.kubectl(&["apply", "-f", &cluster.file("crd.yaml", CRONTABS)]);
     established(server, "crontabs.stable.example.com");
@@ -164,7 +164,7 @@ fn names_that_are_taken_are_refused_until_they_are_free(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn every_server_on_one_etcd_serves_what_one_was_told() {
+async fn a_crd_is_served_by_every_server_on_the_same_etcd() {
     let cluster = Cluster::on_etcd(&["1.37", "1.37"]).await;
     let [first, second] = cluster.servers.as_slice() else { panic!("two servers were started") };
     first.kubectl(&["apply", "-f", &cluster.file("crd.yaml", CRONTABS)]);
@@ -176,7 +176,7 @@ async fn every_server_on_one_etcd_serves_what_one_was_told() {
     assert!(first.kubectl(&["get", "ct"]).contains("mine"));
 }
 
-/// A definition with everything that one version can have.
+/// A CRD with everything that one version can have.
 pub(crate) const WIDGETS: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -212,7 +212,7 @@ pub(crate) fn widget(name: &str, spec: &str) -> String {
     format!("apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {{name: {name}}}\nspec: {spec}\n")
 }
 
-fn schemas_decide_what_objects_are(cluster: &Cluster) {
+fn schemas_validate_default_and_prune(cluster: &Cluster) {
     let server = &cluster.servers[0];
     cluster.kubectl(&["apply", "-f", &cluster.file("crd.yaml", WIDGETS)]);
     established(server, "widgets.shop.example.com");

@@ -1,10 +1,10 @@
-//! A store that does not answer: the server says so soon, stays alive, and goes on by itself when the store is back.
+//! An etcd that does not answer: the server soon is not ready, stays alive, and recovers by itself when etcd answers again.
 
 use restow_testkit::{Cluster, On, eventually_blocking};
 use std::time::{Duration, Instant};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_store_makes_the_server_unready_and_no_more() {
+async fn a_server_is_unready_but_alive_while_etcd_does_not_answer() {
     let cluster = Cluster::one(On::Etcd).await;
     let server = &cluster.servers[0];
     cluster.kubectl(&["create", "configmap", "before"]);

@@ -167,7 +167,7 @@ spec: {holderIdentity: somebody, leaseDurationSeconds: 3600, renewTime: '2099-01
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn being_stopped_is_5_and_it_can_be_gone_on_with() {
+async fn an_interrupted_migration_is_5_and_can_be_continued() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 60);
     // Each write takes a while, so that there is a time in which to stop it.
@@ -211,7 +211,7 @@ async fn being_stopped_is_5_and_it_can_be_gone_on_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_while_the_first_of_two_ends_is_5_and_says_nothing_of_the_second() {
+async fn a_signal_while_the_first_of_two_migrations_ends_is_5_and_claims_nothing_about_the_second() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
     let allow = |review: &serde_json::Value| {

@@ -1,5 +1,5 @@
-//! CRDs and objects that are too deep, too large, too costly or simply wrong: each gets its error, soon, and the server
-//! goes on.
+//! CRDs and objects that are too deep, too large, too costly or malformed: each soon gets an error, and the server keeps
+//! working.
 
 use http::Method;
 use restow_testkit::{ApiClient, Cluster, Crd, On};
@@ -12,16 +12,16 @@ const OBJECTS: &str = "/apis/bad.example.com/v1/bads";
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn bad_input_is_refused_on_the_embedded_store() {
-    bad_input_is_refused(On::Embedded).await;
+async fn invalid_input_is_refused_on_the_embedded_store() {
+    invalid_input_is_refused(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_on_etcd() {
-    bad_input_is_refused(On::Etcd).await;
+async fn invalid_input_is_refused_on_etcd() {
+    invalid_input_is_refused(On::Etcd).await;
 }
 
-async fn bad_input_is_refused(on: On) {
+async fn invalid_input_is_refused(on: On) {
     let cluster = Cluster::one(on).await;
     let client = ApiClient::admin(cluster.servers[0].client().await);
     for (what, schema, words) in bad_schemas() {

@@ -1,4 +1,4 @@
-//! What people do with kubectl, on each store.
+//! CRUD with kubectl, on each store; namespaces; several servers on one etcd.
 
 mod edit;
 mod output_formats;
@@ -23,16 +23,16 @@ spec:
 ";
 
 #[tokio::test]
-async fn objects_live_their_lives_on_the_embedded_store() {
-    objects_live_their_lives(On::Embedded).await;
+async fn objects_are_created_changed_and_deleted_on_the_embedded_store() {
+    objects_are_created_changed_and_deleted(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn objects_live_their_lives_on_etcd() {
-    objects_live_their_lives(On::Etcd).await;
+async fn objects_are_created_changed_and_deleted_on_etcd() {
+    objects_are_created_changed_and_deleted(On::Etcd).await;
 }
 
-async fn objects_live_their_lives(on: On) {
+async fn objects_are_created_changed_and_deleted(on: On) {
     let cluster = Cluster::one(on).await;
     let server = &cluster.servers[0];
     cluster.kubectl(&["create", "namespace", "demo"]);
@@ -80,7 +80,7 @@ async fn objects_live_their_lives(on: On) {
 }
 
 #[tokio::test]
-async fn applying_changes_what_changed_and_nothing_else() {
+async fn apply_changes_only_what_differs() {
     let cluster = Cluster::one(On::Embedded).await;
     cluster.kubectl(&["create", "namespace", "demo"]);
     let file = cluster.file("web.yaml", DEPLOYMENT);
@@ -105,7 +105,7 @@ async fn applying_changes_what_changed_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_namespace_is_emptied_before_it_goes() {
+async fn a_namespace_is_emptied_before_it_is_deleted() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     cluster.kubectl(&["create", "namespace", "demo"]);
@@ -142,7 +142,7 @@ async fn a_namespace_is_emptied_before_it_goes() {
 }
 
 #[tokio::test]
-async fn three_servers_on_one_etcd_are_one_cluster() {
+async fn three_servers_on_one_etcd_serve_the_same_objects() {
     let cluster = Cluster::on_etcd(&["1.37", "1.37", "1.36"]).await;
     let [first, second, third] = cluster.servers.as_slice() else { panic!("three servers were started") };
     first.kubectl(&["create", "namespace", "demo"]);

@@ -4,7 +4,7 @@ use restow_testkit::{Cluster, On, RawClient, eventually_blocking, output};
 use std::process::Command;
 
 #[tokio::test]
-async fn roles_decide_what_users_may_do() {
+async fn rbac_roles_grant_and_refuse() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     cluster.kubectl(&["create", "namespace", "demo"]);
@@ -34,7 +34,7 @@ async fn roles_decide_what_users_may_do() {
 }
 
 #[tokio::test]
-async fn service_accounts_have_tokens() {
+async fn service_account_tokens_authenticate_until_the_account_is_deleted() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     cluster.kubectl(&["create", "serviceaccount", "robot"]);

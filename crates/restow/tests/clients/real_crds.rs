@@ -1,5 +1,5 @@
-//! The CustomResourceDefinitions of projects that people use, all on one server. They are not part of the repository: the
-//! folder is named by RESTOW_TEST_CRDS, or lies beside the checkout.
+//! The CRDs of well-known projects, all on one server. They are not part of the repository: RESTOW_TEST_CRDS names their folder,
+//! or it is beside the checkout.
 
 use http::Request;
 use restow_testkit::{Cluster, On};
@@ -14,16 +14,16 @@ fn folder() -> Option<PathBuf> {
 }
 
 #[tokio::test]
-async fn real_definitions_install_and_are_served_on_the_embedded_store() {
-    real_definitions_install_and_are_served(On::Embedded).await;
+async fn real_crds_install_and_are_served_on_the_embedded_store() {
+    real_crds_install_and_are_served(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn real_definitions_install_and_are_served_on_etcd() {
-    real_definitions_install_and_are_served(On::Etcd).await;
+async fn real_crds_install_and_are_served_on_etcd() {
+    real_crds_install_and_are_served(On::Etcd).await;
 }
 
-async fn real_definitions_install_and_are_served(on: On) {
+async fn real_crds_install_and_are_served(on: On) {
     let Some(folder) = folder() else {
         restow_testkit::skip("set RESTOW_TEST_CRDS to a folder of CustomResourceDefinitions");
         return;

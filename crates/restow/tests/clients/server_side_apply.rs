@@ -30,16 +30,16 @@ spec:
 ";
 
 #[tokio::test]
-async fn configurations_are_applied_on_the_embedded_store() {
-    configurations_are_applied(On::Embedded).await;
+async fn server_side_apply_works_on_the_embedded_store() {
+    server_side_apply_works(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn configurations_are_applied_on_etcd() {
-    configurations_are_applied(On::Etcd).await;
+async fn server_side_apply_works_on_etcd() {
+    server_side_apply_works(On::Etcd).await;
 }
 
-async fn configurations_are_applied(on: On) {
+async fn server_side_apply_works(on: On) {
     let cluster = Cluster::one(on).await;
     cluster.kubectl(&["apply", "--server-side", "-f", &cluster.file("crd.yaml", SHELVES)]);
     cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd/shelves.apply.example.com"]);

@@ -1,4 +1,4 @@
-//! Starting, stopping and starting again; and what is printed when that does not work.
+//! Start, stop and restart, and the errors of a server that cannot start.
 
 use restow_testkit::{Server, restow_output};
 
@@ -9,7 +9,7 @@ fn fails(arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn everything_is_there_again_after_a_restart() {
+async fn all_objects_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up(folder.path());
     server.kubectl(&["create", "configmap", "kept", "--from-literal=a=1"]);
@@ -23,7 +23,7 @@ async fn everything_is_there_again_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_is_taken_is_said_to_be_taken() {
+async fn a_data_directory_or_address_in_use_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up(folder.path());
     let data = folder.path().join("data");

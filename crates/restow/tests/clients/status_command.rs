@@ -78,7 +78,7 @@ async fn a_change_of_the_storage_version_is_migrated_and_proven_without_a_furthe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_access_to_the_store_the_api_servers_are_asked() {
+async fn verify_through_api_works_without_access_to_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up(folder.path());
     let file = |name: &str, text: &str| {
@@ -125,7 +125,7 @@ async fn without_access_to_the_store_the_api_servers_are_asked() {
 }
 
 #[test]
-fn kubectl_finds_us_as_a_plugin_and_shells_can_complete() {
+fn restow_works_as_a_kubectl_plugin_with_shell_completion() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["kubectl-restow", "kubectl_complete-restow"] {
         std::os::unix::fs::symlink(restow_binary(), folder.path().join(name)).unwrap();

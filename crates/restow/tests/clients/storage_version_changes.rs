@@ -1,6 +1,5 @@
-//! A definition is changed again and again, its storage version with the rest, while its resource is read and written without
-//! pause. No request fails; on three servers on one etcd, etcd's own history shows that nothing was written in a version
-//! that was not in force.
+//! A CRD is changed again and again, its storage version too, while its objects are read and written without pause. No request
+//! fails; with three servers on one etcd, etcd's history shows that nothing was written in a version that was not in force.
 
 use crate::custom_resources::{CRONTABS, crontab};
 use kube::ResourceExt;
@@ -38,7 +37,7 @@ async fn write(client: kube::Client, name: String, version: &'static str, stop: 
     }
 }
 
-/// Changes the definition many times, each time after every server has been written to for a while: the storage version, the
+/// Changes the CRD many times, each time after every server has been written to for a while: the storage version, the
 /// schema, the columns, and whether there is a third version.
 async fn keep_changing(cluster: &Cluster) -> u64 {
     let stop = Arc::new(AtomicBool::new(false));
@@ -83,7 +82,7 @@ async fn keep_changing(cluster: &Cluster) -> u64 {
 }
 
 #[tokio::test]
-async fn no_request_is_lost_while_a_definition_changes_on_the_embedded_store() {
+async fn no_request_is_lost_while_a_crd_changes_on_the_embedded_store() {
     let cluster = Cluster::one(On::Embedded).await;
     cluster.kubectl(&["apply", "-f", &cluster.file("crd.yaml", CRONTABS)]);
     let object = cluster.file("object.yaml", &crontab("v1", "first", "{}"));

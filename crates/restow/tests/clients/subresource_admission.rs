@@ -1,5 +1,5 @@
-//! Admission of what is not simply an object that a client writes: subresources, whole collections, and what the server's own
-//! controllers delete. The tests in `admission.rs` call these on each store.
+//! Admission of subresources, of deletecollection, and of deletions by the server's own controllers. The tests in `admission.rs`
+//! call these on each store.
 
 use crate::admission::{asked_about_maps, configure};
 use crate::custom_resources::{WIDGETS, widget};
@@ -58,7 +58,7 @@ fn lines(webhook: &Webhook) -> Vec<String> {
     lines
 }
 
-pub(crate) async fn what_lies_beneath_objects_is_admitted(cluster: &Cluster) {
+pub(crate) async fn subresources_and_collections_are_admitted(cluster: &Cluster) {
     let server = &cluster.servers[0];
     cluster.kubectl(&["apply", "-f", &cluster.file("crd.yaml", WIDGETS)]);
     cluster.kubectl(&["create", "-f", &cluster.file("deployment.yaml", DEPLOYMENT)]);
@@ -133,7 +133,7 @@ fn own(cluster: &Cluster, owner: &str, name: &str) {
     cluster.kubectl(&["create", "-f", &cluster.file("owned.json", &map.to_string())]);
 }
 
-pub(crate) async fn what_controllers_delete_is_admitted(cluster: &Cluster) {
+pub(crate) async fn deletions_by_controllers_are_admitted(cluster: &Cluster) {
     let server = &cluster.servers[0];
     let webhook = Webhook::start(keeps).await;
     let deletions = json!({"timeoutSeconds": 30, "rules": [

@@ -1,4 +1,4 @@
-//! `restow verify --etcd-endpoints`: what is read from a real etcd, and each of its exit codes.
+//! `restow verify --etcd-endpoints`: what it reads from a real etcd, and each of its exit codes.
 
 mod stock_store;
 
@@ -51,7 +51,7 @@ fn key(text: &str) -> Key {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_servers_of_ours_keep_in_etcd_is_proven_and_what_is_not_there_proves_nothing() {
+async fn objects_of_restow_servers_in_etcd_are_proven_and_an_empty_prefix_proves_nothing() {
     let cluster = Cluster::one(On::Etcd).await;
     let (server, endpoint) = (&cluster.servers[0], cluster.etcd_endpoint());
     // A neighbour whose prefix begins alike, which is none of our business.
@@ -172,7 +172,7 @@ async fn a_stock_clusters_store_is_read_value_by_value() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_encrypted_values_the_api_servers_are_asked() {
+async fn encrypted_values_are_verified_through_the_api_servers() {
     let cluster = Cluster::one(On::Etcd).await;
     let (server, endpoint) = (&cluster.servers[0], cluster.etcd_endpoint());
     for name in ["a", "b", "c"] {
@@ -199,7 +199,7 @@ async fn of_encrypted_values_the_api_servers_are_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_api_has_and_the_store_has_not_is_told() {
+async fn objects_that_the_api_has_and_the_store_has_not_are_reported() {
     let cluster = Cluster::one(On::Etcd).await;
     let (server, endpoint) = (&cluster.servers[0], cluster.etcd_endpoint());
     server.kubectl(&["create", "configmap", "a"]);
@@ -266,7 +266,7 @@ async fn an_etcd_that_cannot_be_used_is_a_failure_and_no_verdict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn etcd_is_read_as_it_is_at_one_revision_also_when_that_is_compacted() {
+async fn etcd_is_read_at_one_revision_even_if_it_is_compacted_meanwhile() {
     let etcd = start_etcd().await;
     let store = etcd_store(&etcd.endpoint(), "/registry").await;
     let widget = |version: &str| json!({"apiVersion": format!("example.com/{version}"), "kind": "Widget"}).to_string();

@@ -1,4 +1,4 @@
-//! A webhook for servers to call: HTTPS with an authority of its own, told by the test how to behave.
+//! A webhook for servers to call: HTTPS with its own CA; each test sets its behaviour.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

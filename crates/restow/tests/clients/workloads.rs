@@ -1,9 +1,9 @@
-//! The usual life of workloads with kubectl, and what becomes of dependents when their owners go.
+//! Workloads with kubectl: Deployments, Pods, autoscalers; and garbage collection of dependents.
 
 use restow_testkit::{Cluster, On, eventually_blocking};
 
 #[tokio::test]
-async fn a_deployment_lives_its_usual_life() {
+async fn a_deployment_is_created_scaled_updated_and_exposed() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     cluster.kubectl(&["create", "deployment", "web", "--image=nginx:1"]);
@@ -41,16 +41,16 @@ async fn a_deployment_lives_its_usual_life() {
 }
 
 #[tokio::test]
-async fn dependents_go_with_their_owners_on_the_embedded_store() {
-    dependents_go_with_their_owners(On::Embedded).await;
+async fn dependents_are_deleted_with_their_owners_on_the_embedded_store() {
+    dependents_are_deleted_with_their_owners(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn dependents_go_with_their_owners_on_etcd() {
-    dependents_go_with_their_owners(On::Etcd).await;
+async fn dependents_are_deleted_with_their_owners_on_etcd() {
+    dependents_are_deleted_with_their_owners(On::Etcd).await;
 }
 
-async fn dependents_go_with_their_owners(on: On) {
+async fn dependents_are_deleted_with_their_owners(on: On) {
     let cluster = Cluster::one(on).await;
     let names = || cluster.kubectl(&["get", "cm", "-l", "gc=yes", "-o", "name"]);
     for (policy, left) in
@@ -77,7 +77,7 @@ async fn dependents_go_with_their_owners(on: On) {
 }
 
 #[tokio::test]
-async fn a_pod_on_a_node_is_given_time_to_end() {
+async fn a_pod_on_a_node_gets_its_grace_period() {
     let cluster = Cluster::one(On::Embedded).await;
     cluster.kubectl(&["run", "free", "--image=nginx"]);
     cluster.kubectl(&["delete", "pod", "free"]);
@@ -91,7 +91,7 @@ async fn a_pod_on_a_node_is_given_time_to_end() {
 }
 
 #[tokio::test]
-async fn what_holds_a_namespace_is_let_go_by_its_subresource_only() {
+async fn namespace_finalizers_are_removed_by_the_finalize_subresource_only() {
     let cluster = Cluster::one(On::Embedded).await;
     cluster.kubectl(&["create", "namespace", "held"]);
     let without = r#"{"spec":{"finalizers":null}}"#;
@@ -105,7 +105,7 @@ async fn what_holds_a_namespace_is_let_go_by_its_subresource_only() {
 }
 
 #[tokio::test]
-async fn an_autoscaler_is_the_same_in_both_versions() {
+async fn a_horizontal_pod_autoscaler_is_the_same_in_both_versions() {
     let cluster = Cluster::one(On::Embedded).await;
     let text = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: a}\nspec:\n  \
                 scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}\n  maxReplicas: 3\n  metrics:\n  - type: Pods\n    \

@@ -1,5 +1,5 @@
-//! What a cluster refuses whoever may ask: certificates without a signer's leave, namespaces that stay, whole clusters at
-//! once, objects that nobody looked at before replacing them, and pods that change under their nodes.
+//! What admission and validation refuse to every user: certificates without permission for the signer, deleting protected
+//! namespaces, deletecollection in all namespaces, unconditional updates, and changes of immutable pod fields.
 
 use crate::http_connection::{HttpConnection, grant};
 use base64::Engine;
@@ -29,7 +29,7 @@ fn with_condition(request: &Value, kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn certificates_are_approved_and_signed_with_the_leave_of_their_signer() {
+async fn approving_and_signing_certificates_needs_permission_for_the_signer() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
     let mut eve = HttpConnection::admin(&cluster).acting_as("eve");
@@ -101,12 +101,12 @@ async fn namespaces_that_a_cluster_needs_cannot_be_deleted() {
 }
 
 #[tokio::test]
-async fn collections_are_deleted_one_namespace_at_a_time() {
+async fn deletecollection_needs_a_namespace() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
     let maps = "/api/v1/namespaces/default/configmaps";
     admin.post(maps, &json!({"metadata": {"name": "m"}})).expect(201);
-    define_widgets(&mut admin);
+    create_widgets_crd(&mut admin);
     let widgets = "/apis/example.com/v1/namespaces/default/widgets";
     admin.post(widgets, &widget("w")).expect(201);
     for query in ["", "?dryRun=All", "?fieldSelector=metadata.namespace%3Ddefault"] {
@@ -120,7 +120,7 @@ async fn collections_are_deleted_one_namespace_at_a_time() {
     admin.get(&format!("{widgets}/w")).expect(404);
 }
 
-fn define_widgets(admin: &mut HttpConnection) {
+fn create_widgets_crd(admin: &mut HttpConnection) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema,
         "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}}});
@@ -138,11 +138,11 @@ fn widget(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_others_may_have_changed_is_not_replaced_unseen() {
+async fn put_without_a_resource_version_is_refused_where_kubernetes_requires_it() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
         let mut admin = HttpConnection::admin(&cluster);
-        define_widgets(&mut admin);
+        create_widgets_crd(&mut admin);
         let namespaced = |group: &str, plural: &str| format!("/apis/{group}/v1/namespaces/default/{plural}");
         let hooks = |plural: &str| format!("/apis/admissionregistration.k8s.io/v1/{plural}");
         let selector = json!({"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1});
@@ -221,7 +221,7 @@ async fn pods_have_the_priority_and_preemption_of_their_class() {
 }
 
 #[tokio::test]
-async fn pods_stay_where_and_what_they_are() {
+async fn immutable_pod_fields_cannot_be_changed() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
     admin.post(PODS, &pod("p")).expect(201);
@@ -279,7 +279,7 @@ async fn pods_stay_where_and_what_they_are() {
 }
 
 #[tokio::test]
-async fn nothing_is_made_in_a_namespace_that_goes() {
+async fn nothing_is_created_in_a_terminating_namespace() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "going"}})).expect(201);
@@ -296,7 +296,7 @@ async fn nothing_is_made_in_a_namespace_that_goes() {
 }
 
 #[tokio::test]
-async fn who_writes_a_status_that_stands_alone_changes_no_metadata() {
+async fn a_write_of_the_status_subresource_changes_no_metadata() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
     let constraints = json!({"resourceRules": [{"apiGroups": ["none.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"],

@@ -1,4 +1,4 @@
-//! Who asks, and may they: headers, certificates, paths, and verbs that do more than they say.
+//! Authentication and authorization: headers, client certificates, paths, and verbs that need a second permission.
 
 use crate::http_connection::{HttpConnection, grant};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
@@ -87,7 +87,7 @@ async fn an_authorization_that_cannot_be_read_is_refused() {
 }
 
 #[tokio::test]
-async fn whoever_may_only_update_creates_nothing() {
+async fn a_put_that_creates_needs_the_create_permission() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
         let mut admin = HttpConnection::admin(&cluster);
@@ -137,7 +137,7 @@ async fn whoever_may_only_update_creates_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_gains_power_by_roles_that_are_made_by_replacing_them() {
+async fn a_put_that_creates_a_role_is_checked_for_escalation() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
     let mut eve = HttpConnection::admin(&cluster).acting_as("eve");
@@ -177,7 +177,7 @@ fn short_lived(pki: &Path, seconds: i64) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_certificate_that_expires_ends_what_its_connection_may_do() {
+async fn an_expired_client_certificate_is_refused_on_an_open_connection() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up(folder.path());
     // A busy machine may need longer than the first certificates last.
@@ -246,7 +246,7 @@ async fn a_list_of_one_name_is_allowed_to_whoever_may_see_that_object() {
 }
 
 #[tokio::test]
-async fn paths_have_one_spelling() {
+async fn request_paths_have_one_spelling() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
     let mut eve = HttpConnection::admin(&cluster).acting_as("eve");
@@ -280,7 +280,7 @@ async fn paths_have_one_spelling() {
 }
 
 #[tokio::test]
-async fn acting_as_another_takes_the_right_to_each_part_of_them() {
+async fn impersonation_needs_the_permission_for_each_attribute() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
     let rule =

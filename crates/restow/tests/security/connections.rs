@@ -1,4 +1,4 @@
-//! Connections that only take up room: by strangers, by users, at the API server, at the guard and at the metrics.
+//! Connections that only consume resources: of anonymous clients and of users, at the API server, the guard and the metrics.
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -68,7 +68,7 @@ async fn connections_of_users_that_idle_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn watches_in_every_place_leave_a_reserve_for_health_and_administrators() {
+async fn watches_on_all_connections_leave_a_reserve_for_health_and_administrators() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with_files(folder.path(), 256);
     let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
@@ -134,7 +134,7 @@ impl Unread {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_takes_keep_nobody_out() {
+async fn unread_responses_keep_no_client_out() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with(folder.path(), 256, &["--controller=false", "--stall-timeout=5"]);
     let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
@@ -199,7 +199,7 @@ fn limit_files(process: Pid, files: u64) {
 }
 
 #[tokio::test]
-async fn a_server_out_of_files_makes_room_and_goes_on() {
+async fn a_server_out_of_open_files_closes_connections_and_continues() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up(folder.path());
     let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
@@ -296,7 +296,7 @@ async fn the_metrics_of_the_controller_are_all_that_it_shows() {
 }
 
 #[tokio::test]
-async fn documents_are_kept_once_however_their_paths_are_written() {
+async fn openapi_documents_are_cached_once_for_all_spellings_of_a_path() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     let admin = RawClient::admin(server);

@@ -1,5 +1,4 @@
-//! Objects that lie in the store and cannot be read, whoever wrote them: they are named, they hold nobody else up, and who may
-//! can delete them.
+//! Corrupt objects in the store: errors name them, they block no other object, and a user with the permission can delete them.
 
 use crate::request_limits::things;
 use futures::{AsyncBufReadExt, TryStreamExt};
@@ -124,7 +123,7 @@ async fn watch(
 }
 
 #[tokio::test]
-async fn on_etcd_they_are_named_and_deleted_and_their_namespace_and_definition_go() {
+async fn corrupt_objects_on_etcd_are_named_and_deleted_and_their_namespace_and_crd_go() {
     let cluster = Cluster::one(On::Etcd).await;
     let admin = ApiClient::admin(cluster.servers[0].client().await);
     prepared(&admin).await;
@@ -151,7 +150,7 @@ async fn on_etcd_they_are_named_and_deleted_and_their_namespace_and_definition_g
 }
 
 #[tokio::test]
-async fn on_the_embedded_store_they_are_named_and_deleted() {
+async fn corrupt_objects_on_the_embedded_store_are_named_and_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up(folder.path());
     prepared(&ApiClient::admin(server.client().await)).await;

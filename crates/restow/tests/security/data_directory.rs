@@ -1,4 +1,4 @@
-//! The data directory of `restow up`: who may read it, and what becomes of a server whose disk is damaged or full.
+//! The data directory of `restow up`: file permissions, and a damaged or full disk.
 
 use restow_testkit::{Process, Server, eventually_blocking, output, restow_binary, skip};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -39,7 +39,7 @@ fn up_with_open_umask(folder: &Path) -> String {
 }
 
 #[test]
-fn nobody_else_may_read_what_a_server_keeps() {
+fn other_users_cannot_read_the_data_directory() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let log = up_with_open_umask(folder.path());
@@ -61,7 +61,7 @@ fn nobody_else_may_read_what_a_server_keeps() {
 }
 
 #[test]
-fn nobody_else_may_read_keys_and_links_are_not_followed_when_they_are_written() {
+fn other_users_cannot_read_keys_and_symlinks_are_not_followed_when_keys_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let keys = folder.path().join("keys");
     let make = || {
@@ -132,7 +132,7 @@ fn a_server_whose_store_is_damaged_says_so_and_does_not_start() {
 }
 
 #[test]
-fn a_lost_engine_is_no_empty_cluster() {
+fn a_data_directory_without_its_engine_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     assert!(Server::up(folder.path()).stop().success());

@@ -1,4 +1,4 @@
-//! What `restow install` grants is enough to migrate, and no more than that.
+//! `restow install` grants what a migration needs, and no more.
 
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use restow_testkit::{Cluster, Crd, On, Process, Server, api, crds, eventually, restow_binary, run};
@@ -77,7 +77,7 @@ fn may(server: &Server, arguments: &[&str]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_custom_resources_only_no_secret_can_be_read() {
+async fn install_with_crds_only_grants_no_access_to_secrets() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     let client = server.client().await;
@@ -117,7 +117,7 @@ async fn with_custom_resources_only_no_secret_can_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_all_resources_those_are_granted_that_are_there() {
+async fn install_for_all_resources_grants_only_existing_ones() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     let client = server.client().await;

@@ -1,5 +1,5 @@
-//! Attacks on real servers: a stranger with nothing but the address, a client without rights, and one with rights in one
-//! namespace. Each test is one way in that was tried; docs/security.md lists them.
+//! Attacks on real servers: by an anonymous client, by a user without permissions, and by a user with permissions in one
+//! namespace. Each test is one attack; docs/security.md lists them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

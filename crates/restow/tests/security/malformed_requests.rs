@@ -1,4 +1,4 @@
-//! Requests that make no sense, in every part that a client writes: each gets the answer of kube-apiserver, and none a 500.
+//! Malformed requests, in every part that a client sends: each gets the response of kube-apiserver, and none a 500.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -28,16 +28,16 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn odd_requests_are_answered_as_by_kubernetes_on_the_embedded_store() {
-    odd_requests_are_answered_as_by_kubernetes(On::Embedded).await;
+async fn malformed_requests_get_the_responses_of_kubernetes_on_the_embedded_store() {
+    malformed_requests_get_the_responses_of_kubernetes(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn odd_requests_are_answered_as_by_kubernetes_on_etcd() {
-    odd_requests_are_answered_as_by_kubernetes(On::Etcd).await;
+async fn malformed_requests_get_the_responses_of_kubernetes_on_etcd() {
+    malformed_requests_get_the_responses_of_kubernetes(On::Etcd).await;
 }
 
-async fn odd_requests_are_answered_as_by_kubernetes(on: On) {
+async fn malformed_requests_get_the_responses_of_kubernetes(on: On) {
     let cluster = Cluster::one(on).await;
     let raw = RawClient::admin(&cluster.servers[0]);
     let name = |name: &str| format!("{MAPS}/{name}");
@@ -289,7 +289,7 @@ async fn head(raw: &RawClient, path: &str) -> u16 {
 
 /// Bytes that are hardly HTTP.
 #[tokio::test]
-async fn odd_messages_are_answered_or_closed() {
+async fn malformed_http_gets_an_error_or_a_closed_connection() {
     let cluster = Cluster::one(On::Embedded).await;
     let raw = RawClient::admin(&cluster.servers[0]);
     let body = map("chunked").to_string();

@@ -1,4 +1,4 @@
-//! The work of one request is bounded: what a patch makes, what is stored, and how long others wait for it.
+//! The cost of one request is bounded: the result of a patch, the stored object, and the latency of others.
 
 use restow_testkit::{ApiClient, Cluster, Crd, On, preserve_unknown_fields};
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ async fn a_patch_that_doubles_an_object_again_and_again_is_refused() {
     assert_eq!(mallory.get(&format!("{THINGS}/x")).await.0, 200);
 }
 
-async fn what_cannot_be_read_is_not_stored(on: On) {
+async fn an_object_that_could_not_be_decoded_again_is_not_stored(on: On) {
     let (_cluster, admin, mallory) = cluster(on).await;
     admin.create_crd(&things()).await;
     assert_eq!(mallory.post(THINGS, thing(json!({}))).await.0, 201);
@@ -111,13 +111,13 @@ async fn what_cannot_be_read_is_not_stored(on: On) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_not_stored_on_the_embedded_store() {
-    what_cannot_be_read_is_not_stored(On::Embedded).await;
+async fn an_object_that_could_not_be_decoded_again_is_not_stored_on_the_embedded_store() {
+    an_object_that_could_not_be_decoded_again_is_not_stored(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_not_stored_on_etcd() {
-    what_cannot_be_read_is_not_stored(On::Etcd).await;
+async fn an_object_that_could_not_be_decoded_again_is_not_stored_on_etcd() {
+    an_object_that_could_not_be_decoded_again_is_not_stored(On::Etcd).await;
 }
 
 /// A list of finalizers of some megabytes: whoever merges it by searching takes minutes.
@@ -206,7 +206,7 @@ async fn a_role_of_billions_of_permissions_is_refused_at_once() {
 
 /// Thousands of entries in the managed fields, each of which was once merged with all others.
 #[tokio::test]
-async fn thousands_of_managers_and_versions_are_no_more_than_bytes() {
+async fn thousands_of_field_managers_and_versions_are_merged_quickly() {
     let (_cluster, _admin, mallory) = cluster(On::Embedded).await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"a": "b"}});
     assert_eq!(mallory.post(MAPS, map.clone()).await.0, 201);

@@ -1,5 +1,5 @@
-//! What is stored can be read by everyone: numbers and metadata have the types that protobuf has for them, whatever a client
-//! sends and whichever way it goes. One object that nobody can encode would end every protobuf list and watch of its kind.
+//! Every stored object can be encoded as protobuf: numbers and metadata have the types of protobuf, whatever a client sends by
+//! any verb. One object that cannot be encoded would end every protobuf list and watch of its kind.
 
 use crate::http_connection::HttpConnection;
 use restow_store::{Key, StoreExt};
@@ -11,8 +11,8 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PROTOBUF: &[u8] = b"application/vnd.kubernetes.protobuf";
 const METADATA: &[u8] = b"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Defines a kind that can be scaled up to 10, but not to 7, and that has a resource inside.
-fn define_gauges(admin: &mut HttpConnection) {
+/// Creates a CRD of a kind that can be scaled up to 10, but not to 7, with an embedded resource.
+fn create_gauges_crd(admin: &mut HttpConnection) {
     let replicas = json!({"type": "integer", "maximum": 10});
     let template = json!({"type": "object", "x-kubernetes-embedded-resource": true,
         "x-kubernetes-preserve-unknown-fields": true});
@@ -68,11 +68,11 @@ fn scale_by_all_means(admin: &mut HttpConnection, one: &str, replicas: &Value) -
 }
 
 #[tokio::test]
-async fn a_number_of_replicas_that_nobody_can_encode_is_not_stored() {
+async fn a_replica_count_outside_int32_is_not_stored() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
         let mut admin = HttpConnection::admin(&cluster);
-        define_gauges(&mut admin);
+        create_gauges_crd(&mut admin);
         admin.post(GAUGES, &gauge("g")).expect(201);
         admin.post(DEPLOYMENTS, &deployment("d")).expect(201);
         for one in [format!("{GAUGES}/g"), format!("{DEPLOYMENTS}/d")] {
@@ -129,7 +129,7 @@ fn odd_metadata() -> Vec<(&'static str, Value)> {
 async fn metadata_of_custom_resources_has_the_types_of_all_metadata() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
-    define_gauges(&mut admin);
+    create_gauges_crd(&mut admin);
     let one = format!("{GAUGES}/g");
     let made = admin.post(GAUGES, &gauge("g")).expect(201).body;
     for (field, value) in odd_metadata() {
@@ -158,10 +158,10 @@ async fn metadata_of_custom_resources_has_the_types_of_all_metadata() {
 }
 
 #[tokio::test]
-async fn metadata_that_nobody_knows_is_dropped_and_told() {
+async fn unknown_metadata_fields_are_dropped_with_a_warning() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
-    define_gauges(&mut admin);
+    create_gauges_crd(&mut admin);
     let mut object = gauge("g");
     object["metadata"]["unknown"] = 7.into();
     object["metadata"]["labels"] = Value::Null;
@@ -187,10 +187,10 @@ async fn metadata_that_nobody_knows_is_dropped_and_told() {
 
 /// Metadata of the wrong types that was stored before it was refused.
 #[tokio::test]
-async fn odd_metadata_that_was_stored_can_be_mended_and_deleted() {
+async fn stored_objects_with_malformed_metadata_can_be_repaired_and_deleted() {
     let cluster = Cluster::one(On::Etcd).await;
     let mut admin = HttpConnection::admin(&cluster);
-    define_gauges(&mut admin);
+    create_gauges_crd(&mut admin);
     let store = etcd_store(&cluster.etcd_endpoint(), "/registry").await;
     for name in ["mended", "deleted"] {
         let mut made = admin.post(GAUGES, &gauge(name)).expect(201).body;

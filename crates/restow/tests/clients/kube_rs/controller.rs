@@ -1,5 +1,5 @@
-//! A controller as people write them: it leads, follows a collection, keeps a copy of each object in step, writes
-//! what it did to an annotation, and cleans up behind a finalizer.
+//! A typical kube-rs controller: leader election, a watch, a copy of each object, an annotation with the result, and a
+//! finalizer.
 
 use crate::kube_rs::config_map;
 use crate::kube_rs::leader_election::Candidate;

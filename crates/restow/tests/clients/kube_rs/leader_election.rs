@@ -1,5 +1,4 @@
-//! Leader election on a Lease, as controllers do it: whoever holds the lease leads, and every step is a write that
-//! fails when somebody else was faster.
+//! Leader election on a Lease, as controllers do it: the holder leads, and every step is a write that fails on a conflict.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;

@@ -1,4 +1,4 @@
-//! Objects, typed and dynamic; and what clients are told when something is refused.
+//! Typed and dynamic objects, and the errors that clients get.
 
 use crate::kube_rs::config_map;
 use k8s_openapi::api::apps::v1::Deployment;

@@ -1,4 +1,4 @@
-//! Following collections: the watcher in both of its ways, the reflector, and watches by hand.
+//! kube-rs' watcher in both of its modes, the reflector, and plain watches.
 
 use crate::kube_rs::config_map;
 use futures::{StreamExt, TryStreamExt};
@@ -12,16 +12,16 @@ use restow_testkit::{Cluster, On};
 use serde_json::json;
 
 #[tokio::test]
-async fn collections_are_followed_on_the_embedded_store() {
-    collections_are_followed(On::Embedded).await;
+async fn watchers_and_reflectors_work_on_the_embedded_store() {
+    watchers_and_reflectors_work(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn collections_are_followed_on_etcd() {
-    collections_are_followed(On::Etcd).await;
+async fn watchers_and_reflectors_work_on_etcd() {
+    watchers_and_reflectors_work(On::Etcd).await;
 }
 
-async fn collections_are_followed(on: On) {
+async fn watchers_and_reflectors_work(on: On) {
     let cluster = Cluster::one(on).await;
     let client = cluster.servers[0].client().await;
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");

@@ -1,4 +1,4 @@
-//! Changing objects in all the ways that kubectl has.
+//! All kubectl commands that change objects.
 
 use restow_testkit::{Cluster, On, output};
 use std::os::unix::fs::PermissionsExt;
@@ -18,21 +18,21 @@ spec:
 ";
 
 #[tokio::test]
-async fn objects_are_changed_in_every_way_on_the_embedded_store() {
-    objects_are_changed_in_every_way(On::Embedded).await;
+async fn objects_are_changed_with_every_kubectl_command_on_the_embedded_store() {
+    objects_are_changed_with_every_kubectl_command(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn objects_are_changed_in_every_way_on_etcd() {
-    objects_are_changed_in_every_way(On::Etcd).await;
+async fn objects_are_changed_with_every_kubectl_command_on_etcd() {
+    objects_are_changed_with_every_kubectl_command(On::Etcd).await;
 }
 
-async fn objects_are_changed_in_every_way(on: On) {
+async fn objects_are_changed_with_every_kubectl_command(on: On) {
     let cluster = Cluster::one(on).await;
     apply_merges_three_ways(&cluster);
     edits_differences_and_replacements(&cluster);
     labels_and_annotations(&cluster);
-    rehearsals_change_nothing(&cluster);
+    dry_runs_change_nothing(&cluster);
 }
 
 /// What somebody else set stays, what was taken out of the file goes, and what the file changes is changed.
@@ -114,7 +114,7 @@ fn labels_and_annotations(cluster: &Cluster) {
     );
 }
 
-fn rehearsals_change_nothing(cluster: &Cluster) {
+fn dry_runs_change_nothing(cluster: &Cluster) {
     let server = &cluster.servers[0];
     let rehearsed =
         cluster.kubectl(&["create", "configmap", "rehearsed", "--dry-run=server", "-o", "jsonpath={.metadata.uid}"]);

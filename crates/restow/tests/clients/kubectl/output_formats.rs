@@ -1,18 +1,18 @@
-//! Looking at objects in all the forms that kubectl has, and asking what there is.
+//! All output formats of kubectl, describe, api-resources, explain and raw paths.
 
 use restow_testkit::{Cluster, On};
 
 #[tokio::test]
-async fn objects_are_shown_in_every_form_on_the_embedded_store() {
-    objects_are_shown_in_every_form(On::Embedded).await;
+async fn objects_are_shown_in_every_output_format_on_the_embedded_store() {
+    objects_are_shown_in_every_output_format(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn objects_are_shown_in_every_form_on_etcd() {
-    objects_are_shown_in_every_form(On::Etcd).await;
+async fn objects_are_shown_in_every_output_format_on_etcd() {
+    objects_are_shown_in_every_output_format(On::Etcd).await;
 }
 
-async fn objects_are_shown_in_every_form(on: On) {
+async fn objects_are_shown_in_every_output_format(on: On) {
     let cluster = Cluster::one(on).await;
     cluster.kubectl(&["create", "configmap", "one", "--from-literal=x=1", "--from-literal=y=2"]);
     cluster.kubectl(&["create", "configmap", "two"]);

@@ -1,4 +1,4 @@
-//! Waiting for what happens to objects, and speaking to the server through kubectl's proxy.
+//! kubectl wait, get --watch, delete with finalizers, and kubectl proxy.
 
 use crate::kube_rs::config_map;
 use k8s_openapi::api::core::v1::ConfigMap;
