@@ -30,7 +30,7 @@ impl Garden {
 }
 
 #[test]
-fn a_server_of_ones_own_serves_two_versions_and_shows_the_hash() {
+fn a_custom_api_server_serves_two_versions_and_the_hash() {
     let folder = tempfile::tempdir().unwrap();
     let garden = Garden::start(folder.path());
     let fern = folder.path().join("fern.yaml");
@@ -67,7 +67,7 @@ fn a_server_of_ones_own_serves_two_versions_and_shows_the_hash() {
 }
 
 #[test]
-fn it_finds_its_plants_again() {
+fn plants_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let moss = folder.path().join("moss.yaml");
     let text =
