@@ -1,15 +1,102 @@
-//! Waiting for processes, with an end: one that hangs fails its test by name and does not hang the whole run.
+//! Processes that end with their test, and waiting for them with a bound: a process that hangs fails its test by name and does
+//! not hang the whole run.
 
+use rustix::process::{Pid, kill_process};
 use std::fmt::Debug;
-use std::io::{self, BufRead, Read};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a process may take for one thing. Much more than any needs, on a loaded machine too.
-pub const PATIENCE: Duration = Duration::from_secs(300);
-const POLL: Duration = Duration::from_millis(5);
+pub use rustix::process::Signal;
+
+/// How long a test waits for a process or a condition. Much longer than any needs, on a loaded machine too.
+pub const TIMEOUT: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A process that is killed when this is dropped.
+pub struct Process(Child);
+
+impl Process {
+    /// Starts a process.
+    pub fn spawn(command: &mut Command) -> Self {
+        Process(command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}")))
+    }
+
+    /// Starts a process and returns it with the first line that it prints, which says that it is ready. What it prints after
+    /// that is discarded.
+    pub fn spawn_and_read_line(command: &mut Command) -> (Self, String) {
+        let mut process = Self::spawn(command.stdout(Stdio::piped()));
+        let line = process.read_line();
+        (process, line)
+    }
+
+    /// The first line that it prints; its standard output must be piped. What it prints after that is discarded.
+    pub fn read_line(&mut self) -> String {
+        let (line, rest) = next_line(BufReader::new(self.take_stdout()));
+        assert!(!line.is_empty(), "process {} printed nothing", self.0.id());
+        drain(rest);
+        line
+    }
+
+    /// Its standard output, which must be piped, for a test that reads more than one line.
+    pub fn take_stdout(&mut self) -> ChildStdout {
+        self.0.stdout.take().unwrap()
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.id(), signal).unwrap();
+    }
+
+    /// Suspends it (SIGSTOP): no thread of it runs until it is resumed.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets a suspended process run again.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Asks it to stop (SIGTERM), and waits until it has.
+    pub fn stop(mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Kills it (SIGKILL), and waits until it has ended.
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        wait(&mut self.0)
+    }
+
+    /// A number of bytes from its `/proc/<pid>/status`, such as `VmRSS` or `VmHWM`, the peak.
+    pub fn memory(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A process that has ended already cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// Runs a command to its end and returns what it printed, as [`Command::output`] does.
 pub fn output(command: &mut Command) -> Output {
@@ -17,14 +104,14 @@ pub fn output(command: &mut Command) -> Output {
     let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     let stdout = in_background(child.stdout.take().unwrap(), read_all);
     let stderr = in_background(child.stderr.take().unwrap(), read_all);
-    let status = end_of(&mut child, command, PATIENCE);
+    let status = wait_for_exit(&mut child, command, TIMEOUT);
     Output { status, stdout: take(&stdout, command), stderr: take(&stderr, command) }
 }
 
 /// Waits until a process has ended. One that does not is killed, and the test fails.
 pub fn wait(child: &mut Child) -> ExitStatus {
     let id = child.id();
-    end_of(child, &format_args!("process {id}"), PATIENCE)
+    wait_for_exit(child, &format_args!("process {id}"), TIMEOUT)
 }
 
 /// The next line that a process prints, with its line break, and the reader for what follows. The line is empty when the
@@ -38,7 +125,7 @@ pub fn next_line<R: BufRead + Send + 'static>(reader: R) -> (String, R) {
     take(&in_background(reader, read), &"a process that should print a line")
 }
 
-/// Reads and forgets whatever else a process prints, so that printing never blocks it.
+/// Reads and discards whatever else a process prints, so that printing never blocks it.
 pub fn drain(reader: impl Read + Send + 'static) {
     in_background(reader, |mut reader| io::copy(&mut reader, &mut io::sink()));
 }
@@ -56,48 +143,51 @@ where
 {
     let (sender, receiver) = channel();
     thread::spawn(move || {
-        // Where nobody waits for it any more, nobody needs it.
+        // The receiver is gone when the test has failed already.
         let _ = sender.send(read(reader));
     });
     receiver
 }
 
 fn take<T>(receiver: &Receiver<T>, from: &dyn Debug) -> T {
-    receiver.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("nothing after {PATIENCE:?} from {from:?}: {error}"))
+    receiver.recv_timeout(TIMEOUT).unwrap_or_else(|error| panic!("nothing after {TIMEOUT:?} from {from:?}: {error}"))
 }
 
-fn end_of(child: &mut Child, what: &dyn Debug, patience: Duration) -> ExitStatus {
+fn wait_for_exit(child: &mut Child, what: &dyn Debug, timeout: Duration) -> ExitStatus {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        if begun.elapsed() > patience {
+        if begun.elapsed() > timeout {
             child.kill().unwrap();
             child.wait().unwrap();
-            panic!("still running after {patience:?}: {what:?}");
+            panic!("still running after {timeout:?}: {what:?}");
         }
-        thread::sleep(POLL);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufReader, Cursor};
+    use std::io::Cursor;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     #[test]
-    fn a_process_that_ends_is_told_of() {
-        let said = output(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]));
-        assert_eq!((said.status.code(), &said.stdout[..], &said.stderr[..]), (Some(3), &b"out\n"[..], &b"err\n"[..]));
+    fn the_output_and_exit_code_of_a_process_are_returned() {
+        let output = output(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]));
+        assert_eq!(
+            (output.status.code(), &output.stdout[..], &output.stderr[..]),
+            (Some(3), &b"out\n"[..], &b"err\n"[..])
+        );
     }
 
     #[test]
     fn a_process_that_does_not_end_is_killed_and_named() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let waiting = catch_unwind(AssertUnwindSafe(|| end_of(&mut child, &"the sleeper", Duration::ZERO)));
-        let message = waiting.unwrap_err();
+        let outcome = catch_unwind(AssertUnwindSafe(|| wait_for_exit(&mut child, &"the sleeper", Duration::ZERO)));
+        let message = outcome.unwrap_err();
         assert!(message.downcast_ref::<String>().unwrap().contains("the sleeper"));
         assert!(child.try_wait().unwrap().is_some(), "it was killed");
     }

@@ -1,4 +1,4 @@
-//! `restow bench`: measurements that anyone can repeat.
+//! `restow bench`: repeatable benchmarks.
 
 mod agreement;
 mod apiserver;
@@ -11,18 +11,18 @@ mod store;
 
 use clap::Subcommand;
 
-/// What to measure.
+/// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// Measure the embedded store against etcd, in one run, on the same disk.
+    /// Compare the embedded store with etcd, in one run, on the same disk.
     Store(store::StoreArgs),
-    /// Measure our API server on each store, and another API server, in one run.
+    /// Compare our API server on each store with another API server, in one run.
     Apiserver(apiserver::ApiserverArgs),
-    /// Measure how soon servers agree on storage versions, what the fence costs, and how fast a server starts among others.
+    /// Measure how soon servers agree on storage versions, what the fence costs, and how fast a server starts beside others.
     Agreement(agreement::AgreementArgs),
-    /// Measure how long health checks, leases and administrators wait while others do their worst.
+    /// Measure the latency of health checks, lease renewals and administrators under hostile load.
     Hostile(hostile::HostileArgs),
-    /// Measure how fast stored objects are rewritten, on a cluster that is given.
+    /// Measure how fast stored objects are rewritten on an existing cluster.
     Migrate(migrate::MigrateArgs),
 }
 

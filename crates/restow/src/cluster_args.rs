@@ -1,16 +1,16 @@
-//! Which cluster a command speaks to: the flags that every such command has.
+//! The flags to choose a cluster, which every command that connects to one has.
 
 use clap::Args;
 use restow_migrate::cluster::Cluster;
 use std::path::PathBuf;
 
-/// Which cluster to speak to.
+/// Which cluster to connect to.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// How to reach the cluster; without it, as kubectl would.
+    /// The kubeconfig of the cluster [default: the one that kubectl uses].
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig to use; without it, the current one.
+    /// The context of the kubeconfig [default: the current one].
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }

@@ -1,12 +1,12 @@
-//! `restow completion`: what a shell needs to complete our commands and flags.
+//! `restow completion`: prints completion scripts for shells.
 
 use clap::{Args, Command};
 use clap_complete::Shell;
 use std::io::Write;
 
-/// Print what a shell needs to complete commands and flags.
+/// Print a completion script for a shell.
 ///
-/// For the present shell: `source <(restow completion bash)`. To keep it, write it where the shell looks for it:
+/// For the current shell: `source <(restow completion bash)`. To install it, write it to:
 ///   bash  ~/.local/share/bash-completion/completions/restow
 ///   zsh   a file _restow in a folder of $fpath
 ///   fish  ~/.config/fish/completions/restow.fish
@@ -20,7 +20,7 @@ pub(crate) struct CompletionArgs {
 pub(crate) fn run(args: &CompletionArgs, mut command: Command) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "restow", &mut script);
-    // A reader that has seen enough is no error.
+    // A closed pipe is no error.
     let _ = std::io::stdout().write_all(&script);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How etcd is reached: the flags that every command with `--etcd-endpoints` has.
+//! The flags to connect to etcd, which every command with `--etcd-endpoints` has.
 
 use crate::serve::read;
 use anyhow::Context;
@@ -9,43 +9,43 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How to speak to etcd, and below which keys.
+/// How to connect to etcd, and under which prefix.
 #[derive(Debug, Args)]
 pub(crate) struct EtcdArgs {
-    /// What every key in etcd begins with.
+    /// The prefix of all keys in etcd.
     #[arg(long, value_name = "PREFIX", default_value = "/registry")]
     etcd_prefix: String,
     #[command(flatten)]
     access: EtcdAccess,
 }
 
-/// How to be let in by etcd.
+/// TLS and authentication for etcd.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EtcdAccess {
     /// The CA of etcd's certificates.
     #[arg(long, value_name = "FILE")]
     etcd_cafile: Option<PathBuf>,
-    /// The certificate to show to etcd.
+    /// The client certificate for etcd.
     #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
     etcd_certfile: Option<PathBuf>,
     /// The key of that certificate.
     #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
-    /// The user to be for etcd; the password is read from the environment variable RESTOW_ETCD_PASSWORD.
+    /// The etcd user; its password is read from the environment variable RESTOW_ETCD_PASSWORD.
     #[arg(long, value_name = "NAME")]
     etcd_user: Option<String>,
 }
 
-/// How long etcd is waited for when a server starts. It may be starting too, or have much to do.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a starting server waits for etcd. etcd may be starting too, or be overloaded.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connects to etcd, for a server that starts: an etcd that cannot be reached is tried again for a while.
-pub(crate) async fn connect_patiently(config: EtcdConfig) -> anyhow::Result<EtcdStore> {
+/// Connects to etcd for a server that starts. Retries for a while where etcd cannot be reached.
+pub(crate) async fn connect_with_retries(config: EtcdConfig) -> anyhow::Result<EtcdStore> {
     let started = Instant::now();
     loop {
         match EtcdStore::connect(config.clone()).await {
-            Err(ConnectError::Store(StoreError::Unavailable(reason))) if started.elapsed() < START_PATIENCE => {
-                tracing::warn!(reason, "etcd cannot be reached; trying again");
+            Err(ConnectError::Store(StoreError::Unavailable(reason))) if started.elapsed() < START_TIMEOUT => {
+                tracing::warn!(reason, "etcd cannot be reached; retrying");
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
             connected => return connected.context("cannot use etcd"),
@@ -54,14 +54,14 @@ pub(crate) async fn connect_patiently(config: EtcdConfig) -> anyhow::Result<Etcd
 }
 
 impl EtcdArgs {
-    /// What the flags mean, for the members at these URLs.
+    /// The configuration for the members at these URLs.
     pub(crate) fn config(&self, endpoints: &[String]) -> anyhow::Result<EtcdConfig> {
         self.access.config(endpoints, &self.etcd_prefix)
     }
 }
 
 impl EtcdAccess {
-    /// What the flags mean, for the members at these URLs, below this prefix.
+    /// The configuration for the members at these URLs, under this prefix.
     pub(crate) fn config(&self, endpoints: &[String], prefix: &str) -> anyhow::Result<EtcdConfig> {
         let mut config = EtcdConfig { prefix: prefix.to_owned(), ..EtcdConfig::new(endpoints.to_vec()) };
         if let Some(ca) = &self.etcd_cafile {
@@ -82,7 +82,7 @@ impl EtcdAccess {
         Ok(config)
     }
 
-    /// The flags again, for a process that is to be let in too. It finds the password in its environment as well.
+    /// The same flags for another process, which inherits the password in its environment.
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let files = [
             ("--etcd-cafile", &self.etcd_cafile),

@@ -1,5 +1,6 @@
-//! The `restow` command. It reads arguments and hands over; each command has a module of its own.
+//! The `restow` command: parses arguments, sets up logging, and runs a command. Each command has its own module.
 
+mod agreement_args;
 mod bench;
 mod cluster_args;
 mod completion;
@@ -7,17 +8,16 @@ mod controller;
 mod demo;
 mod etcd_args;
 mod explain;
+mod file_permissions;
 mod in_process;
 mod migrate;
 mod output;
 mod pace_args;
 mod pki;
 mod plugin;
-mod private;
 mod serve;
 mod serving;
 mod status;
-mod taking_part;
 mod up;
 mod verify;
 mod webhook;
@@ -25,8 +25,8 @@ mod webhook;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Servers make and drop many small things at once; this allocator does so in less time, and gives back what it no longer
-/// needs. Large pages are not asked for (`no_thp`): most of each would be held for nothing.
+/// Servers allocate and free many small objects at once. This allocator is faster at that, and returns unused memory. It does
+/// not use transparent huge pages (`no_thp`): most of each page would be wasted.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -54,30 +54,31 @@ enum Command {
     Install(controller::InstallArgs),
     Completion(completion::CompletionArgs),
     Webhook(webhook::WebhookArgs),
-    /// Measure how fast the parts of restow are on this machine.
+    /// Run benchmarks on this machine.
     #[command(subcommand)]
     Bench(bench::Bench),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let name = plugin::name_of_this_program();
+    let name = plugin::program_name();
     if name == plugin::COMPLETER {
         plugin::complete(&Args::command());
         return ExitCode::SUCCESS;
     }
-    let args = match Args::from_arg_matches(&plugin::known_as(Args::command(), &name).get_matches()) {
+    let args = match Args::from_arg_matches(&plugin::with_plugin_name(Args::command(), &name).get_matches()) {
         Ok(args) => args,
         Err(error) => error.exit(),
     };
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("RESTOW_LOG").unwrap_or_else(|_| args.command.logs().into()),
+            tracing_subscriber::EnvFilter::try_from_env("RESTOW_LOG")
+                .unwrap_or_else(|_| args.command.log_filter().into()),
         )
         .with_ansi(output::has_colour(&std::io::stderr()))
         .with_writer(std::io::stderr)
         .init();
-    private::keep_new_files_private();
+    file_permissions::keep_new_files_private();
     let done = match args.command {
         Command::Demo(args) => demo::run(args).await,
         Command::DemoServer(args) => demo::run_server(args).await.map(success),
@@ -97,20 +98,19 @@ async fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", words(&error));
+            eprintln!("error: {}", message(&error));
             ExitCode::FAILURE
         }
     }
 }
 
 impl Command {
-    /// What is logged unless something else is asked for. The demo tells its story itself, and on a server of
-    /// one's own the controller is beside the point until something is wrong with it. A server that cannot be reached
-    /// is told by whoever wanted to reach it, with what follows from that.
-    fn logs(&self) -> &'static str {
+    /// The log filter without RESTOW_LOG. The demo prints what happens itself. In `restow up` the controller logs only
+    /// warnings. The kube client logs nothing: its caller reports a server that cannot be reached, with the consequences.
+    fn log_filter(&self) -> &'static str {
         match self {
             Command::Demo(_) | Command::DemoServer(_) => "error,kube_client=off",
-            // What old versions of etcd get wrong about watches does not matter to who reads once.
+            // The warning about watches of old etcd versions does not matter to a command that reads once.
             Command::Verify(_) => "warn,restow_store_etcd=error,kube_client=off",
             Command::Up(_) => "warn,restow=info,restow_migrate=warn,kube_client=off",
             _ => "warn,restow=info,kube_client=off",
@@ -118,17 +118,17 @@ impl Command {
     }
 }
 
-/// What went wrong and why. Some errors of libraries repeat what their sources say; once is enough.
-fn words(error: &anyhow::Error) -> String {
-    let mut words = String::new();
+/// The error with its causes. Some errors of libraries repeat the message of their source; it is printed once.
+fn message(error: &anyhow::Error) -> String {
+    let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        if words.is_empty() {
-            words = cause;
-        } else if !words.contains(&cause) {
-            words = format!("{words}: {cause}");
+        if message.is_empty() {
+            message = cause;
+        } else if !message.contains(&cause) {
+            message = format!("{message}: {cause}");
         }
     }
-    words
+    message
 }
 
 fn success((): ()) -> ExitCode {
@@ -140,13 +140,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cause_is_told_twice() {
+    fn no_cause_is_printed_twice() {
         let error = anyhow::anyhow!("no such file").context("cannot read a: no such file").context("cannot start");
-        assert_eq!(words(&error), "cannot start: cannot read a: no such file");
+        assert_eq!(message(&error), "cannot start: cannot read a: no such file");
     }
 
     #[test]
-    fn all_flags_are_sound() {
+    fn the_flags_of_all_commands_are_consistent() {
         Args::command().debug_assert();
     }
 }

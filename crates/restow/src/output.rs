@@ -1,10 +1,10 @@
-//! How results are printed: as a table for people, as JSON or YAML for programs.
+//! Output formats: tables for people, JSON or YAML for programs; colours and columns.
 
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 
-/// A way to print a result.
+/// An output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// Columns.
@@ -19,19 +19,19 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// Whether people read it, and not programs.
+    /// Whether it is a table for people.
     pub(crate) fn is_for_people(self) -> bool {
         matches!(self, Output::Table | Output::Wide)
     }
 
-    /// Prints a value; `table` makes the table of it.
+    /// Prints a value; `table` formats it as a table.
     pub(crate) fn print<T: Serialize>(self, value: &T, table: impl FnOnce() -> String) -> anyhow::Result<()> {
-        // A reader that has seen enough, such as `head`, is no error.
+        // A closed pipe, such as that of `head`, is no error.
         let _ = std::io::stdout().write_all(self.text(value, table)?.as_bytes());
         Ok(())
     }
 
-    /// A value as text; `table` makes the table of it.
+    /// A value as text; `table` formats it as a table.
     pub(crate) fn text<T: Serialize>(self, value: &T, table: impl FnOnce() -> String) -> anyhow::Result<String> {
         Ok(match self {
             Output::Table | Output::Wide => table(),
@@ -44,11 +44,11 @@ impl Output {
 /// A colour, for a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
-    /// For what is wrong.
+    /// Errors.
     Red,
-    /// For what somebody should look at.
+    /// Warnings.
     Yellow,
-    /// For what is under way.
+    /// Work in progress.
     Cyan,
 }
 
@@ -64,18 +64,18 @@ impl Colour {
     }
 }
 
-/// Whether colours are wanted there: on a terminal, and nobody has said otherwise.
+/// Whether to use colours: on a terminal, unless NO_COLOR is set.
 pub(crate) fn has_colour(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// How many columns and lines the terminal of standard output has; nothing where it is none.
+/// The columns and lines of the terminal of standard output; nothing where it is no terminal.
 pub(crate) fn terminal_size() -> Option<(usize, usize)> {
     let (width, height) = terminal_size::terminal_size_of(std::io::stdout())?;
     Some((width.0.into(), height.0.into()))
 }
 
-/// The rows of a table below its heading in these colours, where colours are wanted.
+/// The rows of a table below its heading in these colours, where colours are used.
 pub(crate) fn paint_rows(table: &str, colours: &[Option<Colour>]) -> String {
     if !has_colour(&std::io::stdout()) {
         return table.to_owned();

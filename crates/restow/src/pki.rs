@@ -1,21 +1,21 @@
-//! `restow pki`: certificates for servers that have none.
+//! `restow pki`: creates certificates for `restow serve`.
 
 use clap::Args;
 pub(crate) use restow_apiserver::serving::pki::{Identity, Pki, write_private};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-/// Make the certificates that `restow serve` needs: a CA, one for the servers, one for an admin, and a kubeconfig.
+/// Create the certificates that `restow serve` needs: a CA, a server certificate, an admin certificate, and a kubeconfig.
 ///
-/// What is there already of the CA is kept; the rest is made anew from it.
+/// An existing CA is kept; the other files are created again from it.
 #[derive(Debug, Args)]
 pub(crate) struct PkiArgs {
-    /// Where to put them.
+    /// The directory to write them to.
     directory: PathBuf,
-    /// An address at which clients reach the servers, beside the local ones; can be given several times.
+    /// Another IP address at which clients reach the servers, beside loopback; can be given several times.
     #[arg(long = "address", value_name = "IP")]
     addresses: Vec<IpAddr>,
-    /// The address that the kubeconfig names.
+    /// The address of the server in the kubeconfig.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
     server: String,
 }

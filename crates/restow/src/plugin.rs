@@ -1,7 +1,7 @@
 //! `kubectl restow`: the same program under the names by which kubectl finds its plugins.
 //!
 //! kubectl runs `kubectl-NAME` for `kubectl NAME`, and `kubectl_complete-NAME` to complete its arguments. Both are links to
-//! this program, which looks at the name that it was called by.
+//! this program, which checks the name in its first argument.
 
 use clap::{Arg, Command};
 use std::io::Write;
@@ -10,27 +10,27 @@ use std::path::Path;
 /// The name by which kubectl runs us.
 const PLUGIN: &str = "kubectl-restow";
 
-/// The name by which kubectl asks us to complete arguments.
+/// The name by which kubectl runs us to complete arguments.
 pub(crate) const COMPLETER: &str = "kubectl_complete-restow";
 
-/// What kubectl is told to do with an answer: take it as it is, and do not complete files.
+/// The directive for kubectl after the completions: do not complete file names.
 const NO_FILES: &str = ":4";
 
-/// The name by which this program was called.
-pub(crate) fn name_of_this_program() -> String {
+/// The name by which this program was started.
+pub(crate) fn program_name() -> String {
     let path = std::env::args_os().next().unwrap_or_default();
     Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// The command as it is called: its help says `kubectl restow` where that is what was typed.
-pub(crate) fn known_as(command: Command, name: &str) -> Command {
+/// The command under the name that was typed: as a plugin, its help says `kubectl restow`.
+pub(crate) fn with_plugin_name(command: Command, name: &str) -> Command {
     match name == PLUGIN {
         true => command.bin_name("kubectl restow"),
         false => command,
     }
 }
 
-/// Answers kubectl, which gives the words that were typed so far. The last one is not finished and may be empty.
+/// Prints completions for kubectl, which passes the words that were typed so far. The last word is incomplete, or empty.
 pub(crate) fn complete(command: &Command) {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let mut answer = completions(command, &words);
@@ -38,7 +38,7 @@ pub(crate) fn complete(command: &Command) {
     let _ = writeln!(std::io::stdout(), "{}", answer.join("\n"));
 }
 
-/// What the last word may become, with a few words about each after a tab.
+/// The completions of the last word, each with its description after a tab.
 fn completions(command: &Command, words: &[String]) -> Vec<String> {
     let (beginning, before) = words.split_last().map_or(("", words), |(last, before)| (last.as_str(), before));
     let mut reached = command;
@@ -54,7 +54,7 @@ fn completions(command: &Command, words: &[String]) -> Vec<String> {
     all.into_iter().filter(|one| one.starts_with(beginning)).collect()
 }
 
-/// Whether this is the flag, and a value has to follow it.
+/// Whether this is the flag, and it takes a value.
 fn takes_value(argument: &Arg, flag: &str) -> bool {
     let is_it = match flag.strip_prefix("--") {
         Some(long) => argument.get_long() == Some(long),

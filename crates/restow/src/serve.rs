@@ -1,9 +1,9 @@
 //! `restow serve`: one instance of a highly available control plane on etcd.
 
-use crate::etcd_args::{EtcdArgs, connect_patiently};
+use crate::agreement_args::AgreementArgs;
+use crate::etcd_args::{EtcdArgs, connect_with_retries};
 use crate::pki::Identity;
 use crate::serving::{self, Setup};
-use crate::taking_part::TakingPart;
 use anyhow::Context;
 use clap::Args;
 use restow_apiserver::release::Release;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 /// Start one API server on etcd. Any number of them can run on the same etcd.
 ///
-/// `restow pki DIR` makes the certificates that this needs, where there are none yet.
+/// `restow pki DIR` creates the certificates that it needs.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// The etcd members to speak to.
+    /// The etcd members to connect to.
     #[arg(long, value_name = "URL", value_delimiter = ',', required = true)]
     etcd_endpoints: Vec<String>,
     #[command(flatten)]
@@ -31,13 +31,13 @@ pub(crate) struct ServeArgs {
     /// The key of that certificate.
     #[arg(long, value_name = "FILE")]
     tls_private_key_file: PathBuf,
-    /// The CA of the certificates that clients show.
+    /// The CA of client certificates.
     #[arg(long, value_name = "FILE")]
     client_ca_file: PathBuf,
-    /// The CA of the servers' certificates, which every namespace is given in the config map kube-root-ca.crt.
+    /// The CA of the servers' certificates, which is published in the ConfigMap kube-root-ca.crt of every namespace.
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
-    /// The key that signs the tokens of service accounts, the same on every server; made where it does not exist.
+    /// The key that signs service account tokens, the same on every server; created if it does not exist.
     #[arg(long, value_name = "FILE")]
     service_account_signing_key_file: Option<PathBuf>,
     /// Tokens of users, one line each: TOKEN,USER,UID,"GROUP,GROUP".
@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     serving: serving::ServingArgs,
     #[command(flatten)]
-    taking_part: TakingPart,
+    agreement: AgreementArgs,
 }
 
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
@@ -59,22 +59,22 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let prefix = config.prefix.clone();
     let listener = serving::listen(args.listen).await?;
     let address = listener.local_addr()?;
-    let store = connect_patiently(config).await?;
+    let store = connect_with_retries(config).await?;
     let key = args.service_account_signing_key_file.as_deref();
     let authenticators = serving::authenticators(key, args.token_auth_file.as_deref())?;
-    if args.listen.port() == 0 && !args.taking_part.has_name() {
+    if args.listen.port() == 0 && !args.agreement.has_identity() {
         tracing::warn!(
-            "with port 0 and without --identity, each start counts as another API server; the others wait for the lease of the \
-             earlier one to expire"
+            "with port 0 and without --identity, each start counts as another API server; the others wait until the earlier \
+             lease has expired"
         );
     }
-    let agreement = args.taking_part.agreement(&[&address.to_string(), &prefix])?;
-    let (release, gates) = (args.release, args.taking_part.gates()?);
+    let agreement = args.agreement.config(&[&address.to_string(), &prefix])?;
+    let (release, gates) = (args.release, args.agreement.gates()?);
     let root_ca = args.root_ca_file.as_deref().map(read).transpose()?;
     let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
     let server = serving::server(Arc::new(store), setup)
         .await
-        .with_context(|| format!("cannot serve from etcd below the prefix {prefix}"))?;
+        .with_context(|| format!("cannot serve from etcd under the prefix {prefix}"))?;
     let greeting = format!("restow is ready at https://{address} as Kubernetes {release}");
     serving::run(server, listener, tls, greeting).await
 }

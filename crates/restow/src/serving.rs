@@ -1,6 +1,6 @@
-//! What `up` and `serve` have in common: a server on a store, TLS, and stopping it.
+//! What `up` and `serve` share: the flags of a server, starting it on a store with TLS, and stopping it.
 
-use crate::taking_part;
+use crate::agreement_args;
 use anyhow::Context;
 use clap::Args;
 use restow_apiserver::audit::{AuditConfig, AuditLog};
@@ -18,37 +18,37 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// How to serve, the same for `up` and `serve`.
+/// The flags of a server.
 #[derive(Debug, Args)]
 pub(crate) struct ServingArgs {
-    /// The most requests that only read, at once; 0 for no limit. Watches do not count.
+    /// The maximum number of non-mutating requests in flight; 0 for no limit. Watches do not count.
     #[arg(long, value_name = "N", default_value_t = LoadLimits::default().requests_in_flight)]
     max_requests_inflight: usize,
-    /// The most requests that may write, at once; 0 for no limit.
+    /// The maximum number of mutating requests in flight; 0 for no limit.
     #[arg(long, value_name = "N", default_value_t = LoadLimits::default().mutating_requests_in_flight)]
     max_mutating_requests_inflight: usize,
-    /// How many seconds a request may take, watches apart.
+    /// The timeout of a request in seconds, except for watches.
     #[arg(long, value_name = "SECONDS", default_value_t = LoadLimits::default().request_timeout.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..))]
     request_timeout: u64,
-    /// How many seconds a client may go without taking what is sent to it, before its connection is closed.
+    /// After how many seconds the connection of a client that does not read its response is closed.
     #[arg(long, value_name = "SECONDS", default_value_t = LoadLimits::default().stall_timeout.as_secs(),
           value_parser = clap::value_parser!(u64).range(1..))]
     stall_timeout: u64,
-    /// Where others reach this server [default: that of --listen; where that is 0.0.0.0, the one that this machine has
-    /// towards the network]. It stands in the endpoints of the service kubernetes in the namespace default.
+    /// The IP address at which others reach this server [default: that of --listen; where that is 0.0.0.0, the address of
+    /// this machine on the network]. It is published in the endpoints of the Service kubernetes in the namespace default.
     #[arg(long, value_name = "ADDR")]
     advertise_address: Option<IpAddr>,
-    /// Which API versions to serve beside the usual ones, as in `api/beta=true,storage.k8s.io/v1alpha1=true`.
+    /// API versions to turn on or off, as in `api/beta=true,storage.k8s.io/v1alpha1=true`.
     #[arg(long, value_name = "VERSION=BOOL,…", default_value = "")]
     runtime_config: RuntimeConfig,
-    /// Tell of every request in this file, one line of JSON each; `-` is standard output.
+    /// The audit log, which gets one line of JSON for every request; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     audit_log_path: Option<PathBuf>,
-    /// The megabytes after which the audit log is put aside and begun anew.
+    /// The size in megabytes at which the audit log is rotated.
     #[arg(long, value_name = "MB", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     audit_log_maxsize: u64,
-    /// How many audit logs that were put aside are kept.
+    /// How many rotated audit logs are kept.
     #[arg(long, value_name = "N", default_value_t = 10)]
     audit_log_maxbackup: usize,
 }
@@ -71,7 +71,7 @@ impl Default for ServingArgs {
 }
 
 impl ServingArgs {
-    /// The same, with requests that may take this long.
+    /// The same with another request timeout.
     pub(crate) fn with_request_timeout(self, timeout: Duration) -> Self {
         ServingArgs { request_timeout: timeout.as_secs(), ..self }
     }
@@ -86,12 +86,12 @@ impl ServingArgs {
         Ok(Some(Arc::new(log)))
     }
 
-    /// Where others reach a server that listens here.
+    /// The advertised address of a server that listens here.
     fn advertised(&self, listening: SocketAddr) -> SocketAddr {
         let host = match (self.advertise_address, listening.ip().is_unspecified()) {
             (Some(host), _) => host,
             (None, false) => listening.ip(),
-            (None, true) => towards_the_network().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            (None, true) => network_address().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         };
         SocketAddr::new(host, listening.port())
     }
@@ -102,13 +102,13 @@ impl ServingArgs {
             mutating_requests_in_flight: self.max_mutating_requests_inflight,
             request_timeout: Duration::from_secs(self.request_timeout),
             stall_timeout: Duration::from_secs(self.stall_timeout),
-            connections: most_connections(raise_file_limit()),
+            connections: max_connections(raise_file_limit()),
             ..LoadLimits::default()
         }
     }
 }
 
-/// Raises the limit of open files as far as the process may, and returns it; nothing for no limit.
+/// Raises the limit of open files as far as the process may. Returns the limit, or nothing where there is none.
 fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -120,30 +120,29 @@ fn raise_file_limit() -> Option<u64> {
     }
 }
 
-/// How many connections there may be with so many open files: half of them, so that the store, the calls of webhooks and the
-/// reserve for urgent requests never go short.
-fn most_connections(files: Option<u64>) -> usize {
-    let most = LoadLimits::default().connections;
-    files.map_or(most, |files| usize::try_from(files / 2).map_or(most, |half| half.clamp(16, most)))
+/// The maximum number of connections with so many open files: half of them, so that there are always files for the store, for
+/// webhook calls and for the reserve for urgent requests.
+fn max_connections(files: Option<u64>) -> usize {
+    let max = LoadLimits::default().connections;
+    files.map_or(max, |files| usize::try_from(files / 2).map_or(max, |half| half.clamp(16, max)))
 }
 
-/// The address that this machine has towards the network. Connecting a datagram socket sends nothing; it only asks the
-/// system for the way.
-fn towards_the_network() -> Option<IpAddr> {
+/// The address of this machine on the network. Connecting a UDP socket sends nothing; the system only chooses a route.
+fn network_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // An address that is reserved for documentation, so that nobody is meant.
+    // An address that is reserved for documentation.
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// Takes the address, or says how to choose another.
+/// Listens at an address, or fails with the flag to choose another.
 pub(crate) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address}; is another server running there? Choose another with --listen")
     })
 }
 
-/// What a server is made of, beside its store.
+/// What a server needs beside its store.
 pub(crate) struct Setup<'a> {
     pub(crate) release: Release,
     pub(crate) address: SocketAddr,
@@ -157,7 +156,7 @@ pub(crate) struct Setup<'a> {
 /// A server of the built-in resources of a release.
 pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::Result<Arc<ApiServer>> {
     let Setup { release, address, authenticators, gates, agreement, root_ca, options } = setup;
-    let runtime_config = taking_part::with_gates(options.runtime_config.clone(), &gates)?;
+    let runtime_config = agreement_args::with_gates(options.runtime_config.clone(), &gates)?;
     let resources = builtin::resources(release, &runtime_config);
     let registry = Registry::new(resources);
     let access = AccessConfig { authenticators, authorization: Authorization::Rbac };
@@ -167,7 +166,8 @@ pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::R
     Ok(ApiServer::new(config).await?)
 }
 
-/// Serves until the process is asked to stop. Reads are answered at once; when the server can be written to, it says so.
+/// Serves until the process gets a stop signal. Reads are served at once; the greeting is printed when the server is ready for
+/// writes.
 pub(crate) async fn run(
     server: Arc<ApiServer>,
     listener: TcpListener,
@@ -188,7 +188,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// What is accepted as proof of who asks, beside certificates.
+/// How requests are authenticated beside client certificates.
 pub(crate) fn authenticators(signing_key: Option<&Path>, token_file: Option<&Path>) -> anyhow::Result<Authenticators> {
     let options = TokenOptions::new("https://kubernetes.default.svc.cluster.local");
     let api_audiences = options.api_audiences.clone();
@@ -200,7 +200,7 @@ pub(crate) fn authenticators(signing_key: Option<&Path>, token_file: Option<&Pat
     Ok(Authenticators { token_file, tokens, api_audiences, anonymous: AnonymousAccess::health_and_version() })
 }
 
-/// Completes when the process is asked to stop.
+/// Completes on SIGINT or SIGTERM.
 pub(crate) async fn stop_signal() {
     let terminate = async {
         match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
@@ -221,10 +221,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_leave_half_of_the_files_to_others() {
-        assert_eq!(most_connections(Some(256)), 128);
-        assert_eq!(most_connections(Some(1)), 16);
-        assert_eq!(most_connections(Some(1 << 20)), LoadLimits::default().connections);
-        assert_eq!(most_connections(None), LoadLimits::default().connections);
+    fn connections_use_at_most_half_of_the_open_files() {
+        assert_eq!(max_connections(Some(256)), 128);
+        assert_eq!(max_connections(Some(1)), 16);
+        assert_eq!(max_connections(Some(1 << 20)), LoadLimits::default().connections);
+        assert_eq!(max_connections(None), LoadLimits::default().connections);
     }
 }

@@ -1,10 +1,10 @@
 //! `restow up`: an API server on the embedded store, ready to use.
 
+use crate::agreement_args::AgreementArgs;
+use crate::file_permissions;
 use crate::in_process;
 use crate::pki::{Pki, write_private};
-use crate::private;
 use crate::serving::{self, Setup};
-use crate::taking_part::TakingPart;
 use clap::Args;
 use restow_apiserver::release::Release;
 use restow_store::Store;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 /// Start an API server on the embedded store, ready to use with kubectl.
 ///
-/// On the first start it makes its data directory, its certificates and a kubeconfig. Stop it with Ctrl-C; what it
-/// stores is there again on the next start.
+/// The first start creates the data directory, the certificates and a kubeconfig. Stop it with Ctrl-C; the next start serves
+/// the same data.
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Where everything is kept.
+    /// The directory for the store, the certificates and the kubeconfig.
     #[arg(long, value_name = "DIR", default_value = "restow-data")]
     data_dir: PathBuf,
     /// Where to listen. Port 0 takes any free port.
@@ -31,21 +31,21 @@ pub(crate) struct UpArgs {
     /// Whether to run the controller that migrates stored objects when a storage version changes.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     controller: bool,
-    /// Start although stored objects are missing, and go on with those that are left.
+    /// Start on a damaged store, and serve the objects that can be recovered.
     ///
-    /// A store that is damaged is refused. With this flag, what can be recovered is kept, and the damaged files are put aside
-    /// in the data directory. What is missing is lost; restore a backup instead if there is one. The flag changes nothing on a
-    /// store that is whole.
+    /// Without this flag a server refuses to start on a damaged store. With it, the server keeps what can be recovered, and
+    /// moves the damaged files to another place in the data directory. The rest is lost; restore a backup instead if there is
+    /// one. The flag does nothing on an undamaged store.
     #[arg(long)]
     accept_data_loss: bool,
     #[command(flatten)]
     serving: serving::ServingArgs,
     #[command(flatten)]
-    taking_part: TakingPart,
+    agreement: AgreementArgs,
 }
 
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
-    private::make_data_directory(&args.data_dir)?;
+    file_permissions::create_data_directory(&args.data_dir)?;
     let listener = serving::listen(args.listen).await?;
     let address = listener.local_addr()?;
     let on_damage = if args.accept_data_loss { OnDamage::AcceptLoss } else { OnDamage::Refuse };
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     let addresses = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST), address.ip()];
     let pki = Pki::open(&args.data_dir.join("pki"), &addresses)?;
     let kubeconfig = args.data_dir.join("kubeconfig");
-    // An address that means "all of them" is none that a client can connect to.
+    // A client cannot connect to the unspecified address.
     let reachable = match address.ip().is_unspecified() {
         true => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), address.port()),
         false => address,
@@ -62,9 +62,9 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     write_private(&kubeconfig, &pki.kubeconfig(&reachable.to_string()))?;
     let authenticators = serving::authenticators(Some(&args.data_dir.join("pki/service-accounts.key")), None)?;
     let data = args.data_dir.canonicalize().unwrap_or_else(|_| args.data_dir.clone());
-    // The data directory alone tells this server from others: no two can be on one, and the address may change.
-    let agreement = args.taking_part.agreement(&[&data.to_string_lossy()])?;
-    let (release, gates) = (args.release, args.taking_part.gates()?);
+    // The identity comes from the data directory alone: two servers cannot share one, and the address may change.
+    let agreement = args.agreement.config(&[&data.to_string_lossy()])?;
+    let (release, gates) = (args.release, args.agreement.gates()?);
     let root_ca = Some(pki.ca.clone());
     let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
     let server = serving::server(store, setup).await?;
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     });
     let served = serving::run(server, listener, tls, greeting).await;
     if let Some(controller) = controller {
-        // It was told to stop together with the server. What it could not finish, it takes up at the next start.
+        // The controller has got the stop signal too. It continues unfinished migrations at the next start.
         controller.abort();
     }
     served

@@ -52,7 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // For tests and benchmarks: private etcd servers.
     ("restow-local-etcd", &[]),
     // For tests of every crate.
-    ("restow-testkit", &[]),
+    ("restow-testkit", &["restow-local-etcd", "restow-store-etcd"]),
     // A tool of this repository, not of Restow.
     ("xtask", &[]),
 ];

@@ -1,4 +1,4 @@
-//! An API server of one's own, made with `restow-apiserver`: plants, in two versions, with a conversion between them.
+//! A custom API server, made with `restow-apiserver`: plants in two versions, with a conversion between them.
 //!
 //! `cargo run -p garden` starts it in the folder `garden-data`, prints what to do next, and stops with Ctrl-C. `cargo run -p garden
 //! FOLDER KUBECONFIG` also reports to the cluster of that kubeconfig in which version plants are stored.

@@ -2,30 +2,26 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use restow_testkit::{next_line, output};
+use restow_testkit::{Process, kubectl_command, output};
 use serde_json::Value;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 struct Garden {
-    child: Child,
+    _process: Process,
     kubeconfig: PathBuf,
 }
 
 impl Garden {
     fn start(folder: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_garden")).arg(folder).stdout(Stdio::piped()).spawn().unwrap();
-        let (line, _) = next_line(BufReader::new(child.stdout.take().unwrap()));
-        assert!(line.starts_with("try: kubectl"), "the server said {line:?}");
-        Garden { child, kubeconfig: folder.join("kubeconfig") }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_garden"));
+        let (process, line) = Process::spawn_and_read_line(command.arg(folder));
+        assert!(line.starts_with("try: kubectl"), "the server printed {line:?}");
+        Garden { _process: process, kubeconfig: folder.join("kubeconfig") }
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
-        let cache = self.kubeconfig.with_extension("cache");
-        let mut command = Command::new("kubectl");
-        command.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", cache).args(arguments);
-        let output = output(&mut command);
+        let output = output(&mut kubectl_command(&self.kubeconfig, arguments));
         match output.status.success() {
             true => Ok(String::from_utf8(output.stdout).unwrap()),
             false => Err(String::from_utf8_lossy(&output.stderr).to_string()),
@@ -33,15 +29,8 @@ impl Garden {
     }
 }
 
-impl Drop for Garden {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
-fn a_server_of_ones_own_serves_two_versions_and_shows_the_hash() {
+fn a_custom_api_server_serves_two_versions_and_the_hash() {
     let folder = tempfile::tempdir().unwrap();
     let garden = Garden::start(folder.path());
     let fern = folder.path().join("fern.yaml");
@@ -78,7 +67,7 @@ fn a_server_of_ones_own_serves_two_versions_and_shows_the_hash() {
 }
 
 #[test]
-fn it_finds_its_plants_again() {
+fn plants_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let moss = folder.path().join("moss.yaml");
     let text =

@@ -21,9 +21,9 @@ use restow_store::{
     Entry, Key, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome, Watch,
     WatchRequest,
 };
+pub(crate) use restow_testkit::eventually;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -142,14 +142,6 @@ pub(crate) async fn come_back(store: &Arc<dyn Store>, id: &str, control_plane: &
         "spec": {"holderIdentity": "h", "leaseDurationSeconds": 3600, "renewTime": jiff::Timestamp::now().to_string()},
     });
     store.put(&Key::try_from(format!("{LEASES}{id}")).unwrap(), lease.to_string().into()).await.unwrap();
-}
-
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let patience = tokio::time::Instant::now() + Duration::from_secs(60);
-    while !holds().await {
-        assert!(tokio::time::Instant::now() < patience, "still not so after a minute: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Writes an object, whatever is there.

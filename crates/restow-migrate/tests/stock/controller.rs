@@ -1,6 +1,6 @@
 //! The whole controller: it installs, sees a change, migrates, and says so.
 
-use crate::fixture::{Fixture, alone, cluster, eventually};
+use crate::fixture::{Fixture, alone, cluster};
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use restow_api::storage_version_hash;
@@ -8,6 +8,7 @@ use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
 use restow_migrate::definition;
 use restow_migrate::install::{Action, InstallOptions, install};
 use restow_rules::migrate::stored_versions::MIGRATING_ANNOTATION;
+use restow_testkit::eventually;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::watch;

@@ -2,13 +2,12 @@
 
 use futures::{StreamExt, stream};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
 use restow_api::GroupResource;
 use restow_migrate::cluster::Cluster;
 use restow_migrate::definition::{self, Definition};
-use serde_json::{Value, json};
+use restow_testkit::{Crd, crds, eventually};
+use serde_json::json;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A definition that is removed when the test ends well.
@@ -49,8 +48,8 @@ impl Fixture {
         let resource = format!("{plural}.migrate.restow.test").parse().unwrap();
         let fixture = Fixture { cluster, resource, plural: plural.to_owned(), _company: None };
         fixture.remove().await;
-        let new: DynamicObject = serde_json::from_value(fixture.manifest()).unwrap();
-        fixture.definitions().create(&PostParams::default(), &new).await.unwrap();
+        let new: DynamicObject = serde_json::from_value(fixture.crd().manifest()).unwrap();
+        fixture.crds().create(&PostParams::default(), &new).await.unwrap();
         eventually("the resource is served", async || {
             fixture.api("v2").list(&ListParams::default().limit(1)).await.is_ok()
         })
@@ -59,19 +58,8 @@ impl Fixture {
         Some(fixture)
     }
 
-    fn manifest(&self) -> Value {
-        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-        let version =
-            |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": schema});
-        json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": self.resource.to_string()},
-            "spec": {
-                "group": "migrate.restow.test", "scope": "Namespaced",
-                "names": {"plural": self.plural, "singular": self.plural, "kind": self.kind(), "listKind": format!("{}List", self.kind())},
-                "versions": [version("v1", true), version("v2", false)],
-            },
-        })
+    fn crd(&self) -> Crd {
+        Crd::new(&self.resource.to_string(), &self.kind()).versions(&["v1", "v2"])
     }
 
     fn kind(&self) -> String {
@@ -81,27 +69,19 @@ impl Fixture {
     }
 
     pub(crate) fn api(&self, version: &str) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk("migrate.restow.test", version, &self.kind());
-        let api = ApiResource::from_gvk_with_plural(&kind, &self.plural);
-        Api::namespaced_with(self.cluster.client().clone(), "default", &api)
+        self.crd().api(self.cluster.client(), version)
     }
 
-    fn definitions(&self) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let api = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
-        Api::all_with(self.cluster.client().clone(), &api)
+    fn crds(&self) -> Api<DynamicObject> {
+        crds(self.cluster.client())
     }
 
     /// Creates objects with these numbers, written through v1.
     pub(crate) async fn create(&self, numbers: std::ops::Range<usize>) {
         let create = |number: usize| {
             let api = self.api("v1");
-            let object = json!({
-                "apiVersion": "migrate.restow.test/v1", "kind": self.kind(),
-                "metadata": {"name": format!("object-{number}")}, "spec": {"number": number},
-            });
+            let object = self.crd().object("v1", &format!("object-{number}"), json!({"number": number}));
             async move {
-                let object: DynamicObject = serde_json::from_value(object).unwrap();
                 api.create(&PostParams::default(), &object).await.unwrap();
             }
         };
@@ -112,7 +92,7 @@ impl Fixture {
     pub(crate) async fn rename(&self) {
         let patch = json!({"spec": {"names": {"categories": ["restow-test"]}}});
         let name = self.resource.to_string();
-        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        self.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
 
     /// Makes this version the storage version.
@@ -121,17 +101,9 @@ impl Fixture {
     }
 
     pub(crate) async fn try_to_store_in(&self, version: &str) -> Result<(), kube::Error> {
-        let versions: Vec<Value> = self.manifest()["spec"]["versions"].as_array().unwrap().clone();
-        let versions: Vec<Value> = versions
-            .into_iter()
-            .map(|mut each| {
-                each["storage"] = Value::Bool(each["name"] == version);
-                each
-            })
-            .collect();
-        let patch = json!({"spec": {"versions": versions}});
+        let patch = json!({"spec": {"versions": self.crd().stored_in(version).spec_versions()}});
         let name = self.resource.to_string();
-        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(|_| ())
+        self.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(|_| ())
     }
 
     pub(crate) async fn definition(&self) -> Definition {
@@ -157,16 +129,7 @@ impl Fixture {
 
     pub(crate) async fn remove(&self) {
         let name = self.resource.to_string();
-        let _ = self.definitions().delete(&name, &DeleteParams::default()).await;
-        eventually("the definition is gone", async || self.definitions().get_opt(&name).await.unwrap().is_none()).await;
-    }
-}
-
-/// Waits until something holds.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !holds().await {
-        assert!(start.elapsed() < Duration::from_secs(120), "still not so after two minutes: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        let _ = self.crds().delete(&name, &DeleteParams::default()).await;
+        eventually("the definition is gone", async || self.crds().get_opt(&name).await.unwrap().is_none()).await;
     }
 }

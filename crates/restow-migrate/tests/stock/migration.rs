@@ -1,6 +1,6 @@
 //! One migration, undisturbed and disturbed.
 
-use crate::fixture::{Fixture, eventually};
+use crate::fixture::Fixture;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use restow_migrate::agreement::{Scope, observe};
 use restow_migrate::migration::{MigrationError, MigrationOptions, MigrationReport, Outcome, Reins, migrate};
@@ -8,6 +8,7 @@ use restow_migrate::runner::{Method, Mode, Order, Progress, RunOptions};
 use restow_migrate::step::Step;
 use restow_rules::migrate::marks::{Holder, Party};
 use restow_rules::migrate::pacer::PacerLimits;
+use restow_testkit::eventually;
 use serde_json::json;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -2,14 +2,14 @@
 //! starts among others.
 
 mod fence;
-mod fleet;
+mod servers;
 
 use crate::bench::report::{Report, Unit};
 use anyhow::Context;
 use clap::Args;
 use fence::FenceCost;
-use fleet::{Fleet, SIZE};
 use indicatif::{ProgressBar, ProgressStyle};
+use servers::{Fleet, SIZE};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -18,30 +18,30 @@ const RELEASES: [&str; 2] = ["1.30", "1.31"];
 /// How many resources a server has to report at least when its start is measured.
 const RESOURCES: usize = 100;
 
-/// Three servers, each a process of its own, on an etcd that is started for it.
+/// Measure three server processes on one etcd, which the benchmark starts.
 ///
-/// Measured are: the time from the last server of a rolling upgrade being ready to `commonEncodingVersion` being set for all
-/// resources, as etcd has it; the time from starting a process to its first successful `/readyz`, with 100 resources and two
-/// other servers; and writes to a server with the fence and to one without it, in turns of half a second.
+/// It measures the time from the last ready server of a rolling upgrade until `commonEncodingVersion` is set for all
+/// resources in etcd; the time from the start of a process to its first successful `/readyz`, with 100 resources and two other
+/// servers; and the rate of writes to a server with the fence and to one without it, in alternating turns of half a second.
 #[derive(Debug, Args)]
 pub(crate) struct AgreementArgs {
     /// Print the results as JSON.
     #[arg(long)]
     json: bool,
-    /// A small run, to see that everything works: its numbers mean little.
+    /// A short run to check that the benchmark works; its numbers mean little.
     #[arg(long)]
     quick: bool,
-    /// How many rolling upgrades, and how many starts, are measured.
+    /// The number of rolling upgrades and of starts to measure.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
-    /// For how many seconds each of the two servers is written to.
+    /// The seconds of writes to each of the two servers.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// How many requests are under way at once.
+    /// The number of requests in flight.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=256))]
     clients: u64,
-    /// Where to put etcd's data. It is removed afterwards. In memory (/dev/shm) the disk's moods do not cover what the
-    /// fence costs.
+    /// The directory for etcd's data, which is removed afterwards. In memory (/dev/shm), variations of the disk do not hide
+    /// the cost of the fence.
     #[arg(long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
 }
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: AgreementArgs) -> anyhow::Result<()> {
     let mut fleet = Fleet::prepare(&args.directory).await?;
     bar.set_message("upgrading");
     let agreements = upgrades(&mut fleet, rounds).await?;
-    bar.set_message("starting among others");
+    bar.set_message("starting beside others");
     let (resources, starts) = starts(&mut fleet, rounds).await?;
     bar.finish_and_clear();
     let report = report(&agreements, resources, &starts, &cost);
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: AgreementArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rolling upgrades: how long after the last server was ready everybody agreed on everything, in milliseconds.
+/// Rolling upgrades: the milliseconds from the last ready server to agreement on all resources.
 async fn upgrades(fleet: &mut Fleet, rounds: u64) -> anyhow::Result<Vec<f64>> {
     for number in 0..SIZE {
         fleet.start(number, RELEASES[0], &[]).await?;
@@ -89,7 +89,7 @@ async fn upgrades(fleet: &mut Fleet, rounds: u64) -> anyhow::Result<Vec<f64>> {
 /// Starts of the last of three servers, in milliseconds, and how many resources it reports.
 async fn starts(fleet: &mut Fleet, rounds: u64) -> anyhow::Result<(usize, Vec<f64>)> {
     let missing = RESOURCES.saturating_sub(fleet.reports().await?.len());
-    fleet.define(missing).await?;
+    fleet.create_crds(missing).await?;
     let mut times = Vec::new();
     for _ in 0..rounds {
         fleet.stop(SIZE - 1)?;
@@ -97,7 +97,7 @@ async fn starts(fleet: &mut Fleet, rounds: u64) -> anyhow::Result<(usize, Vec<f6
         fleet.start(SIZE - 1, release_of(rounds), &[]).await?;
         times.push(milliseconds(begun));
     }
-    let own = fleet::identity(SIZE - 1);
+    let own = servers::identity(SIZE - 1);
     let reported = fleet.reports().await?.iter().filter(|report| report.servers.contains(&own)).count();
     anyhow::ensure!(reported >= RESOURCES, "only {reported} resources were reported when the server was ready");
     Ok((reported, times))
@@ -114,10 +114,10 @@ fn milliseconds(since: Instant) -> f64 {
 
 fn report(agreements: &[f64], resources: usize, starts: &[f64], cost: &FenceCost) -> Report {
     let title = format!("{SIZE} API servers on one etcd, {} upgrades, {} starts", agreements.len(), starts.len());
-    let columns = vec!["measured".to_string(), "aim, at most".to_string()];
+    let columns = vec!["measured".to_string(), "target, at most".to_string()];
     let mut report = Report { title, columns, compared: None, rows: Vec::new() };
-    let mut add = |what: &str, unit, value: Option<f64>, aim| report.add(what, unit, vec![value, aim]);
-    let ready = "last server ready to agreement on everything";
+    let mut add = |what: &str, unit, value: Option<f64>, target| report.add(what, unit, vec![value, target]);
+    let ready = "last server ready to agreement on all resources";
     add(&format!("{ready}, median"), Unit::Milliseconds, median(agreements), Some(1000.0));
     add(&format!("{ready}, longest"), Unit::Milliseconds, longest(agreements), Some(1000.0));
     let start = format!("start to ready, {resources} resources, {} peers", SIZE - 1);
@@ -126,16 +126,16 @@ fn report(agreements: &[f64], resources: usize, starts: &[f64], cost: &FenceCost
     add("updates with the fence", Unit::PerSecond, Some(cost.with.rate()), None);
     add("updates without it", Unit::PerSecond, Some(cost.without.rate()), None);
     add("cost of the fence in rate, median of pairs", Unit::Percent, cost.in_rate(), Some(3.0));
-    let surely = cost.in_rate_surely();
-    add("cost of the fence in rate, at least (95 %)", Unit::Percent, surely.map(|(least, _)| least), None);
-    add("cost of the fence in rate, at most (95 %)", Unit::Percent, surely.map(|(_, most)| most), Some(3.0));
+    let interval = cost.in_rate_interval();
+    add("cost of the fence in rate, at least (95 %)", Unit::Percent, interval.map(|(least, _)| least), None);
+    add("cost of the fence in rate, at most (95 %)", Unit::Percent, interval.map(|(_, most)| most), Some(3.0));
     add("cost of the fence in CPU of the server", Unit::Percent, cost.in_server_cpu(), Some(3.0));
     add("cost of the fence in CPU of etcd", Unit::Percent, cost.in_etcd_cpu(), Some(3.0));
     add("pairs of turns", Unit::Count, Some(cost.pairs() as f64), None);
     report
 }
 
-/// The value in the middle.
+/// The median.
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -148,7 +148,7 @@ fn longest(values: &[f64]) -> Option<f64> {
 
 /// A folder for one part of the benchmark, with an etcd in it.
 async fn etcd_in(directory: &std::path::Path) -> anyhow::Result<(tempfile::TempDir, restow_local_etcd::LocalEtcd)> {
-    let folder = crate::bench::apiserver::subject::folder_in(directory)?;
+    let folder = crate::bench::apiserver::server_under_test::folder_in(directory)?;
     let options = restow_local_etcd::LocalEtcdOptions {
         data_dir: Some(folder.path().join("etcd")),
         quota_bytes: Some(8 << 30),
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_and_the_longest() {
+    fn median_and_longest() {
         assert_eq!((median(&[3.0, 1.0, 2.0]), longest(&[3.0, 1.0, 2.0])), (Some(2.0), Some(3.0)));
         assert_eq!((median(&[]), longest(&[])), (None, None));
     }

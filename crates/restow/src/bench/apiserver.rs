@@ -1,52 +1,52 @@
-//! `restow bench apiserver`: our API server on each store, and another one, doing the same work in one run.
+//! `restow bench apiserver`: our API server on each store, and another API server, with the same work in one run.
 
-mod converter;
-mod custom;
+mod conversion_webhook;
+mod custom_resources;
 pub(super) mod objects;
-pub(super) mod subject;
+pub(super) mod server_under_test;
 mod work;
 
 use crate::bench::report::{Report, Unit};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use server_under_test::ServerUnderTest;
 use std::path::PathBuf;
-use subject::Subject;
 
-/// Measures creates, gets, updates, lists, watch fan-out, the time to start and resident memory, with objects of
-/// 2 kB. The CPU time of the server process is told with every rate, because it holds on a busy machine too.
+/// Measure creates, gets, updates, lists, watch fan-out, start-up time and resident memory, with objects of 2 kB. Every rate
+/// comes with the CPU time of the server process, which is comparable on a busy machine too.
 ///
-/// Another API server is measured beside ours when a kubeconfig for it is given. Where it runs on this machine, its
-/// process is found by the port that it listens on. A namespace `restow-bench` is made in it and removed again.
+/// With a kubeconfig, another API server is measured too. Where it runs on this machine, its process is found by the port that
+/// it listens on. The benchmark creates a namespace `restow-bench` in it and removes it again.
 #[derive(Debug, Args)]
 pub(crate) struct ApiserverArgs {
     /// The kubeconfig of another API server to measure.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The etcd to run our server on, under a prefix of its own; else one is started.
+    /// The etcd to run our server on, under its own prefix [default: start one].
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     etcd_endpoints: Vec<String>,
     /// Print the results as JSON.
     #[arg(long)]
     json: bool,
-    /// A small run, to see that everything works: its numbers mean little.
+    /// A short run to check that the benchmark works; its numbers mean little.
     #[arg(long)]
     quick: bool,
-    /// How long each rate is measured.
+    /// The seconds for which each rate is measured.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// How many requests are under way at once.
+    /// The number of requests in flight.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=256))]
     clients: u64,
-    /// How many objects are listed.
+    /// The number of objects to list.
     #[arg(long, default_value_t = 10_000)]
     listed: u64,
-    /// How many objects there are when memory is measured.
+    /// The number of objects when memory is measured.
     #[arg(long, default_value_t = 100_000)]
     objects: u64,
-    /// How many watchers there are.
+    /// The number of watchers.
     #[arg(long, default_value_t = 1000)]
     watchers: u64,
-    /// Where to put the stores. They are removed afterwards.
+    /// The directory for the stores, which are removed afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
 }
@@ -62,8 +62,8 @@ struct Amounts {
     events: u64,
     /// How many objects a webhook converts in one list.
     converted: u64,
-    /// How many resources are defined at once.
-    definitions: u64,
+    /// How many CRDs are created at once.
+    crds: u64,
 }
 
 /// One result of one server.
@@ -74,16 +74,16 @@ pub(crate) async fn run(args: ApiserverArgs) -> anyhow::Result<()> {
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{elapsed} {msg}")?);
     let mut columns = Vec::new();
     {
-        let subject = Subject::embedded(&args.directory).await?;
-        columns.push((subject.name.clone(), work::measure(&subject, amounts, &bar).await?));
+        let server = ServerUnderTest::embedded(&args.directory).await?;
+        columns.push((server.name.clone(), work::measure(&server, amounts, &bar).await?));
     }
     {
-        let subject = Subject::etcd(&args.directory, &args.etcd_endpoints).await?;
-        columns.push((subject.name.clone(), work::measure(&subject, amounts, &bar).await?));
+        let server = ServerUnderTest::etcd(&args.directory, &args.etcd_endpoints).await?;
+        columns.push((server.name.clone(), work::measure(&server, amounts, &bar).await?));
     }
     if let Some(kubeconfig) = &args.kubeconfig {
-        let subject = Subject::other(kubeconfig).await?;
-        columns.push((subject.name.clone(), work::measure(&subject, amounts, &bar).await?));
+        let server = ServerUnderTest::other(kubeconfig).await?;
+        columns.push((server.name.clone(), work::measure(&server, amounts, &bar).await?));
     }
     bar.finish_and_clear();
     let report = report(columns, amounts);
@@ -125,7 +125,7 @@ impl ApiserverArgs {
                 watchers: 10,
                 events: 10,
                 converted: 100,
-                definitions: 10,
+                crds: 10,
             },
             false => Amounts {
                 seconds: self.seconds,
@@ -135,7 +135,7 @@ impl ApiserverArgs {
                 watchers: self.watchers,
                 events: 100,
                 converted: 5000,
-                definitions: 500,
+                crds: 500,
             },
         }
     }

@@ -1,10 +1,10 @@
-//! `restow bench hostile`: how long health checks, leases and administrators wait while others do their worst.
+//! `restow bench hostile`: the latency of health checks, lease renewals and administrators under hostile load.
 
 mod attacks;
 mod probes;
 
 use crate::bench::apiserver::objects::Collection;
-use crate::bench::apiserver::subject::Subject;
+use crate::bench::apiserver::server_under_test::ServerUnderTest;
 use crate::bench::report::{Report, Unit};
 use anyhow::Context;
 use attacks::Attack;
@@ -20,11 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Measures how long `/healthz`, the renewal of a lease and an administrator's get take: on an idle server, and while users
-/// without many rights send patches of megabytes and list with selectors of 60 kB. The goal is 100 ms at the 99th
-/// percentile.
+/// Measure the latency of `/healthz`, of a lease renewal and of an administrator's get: on an idle server, and while users with
+/// few rights send patches of megabytes and list with selectors of 60 kB. The target is 100 ms at the 99th percentile.
 ///
-/// The server is a process of this program on the embedded store, or on an etcd that is started for it.
+/// The server is a process of this program on the embedded store, or on an etcd that the benchmark starts.
 #[derive(Debug, Args)]
 pub(crate) struct HostileArgs {
     /// Run the server on etcd.
@@ -33,22 +32,22 @@ pub(crate) struct HostileArgs {
     /// Print the results as JSON.
     #[arg(long)]
     json: bool,
-    /// A small run, to see that everything works: its numbers mean little.
+    /// A short run to check that the benchmark works; its numbers mean little.
     #[arg(long)]
     quick: bool,
-    /// How long each state is measured.
+    /// The seconds for which each state is measured.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// How many hostile requests are under way at once.
+    /// The number of hostile requests in flight.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=256))]
     clients: u64,
-    /// How many users they come from.
+    /// The number of users that send them.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=256))]
     users: u64,
-    /// How many objects there are to be listed.
+    /// The number of objects to list.
     #[arg(long, default_value_t = 16_000)]
     objects: u64,
-    /// Where to put the store. It is removed afterwards.
+    /// The directory for the store, which is removed afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
 }
@@ -60,15 +59,15 @@ pub(crate) async fn run(args: HostileArgs) -> anyhow::Result<()> {
     let (seconds, objects) = if args.quick { (2, 200) } else { (args.seconds, args.objects) };
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{elapsed} {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(200));
-    let subject = match args.etcd {
-        true => Subject::etcd(&args.directory, &[]).await?,
-        false => Subject::embedded(&args.directory).await?,
+    let server = match args.etcd {
+        true => ServerUnderTest::etcd(&args.directory, &[]).await?,
+        false => ServerUnderTest::embedded(&args.directory).await?,
     };
-    bar.set_message(format!("{}: making {objects} objects", subject.name));
-    let client = subject.client.clone();
+    bar.set_message(format!("{}: creating {objects} objects", server.name));
+    let client = server.client.clone();
     prepare(&client, objects, args.users).await?;
     let attacks = attacks::all(objects);
-    // Everything that is attacked with works once before it counts.
+    // Every hostile request must work once before the measurement.
     for attack in &attacks {
         attack.send(&client, "hostile-0").await.with_context(|| format!("{} fails on an idle server", attack.what))?;
     }
@@ -79,7 +78,7 @@ pub(crate) async fn run(args: HostileArgs) -> anyhow::Result<()> {
     let hostile = measure(&client, seconds).await?;
     let answered = load.end().await;
     bar.finish_and_clear();
-    let report = report(&subject, &args, objects, [&idle, &hostile], answered);
+    let report = report(&server, &args, objects, [&idle, &hostile], answered);
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),
         false => print!("{}", report.table()),
@@ -87,7 +86,7 @@ pub(crate) async fn run(args: HostileArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Objects to list, a lease, and the rights of those who attack.
+/// Creates objects to list, a lease, and the roles of the hostile users.
 async fn prepare(client: &kube::Client, objects: u64, users: u64) -> anyhow::Result<()> {
     Collection::prepare(client.clone(), NAMESPACE).await?;
     let subjects: Vec<String> = (0..users)
@@ -129,7 +128,7 @@ async fn measure(client: &kube::Client, seconds: u64) -> anyhow::Result<Vec<(Pro
     try_join_all(Probe::ALL.map(|probe| async move { anyhow::Ok((probe, probe.measure(client, end).await?)) })).await
 }
 
-/// Hostile clients, until they are told to end.
+/// Hostile clients, until they are stopped.
 struct Load {
     ended: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -148,7 +147,7 @@ impl Load {
                     if ended.load(Ordering::Relaxed) {
                         return;
                     }
-                    // Being refused is as good as being served: both make work.
+                    // A refused request is load too.
                     let _ = attack.send(&client, &user).await;
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
@@ -158,7 +157,7 @@ impl Load {
         Load { ended, answered, clients }
     }
 
-    /// How many hostile requests were answered.
+    /// Stops them. Returns how many hostile requests were answered.
     async fn end(self) -> u64 {
         let answered = self.answered.load(Ordering::Relaxed);
         self.ended.store(true, Ordering::Relaxed);
@@ -168,7 +167,7 @@ impl Load {
 }
 
 fn report(
-    subject: &Subject,
+    server: &ServerUnderTest,
     args: &HostileArgs,
     objects: u64,
     measured: [&[(Probe, Latencies)]; 2],
@@ -176,7 +175,7 @@ fn report(
 ) -> Report {
     let title = format!(
         "{} with {objects} objects: idle, and with {} hostile clients of {} users",
-        subject.name, args.clients, args.users
+        server.name, args.clients, args.users
     );
     let columns = vec!["idle".to_string(), "hostile load".to_string()];
     let mut report = Report { title, columns, compared: None, rows: Vec::new() };
@@ -186,13 +185,13 @@ fn report(
             report.add(format!("{}, {what}", probe.name()), Unit::Milliseconds, values.to_vec());
         }
         let counts = measured.map(|state| state.get(number).map(|(_, latencies)| latencies.count()));
-        report.add(format!("{}, times", probe.name()), Unit::Count, counts.to_vec());
+        report.add(format!("{}, requests", probe.name()), Unit::Count, counts.to_vec());
     }
     report.add("hostile requests answered", Unit::Count, vec![Some(0.0), Some(answered as f64)]);
     report
 }
 
-/// Sends a request, as somebody else where a user is named; the body of what comes back, if it is a success.
+/// Sends a request, impersonating a user where one is given. Returns the size of a successful response.
 async fn send(
     client: &kube::Client,
     method: Method,

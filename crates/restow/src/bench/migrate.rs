@@ -1,7 +1,7 @@
-//! `restow bench migrate`: how fast stored objects are rewritten, on a cluster that is given.
+//! `restow bench migrate`: how fast stored objects are rewritten on an existing cluster.
 //!
-//! It makes a custom resource definition and objects of its own, changes the storage version back and forth, migrates
-//! each time, and removes everything again.
+//! It creates its own CRD and objects, changes the storage version back and forth, migrates each time, and removes everything
+//! again.
 
 use crate::cluster_args::ClusterArgs;
 use anyhow::{Context, ensure};
@@ -22,18 +22,18 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How fast stored objects are rewritten on a cluster. It gets a custom resource definition that is removed at the end.
+/// Measure how fast stored objects are rewritten on a cluster. The benchmark creates a CRD there and removes it at the end.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// How many objects.
+    /// The number of objects.
     #[arg(long, value_name = "N", default_value_t = 5_000)]
     objects: usize,
-    /// How large each of them is.
+    /// The size of each object.
     #[arg(long, value_name = "BYTES", default_value_t = 2_000)]
     bytes: usize,
-    /// Measure only what the pacer does, and no fixed numbers in flight to compare it with.
+    /// Measure only the adaptive pacer, without fixed numbers of requests in flight for comparison.
     #[arg(long)]
     no_sweep: bool,
     /// Print JSON instead of a table.
@@ -41,18 +41,18 @@ pub(crate) struct MigrateArgs {
     json: bool,
 }
 
-/// One way to migrate, measured.
+/// The measurement of one way to migrate.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Measurement {
     way: String,
-    /// From the start to the proof that nothing old is left.
+    /// From the start to the proof that no object is stored in an old version.
     seconds: f64,
     objects_per_second: f64,
     passes: usize,
-    /// How many were allowed in flight, where that is fixed.
+    /// The maximum in flight, where it is fixed.
     fixed: Option<usize>,
-    /// The median of what another client waits for one object meanwhile.
+    /// The median latency of another client's get meanwhile.
     others_wait_ms: f64,
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<()> {
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{elapsed} {msg}")?);
     let bench = Bench { cluster: args.cluster.connect().await?, bar };
     bench.remove().await?;
-    bench.bar.set_message("making objects");
+    bench.bar.set_message("creating objects");
     bench.seed(&args).await?;
     let measured = bench.measure(&args).await;
     bench.bar.set_message("removing the objects");
@@ -96,7 +96,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn definitions(&self) -> Api<DynamicObject> {
+    fn crds(&self) -> Api<DynamicObject> {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let api = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
         Api::all_with(self.cluster.client().clone(), &api)
@@ -109,7 +109,7 @@ impl Bench {
     }
 
     async fn seed(&self, args: &MigrateArgs) -> anyhow::Result<()> {
-        let definition: DynamicObject = serde_json::from_value(json!({
+        let crd: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("{PLURAL}.{GROUP}")},
             "spec": {
@@ -117,7 +117,7 @@ impl Bench {
                 "names": {"plural": PLURAL, "singular": "benchobject", "kind": KIND},
             },
         }))?;
-        self.definitions().create(&PostParams::default(), &definition).await.context("cannot make a definition")?;
+        self.crds().create(&PostParams::default(), &crd).await.context("cannot create a CRD")?;
         eventually("the resource is served", async || self.objects().list(&ListParams::default()).await.is_ok())
             .await?;
         let payload = "x".repeat(args.bytes.saturating_sub(400));
@@ -171,7 +171,7 @@ impl Bench {
     async fn once(&self, way: String, run: RunOptions, objects: usize) -> anyhow::Result<Measurement> {
         let (_order, orders) = watch::channel(Order::Run);
         let (progress, _seen) = watch::channel(Progress::default());
-        // What is measured is the work. The settling time is a wait of its own length on every cluster.
+        // The settling time is a constant, so that it is not measured.
         let options = MigrationOptions { run, settling_time: Duration::ZERO, ..MigrationOptions::default() };
         let resource = resource()?;
         let started = Instant::now();
@@ -186,7 +186,7 @@ impl Bench {
         let rewritten = run.progress.counts.rewritten;
         ensure!(
             rewritten as usize == objects,
-            "{way}: {rewritten} of {objects} objects were rewritten. Is another migrator at work in this cluster? \
+            "{way}: {rewritten} of {objects} objects were rewritten. Is another migrator running in this cluster? \
              (`restow up` has one; start it with --controller false)"
         );
         let objects_per_second = objects as f64 / seconds;
@@ -194,7 +194,7 @@ impl Bench {
         Ok(Measurement { way, seconds, objects_per_second, passes, fixed: None, others_wait_ms })
     }
 
-    /// Does something, and measures meanwhile what another client waits for one object, in milliseconds.
+    /// Runs some work, and measures the latency of another client's get meanwhile, in milliseconds.
     async fn probe<T>(&self, work: impl Future<Output = T>) -> (T, f64) {
         let is_done = Cell::new(false);
         let probing = async {
@@ -218,7 +218,7 @@ impl Bench {
         (result, waits.get(waits.len() / 2).copied().unwrap_or(0.0))
     }
 
-    /// Makes this the storage version, and waits until the servers say so.
+    /// Changes the storage version, and waits until the servers agree on it.
     async fn store_in(&self, version: &str) -> anyhow::Result<()> {
         let hash = async || {
             let seen = observe(&self.cluster, Scope::Group(GROUP)).await.ok()?;
@@ -227,7 +227,7 @@ impl Bench {
         let before = hash().await;
         let patch = json!({"spec": {"versions": versions(version)}});
         let name = format!("{PLURAL}.{GROUP}");
-        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        self.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
         eventually("the servers agree on the new storage version", async || {
             let now = hash().await;
             now.is_some() && now != before
@@ -237,11 +237,11 @@ impl Bench {
 
     async fn remove(&self) -> anyhow::Result<()> {
         let name = format!("{PLURAL}.{GROUP}");
-        if self.definitions().get_opt(&name).await.context("cannot ask the cluster")?.is_none() {
+        if self.crds().get_opt(&name).await.context("cannot read from the cluster")?.is_none() {
             return Ok(());
         }
-        self.definitions().delete(&name, &DeleteParams::default()).await?;
-        eventually("the definition is gone", async || matches!(self.definitions().get_opt(&name).await, Ok(None))).await
+        self.crds().delete(&name, &DeleteParams::default()).await?;
+        eventually("the CRD is deleted", async || matches!(self.crds().get_opt(&name).await, Ok(None))).await
     }
 }
 
@@ -258,7 +258,7 @@ fn versions(stored: &str) -> Value {
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<()> {
     let started = Instant::now();
     while !holds().await {
-        ensure!(started.elapsed() < Duration::from_secs(300), "still not so after five minutes: {what}");
+        ensure!(started.elapsed() < Duration::from_secs(300), "does not hold after five minutes: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
@@ -267,10 +267,10 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) -> anyhow:
 impl Measurements {
     fn print(&self) {
         println!(
-            "{} objects of {} bytes; another client waits {:.1} ms when idle",
+            "{} objects of {} bytes; another client's get takes {:.1} ms when idle",
             self.objects, self.bytes, self.idle_wait_ms
         );
-        println!("{:28} {:>9} {:>10} {:>7} {:>12}", "WAY", "SECONDS", "OBJECTS/S", "PASSES", "OTHERS WAIT");
+        println!("{:28} {:>9} {:>10} {:>7} {:>12}", "METHOD", "SECONDS", "OBJECTS/S", "PASSES", "OTHER GETS");
         for one in &self.measurements {
             println!(
                 "{:28} {:>9.2} {:>10.0} {:>7} {:>9.1} ms",
@@ -288,7 +288,7 @@ impl Measurements {
         let gentle = |one: &&Measurement| one.others_wait_ms <= (2.0 * self.idle_wait_ms).max(1.0);
         for adaptive in self.measurements.iter().take(2) {
             best(adaptive, "of all", fixed().collect());
-            best(adaptive, "that lets others wait at most twice as long", fixed().filter(gentle).collect());
+            best(adaptive, "that at most doubles the latency of others", fixed().filter(gentle).collect());
         }
         println!("peak memory of this process: {:.1} MB", self.peak_memory_bytes / 1e6);
     }

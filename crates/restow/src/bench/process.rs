@@ -1,11 +1,11 @@
-//! What the system knows about a process.
+//! Memory, CPU time and disk use of a process, from `/proc`.
 
-/// The resident memory of a process in bytes; `None` where the system does not tell.
+/// The resident memory of a process in bytes; `None` where it is unknown.
 pub(crate) fn resident_bytes(process: u32) -> Option<f64> {
     memory(process, "VmRSS:")
 }
 
-/// The most resident memory that a process has ever had, in bytes; `None` where the system does not tell.
+/// The peak resident memory of a process in bytes; `None` where it is unknown.
 pub(crate) fn peak_bytes(process: u32) -> Option<f64> {
     memory(process, "VmHWM:")
 }
@@ -17,7 +17,7 @@ fn memory(process: u32, field: &str) -> Option<f64> {
     Some(kilobytes * 1024.0)
 }
 
-/// The seconds of CPU that a process has used so far, all threads together; `None` where the system does not tell.
+/// The seconds of CPU that a process has used so far, all threads together; `None` where it is unknown.
 pub(crate) fn cpu_seconds(process: u32) -> Option<f64> {
     // Linux counts in hundredths of a second wherever it tells programs.
     const TICKS: f64 = 100.0;
@@ -29,7 +29,7 @@ pub(crate) fn cpu_seconds(process: u32) -> Option<f64> {
     Some((user + system) / TICKS)
 }
 
-/// The process on this machine that listens on a TCP port; `None` where there is none or the system does not tell.
+/// The process on this machine that listens on a TCP port; `None` where it is unknown.
 pub(crate) fn listening_process(port: u16) -> Option<u32> {
     const LISTEN: &str = "0A";
     let ending = format!(":{port:04X}");

@@ -1,4 +1,4 @@
-//! Doing something as often as possible for a while.
+//! Repeats an action as often as possible for a while, and counts.
 
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,13 @@
-//! A table of measurements of several things, with the ratio between two of them.
+//! A table of measurements in columns, with the ratio between two of them.
 
 use serde::Serialize;
 
 /// Measurements by row.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// What was measured, on what, with which settings.
+    /// What was measured, and with which settings.
     pub(crate) title: String,
-    /// The names of the things that were measured.
+    /// The names of the columns.
     pub(crate) columns: Vec<String>,
     /// The two columns, ours first, that the ratio is between; `None` where nothing is compared.
     pub(crate) compared: Option<[usize; 2]>,
@@ -32,9 +32,9 @@ pub(crate) enum Unit {
     PerSecond,
     Bytes,
     Milliseconds,
-    /// A share of a hundred, which is compared with nothing.
+    /// A percentage, which is not compared.
     Percent,
-    /// Just how many there are.
+    /// A count, which is not compared.
     Count,
 }
 
@@ -99,7 +99,7 @@ impl Unit {
     }
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with commas between thousands.
 fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated_by_commas() {
         for (value, text) in [(0.0, "0"), (999.4, "999"), (1000.0, "1,000"), (1234567.0, "1,234,567")] {
             assert_eq!(grouped(value), text);
         }

@@ -18,36 +18,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The bytes of each value: a usual Kubernetes object.
+/// The size of each value: a typical Kubernetes object.
 const VALUE_BYTES: usize = 2048;
 /// How many keys the range reads.
 const RANGE_KEYS: usize = 10_000;
 /// How many changes each watcher is sent.
 const WATCH_EVENTS: u64 = 2000;
 
-/// Measures durable puts by 1, 16, 64 and 256 writers, compare-and-swap updates, a range of 10,000 keys, delivery to
+/// Measure durable puts by 1, 16, 64 and 256 writers, compare-and-swap updates, a range of 10,000 keys, delivery to
 /// watchers, and the disk and memory that 100,000 keys take, with values of 2 kB.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// Measure this etcd instead of starting one (its memory and disk are then not measured).
+    /// The etcd to compare with [default: start one]. The memory and disk of a given etcd are not measured.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     etcd_endpoints: Vec<String>,
     /// Print the results as JSON.
     #[arg(long)]
     json: bool,
-    /// Where to put the stores; both lie on this disk. They are removed afterwards.
+    /// The directory for both stores, which are removed afterwards.
     #[arg(long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
-    /// How long each rate is measured.
+    /// The seconds for which each rate is measured.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
-    /// How many keys the stores hold when disk and memory are measured.
+    /// The number of keys when disk and memory are measured.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(RANGE_KEYS as u64..=10_000_000))]
     keys: u64,
 }
 
 /// A store under measurement.
-struct Subject {
+struct StoreUnderTest {
     name: String,
     store: Arc<dyn Store>,
     /// The process whose memory counts, and the folder whose files count.
@@ -57,19 +57,19 @@ struct Subject {
 }
 
 /// One result of one store.
-type Result1 = (String, Unit, Option<f64>);
+type Measurement = (String, Unit, Option<f64>);
 
 pub(crate) async fn run(args: StoreArgs) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("restow-bench-").tempdir_in(&args.directory);
-    let folder = folder.with_context(|| format!("cannot make a folder in {}", args.directory.display()))?;
+    let folder = folder.with_context(|| format!("cannot create a folder in {}", args.directory.display()))?;
     let bar = ProgressBar::new(20).with_style(ProgressStyle::with_template("{bar:30} {elapsed} {msg}")?);
     let ours = {
-        let subject = embedded(folder.path().join("embedded"))?;
-        (subject.name.clone(), measure(&subject, &args, &bar).await?)
+        let tested = embedded(folder.path().join("embedded"))?;
+        (tested.name.clone(), measure(&tested, &args, &bar).await?)
     };
     let theirs = {
-        let subject = etcd(&args, folder.path().join("etcd")).await?;
-        (subject.name.clone(), measure(&subject, &args, &bar).await?)
+        let tested = etcd(&args, folder.path().join("etcd")).await?;
+        (tested.name.clone(), measure(&tested, &args, &bar).await?)
     };
     bar.finish_and_clear();
     let mut report = Report {
@@ -88,13 +88,13 @@ pub(crate) async fn run(args: StoreArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn embedded(folder: PathBuf) -> anyhow::Result<Subject> {
+fn embedded(folder: PathBuf) -> anyhow::Result<StoreUnderTest> {
     let store = Arc::new(EmbeddedStore::open(EmbeddedConfig::new(&folder))?);
     let process = Some(std::process::id());
-    Ok(Subject { name: "embedded".into(), store, process, folder: Some(folder), _etcd: None })
+    Ok(StoreUnderTest { name: "embedded".into(), store, process, folder: Some(folder), _etcd: None })
 }
 
-async fn etcd(args: &StoreArgs, folder: PathBuf) -> anyhow::Result<Subject> {
+async fn etcd(args: &StoreArgs, folder: PathBuf) -> anyhow::Result<StoreUnderTest> {
     let local = match args.etcd_endpoints.is_empty() {
         true => {
             let options = LocalEtcdOptions {
@@ -116,24 +116,24 @@ async fn etcd(args: &StoreArgs, folder: PathBuf) -> anyhow::Result<Subject> {
     let name = store.status().await?.backend;
     let process = local.as_ref().and_then(LocalEtcd::process_id);
     let folder = local.is_some().then_some(folder);
-    Ok(Subject { name, store, process, folder, _etcd: local })
+    Ok(StoreUnderTest { name, store, process, folder, _etcd: local })
 }
 
-async fn measure(subject: &Subject, args: &StoreArgs, bar: &ProgressBar) -> anyhow::Result<Vec<Result1>> {
-    let store = &subject.store;
+async fn measure(tested: &StoreUnderTest, args: &StoreArgs, bar: &ProgressBar) -> anyhow::Result<Vec<Measurement>> {
+    let store = &tested.store;
     let time = Duration::from_secs(args.seconds);
     let step = |what: &str| {
         bar.inc(1);
-        bar.set_message(format!("{}: {what}", subject.name));
+        bar.set_message(format!("{}: {what}", tested.name));
     };
     let mut results = Vec::new();
 
     step("loading");
     let loaded = load(store, args.keys).await?;
     results.push((format!("{} keys loaded, 100 to a transaction", args.keys), Unit::PerSecond, Some(loaded)));
-    let disk = subject.folder.as_deref().and_then(disk_bytes);
+    let disk = tested.folder.as_deref().and_then(disk_bytes);
     results.push((format!("disk for {} keys", args.keys), Unit::Bytes, disk));
-    let memory = subject.process.and_then(resident_bytes);
+    let memory = tested.process.and_then(resident_bytes);
     results.push((format!("memory for {} keys", args.keys), Unit::Bytes, memory));
 
     step("reading a range");

@@ -1,4 +1,4 @@
-//! A client that writes all the time, as clients do, and remembers what was acknowledged to it.
+//! A client that writes all the time, and records which writes were acknowledged.
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
@@ -17,9 +17,9 @@ const ATTEMPTS: usize = 200;
 pub(super) struct Ledger {
     /// How many writes were acknowledged.
     pub(super) acknowledged: u64,
-    /// How many were answered with "try again", and then succeeded.
+    /// How many were refused with "try again", and then succeeded.
     pub(super) retried: u64,
-    /// What was answered to the others; there must be none.
+    /// The errors of all others; there must be none.
     pub(super) failed: Vec<String>,
     /// The last value that was acknowledged for each object.
     pub(super) values: BTreeMap<String, u64>,
@@ -33,7 +33,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Writes to these objects, asking the servers in turn.
+    /// Writes to these objects through each server in turn.
     pub(super) fn start(servers: watch::Receiver<Vec<Client>>, names: Vec<String>) -> Self {
         let ledger = Arc::new(Mutex::new(Ledger::default()));
         let (stop, stopped) = watch::channel(false);
@@ -41,7 +41,7 @@ impl Writer {
         Writer { ledger, stop, task }
     }
 
-    /// Stops it, and tells what it has seen.
+    /// Stops it, and returns its records.
     pub(super) async fn stop(mut self) -> Ledger {
         self.stop.send_replace(true);
         let _ = (&mut self.task).await;
@@ -80,7 +80,7 @@ async fn write_until(
     }
 }
 
-/// Writes one value, going on to the next server whenever one says "try again" or does not answer.
+/// Writes one value; tries the next server whenever one says "try again" or does not answer.
 async fn write(servers: &watch::Receiver<Vec<Client>>, name: &str, number: u64) -> (Result<(), String>, usize) {
     for attempt in 0..ATTEMPTS {
         let client = {
@@ -94,7 +94,7 @@ async fn write(servers: &watch::Receiver<Vec<Client>>, name: &str, number: u64) 
         let writing = slices.patch_metadata(name, &parameters, &patch);
         match tokio::time::timeout(Duration::from_secs(1), writing).await {
             Ok(Ok(_)) => return (Ok(()), attempt),
-            // Only these say clearly that nothing will come of trying again.
+            // Only with these other codes is a retry useless.
             Ok(Err(kube::Error::Api(status))) if !matches!(status.code, 409 | 429 | 500 | 503 | 504) => {
                 return (Err(format!("{} {}", status.code, status.message)), attempt);
             }

@@ -1,4 +1,4 @@
-//! What an aggregated server tells the main one through the API: the main one concludes from it what all identity leases allow.
+//! Reports of aggregated servers through the API: the main server claims agreement only if all identity leases allow it.
 
 use crate::fleet::Fleet;
 use crate::writers::client_at;
@@ -46,7 +46,7 @@ async fn report(client: &kube::Client, servers: &[&str]) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_agrees_for_an_aggregated_server_that_has_yet_to_report() {
+async fn there_is_no_agreement_until_every_aggregated_server_has_reported() {
     let mut fleet = Fleet::of(1).await;
     fleet.start(0, "1.31", &["--runtime-config", "api/all=true"]);
     let config = fleet.client_config().await;

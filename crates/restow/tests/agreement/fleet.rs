@@ -1,18 +1,13 @@
-//! Servers of the real binary on one private etcd, each with an identity of its own that survives restarts.
+//! `restow serve` processes on one etcd, each with an identity that survives restarts.
 
-use restow_local_etcd::LocalEtcd;
 use restow_store::{Key, RangeRequest, Store, StoreExt};
-use restow_store_etcd::{EtcdConfig, EtcdStore};
-use restow_testkit::{drain, next_line, wait};
-use rustix::process::{Pid, Signal, kill_process};
+use restow_store_etcd::EtcdStore;
+use restow_testkit::{LocalEtcd, Pki, Process, Server, etcd_store, output, start_etcd};
 use serde_json::Value;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant};
-
-const RESTOW: &str = env!("CARGO_BIN_EXE_restow");
+use std::time::Duration;
 
 /// Where the servers that run can be reached, by their number.
 pub(crate) type Addresses = Arc<RwLock<Vec<Option<String>>>>;
@@ -21,29 +16,28 @@ pub(crate) type Addresses = Arc<RwLock<Vec<Option<String>>>>;
 pub(crate) struct Fleet {
     pub(crate) store: EtcdStore,
     pub(crate) addresses: Addresses,
-    /// What the servers have in their environment beside the usual, by their number.
+    /// Further environment variables of the servers, by their number.
     pub(crate) environment: Vec<Vec<(String, PathBuf)>>,
     /// For how many seconds identity leases last, and after how many they are renewed.
     pub(crate) lease: (&'static str, &'static str),
-    servers: Vec<Option<Child>>,
+    servers: Vec<Option<Server>>,
+    pki: Pki,
     folder: tempfile::TempDir,
     etcd: LocalEtcd,
 }
 
 impl Fleet {
     pub(crate) async fn of(size: usize) -> Self {
-        let etcd = LocalEtcd::start().await.unwrap();
-        let config = EtcdConfig { prefix: "/registry".into(), ..EtcdConfig::new(vec![etcd.endpoint()]) };
-        let store = EtcdStore::connect(config).await.unwrap();
+        let etcd = start_etcd().await;
+        let store = etcd_store(&etcd.endpoint(), "/registry").await;
         let folder = tempfile::tempdir().unwrap();
-        let made = Command::new(RESTOW).arg("pki").arg(folder.path().join("pki")).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let pki = Pki::create(folder.path().join("pki"));
         let addresses = Arc::new(RwLock::new(vec![None; size]));
         let (servers, environment) = ((0..size).map(|_| None).collect(), vec![Vec::new(); size]);
-        Fleet { store, addresses, environment, lease: ("4", "1"), servers, folder, etcd }
+        Fleet { store, addresses, environment, lease: ("4", "1"), servers, pki, folder, etcd }
     }
 
-    /// Where files can be made that are gone afterwards.
+    /// A temporary folder for files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -52,7 +46,7 @@ impl Fleet {
         &self.etcd
     }
 
-    /// Copies everything that etcd has, while it stands still for a moment.
+    /// Copies etcd's data while etcd is stopped for a moment.
     pub(crate) async fn back_up_etcd(&mut self) -> tempfile::TempDir {
         let backup = tempfile::tempdir().unwrap();
         self.etcd.stop().await.unwrap();
@@ -61,7 +55,7 @@ impl Fleet {
         backup
     }
 
-    /// Lets etcd go back to what it was when the copy was made.
+    /// Restores etcd from a copy.
     pub(crate) async fn restore_etcd(&mut self, backup: &tempfile::TempDir) {
         self.etcd.stop().await.unwrap();
         replace_content(self.etcd.directory(), backup.path());
@@ -69,18 +63,10 @@ impl Fleet {
     }
 
     fn command(&self, number: usize, release: &str, more: &[&str]) -> Command {
-        let pki = self.folder.path().join("pki");
-        let mut command = Command::new(RESTOW);
+        let mut command = self.pki.serve(&self.etcd.endpoint(), release);
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--release", release])
-            .args(["--etcd-endpoints", &self.etcd.endpoint(), "--identity", &identity(number)])
+            .args(["--identity", &identity(number)])
             .args(["--identity-lease-duration-seconds", self.lease.0, "--identity-lease-renew-seconds", self.lease.1])
-            .arg("--tls-cert-file")
-            .arg(pki.join("server.crt"))
-            .arg("--tls-private-key-file")
-            .arg(pki.join("server.key"))
-            .arg("--client-ca-file")
-            .arg(pki.join("ca.crt"))
             .args(more)
             .envs(self.environment[number].iter().cloned())
             .stdout(Stdio::piped());
@@ -89,82 +75,67 @@ impl Fleet {
 
     /// Runs a server that is expected to end by itself.
     pub(crate) fn run_until_it_ends(&self, number: usize, release: &str) -> Output {
-        let mut child = self.command(number, release, &[]).stderr(Stdio::piped()).spawn().unwrap();
-        let patience = Instant::now() + Duration::from_secs(60);
-        while child.try_wait().unwrap().is_none() {
-            if Instant::now() > patience {
-                child.kill().unwrap();
-                panic!("the server goes on: {:?}", child.wait_with_output());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        child.wait_with_output().unwrap()
+        output(&mut self.command(number, release, &[]))
     }
 
     /// Starts one server and waits until it is ready.
     pub(crate) fn start(&mut self, number: usize, release: &str, more: &[&str]) {
-        let child = self.command(number, release, more).spawn().unwrap();
-        self.wait_until_ready(number, child);
+        let process = Process::spawn(&mut self.command(number, release, more));
+        self.wait_until_ready(number, process);
     }
 
-    /// Starts one server while etcd does not answer for so long, and waits until it is ready.
-    pub(crate) fn start_while_etcd_sleeps(&mut self, number: usize, release: &str, sleep: Duration) {
+    /// Starts one server while etcd is suspended for so long, and waits until it is ready.
+    pub(crate) fn start_while_etcd_is_paused(&mut self, number: usize, release: &str, pause: Duration) {
         self.etcd.pause().unwrap();
-        let child = self.command(number, release, &[]).spawn().unwrap();
-        std::thread::sleep(sleep);
+        let process = Process::spawn(&mut self.command(number, release, &[]));
+        std::thread::sleep(pause);
         self.etcd.resume().unwrap();
-        self.wait_until_ready(number, child);
+        self.wait_until_ready(number, process);
     }
 
     /// Starts several servers at the same time, and waits until all are ready.
     pub(crate) fn start_together(&mut self, count: usize, release: &str) {
-        let children: Vec<Child> =
-            (0..count).map(|number| self.command(number, release, &[]).spawn().unwrap()).collect();
-        children.into_iter().enumerate().for_each(|(number, child)| self.wait_until_ready(number, child));
+        let spawn = |number: usize| Process::spawn(&mut self.command(number, release, &[]));
+        let processes: Vec<Process> = (0..count).map(spawn).collect();
+        processes.into_iter().enumerate().for_each(|(number, process)| self.wait_until_ready(number, process));
     }
 
-    fn wait_until_ready(&mut self, number: usize, mut child: Child) {
-        let (line, rest) = next_line(BufReader::new(child.stdout.take().unwrap()));
-        let address = line.split("https://").nth(1).and_then(|rest| rest.split([' ', ';']).next());
-        let address = address.unwrap_or_else(|| panic!("the server said {line:?}")).to_string();
-        drain(rest);
-        self.servers[number] = Some(child);
-        self.addresses.write().unwrap()[number] = Some(address);
+    fn wait_until_ready(&mut self, number: usize, process: Process) {
+        // The kubeconfig is one for all servers; `client_config` reads it.
+        let server = Server::ready(process, PathBuf::new());
+        self.addresses.write().unwrap()[number] = Some(server.address.clone());
+        self.servers[number] = Some(server);
     }
 
     /// Asks one server to stop, and waits until it has.
     pub(crate) fn stop(&mut self, number: usize) {
-        self.addresses.write().unwrap()[number] = None;
-        let mut child = self.servers[number].take().unwrap();
-        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-        assert!(wait(&mut child).success());
+        assert!(self.take(number).stop().success());
     }
 
     pub(crate) fn kill(&mut self, number: usize) {
-        self.addresses.write().unwrap()[number] = None;
-        let mut child = self.servers[number].take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        self.take(number).kill();
     }
 
-    /// Stops time for one server. Clients do not know, and go on asking it.
+    fn take(&mut self, number: usize) -> Server {
+        self.addresses.write().unwrap()[number] = None;
+        self.servers[number].take().unwrap()
+    }
+
+    /// Suspends one server (SIGSTOP). Clients do not know, and go on sending it requests.
     pub(crate) fn pause(&self, number: usize) {
-        kill_process(Pid::from_child(self.servers[number].as_ref().unwrap()), Signal::STOP).unwrap();
+        self.servers[number].as_ref().unwrap().process().pause();
     }
 
     pub(crate) fn resume(&self, number: usize) {
-        kill_process(Pid::from_child(self.servers[number].as_ref().unwrap()), Signal::CONT).unwrap();
+        self.servers[number].as_ref().unwrap().process().resume();
     }
 
     /// How to reach a server with all rights. The address is filled in by whoever uses it.
     pub(crate) async fn client_config(&self) -> kube::Config {
-        let pki = self.folder.path().join("pki");
-        let made = Command::new(RESTOW).arg("pki").arg(&pki).args(["--server", "127.0.0.1:1"]).output().unwrap();
-        assert!(made.status.success());
-        let file = kube::config::Kubeconfig::read_from(pki.join("kubeconfig")).unwrap();
+        let file = kube::config::Kubeconfig::read_from(self.pki.kubeconfig("127.0.0.1:1")).unwrap();
         let options = kube::config::KubeConfigOptions::default();
         let mut config = kube::Config::from_custom_kubeconfig(file, &options).await.unwrap();
-        // What a server answers is to be seen, not asked again for minutes behind our back.
+        // Tests check single responses, so that the client must not retry by itself.
         config.default_retry = false;
         config
     }
@@ -191,16 +162,6 @@ impl Fleet {
     }
 }
 
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        for mut child in self.servers.iter_mut().filter_map(Option::take) {
-            // A server that has ended already needs no killing.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
 /// Puts a copy of the content of `source` in the place of what is in a folder.
 fn replace_content(folder: &Path, source: &Path) {
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -211,17 +172,7 @@ fn replace_content(folder: &Path, source: &Path) {
     assert!(copied.success());
 }
 
-/// What a server is called among the others.
+/// The identity of a server.
 pub(crate) fn identity(number: usize) -> String {
     format!("server-{number}")
-}
-
-/// Waits until something holds, and tells how long it took.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) -> Duration {
-    let start = Instant::now();
-    while !holds().await {
-        assert!(start.elapsed() < Duration::from_secs(120), "still not so after two minutes: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    start.elapsed()
 }

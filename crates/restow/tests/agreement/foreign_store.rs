@@ -1,7 +1,8 @@
-//! `restow serve` on an etcd that somebody else uses: it refuses, says why, and changes nothing.
+//! `restow serve` on an etcd that another program uses: it refuses to start, says why, and changes nothing.
 
-use crate::fleet::{Fleet, eventually};
+use crate::fleet::Fleet;
 use restow_store::{Key, KeyRange, RangeRequest, Store, StoreExt};
+use restow_testkit::eventually;
 use std::process::Output;
 
 /// A pod as kube-apiserver stores it, as far as it matters here.
@@ -29,7 +30,7 @@ async fn everything(fleet: &Fleet) -> Vec<restow_store::Entry> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_etcd_of_a_real_cluster_is_refused_and_left_alone() {
+async fn the_etcd_of_a_real_cluster_is_refused_and_not_changed() {
     let fleet = Fleet::of(1).await;
     put(&fleet, "/pods/default/web", POD).await;
     put(&fleet, "/example.com/widgets/default/w", OWNED.as_bytes()).await;

@@ -4,17 +4,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod aggregated;
-mod clocks;
-mod custom;
+mod clock_skew;
+mod custom_resources;
+mod etcd_history;
+mod etcd_restore;
+mod feature_gates;
 mod fleet;
 mod foreign_store;
-mod gates;
-mod history;
-mod leftovers;
-mod one_owner;
-mod restored;
-mod rolling;
+mod kubernetes_service;
+mod rolling_upgrade;
+mod stale_reports;
+mod unique_allocations;
 mod voting;
-mod whereabouts;
 mod writers;
 mod wrong_clock;

@@ -1,13 +1,13 @@
-//! Servers that vote: the first release that does, upgrades and rollbacks, a release that was skipped, and hearing of the
-//! selection by a watch alone.
+//! Servers that vote: the first release that votes, upgrades and rollbacks, a skipped release, and the loose guarantee.
 
-use crate::fleet::{Fleet, eventually, identity};
-use crate::history;
-use crate::rolling::{NEW, OLD, SLICES, agree_on, let_them_write};
+use crate::etcd_history;
+use crate::fleet::{Fleet, identity};
+use crate::rolling_upgrade::{NEW, OLD, SLICES, agree_on, let_them_write};
 use crate::writers::{Writers, client_at};
 use kube::api::{Api, DynamicObject, ObjectMeta, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use restow_store::{Key, StoreExt};
+use restow_testkit::eventually;
 use serde_json::Value;
 
 const VOTE: [&str; 2] = ["--storage-versions", "vote"];
@@ -47,7 +47,7 @@ async fn roll(fleet: &mut Fleet, writers: &Writers, release: &str, more: &[&str]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_selection_moves_with_the_last_server_upward_and_downward() {
+async fn the_selected_version_changes_with_the_last_server_in_upgrades_and_rollbacks() {
     let mut fleet = Fleet::of(3).await;
     // The first release that votes: two servers do not yet, and go on writing what they prefer.
     fleet.start(1, "1.30", &[]);
@@ -76,13 +76,13 @@ async fn the_selection_moves_with_the_last_server_upward_and_downward() {
     roll(&mut fleet, &writers, "1.30", &VOTE, NEW).await;
     agree_on(&fleet, OLD).await;
     writers.finish().await;
-    let findings = history::check(&fleet.store).await;
+    let findings = etcd_history::check(&fleet.store).await;
     println!("{findings:?}");
     assert!(findings.slices_by_version[OLD] > 0 && findings.slices_by_version[NEW] > 0, "both versions were written");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_the_loose_guarantee_all_hear_of_the_selection_soon() {
+async fn under_the_loose_guarantee_all_servers_watch_the_selected_version() {
     let loose = ["--storage-versions", "vote", "--storage-version-guarantee", "loose"];
     let mut fleet = Fleet::of(3).await;
     (0..3).for_each(|number| fleet.start(number, "1.30", &loose));
@@ -96,13 +96,13 @@ async fn under_the_loose_guarantee_all_hear_of_the_selection_soon() {
     println!("selected {waited:?} after the last server was ready");
     let_them_write(&writers, 6).await;
     writers.finish().await;
-    let findings = history::check(&fleet.store).await;
+    let findings = etcd_history::check(&fleet.store).await;
     assert!(findings.slices_by_version[OLD] > 0 && findings.slices_by_version[NEW] > 0, "both versions were written");
 }
 
 /// Release 1.31 stores device classes in a version that 1.37 does not know any more.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_skipped_release_refuses_writes_in_words_and_goes_on_reading() {
+async fn a_server_that_skipped_a_release_refuses_writes_with_a_reason_and_serves_reads() {
     let all = ["--storage-versions", "vote", "--runtime-config", "api/all=true"];
     let mut fleet = Fleet::of(2).await;
     fleet.start(0, "1.31", &all);
@@ -139,7 +139,7 @@ async fn a_skipped_release_refuses_writes_in_words_and_goes_on_reading() {
 
 /// Every release that is known, one server after the other, upward and downward. On demand: `RESTOW_TEST_LONG=1`.
 #[tokio::test(flavor = "multi_thread")]
-async fn all_releases_up_and_down() {
+async fn upgrade_through_all_releases_and_roll_back() {
     if std::env::var_os("RESTOW_TEST_LONG").is_none() {
         restow_testkit::skip("set RESTOW_TEST_LONG=1 to go through all releases");
         return;
@@ -164,5 +164,5 @@ async fn all_releases_up_and_down() {
         }
     }
     writers.finish().await;
-    println!("{:?}", history::check(&fleet.store).await);
+    println!("{:?}", etcd_history::check(&fleet.store).await);
 }

@@ -1,4 +1,4 @@
-//! Clients that write all the time, try again whenever they are told to, and remember what was acknowledged.
+//! Clients that write all the time, retry where a server says so, and record which writes were acknowledged.
 
 use crate::fleet::{Addresses, identity};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -15,8 +15,8 @@ pub(crate) const VIA: &str = "test/via";
 /// The annotation that counts the writes of an object.
 pub(crate) const COUNT: &str = "test/count";
 
-/// How long a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a client waits for a response.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Clients at work.
 pub(crate) struct Writers {
@@ -71,7 +71,7 @@ impl Writer {
             };
             let api: Api<EndpointSlice> = Api::namespaced(client, "default");
             let attempt = self.write(&api, number, known.take(), last + 1);
-            match tokio::time::timeout(PATIENCE, attempt).await {
+            match tokio::time::timeout(REQUEST_TIMEOUT, attempt).await {
                 Ok(Ok(written)) => {
                     last = count_of(&written);
                     known = Some(written);

@@ -1,13 +1,13 @@
-//! Webhooks and policies over the network, with kubectl and kube-rs, on each store.
+//! Admission webhooks and policies, with kubectl and kube-rs, on each store.
 
-use crate::admission_beneath::{what_controllers_delete_is_admitted, what_lies_beneath_objects_is_admitted};
 use crate::admission_policies::policies_change_objects;
-use crate::cluster::{Cluster, On, Server, eventually};
-use crate::custom::{CRONTABS, crontab};
-use crate::webhook::{Reply, Webhook, admission, admission_patch};
+use crate::custom_resources::{CRONTABS, crontab};
+use crate::subresource_admission::{deletions_by_controllers_are_admitted, subresources_and_collections_are_admitted};
+use crate::webhook_server::{Reply, Webhook, admission, admission_patch};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::PostParams;
+use restow_testkit::{Cluster, On, Server, eventually_blocking};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -35,7 +35,7 @@ pub(crate) fn configure(cluster: &Cluster, kind: &str, name: &str, webhooks: &[V
 
 /// Waits until a configuration is in force: until config maps of this name are refused.
 fn in_force(server: &Server, webhook: &Webhook) {
-    eventually("the webhook is asked", || {
+    eventually_blocking("the webhook is asked", || {
         let _ = server.try_kubectl(&["create", "configmap", "probe", "--dry-run=server"]);
         !webhook.asked().is_empty()
     });
@@ -59,10 +59,10 @@ async fn requests_are_admitted(on: On) {
     custom_resources_are_shown_in_the_version_asked_for(&cluster).await;
     no_webhook_locks_its_configuration(&cluster).await;
     the_guard_of_migrations_works(&cluster);
-    policies_judge(&cluster);
+    validating_admission_policies_work(&cluster);
     policies_change_objects(&cluster);
-    what_lies_beneath_objects_is_admitted(&cluster).await;
-    what_controllers_delete_is_admitted(&cluster).await;
+    subresources_and_collections_are_admitted(&cluster).await;
+    deletions_by_controllers_are_admitted(&cluster).await;
 }
 
 /// A policy that finds something to do only after the second webhook.
@@ -109,7 +109,7 @@ async fn webhooks_change_objects_in_order(cluster: &Cluster) {
 
     cluster.kubectl(&["apply", "-f", &cluster.file("policy.yaml", AFTER_WEBHOOKS)]);
     let server_made = || cluster.kubectl(&["create", "configmap", "again", "--dry-run=server", "-o", "json"]);
-    eventually("the policy is in force", || server_made().contains("saw-third\": \"true"));
+    eventually_blocking("the policy is in force", || server_made().contains("saw-third\": \"true"));
     first.asked();
     second.asked();
     server_made();
@@ -233,7 +233,7 @@ async fn custom_resources_are_shown_in_the_version_asked_for(cluster: &Cluster) 
         "apiVersions": ["v1"], "resources": ["crontabs"]}]});
     configure(cluster, "MutatingWebhookConfiguration", "tabs", &[asked_about_maps(&webhook, "tabs", rules)]);
     let object = cluster.file("tab.yaml", &crontab("v2", "shown", "{cronSpec: x}"));
-    eventually("the webhook is asked", || {
+    eventually_blocking("the webhook is asked", || {
         let _ = server.try_kubectl(&["create", "-f", &object, "--dry-run=server"]);
         !webhook.asked().is_empty()
     });
@@ -252,11 +252,11 @@ async fn no_webhook_locks_its_configuration(cluster: &Cluster) {
     let everything =
         json!({"rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]});
     configure(cluster, "ValidatingWebhookConfiguration", "lock", &[asked_about_maps(&webhook, "lock", everything)]);
-    eventually("everything is refused", || {
+    eventually_blocking("everything is refused", || {
         !server.try_kubectl(&["create", "configmap", "locked", "--dry-run=server"]).status.success()
     });
     cluster.kubectl(&["delete", "validatingwebhookconfiguration", "lock"]);
-    eventually("nothing is refused any more", || {
+    eventually_blocking("nothing is refused any more", || {
         server.try_kubectl(&["create", "configmap", "locked", "--dry-run=server"]).status.success()
     });
     let bad = "---\n{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {name: x}, \
@@ -273,9 +273,9 @@ fn the_guard_of_migrations_works(cluster: &Cluster) {
     cluster.kubectl(&["apply", "-f", GUARD]);
     let annotate = ["annotate", "crd", "crontabs.stable.example.com", "--overwrite"];
     cluster.kubectl(&[annotate.as_slice(), &["ksvm.sigs.k8s.io/migrating=true"]].concat());
-    let flip = cluster.file("flip.yaml", &crate::custom::storage_version(false, true));
+    let flip = cluster.file("flip.yaml", &crate::custom_resources::storage_version(false, true));
     let flipped = || server.try_kubectl(&["apply", "--dry-run=server", "-f", &flip]);
-    eventually("the guard is in force", || !flipped().status.success());
+    eventually_blocking("the guard is in force", || !flipped().status.success());
     let told = String::from_utf8_lossy(&flipped().stderr).to_string();
     assert!(
         told.contains("the storage version cannot be changed while the stored objects are being migrated"),
@@ -287,7 +287,7 @@ fn the_guard_of_migrations_works(cluster: &Cluster) {
     cluster.kubectl(&["delete", "-f", GUARD]);
 }
 
-fn policies_judge(cluster: &Cluster) {
+fn validating_admission_policies_work(cluster: &Cluster) {
     let server = &cluster.servers[0];
     let policy = "
 apiVersion: admissionregistration.k8s.io/v1
@@ -316,13 +316,13 @@ spec:
             format!("---\n{{apiVersion: v1, kind: Secret, metadata: {{name: s{size}, labels: {{size: '{size}'}}}}}}");
         server.try_kubectl(&["create", "--dry-run=server", "-f", &cluster.file("secret.yaml", &text)])
     };
-    eventually("the policy is in force", || !secret(9).status.success());
+    eventually_blocking("the policy is in force", || !secret(9).status.success());
     let told = String::from_utf8_lossy(&secret(9).stderr).to_string();
     let words = "ValidatingAdmissionPolicy 'sizes' with binding 'sizes' denied request: at most 5, not 9";
     assert!(told.contains(words), "{told}");
     assert!(secret(5).status.success());
     cluster.kubectl(&["apply", "-f", &cluster.file("binding.yaml", &binding("Warn, Audit"))]);
-    eventually("it only warns", || secret(9).status.success());
+    eventually_blocking("it only warns", || secret(9).status.success());
     let told = String::from_utf8_lossy(&secret(9).stderr).to_string();
     assert!(
         told.contains("Warning: Validation failed for ValidatingAdmissionPolicy 'sizes' with binding 'sizes'"),
@@ -330,7 +330,7 @@ spec:
     );
     cluster.kubectl(&["delete", "configmap", "sizes"]);
     cluster.kubectl(&["apply", "-f", &cluster.file("binding.yaml", &binding("Deny"))]);
-    eventually("without parameters it denies", || !secret(1).status.success());
+    eventually_blocking("without parameters it denies", || !secret(1).status.success());
     let told = String::from_utf8_lossy(&secret(1).stderr).to_string();
     assert!(told.contains("no params found for policy binding with `Deny` parameterNotFoundAction"), "{told}");
     cluster.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "sizes"]);
@@ -359,7 +359,7 @@ spec: {policyName: deleters, validationActions: [Deny]}
     cluster.kubectl(&["create", "rolebinding", "maker", "--role=maker", "--user=bob"]);
     let create = ["create", "secret", "generic", "made", "--dry-run=server"];
     let by_bob = || server.try_kubectl(&[create.as_slice(), &["--as=bob"]].concat());
-    eventually("bob may make secrets, and the policy refuses it", || {
+    eventually_blocking("bob may make secrets, and the policy refuses it", || {
         String::from_utf8_lossy(&by_bob().stderr).contains("who makes must be able to remove")
     });
     assert!(server.try_kubectl(&create).status.success(), "the administrator may");

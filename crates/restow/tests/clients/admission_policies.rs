@@ -1,6 +1,6 @@
-//! Policies that change objects. The tests in `admission.rs` call this on each store.
+//! MutatingAdmissionPolicies. The tests in `admission.rs` call this on each store.
 
-use crate::cluster::{Cluster, eventually};
+use restow_testkit::{Cluster, eventually_blocking};
 
 const POLICY: &str = r#"---
 apiVersion: admissionregistration.k8s.io/v1
@@ -64,7 +64,7 @@ pub(crate) fn policies_change_objects(cluster: &Cluster) {
     };
     let made =
         || -> serde_json::Value { serde_json::from_slice(&create("made", "{number: '4'}").stdout).unwrap_or_default() };
-    eventually("the policy is in force", || made()["metadata"]["labels"]["next"] == "5");
+    eventually_blocking("the policy is in force", || made()["metadata"]["labels"]["next"] == "5");
     let made = made();
     assert_eq!(made["metadata"]["labels"]["example.com/made-by"], "policy", "{made}");
     assert_eq!(made["type"], "example.com/counted", "{made}");
@@ -85,7 +85,7 @@ pub(crate) fn policies_change_objects(cluster: &Cluster) {
     cluster.kubectl(&["replace", "-f", &cluster.file("policy.yaml", ATOMIC)]);
     let run = || server.try_kubectl(&["run", "atomic", "--image=i", "--dry-run=server"]);
     let mut told = String::new();
-    eventually("the other policy is in force", || {
+    eventually_blocking("the other policy is in force", || {
         told = String::from_utf8_lossy(&run().stderr).to_string();
         !told.is_empty()
     });

@@ -1,8 +1,8 @@
 //! Every exit code of `restow migrate` that its help documents.
 
-use crate::cluster::{Cluster, RESTOW, Server, eventually};
-use crate::custom::{crontab, storage_version};
-use crate::webhook::{Reply, Webhook};
+use crate::custom_resources::{crontab, storage_version};
+use crate::webhook_server::{Reply, Webhook};
+use restow_testkit::{Cluster, Server, eventually_blocking, restow_binary};
 use serde_json::json;
 use std::io::BufRead;
 use std::path::Path;
@@ -16,7 +16,7 @@ const CRONTABS: &str = "crontabs.stable.example.com";
 const KEY_ROTATION: &[&str] = &["--reason", "key-rotation", "--settling-time", "0"];
 
 fn migrate(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(RESTOW);
+    let mut command = Command::new(restow_binary());
     let output = command.arg("migrate").args(arguments).arg("--kubeconfig").arg(kubeconfig).output().unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     (output.status.code(), text)
@@ -86,7 +86,7 @@ metadata: {name: refusing}
 spec: {policyName: refusing, validationActions: [Deny]}
 ";
     apply(&server, "policy.yaml", policy);
-    eventually("the policy is in force", || {
+    eventually_blocking("the policy is in force", || {
         !server.try_kubectl(&["annotate", "--overwrite", CRONTABS, "job-3", "a=b", "--dry-run=server"]).status.success()
     });
     let (code, text) = migrate(&server.kubeconfig, &[CRONTABS]);
@@ -167,7 +167,7 @@ spec: {holderIdentity: somebody, leaseDurationSeconds: 3600, renewTime: '2099-01
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn being_stopped_is_5_and_it_can_be_gone_on_with() {
+async fn an_interrupted_migration_is_5_and_can_be_continued() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 60);
     // Each write takes a while, so that there is a time in which to stop it.
@@ -191,14 +191,14 @@ async fn being_stopped_is_5_and_it_can_be_gone_on_with() {
         }],
     });
     apply(&server, "webhook.json", &configuration.to_string());
-    eventually("the webhook is in force", || {
+    eventually_blocking("the webhook is in force", || {
         server.kubectl(&["annotate", "--overwrite", CRONTABS, "job-3", "a=b", "--dry-run=server"]);
         !webhook.asked().is_empty()
     });
-    let mut command = Command::new(RESTOW);
+    let mut command = Command::new(restow_binary());
     command.args(["migrate", CRONTABS, "--max-in-flight", "1", "--kubeconfig"]).arg(&server.kubeconfig);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    eventually("objects are being rewritten", || !webhook.asked().is_empty());
+    eventually_blocking("objects are being rewritten", || !webhook.asked().is_empty());
     let process = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -211,7 +211,7 @@ async fn being_stopped_is_5_and_it_can_be_gone_on_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_while_the_first_of_two_ends_is_5_and_says_nothing_of_the_second() {
+async fn a_signal_while_the_first_of_two_migrations_ends_is_5_and_claims_nothing_about_the_second() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
     let allow = |review: &serde_json::Value| {
@@ -230,7 +230,7 @@ async fn a_signal_while_the_first_of_two_ends_is_5_and_says_nothing_of_the_secon
         }],
     });
     apply(&server, "webhook.json", &configuration.to_string());
-    eventually("the webhook is in force", || {
+    eventually_blocking("the webhook is in force", || {
         let nothing = ["--subresource=status", "--type=merge", "-p", "{\"status\":{}}", "--dry-run=server"];
         server.kubectl(&[&["patch", "crd", CRONTABS][..], &nothing[..]].concat());
         !webhook.asked().is_empty()
@@ -247,10 +247,10 @@ async fn a_signal_while_the_first_of_two_ends_is_5_and_says_nothing_of_the_secon
             Reply::Json(answer)
         }))
     });
-    let mut command = Command::new(RESTOW);
+    let mut command = Command::new(restow_binary());
     command.args(["migrate", CRONTABS, "secrets"]).args(KEY_ROTATION).arg("--kubeconfig").arg(&server.kubeconfig);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    eventually("the stored versions are being trimmed", || *is_trimming.borrow());
+    eventually_blocking("the stored versions are being trimmed", || *is_trimming.borrow());
     let process = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
     let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();

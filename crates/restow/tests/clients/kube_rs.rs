@@ -2,23 +2,9 @@
 //! leader election.
 
 mod controller;
-mod election;
+mod leader_election;
 mod objects;
-mod watching;
-
-use std::time::{Duration, Instant};
-
-/// Asks again until there is an answer.
-pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(start.elapsed() < Duration::from_secs(180), "still not so after three minutes: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
+mod watch;
 
 /// A config map with these labels and data.
 pub(crate) fn config_map(

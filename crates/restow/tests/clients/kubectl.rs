@@ -1,11 +1,10 @@
-//! What people do with kubectl, on each store.
+//! CRUD with kubectl, on each store; namespaces; several servers on one etcd.
 
-mod editing;
-mod forms;
-mod waiting;
+mod edit;
+mod output_formats;
+mod wait_and_watch;
 
-use crate::cluster::{Cluster, On, eventually};
-use restow_testkit::next_line;
+use restow_testkit::{Cluster, On, Server, eventually_blocking, next_line};
 use std::io::BufReader;
 use std::process::Stdio;
 
@@ -24,16 +23,16 @@ spec:
 ";
 
 #[tokio::test]
-async fn objects_live_their_lives_on_the_embedded_store() {
-    objects_live_their_lives(On::Embedded).await;
+async fn objects_are_created_changed_and_deleted_on_the_embedded_store() {
+    objects_are_created_changed_and_deleted(On::Embedded).await;
 }
 
 #[tokio::test]
-async fn objects_live_their_lives_on_etcd() {
-    objects_live_their_lives(On::Etcd).await;
+async fn objects_are_created_changed_and_deleted_on_etcd() {
+    objects_are_created_changed_and_deleted(On::Etcd).await;
 }
 
-async fn objects_live_their_lives(on: On) {
+async fn objects_are_created_changed_and_deleted(on: On) {
     let cluster = Cluster::one(on).await;
     let server = &cluster.servers[0];
     cluster.kubectl(&["create", "namespace", "demo"]);
@@ -81,7 +80,7 @@ async fn objects_live_their_lives(on: On) {
 }
 
 #[tokio::test]
-async fn applying_changes_what_changed_and_nothing_else() {
+async fn apply_changes_only_what_differs() {
     let cluster = Cluster::one(On::Embedded).await;
     cluster.kubectl(&["create", "namespace", "demo"]);
     let file = cluster.file("web.yaml", DEPLOYMENT);
@@ -106,7 +105,7 @@ async fn applying_changes_what_changed_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_namespace_is_emptied_before_it_goes() {
+async fn a_namespace_is_emptied_before_it_is_deleted() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     cluster.kubectl(&["create", "namespace", "demo"]);
@@ -114,9 +113,9 @@ async fn a_namespace_is_emptied_before_it_goes() {
         let names = cluster.kubectl(&["-n", "demo", "get", "cm", "-o", "name"]);
         names.lines().any(|name| name == "configmap/kube-root-ca.crt")
     };
-    eventually("the namespace has the servers' certificates", has_certificates);
+    eventually_blocking("the namespace has the servers' certificates", has_certificates);
     cluster.kubectl(&["-n", "demo", "delete", "cm", "kube-root-ca.crt", "--wait=false"]);
-    eventually("the namespace has them again", has_certificates);
+    eventually_blocking("the namespace has them again", has_certificates);
     for name in ["a", "b"] {
         cluster.kubectl(&["-n", "demo", "create", "configmap", name]);
     }
@@ -131,7 +130,7 @@ async fn a_namespace_is_emptied_before_it_goes() {
         r#"{"metadata":{"finalizers":["example.com/hold"]}}"#,
     ]);
     cluster.kubectl(&["delete", "namespace", "demo", "--wait=false"]);
-    eventually("what nothing holds is gone", || {
+    eventually_blocking("what nothing holds is gone", || {
         cluster.kubectl(&["-n", "demo", "get", "cm", "-o", "name"]) == "configmap/b\n"
     });
     let refused = server.kubectl_fails(&["-n", "demo", "create", "configmap", "late"]);
@@ -143,7 +142,7 @@ async fn a_namespace_is_emptied_before_it_goes() {
 }
 
 #[tokio::test]
-async fn three_servers_on_one_etcd_are_one_cluster() {
+async fn three_servers_on_one_etcd_serve_the_same_objects() {
     let cluster = Cluster::on_etcd(&["1.37", "1.37", "1.36"]).await;
     let [first, second, third] = cluster.servers.as_slice() else { panic!("three servers were started") };
     first.kubectl(&["create", "namespace", "demo"]);
@@ -175,7 +174,7 @@ async fn each_release_stores_its_own_version_and_reads_the_others() {
                  addressType: IPv4\nendpoints: []\n";
     let file = cluster.file("slice.yaml", slice);
     old.kubectl(&["create", "-f", &file]);
-    let version = |server: &crate::cluster::Server| {
+    let version = |server: &Server| {
         server.kubectl(&[
             "-n",
             "demo",

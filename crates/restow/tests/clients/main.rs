@@ -2,27 +2,24 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod access;
 mod admission;
-mod admission_beneath;
 mod admission_policies;
-mod applying;
-mod bad_input;
-// The security suite uses more of it.
-#[allow(dead_code)]
-mod cluster;
-mod conversion;
-mod custom;
-mod custom_flips;
-mod custom_real;
+mod conversion_webhook;
+mod custom_resources;
+mod etcd_outage;
 mod exit_codes;
+mod invalid_input;
 mod kube_rs;
 mod kubectl;
-mod looking;
 mod migration;
-mod outage;
 mod python;
-mod start_up;
-mod usual_life;
-mod verifying;
-mod webhook;
+mod rbac;
+mod real_crds;
+mod server_side_apply;
+mod startup;
+mod status_command;
+mod storage_version_changes;
+mod subresource_admission;
+mod verify_command;
+mod webhook_server;
+mod workloads;

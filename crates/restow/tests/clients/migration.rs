@@ -10,12 +10,11 @@ mod waiting;
 mod webhook;
 mod whole;
 
-use crate::cluster::{RESTOW, Server};
 use futures::StreamExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use restow_api::storage_version_hash;
-use restow_testkit::{drain, next_line};
+use restow_testkit::{Server, drain, eventually, next_line, restow_binary};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
@@ -37,7 +36,7 @@ pub(crate) struct Controller {
 impl Controller {
     /// Starts it, to take care of custom resources.
     pub(crate) fn start(kubeconfig: &PathBuf, flags: &[&str]) -> Self {
-        let mut child = Command::new(RESTOW)
+        let mut child = Command::new(restow_binary())
             .args(["controller", "--crds-only", "--metrics-listen", "127.0.0.1:0", "--kubeconfig"])
             .arg(kubeconfig)
             .args(flags)
@@ -249,15 +248,7 @@ fn versions(stored: &str) -> Value {
 
 /// Puts what the controller needs into the cluster.
 pub(crate) fn install(server: &Server) {
-    let output = Command::new(RESTOW).args(["install", "--kubeconfig"]).arg(&server.kubeconfig).output().unwrap();
+    let output =
+        Command::new(restow_binary()).args(["install", "--kubeconfig"]).arg(&server.kubeconfig).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Waits until something holds.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let started = Instant::now();
-    while !holds().await {
-        assert!(started.elapsed() < Duration::from_secs(300), "still not so after five minutes: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }

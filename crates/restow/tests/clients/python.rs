@@ -1,7 +1,6 @@
 //! The official Python client, on each store. `./test` brings it; without it these tests are skipped.
 
-use crate::cluster::{Cluster, On};
-use restow_testkit::output;
+use restow_testkit::{Cluster, On, output};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

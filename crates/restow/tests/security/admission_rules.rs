@@ -1,11 +1,11 @@
-//! What a cluster refuses whoever may ask: certificates without a signer's leave, namespaces that stay, whole clusters at
-//! once, objects that nobody looked at before replacing them, and pods that change under their nodes.
+//! What admission and validation refuse to every user: certificates without permission for the signer, deleting protected
+//! namespaces, deletecollection in all namespaces, unconditional updates, and changes of immutable pod fields.
 
-use crate::cluster::{Cluster, On, eventually};
-use crate::talk::{Line, grant};
+use crate::http_connection::{HttpConnection, grant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DnType, KeyPair};
+use restow_testkit::{Cluster, On, eventually_blocking};
 use serde_json::{Value, json};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -29,10 +29,10 @@ fn with_condition(request: &Value, kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn certificates_are_approved_and_signed_with_the_leave_of_their_signer() {
+async fn approving_and_signing_certificates_needs_permission_for_the_signer() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
-    let mut eve = Line::admin(&cluster).acting_as("eve");
+    let mut admin = HttpConnection::admin(&cluster);
+    let mut eve = HttpConnection::admin(&cluster).acting_as("eve");
     let resources = ["", "/approval", "/status"].map(|part| format!("certificatesigningrequests{part}"));
     let rule = json!([{"apiGroups": ["certificates.k8s.io"], "resources": resources, "verbs": ["*"]}]);
     grant(&mut admin, "handles-requests", "eve", rule);
@@ -79,7 +79,7 @@ async fn certificates_are_approved_and_signed_with_the_leave_of_their_signer() {
 async fn namespaces_that_a_cluster_needs_cannot_be_deleted() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
-        let mut admin = Line::admin(&cluster);
+        let mut admin = HttpConnection::admin(&cluster);
         for name in ["default", "kube-system", "kube-public"] {
             for query in ["", "?dryRun=All", "?gracePeriodSeconds=0"] {
                 let answer = admin.delete(&format!("/api/v1/namespaces/{name}{query}")).expect(403);
@@ -93,7 +93,7 @@ async fn namespaces_that_a_cluster_needs_cannot_be_deleted() {
         let path = "/api/v1/namespaces/kube-node-lease";
         let before = admin.get(path).expect(200).body["metadata"]["uid"].clone();
         admin.delete(path).expect(200);
-        eventually("the namespace is back", || {
+        eventually_blocking("the namespace is back", || {
             let now = admin.get(path);
             now.code == 200 && now.body["metadata"]["uid"] != before && now.body["status"]["phase"] == "Active"
         });
@@ -101,12 +101,12 @@ async fn namespaces_that_a_cluster_needs_cannot_be_deleted() {
 }
 
 #[tokio::test]
-async fn collections_are_deleted_one_namespace_at_a_time() {
+async fn deletecollection_needs_a_namespace() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
+    let mut admin = HttpConnection::admin(&cluster);
     let maps = "/api/v1/namespaces/default/configmaps";
     admin.post(maps, &json!({"metadata": {"name": "m"}})).expect(201);
-    define_widgets(&mut admin);
+    create_widgets_crd(&mut admin);
     let widgets = "/apis/example.com/v1/namespaces/default/widgets";
     admin.post(widgets, &widget("w")).expect(201);
     for query in ["", "?dryRun=All", "?fieldSelector=metadata.namespace%3Ddefault"] {
@@ -120,7 +120,7 @@ async fn collections_are_deleted_one_namespace_at_a_time() {
     admin.get(&format!("{widgets}/w")).expect(404);
 }
 
-fn define_widgets(admin: &mut Line) {
+fn create_widgets_crd(admin: &mut HttpConnection) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema,
         "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}}});
@@ -128,7 +128,9 @@ fn define_widgets(admin: &mut Line) {
     let definition = json!({"metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]}});
     admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).expect(201);
-    eventually("widgets are served", || admin.get("/apis/example.com/v1/namespaces/default/widgets").code == 200);
+    eventually_blocking("widgets are served", || {
+        admin.get("/apis/example.com/v1/namespaces/default/widgets").code == 200
+    });
 }
 
 fn widget(name: &str) -> Value {
@@ -136,11 +138,11 @@ fn widget(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_others_may_have_changed_is_not_replaced_unseen() {
+async fn put_without_a_resource_version_is_refused_where_kubernetes_requires_it() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
-        let mut admin = Line::admin(&cluster);
-        define_widgets(&mut admin);
+        let mut admin = HttpConnection::admin(&cluster);
+        create_widgets_crd(&mut admin);
         let namespaced = |group: &str, plural: &str| format!("/apis/{group}/v1/namespaces/default/{plural}");
         let hooks = |plural: &str| format!("/apis/admissionregistration.k8s.io/v1/{plural}");
         let selector = json!({"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1});
@@ -195,7 +197,7 @@ fn pod(name: &str) -> Value {
 #[tokio::test]
 async fn pods_have_the_priority_and_preemption_of_their_class() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
+    let mut admin = HttpConnection::admin(&cluster);
     let class = json!({"metadata": {"name": "quiet"}, "value": 5, "preemptionPolicy": "Never"});
     admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", &class).expect(201);
     let cases = [
@@ -219,9 +221,9 @@ async fn pods_have_the_priority_and_preemption_of_their_class() {
 }
 
 #[tokio::test]
-async fn pods_stay_where_and_what_they_are() {
+async fn immutable_pod_fields_cannot_be_changed() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
+    let mut admin = HttpConnection::admin(&cluster);
     admin.post(PODS, &pod("p")).expect(201);
     let path = format!("{PODS}/p");
     let mut gated = pod("g");
@@ -246,7 +248,7 @@ async fn pods_stay_where_and_what_they_are() {
     }
     let apply = [("Content-Type", b"application/apply-patch+yaml".as_slice())];
     let applied = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": "n"}});
-    admin.ask("PATCH", &format!("{path}?fieldManager=m"), &apply, &applied).expect(422);
+    admin.send("PATCH", &format!("{path}?fieldManager=m"), &apply, &applied).expect(422);
     // Subresources write what they are for, and nothing else.
     admin
         .patch(&format!("{path}/status"), &json!({"spec": {"nodeName": "n"}, "status": {"phase": "Running"}}))
@@ -277,9 +279,9 @@ async fn pods_stay_where_and_what_they_are() {
 }
 
 #[tokio::test]
-async fn nothing_is_made_in_a_namespace_that_goes() {
+async fn nothing_is_created_in_a_terminating_namespace() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
+    let mut admin = HttpConnection::admin(&cluster);
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "going"}})).expect(201);
     let maps = "/api/v1/namespaces/going/configmaps";
     let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
@@ -290,13 +292,13 @@ async fn nothing_is_made_in_a_namespace_that_goes() {
     let answer = admin.put("/api/v1/namespaces/going/services/x", &service).expect(403);
     assert!(answer.message().contains("because it is being terminated"), "{}", answer.message());
     admin.patch(&format!("{maps}/held"), &json!({"metadata": {"finalizers": null}})).expect(200);
-    eventually("the namespace is gone", || admin.get("/api/v1/namespaces/going").code == 404);
+    eventually_blocking("the namespace is gone", || admin.get("/api/v1/namespaces/going").code == 404);
 }
 
 #[tokio::test]
-async fn who_writes_a_status_that_stands_alone_changes_no_metadata() {
+async fn a_write_of_the_status_subresource_changes_no_metadata() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
+    let mut admin = HttpConnection::admin(&cluster);
     let constraints = json!({"resourceRules": [{"apiGroups": ["none.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"],
         "resources": ["nothings"]}]});
     let policy = json!({"matchConstraints": constraints, "validations": [{"expression": "true"}]});

@@ -1,8 +1,8 @@
-//! Who asks, and may they: headers, certificates, paths, and verbs that do more than they say.
+//! Authentication and authorization: headers, client certificates, paths, and verbs that need a second permission.
 
-use crate::cluster::{Cluster, On, Server, eventually};
-use crate::talk::{Credentials, Line, grant};
+use crate::http_connection::{HttpConnection, grant};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
+use restow_testkit::{Cluster, Credentials, On, Server, eventually_blocking};
 use rustls::HandshakeKind;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -18,7 +18,7 @@ async fn an_impersonation_that_cannot_be_read_is_refused_and_seen_in_the_audit_l
     let log = folder.path().join("audit.log");
     let flags = ["--controller=false", "--audit-log-path", log.to_str().unwrap()];
     let server = Server::up_with(folder.path(), &flags);
-    let mut line = Line::open(&server.address, Credentials::of(&server).config());
+    let mut line = HttpConnection::open(&server.address, Credentials::of(&server.kubeconfig).tls());
     line.post(SECRETS, &json!({"metadata": {"name": "s"}})).expect(201);
     let path = format!("{SECRETS}/s");
     let user = ("Impersonate-User", b"anna".as_slice());
@@ -37,20 +37,20 @@ async fn an_impersonation_that_cannot_be_read_is_refused_and_seen_in_the_audit_l
         &[user, ("Impersonate-Groups", b"system:masters")],
     ];
     for headers in refused {
-        let answer = line.ask("GET", &path, headers, &Value::Null);
+        let answer = line.send("GET", &path, headers, &Value::Null);
         assert_eq!(answer.code, 400, "{headers:?}: {}", answer.body);
     }
     // What can be read is somebody else, who may not read secrets.
     for headers in [&[("Impersonate-User", "jörg".as_bytes())][..], &[user, ("Impersonate-Group", "jörg".as_bytes())]]
     {
-        line.ask("GET", &path, headers, &Value::Null).expect(403);
+        line.send("GET", &path, headers, &Value::Null).expect(403);
     }
     let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let headers = [("Impersonate-User", "jörg".as_bytes()), ("Impersonate-Extra-Acme.com%2fJ%C3%B6rg", "ö".as_bytes())];
-    let answer = line.ask("POST", who, &headers, &json!({})).expect(201);
+    let answer = line.send("POST", who, &headers, &json!({})).expect(201);
     assert_eq!(answer.body["status"]["userInfo"]["username"], "jörg");
     assert_eq!(answer.body["status"]["userInfo"]["extra"]["acme.com/jörg"], json!(["ö"]));
-    eventually("the refusals are in the audit log", || {
+    eventually_blocking("the refusals are in the audit log", || {
         let text = std::fs::read_to_string(&log).unwrap();
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let refused = lines.filter(|line| {
@@ -66,8 +66,9 @@ async fn an_impersonation_that_cannot_be_read_is_refused_and_seen_in_the_audit_l
 async fn an_authorization_that_cannot_be_read_is_refused() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
-    let nobody = Credentials { certificate: None, ..Credentials::of(server) };
-    let (mut stranger, mut admin) = (Line::open(&server.address, nobody.config()), Line::admin(&cluster));
+    let nobody = Credentials::of(&server.kubeconfig).without_certificate();
+    let (mut stranger, mut admin) =
+        (HttpConnection::open(&server.address, nobody.tls()), HttpConnection::admin(&cluster));
     let refused: [&[(&str, &[u8])]; 3] = [
         &[("Authorization", b"Bearer t\xf6ken")],
         &[("Authorization", "Bearer töken".as_bytes())],
@@ -75,22 +76,22 @@ async fn an_authorization_that_cannot_be_read_is_refused() {
     ];
     for headers in refused {
         // Not even what everybody is told is told to whoever claims to be someone.
-        assert_eq!(stranger.ask("GET", "/version", headers, &Value::Null).code, 401, "{headers:?}");
-        assert_eq!(admin.ask("GET", "/version", headers, &Value::Null).code, 401, "{headers:?}");
+        assert_eq!(stranger.send("GET", "/version", headers, &Value::Null).code, 401, "{headers:?}");
+        assert_eq!(admin.send("GET", "/version", headers, &Value::Null).code, 401, "{headers:?}");
     }
     stranger.get("/version").expect(200);
     stranger.get(SECRETS).expect(401);
-    let answer = admin.ask("POST", SECRETS, &[("Content-Type", b"application/j\xffson")], &json!({}));
+    let answer = admin.send("POST", SECRETS, &[("Content-Type", b"application/j\xffson")], &json!({}));
     answer.expect(415);
-    admin.ask("GET", SECRETS, &[("Accept", b"application/j\xffson")], &Value::Null).expect(406);
+    admin.send("GET", SECRETS, &[("Accept", b"application/j\xffson")], &Value::Null).expect(406);
 }
 
 #[tokio::test]
-async fn whoever_may_only_update_creates_nothing() {
+async fn a_put_that_creates_needs_the_create_permission() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
-        let mut admin = Line::admin(&cluster);
-        let mut eve = Line::admin(&cluster).acting_as("eve");
+        let mut admin = HttpConnection::admin(&cluster);
+        let mut eve = HttpConnection::admin(&cluster).acting_as("eve");
         let everything =
             ["leases", "services", "roles", "rolebindings", "endpoints", "events", "limitranges", "secrets"];
         let rule = json!([{"apiGroups": ["coordination.k8s.io", "", "rbac.authorization.k8s.io", "node.k8s.io"],
@@ -117,7 +118,7 @@ async fn whoever_may_only_update_creates_nothing() {
         }
         let applied = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}});
         let apply = [("Content-Type", b"application/apply-patch+yaml".as_slice())];
-        eve.ask("PATCH", &format!("{SECRETS}/x?fieldManager=eve"), &apply, &applied).expect(403);
+        eve.send("PATCH", &format!("{SECRETS}/x?fieldManager=eve"), &apply, &applied).expect(403);
         admin.get(&format!("{SECRETS}/x")).expect(404);
         // The whole of creating is done for whoever may create.
         let service = json!({"metadata": {"name": "web"}, "spec": port});
@@ -136,10 +137,10 @@ async fn whoever_may_only_update_creates_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_gains_power_by_roles_that_are_made_by_replacing_them() {
+async fn a_put_that_creates_a_role_is_checked_for_escalation() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
-    let mut eve = Line::admin(&cluster).acting_as("eve");
+    let mut admin = HttpConnection::admin(&cluster);
+    let mut eve = HttpConnection::admin(&cluster).acting_as("eve");
     let rule = json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"],
         "verbs": ["get", "create", "update", "patch"]}]);
     grant(&mut admin, "writes-roles", "eve", rule);
@@ -154,7 +155,7 @@ async fn nobody_gains_power_by_roles_that_are_made_by_replacing_them() {
         let path = format!("{policy}/{plural}");
         eve.post(&path, &object).expect(403);
         eve.put(&format!("{path}/x"), &object).expect(403);
-        eve.ask("PATCH", &format!("{path}/x?fieldManager=eve"), &apply, &object).expect(403);
+        eve.send("PATCH", &format!("{path}/x?fieldManager=eve"), &apply, &object).expect(403);
         admin.get(&format!("{path}/x")).expect(404);
     }
 }
@@ -176,35 +177,35 @@ fn short_lived(pki: &Path, seconds: i64) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_certificate_that_expires_ends_what_its_connection_may_do() {
+async fn an_expired_client_certificate_is_refused_on_an_open_connection() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up(folder.path());
     // A busy machine may need longer than the first certificates last.
     let mut lives = [3, 10, 30, 90].into_iter();
     let (mut line, config) = loop {
         let certificate = short_lived(&folder.path().join("data/pki"), lives.next().unwrap());
-        let shown = Credentials { certificate: Some(certificate), ..Credentials::of(&server) };
-        let config = shown.config();
-        let mut line = Line::open(&server.address, config.clone());
+        let shown = Credentials { certificate: Some(certificate), ..Credentials::of(&server.kubeconfig) };
+        let config = shown.tls();
+        let mut line = HttpConnection::open(&server.address, config.clone());
         if line.get(SECRETS).code == 200 {
             break (line, config);
         }
     };
     // A session that was taken up again would show the certificate without its being looked at.
-    let mut again = Line::open(&server.address, config);
+    let mut again = HttpConnection::open(&server.address, config);
     again.get("/version");
     assert_eq!(again.handshake(), HandshakeKind::Full);
-    eventually("the certificate has expired", || line.get(SECRETS).code == 401);
+    eventually_blocking("the certificate has expired", || line.get(SECRETS).code == 401);
     // Nor is its owner anonymous now.
     line.get("/version").expect(401);
-    line.ask("POST", SECRETS, &[], &json!({"metadata": {"name": "s"}})).expect(401);
+    line.send("POST", SECRETS, &[], &json!({"metadata": {"name": "s"}})).expect(401);
 }
 
 #[tokio::test]
 async fn a_list_of_one_name_is_allowed_to_whoever_may_see_that_object() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
-    let mut eve = Line::admin(&cluster).acting_as("eve");
+    let mut admin = HttpConnection::admin(&cluster);
+    let mut eve = HttpConnection::admin(&cluster).acting_as("eve");
     for name in ["mine", "other"] {
         admin.post(SECRETS, &json!({"metadata": {"name": name}})).expect(201);
     }
@@ -245,10 +246,10 @@ async fn a_list_of_one_name_is_allowed_to_whoever_may_see_that_object() {
 }
 
 #[tokio::test]
-async fn paths_have_one_spelling() {
+async fn request_paths_have_one_spelling() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
-    let mut eve = Line::admin(&cluster).acting_as("eve");
+    let mut admin = HttpConnection::admin(&cluster);
+    let mut eve = HttpConnection::admin(&cluster).acting_as("eve");
     admin.post(SECRETS, &json!({"metadata": {"name": "s"}})).expect(201);
     for path in [
         "/api/v1//secrets",
@@ -279,9 +280,9 @@ async fn paths_have_one_spelling() {
 }
 
 #[tokio::test]
-async fn acting_as_another_takes_the_right_to_each_part_of_them() {
+async fn impersonation_needs_the_permission_for_each_attribute() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
+    let mut admin = HttpConnection::admin(&cluster);
     let rule =
         json!([{"apiGroups": [""], "resources": ["users"], "resourceNames": ["anna"], "verbs": ["impersonate"]}]);
     grant(&mut admin, "acts-as-anna", "proxy", rule);
@@ -290,13 +291,13 @@ async fn acting_as_another_takes_the_right_to_each_part_of_them() {
     let rule =
         json!([{"apiGroups": [""], "resources": ["users"], "resourceNames": ["anna"], "verbs": ["impersonate"]}]);
     grant(&mut admin, "account-acts-as-anna", account, rule);
-    let nobody = Credentials { certificate: None, ..Credentials::of(&cluster.servers[0]) };
-    let mut proxy = Line::open(&cluster.servers[0].address, nobody.config());
+    let nobody = Credentials::of(&cluster.servers[0].kubeconfig).without_certificate();
+    let mut proxy = HttpConnection::open(&cluster.servers[0].address, nobody.tls());
     let bearer = format!("Bearer {token}");
     let mut ask = |headers: &[(&str, &[u8])]| {
         let headers: Vec<(&str, &[u8])> =
             [("Authorization", bearer.as_bytes())].into_iter().chain(headers.iter().copied()).collect();
-        proxy.ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", &headers, &json!({})).code
+        proxy.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", &headers, &json!({})).code
     };
     let anna = ("Impersonate-User", b"anna".as_slice());
     assert_eq!(ask(&[anna]), 201);

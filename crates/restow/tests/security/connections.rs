@@ -1,14 +1,13 @@
-//! Connections that only take up room: by strangers, by users, at the API server, at the guard and at the metrics.
+//! Connections that only consume resources: of anonymous clients and of users, at the API server, the guard and the metrics.
 
-use crate::cluster::{Cluster, On, RESTOW, Server};
-use crate::raw::{LONG, Raw, Who};
 use bytes::Bytes;
 use h2::client::SendRequest;
-use restow_testkit::{drain, next_line};
+use restow_testkit::{
+    Cluster, Credentials, On, Process, RawClient, Server, TIMEOUT, eventually_blocking, restow_binary,
+};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use std::io::BufReader;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -21,12 +20,12 @@ fn up_with_files(folder: &Path, files: u32) -> Server {
 
 fn up_with(folder: &Path, files: u32, flags: &[&str]) -> Server {
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), RESTOW]);
+    shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(restow_binary());
     Server::up_by(shell, folder, "127.0.0.1:0", flags)
 }
 
 /// The server answers a stranger's health check and an administrator.
-async fn is_well(stranger: &Raw, admin: &Raw, when: &str) {
+async fn is_well(stranger: &RawClient, admin: &RawClient, when: &str) {
     assert_eq!(stranger.get("/readyz").await.code, 200, "{when}");
     assert_eq!(admin.get("/api/v1/namespaces").await.code, 200, "{when}");
 }
@@ -35,7 +34,7 @@ async fn is_well(stranger: &Raw, admin: &Raw, when: &str) {
 async fn connections_that_send_nothing_keep_nobody_out() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with_files(folder.path(), 256);
-    let (stranger, admin) = (Raw::new(&server, Who::Stranger), Raw::new(&server, Who::Admin));
+    let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
     let mut open = Vec::new();
     for round in 0..4 {
         for _ in 0..100 {
@@ -49,7 +48,7 @@ async fn connections_that_send_nothing_keep_nobody_out() {
         silent.push(TcpStream::connect(&server.address).await.unwrap());
     }
     is_well(&stranger, &admin, "after connections without a handshake").await;
-    let first = tokio::time::timeout(LONG, open[0].read(&mut [0])).await.expect("the first one is closed");
+    let first = tokio::time::timeout(TIMEOUT, open[0].read(&mut [0])).await.expect("the first one is closed");
     assert!(first.is_err() || first.is_ok_and(|read| read == 0));
 }
 
@@ -57,7 +56,7 @@ async fn connections_that_send_nothing_keep_nobody_out() {
 async fn connections_of_users_that_idle_keep_nobody_out() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with_files(folder.path(), 256);
-    let (stranger, admin) = (Raw::new(&server, Who::Stranger), Raw::new(&server, Who::Admin));
+    let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
     let mut open = Vec::new();
     for _ in 0..300 {
         let mut connection = admin.connect().await.unwrap();
@@ -69,10 +68,10 @@ async fn connections_of_users_that_idle_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn watches_in_every_place_leave_a_reserve_for_health_and_administrators() {
+async fn watches_on_all_connections_leave_a_reserve_for_health_and_administrators() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with_files(folder.path(), 256);
-    let (stranger, admin) = (Raw::new(&server, Who::Stranger), Raw::new(&server, Who::Admin));
+    let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
     let mut watches = Vec::new();
     // As many as there are places: half of the files.
     while watches.len() < 128 {
@@ -98,7 +97,7 @@ async fn watches_in_every_place_leave_a_reserve_for_health_and_administrators() 
         assert!(closed.is_ok(), "it stays open after {request:?}");
     }
     drop(watches);
-    crate::cluster::eventually("places are free again", || {
+    eventually_blocking("places are free again", || {
         server.try_kubectl(&["get", "--raw", "/version", "--as=anybody"]).status.success()
     });
 }
@@ -112,7 +111,7 @@ struct Unread {
 }
 
 impl Unread {
-    async fn open(raw: &Raw, path: &str, token: &str, requests: usize) -> Option<Self> {
+    async fn open(raw: &RawClient, path: &str, token: &str, requests: usize) -> Option<Self> {
         let stream = raw.connect().await.ok()?;
         let builder = h2::client::Builder::new().initial_window_size(0).handshake(stream).await;
         let (mut client, connection) = builder.ok()?;
@@ -135,10 +134,10 @@ impl Unread {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_takes_keep_nobody_out() {
+async fn unread_responses_keep_no_client_out() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with(folder.path(), 256, &["--controller=false", "--stall-timeout=5"]);
-    let (stranger, admin) = (Raw::new(&server, Who::Stranger), Raw::new(&server, Who::Admin));
+    let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
     let (mut unread, mut first) = (Vec::new(), None);
     for (who, token, code) in [(&stranger, "wrong", 401), (&admin, "", 200)] {
         for _ in 0..160 {
@@ -156,7 +155,7 @@ async fn answers_that_nobody_takes_keep_nobody_out() {
     assert!(unread.len() > 100, "only {} got through", unread.len());
     unread.extend(first);
     for open in unread {
-        tokio::time::timeout(LONG, open.connection).await.expect("each is closed").unwrap().ok();
+        tokio::time::timeout(TIMEOUT, open.connection).await.expect("each is closed").unwrap().ok();
     }
 }
 
@@ -165,7 +164,7 @@ async fn answers_that_nobody_takes_keep_nobody_out() {
 async fn watches_that_nobody_reads_take_little_memory() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with(folder.path(), 1024, &["--controller=false", "--stall-timeout=600"]);
-    let admin = Raw::new(&server, Who::Admin);
+    let admin = RawClient::admin(&server);
     let maps = "/api/v1/namespaces/default/configmaps";
     let map = serde_json::json!({"metadata": {"name": "x"}, "data": {"a": "x".repeat(100 << 10)}});
     let json = "content-type: application/json\r\n";
@@ -176,7 +175,7 @@ async fn watches_that_nobody_reads_take_little_memory() {
         let kind = "content-type: application/merge-patch+json\r\n";
         assert_eq!(admin.request("PATCH", &format!("{maps}/x"), kind, &patch).await.code, 200);
     }
-    let before = memory(server.process(), "VmRSS:");
+    let before = server.process().memory("VmRSS");
     let mut unread = Vec::new();
     for _ in 0..5 {
         let path = format!("{maps}?watch=1&resourceVersion={revision}&labelSelector=!a");
@@ -185,7 +184,7 @@ async fn watches_that_nobody_reads_take_little_memory() {
         unread.push(open);
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let grown = memory(server.process(), "VmRSS:").saturating_sub(before) >> 20;
+    let grown = server.process().memory("VmRSS").saturating_sub(before) >> 20;
     assert!(unread.iter().all(|open| !open.connection.is_finished()));
     assert!(grown < 120, "the server has grown by {grown} MB");
 }
@@ -200,11 +199,11 @@ fn limit_files(process: Pid, files: u64) {
 }
 
 #[tokio::test]
-async fn a_server_out_of_files_makes_room_and_goes_on() {
+async fn a_server_out_of_open_files_closes_connections_and_continues() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up(folder.path());
-    let (stranger, admin) = (Raw::new(&server, Who::Stranger), Raw::new(&server, Who::Admin));
-    limit_files(server.process(), open_files(server.process()) + 10);
+    let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
+    limit_files(server.process().id(), open_files(server.process().id()) + 10);
     let mut open = Vec::new();
     for _ in 0..40 {
         open.push(TcpStream::connect(&server.address).await.unwrap());
@@ -212,45 +211,21 @@ async fn a_server_out_of_files_makes_room_and_goes_on() {
     is_well(&stranger, &admin, "with no files left").await;
 }
 
-/// Another process of ours, and where it listens.
-struct Listening {
-    child: Child,
+/// Another Restow process, and where it listens.
+struct Listener {
+    process: Process,
     address: String,
 }
 
-impl Listening {
+impl Listener {
     fn start(arguments: &[&str], kubeconfig: &Path) -> Self {
-        let mut command = Command::new(RESTOW);
-        let mut child =
-            command.args(arguments).arg("--kubeconfig").arg(kubeconfig).stdout(Stdio::piped()).spawn().unwrap();
-        let (line, rest) = next_line(BufReader::new(child.stdout.take().unwrap()));
+        let mut command = Command::new(restow_binary());
+        command.args(arguments).arg("--kubeconfig").arg(kubeconfig);
+        let (process, line) = Process::spawn_and_read_line(&mut command);
         let address = line.split("://").nth(1).and_then(|rest| rest.split(['/', '\n']).next());
-        let address = address.unwrap_or_else(|| panic!("it said {line:?}")).trim().to_string();
-        drain(rest);
-        Listening { child, address }
+        let address = address.unwrap_or_else(|| panic!("it printed {line:?}")).trim().to_string();
+        Listener { process, address }
     }
-
-    fn process(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
-    fn memory(&self) -> u64 {
-        memory(self.process(), "VmHWM:")
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The memory of a process in bytes.
-fn memory(process: Pid, what: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
-    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
 }
 
 #[tokio::test]
@@ -258,15 +233,15 @@ async fn the_guard_reads_no_more_than_a_review_and_survives_running_out_of_files
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     let arguments = ["webhook", "--listen", "127.0.0.1:0", "--host", "127.0.0.1", "--namespace", "kube-system"];
-    let guard = Listening::start(&arguments, &server.kubeconfig);
+    let guard = Listener::start(&arguments, &server.kubeconfig);
     let configurations = ["get", "validatingwebhookconfigurations", "-o", "jsonpath={..caBundle}"];
-    let authority = cluster.kubectl(&configurations);
-    let raw = Raw::to(&guard.address, &authority);
+    let ca = cluster.kubectl(&configurations);
+    let raw = RawClient::new(&guard.address, &Credentials::anonymous(&ca));
     let review = r#"{"kind": "AdmissionReview", "request": {"uid": "a", "oldObject": {}, "object": {}}}"#;
     assert!(raw.request("POST", "/", "", review).await.text.contains(r#""allowed":true"#));
 
     let unread = Unread::open(&raw, "/", "", 5).await.unwrap();
-    let before = guard.memory();
+    let before = guard.process.memory("VmHWM");
     let mut floods = Vec::new();
     for _ in 0..8 {
         let mut connection = raw.connect().await.unwrap();
@@ -285,11 +260,15 @@ async fn the_guard_reads_no_more_than_a_review_and_survives_running_out_of_files
     for flood in floods {
         flood.await.unwrap();
     }
-    let grown = guard.memory().saturating_sub(before) >> 20;
+    let grown = guard.process.memory("VmHWM").saturating_sub(before) >> 20;
     assert!(grown < 200, "the guard has grown by {grown} MB");
-    tokio::time::timeout(LONG, unread.connection).await.expect("answers that nobody takes are given up").unwrap().ok();
+    tokio::time::timeout(TIMEOUT, unread.connection)
+        .await
+        .expect("answers that nobody takes are given up")
+        .unwrap()
+        .ok();
 
-    limit_files(guard.process(), open_files(guard.process()) + 5);
+    limit_files(guard.process.id(), open_files(guard.process.id()) + 5);
     let mut open = Vec::new();
     for _ in 0..40 {
         open.push(TcpStream::connect(&guard.address).await.unwrap());
@@ -301,7 +280,7 @@ async fn the_guard_reads_no_more_than_a_review_and_survives_running_out_of_files
 async fn the_metrics_of_the_controller_are_all_that_it_shows() {
     let cluster = Cluster::one(On::Embedded).await;
     let arguments = ["controller", "--crds-only", "--metrics-listen", "127.0.0.1:0"];
-    let controller = Listening::start(&arguments, &cluster.servers[0].kubeconfig);
+    let controller = Listener::start(&arguments, &cluster.servers[0].kubeconfig);
     let mut open = Vec::new();
     for _ in 0..100 {
         open.push(TcpStream::connect(&controller.address).await.unwrap());
@@ -311,26 +290,26 @@ async fn the_metrics_of_the_controller_are_all_that_it_shows() {
         let request = format!("{request} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
         connection.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        tokio::time::timeout(LONG, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
+        tokio::time::timeout(TIMEOUT, connection.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert_eq!(answer.split(' ').nth(1), Some(expected), "{request}: {answer}");
     }
 }
 
 #[tokio::test]
-async fn documents_are_kept_once_however_their_paths_are_written() {
+async fn openapi_documents_are_cached_once_for_all_spellings_of_a_path() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
-    let admin = Raw::new(server, Who::Admin);
+    let admin = RawClient::admin(server);
     let nobody = "impersonate-user: nobody\r\nimpersonate-group: system:authenticated\r\n";
     assert_eq!(admin.request("GET", "/openapi/v3/apis/apps/v1", nobody, "").await.code, 200);
-    let before = memory(server.process(), "VmRSS:");
+    let before = server.process().memory("VmRSS");
     for number in 1..1_000 {
         let path = spelling("/openapi/v3/apis/apps/v1", number);
         let answer = admin.request("GET", &path, nobody, "").await;
         assert_eq!(answer.code, 200, "{path}");
     }
     assert_eq!(admin.request("GET", "/openapi//v3/apis/apps/v1", nobody, "").await.code, 404, "not one of them");
-    let grown = memory(server.process(), "VmRSS:").saturating_sub(before) >> 20;
+    let grown = server.process().memory("VmRSS").saturating_sub(before) >> 20;
     assert!(grown < 100, "the server has grown by {grown} MB");
 }
 

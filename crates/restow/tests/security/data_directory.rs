@@ -1,11 +1,9 @@
-//! The data directory of `restow up`: who may read it, and what becomes of a server whose disk is damaged or full.
+//! The data directory of `restow up`: file permissions, and a damaged or full disk.
 
-use crate::cluster::{RESTOW, Server, eventually};
-use restow_testkit::{next_line, output, skip, wait};
-use std::io::BufReader;
+use restow_testkit::{Process, Server, eventually_blocking, output, restow_binary, skip};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Everything below a folder that others may read, write or enter.
 fn open_to_others(folder: &Path) -> Vec<String> {
@@ -25,26 +23,23 @@ fn open_to_others(folder: &Path) -> Vec<String> {
 /// Runs `restow up` until it is ready, under a umask that gives everything to everybody. Returns what it logged.
 fn up_with_open_umask(folder: &Path) -> String {
     let log = folder.join("log");
-    let mut server = Command::new("sh")
-        .args(["-c", "umask 000; exec \"$0\" \"$@\"", RESTOW, "up", "--listen", "127.0.0.1:0", "--data-dir"])
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "umask 000; exec \"$0\" \"$@\""])
+        .arg(restow_binary())
+        .args(["up", "--listen", "127.0.0.1:0", "--data-dir"])
         .arg(folder.join("data"))
         .arg("--audit-log-path")
         .arg(folder.join("data/audit.log"))
-        .stdout(Stdio::piped())
-        .stderr(std::fs::File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
-    let (line, rest) = next_line(BufReader::new(server.stdout.take().unwrap()));
+        .stderr(std::fs::File::create(&log).unwrap());
+    let (server, line) = Process::spawn_and_read_line(&mut command);
     assert!(line.contains("is ready"), "{line}: {}", std::fs::read_to_string(&log).unwrap());
-    let process = rustix::process::Pid::from_child(&server);
-    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
-    restow_testkit::drain(rest);
-    assert!(wait(&mut server).success());
+    assert!(server.stop().success());
     std::fs::read_to_string(log).unwrap()
 }
 
 #[test]
-fn nobody_else_may_read_what_a_server_keeps() {
+fn other_users_cannot_read_the_data_directory() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let log = up_with_open_umask(folder.path());
@@ -66,10 +61,13 @@ fn nobody_else_may_read_what_a_server_keeps() {
 }
 
 #[test]
-fn nobody_else_may_read_keys_and_links_are_not_followed_when_they_are_written() {
+fn other_users_cannot_read_keys_and_symlinks_are_not_followed_when_keys_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let keys = folder.path().join("keys");
-    let make = || output(Command::new("sh").args(["-c", "umask 000; exec \"$0\" pki \"$1\"", RESTOW]).arg(&keys));
+    let make = || {
+        let mut command = Command::new("sh");
+        output(command.args(["-c", "umask 000; exec \"$0\" pki \"$1\""]).arg(restow_binary()).arg(&keys))
+    };
     assert!(make().status.success());
     assert_eq!(open_to_others(&keys), Vec::<String>::new());
 
@@ -111,7 +109,7 @@ fn a_server_whose_store_is_damaged_says_so_and_does_not_start() {
     std::fs::write(&path, &bytes).unwrap();
 
     let up = |flags: &[&str]| {
-        let mut command = Command::new(RESTOW);
+        let mut command = Command::new(restow_binary());
         command.args(["up", "--listen", "127.0.0.1:0", "--controller=false", "--data-dir"]).arg(&data).args(flags);
         command
     };
@@ -134,13 +132,13 @@ fn a_server_whose_store_is_damaged_says_so_and_does_not_start() {
 }
 
 #[test]
-fn a_lost_engine_is_no_empty_cluster() {
+fn a_data_directory_without_its_engine_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     assert!(Server::up(folder.path()).stop().success());
     std::fs::remove_dir_all(data.join("store/engine")).unwrap();
     let up = |flags: &[&str]| {
-        let mut command = Command::new(RESTOW);
+        let mut command = Command::new(restow_binary());
         output(command.args(["up", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&data).args(flags))
     };
     for flags in [&[][..], &["--accept-data-loss"]] {
@@ -182,7 +180,7 @@ fn a_full_disk_is_not_ready_and_recovers_by_itself() {
     let filler = folder.join("filler");
     // Until there is no room; that it ends with an error is the point.
     output(Command::new("dd").args(["if=/dev/zero", "bs=1M"]).arg(format!("of={}", filler.display())));
-    eventually("the server is not ready", || !raw("/readyz").status.success());
+    eventually_blocking("the server is not ready", || !raw("/readyz").status.success());
     let said = String::from_utf8_lossy(&raw("/readyz").stderr).to_string();
     assert!(said.contains("[-]etcd-readiness failed"), "{said}");
     assert!(raw("/livez").status.success(), "a full disk is no reason to restart");
@@ -190,7 +188,7 @@ fn a_full_disk_is_not_ready_and_recovers_by_itself() {
     assert!(!server.try_kubectl(&["create", "configmap", "refused"]).status.success());
 
     std::fs::remove_file(filler).unwrap();
-    eventually("the server is ready", || raw("/readyz").status.success());
+    eventually_blocking("the server is ready", || raw("/readyz").status.success());
     server.kubectl(&["create", "configmap", "after"]);
     let names = server.kubectl(&["get", "configmaps"]);
     assert!(names.contains("before") && names.contains("after"), "{names}");

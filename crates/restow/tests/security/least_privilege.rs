@@ -1,39 +1,23 @@
-//! What `restow install` grants is enough to migrate, and no more than that.
+//! `restow install` grants what a migration needs, and no more.
 
-use crate::cluster::{Cluster, On, RESTOW, Server};
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
-use restow_testkit::output;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use restow_testkit::{Cluster, Crd, On, Process, Server, api, crds, eventually, restow_binary, run};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 const ACCOUNT: &str = "--as=system:serviceaccount:restow-system:restow-controller";
-const DEFINITION: &str = "widgets.example.com";
+const CRD: &str = "widgets.example.com";
 
-/// `restow controller`, as whoever the kubeconfig says. It ends when this is dropped.
-struct Controller(Child);
-
-impl Controller {
-    fn start(kubeconfig: &Path, flags: &[&str]) -> Self {
-        let mut command = Command::new(RESTOW);
-        command.args(["controller", "--settling-time", "0", "--kubeconfig"]).arg(kubeconfig).args(flags);
-        Controller(command.stdout(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts `restow controller`, with the rights of this kubeconfig.
+fn start_controller(kubeconfig: &Path, flags: &[&str]) -> Process {
+    let mut command = Command::new(restow_binary());
+    command.args(["controller", "--settling-time", "0", "--kubeconfig"]).arg(kubeconfig).args(flags);
+    Process::spawn(command.stdout(Stdio::null()))
 }
 
 fn install(server: &Server, flags: &[&str]) -> String {
-    let installed = output(Command::new(RESTOW).args(["install", "--kubeconfig"]).arg(&server.kubeconfig).args(flags));
-    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
-    String::from_utf8(installed.stdout).unwrap()
+    run(Command::new(restow_binary()).args(["install", "--kubeconfig"]).arg(&server.kubeconfig).args(flags))
 }
 
 /// A kubeconfig of the controller's service account, and of nobody else.
@@ -46,69 +30,44 @@ fn of_the_account(cluster: &Cluster) -> PathBuf {
     PathBuf::from(cluster.file("account.kubeconfig", &kubeconfig.to_string()))
 }
 
-fn versions(stored: &str) -> Value {
-    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    let version = |name: &str| json!({"name": name, "served": true, "storage": name == stored, "schema": schema});
-    json!([version("v1"), version("v2")])
+/// A custom resource with two versions.
+fn widgets() -> Crd {
+    Crd::new(CRD, "Widget").cluster_scoped().versions(&["v1", "v2"])
 }
 
-fn api(client: &kube::Client, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
-    let api = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-    Api::all_with(client.clone(), &api)
-}
-
-fn definitions(client: &kube::Client) -> Api<DynamicObject> {
-    api(client, "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
-}
-
-/// Defines a resource with a few objects, stored in v1.
-async fn widgets(client: &kube::Client) {
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": DEFINITION},
-        "spec": {"group": "example.com", "scope": "Cluster", "versions": versions("v1"),
-                 "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"}},
-    });
-    let definition: DynamicObject = serde_json::from_value(definition).unwrap();
-    definitions(client).create(&PostParams::default(), &definition).await.unwrap();
-    let objects = api(client, "example.com", "v1", "Widget", "widgets");
+/// Creates the CRD, stored in v1, and a few objects.
+async fn create_widgets(client: &kube::Client) {
+    let crd: DynamicObject = serde_json::from_value(widgets().manifest()).unwrap();
+    crds(client).create(&PostParams::default(), &crd).await.unwrap();
+    let objects = widgets().api(client, "v1");
     eventually("the resource is served", async || objects.list(&ListParams::default()).await.is_ok()).await;
     for number in 0..20 {
-        let object =
-            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": format!("w{number}")}});
-        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let object = widgets().object("v1", &format!("w{number}"), json!({}));
         objects.create(&PostParams::default(), &object).await.unwrap();
     }
 }
 
 async fn stored_versions(client: &kube::Client) -> Value {
-    definitions(client).get(DEFINITION).await.unwrap().data["status"]["storedVersions"].clone()
+    crds(client).get(CRD).await.unwrap().data["status"]["storedVersions"].clone()
 }
 
 async fn migrates(cluster: &Cluster, client: &kube::Client, flags: &[&str]) {
-    let _controller = Controller::start(&of_the_account(cluster), flags);
+    let _controller = start_controller(&of_the_account(cluster), flags);
     let states = api(client, "migration.k8s.io", "v1alpha1", "StorageState", "storagestates");
-    eventually("the controller keeps a record", async || states.get_opt(DEFINITION).await.unwrap().is_some()).await;
-    let patch = json!({"spec": {"versions": versions("v2")}});
+    eventually("the controller keeps a record", async || states.get_opt(CRD).await.unwrap().is_some()).await;
+    let patch = json!({"spec": {"versions": widgets().stored_in("v2").spec_versions()}});
     // While the controller makes sure of what is stored, the guard refuses another storage version.
     eventually("the storage version may change", async || {
-        definitions(client).patch(DEFINITION, &PatchParams::default(), &Patch::Merge(&patch)).await.is_ok()
+        crds(client).patch(CRD, &PatchParams::default(), &Patch::Merge(&patch)).await.is_ok()
     })
     .await;
     eventually("the objects are migrated", async || stored_versions(client).await == json!(["v2"])).await;
     let events = api(client, "events.k8s.io", "v1", "Event", "events");
-    eventually("that is told in an event", async || {
+    eventually("an event reports it", async || {
         let list = events.list(&ListParams::default()).await.unwrap().items;
         list.iter().any(|event| event.data["reason"] == "MigrationSucceeded")
     })
     .await;
-}
-
-async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let started = Instant::now();
-    while !holds().await {
-        assert!(started.elapsed() < Duration::from_secs(300), "still not so after five minutes: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 /// Whether the controller's account may do this.
@@ -118,11 +77,11 @@ fn may(server: &Server, arguments: &[&str]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_custom_resources_only_no_secret_can_be_read() {
+async fn install_with_crds_only_grants_no_access_to_secrets() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     let client = server.client().await;
-    widgets(&client).await;
+    create_widgets(&client).await;
     let shown = install(server, &["--crds-only", "--dry-run"]);
     assert!(shown.contains("the custom resources that this cluster defines now"), "{shown}");
     assert!(!shown.contains("secrets") && !shown.contains("resources: [\"*\"]"), "{shown}");
@@ -158,11 +117,11 @@ async fn with_custom_resources_only_no_secret_can_be_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_all_resources_those_are_granted_that_are_there() {
+async fn install_for_all_resources_grants_only_existing_ones() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     let client = server.client().await;
-    widgets(&client).await;
+    create_widgets(&client).await;
     let shown = install(server, &["--dry-run", "--image", "example.com/restow"]);
     assert!(shown.contains("Secrets among them"), "{shown}");
     assert!(!shown.contains("\"*\"") && !shown.contains("[*]"), "{shown}");

@@ -1,10 +1,9 @@
-//! What is stored can be read by everyone: numbers and metadata have the types that protobuf has for them, whatever a client
-//! sends and whichever way it goes. One object that nobody can encode would end every protobuf list and watch of its kind.
+//! Every stored object can be encoded as protobuf: numbers and metadata have the types of protobuf, whatever a client sends by
+//! any verb. One object that cannot be encoded would end every protobuf list and watch of its kind.
 
-use crate::cluster::{Cluster, On, eventually};
-use crate::talk::Line;
+use crate::http_connection::HttpConnection;
 use restow_store::{Key, StoreExt};
-use restow_store_etcd::{EtcdConfig, EtcdStore};
+use restow_testkit::{Cluster, On, etcd_store, eventually_blocking};
 use serde_json::{Value, json};
 
 const GAUGES: &str = "/apis/example.com/v1/namespaces/default/gauges";
@@ -12,8 +11,8 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PROTOBUF: &[u8] = b"application/vnd.kubernetes.protobuf";
 const METADATA: &[u8] = b"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Defines a kind that can be scaled up to 10, but not to 7, and that has a resource inside.
-fn define_gauges(admin: &mut Line) {
+/// Creates a CRD of a kind that can be scaled up to 10, but not to 7, with an embedded resource.
+fn create_gauges_crd(admin: &mut HttpConnection) {
     let replicas = json!({"type": "integer", "maximum": 10});
     let template = json!({"type": "object", "x-kubernetes-embedded-resource": true,
         "x-kubernetes-preserve-unknown-fields": true});
@@ -28,7 +27,7 @@ fn define_gauges(admin: &mut Line) {
     let definition = json!({"metadata": {"name": "gauges.example.com"}, "spec": {"group": "example.com",
         "scope": "Namespaced", "names": {"plural": "gauges", "kind": "Gauge"}, "versions": [version]}});
     admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).expect(201);
-    eventually("gauges are served", || admin.get(GAUGES).code == 200);
+    eventually_blocking("gauges are served", || admin.get(GAUGES).code == 200);
 }
 
 fn gauge(name: &str) -> Value {
@@ -42,18 +41,18 @@ fn deployment(name: &str) -> Value {
 }
 
 /// Sends a patch of this kind: `json`, `merge` or `strategic-merge`.
-fn patch(line: &mut Line, kind: &str, path: &str, body: &Value) -> u16 {
+fn patch(line: &mut HttpConnection, kind: &str, path: &str, body: &Value) -> u16 {
     let content = format!("application/{kind}-patch+json");
-    line.ask("PATCH", path, &[("Content-Type", content.as_bytes())], body).code
+    line.send("PATCH", path, &[("Content-Type", content.as_bytes())], body).code
 }
 
-fn apply(line: &mut Line, path: &str, body: &Value) -> u16 {
+fn apply(line: &mut HttpConnection, path: &str, body: &Value) -> u16 {
     let path = format!("{path}?fieldManager=m&force=true");
-    line.ask("PATCH", &path, &[("Content-Type", b"application/apply-patch+yaml")], body).code
+    line.send("PATCH", &path, &[("Content-Type", b"application/apply-patch+yaml")], body).code
 }
 
 /// Sends a number of replicas every way that there is, and returns the codes.
-fn scale_by_all_means(admin: &mut Line, one: &str, replicas: &Value) -> Vec<u16> {
+fn scale_by_all_means(admin: &mut HttpConnection, one: &str, replicas: &Value) -> Vec<u16> {
     let path = format!("{one}/scale");
     let name = one.rsplit('/').next().unwrap();
     let merge = json!({"spec": {"replicas": replicas}});
@@ -69,11 +68,11 @@ fn scale_by_all_means(admin: &mut Line, one: &str, replicas: &Value) -> Vec<u16>
 }
 
 #[tokio::test]
-async fn a_number_of_replicas_that_nobody_can_encode_is_not_stored() {
+async fn a_replica_count_outside_int32_is_not_stored() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
-        let mut admin = Line::admin(&cluster);
-        define_gauges(&mut admin);
+        let mut admin = HttpConnection::admin(&cluster);
+        create_gauges_crd(&mut admin);
         admin.post(GAUGES, &gauge("g")).expect(201);
         admin.post(DEPLOYMENTS, &deployment("d")).expect(201);
         for one in [format!("{GAUGES}/g"), format!("{DEPLOYMENTS}/d")] {
@@ -86,7 +85,7 @@ async fn a_number_of_replicas_that_nobody_can_encode_is_not_stored() {
             assert!(codes.iter().all(|code| *code == 200), "{one}: {codes:?}");
             assert_eq!(admin.get(&one).expect(200).body["spec"]["replicas"], 4);
         }
-        admin.ask("GET", DEPLOYMENTS, &[("Accept", PROTOBUF)], &Value::Null).expect(200);
+        admin.send("GET", DEPLOYMENTS, &[("Accept", PROTOBUF)], &Value::Null).expect(200);
         // What the schema and the rules of a kind refuse, its scale refuses.
         for wrong in [11, 7] {
             let codes = scale_by_all_means(&mut admin, &format!("{GAUGES}/g"), &json!(wrong));
@@ -129,8 +128,8 @@ fn odd_metadata() -> Vec<(&'static str, Value)> {
 #[tokio::test]
 async fn metadata_of_custom_resources_has_the_types_of_all_metadata() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
-    define_gauges(&mut admin);
+    let mut admin = HttpConnection::admin(&cluster);
+    create_gauges_crd(&mut admin);
     let one = format!("{GAUGES}/g");
     let made = admin.post(GAUGES, &gauge("g")).expect(201).body;
     for (field, value) in odd_metadata() {
@@ -152,17 +151,17 @@ async fn metadata_of_custom_resources_has_the_types_of_all_metadata() {
             patch(&mut admin, "merge", &format!("{one}/status"), &merge),
         ];
         assert!(codes.iter().all(|code| matches!(code, 400 | 415 | 422)), "{field} {value}: {codes:?}");
-        admin.ask("GET", GAUGES, &[("Accept", METADATA)], &Value::Null).expect(200);
+        admin.send("GET", GAUGES, &[("Accept", METADATA)], &Value::Null).expect(200);
     }
     assert_eq!(admin.get(&one).expect(200).body["metadata"], made["metadata"]);
     admin.get(&format!("{GAUGES}/new")).expect(404);
 }
 
 #[tokio::test]
-async fn metadata_that_nobody_knows_is_dropped_and_told() {
+async fn unknown_metadata_fields_are_dropped_with_a_warning() {
     let cluster = Cluster::one(On::Embedded).await;
-    let mut admin = Line::admin(&cluster);
-    define_gauges(&mut admin);
+    let mut admin = HttpConnection::admin(&cluster);
+    create_gauges_crd(&mut admin);
     let mut object = gauge("g");
     object["metadata"]["unknown"] = 7.into();
     object["metadata"]["labels"] = Value::Null;
@@ -188,12 +187,11 @@ async fn metadata_that_nobody_knows_is_dropped_and_told() {
 
 /// Metadata of the wrong types that was stored before it was refused.
 #[tokio::test]
-async fn odd_metadata_that_was_stored_can_be_mended_and_deleted() {
+async fn stored_objects_with_malformed_metadata_can_be_repaired_and_deleted() {
     let cluster = Cluster::one(On::Etcd).await;
-    let mut admin = Line::admin(&cluster);
-    define_gauges(&mut admin);
-    let config = EtcdConfig { prefix: "/registry".into(), ..EtcdConfig::new([cluster.etcd_endpoint()]) };
-    let store = EtcdStore::connect(config).await.unwrap();
+    let mut admin = HttpConnection::admin(&cluster);
+    create_gauges_crd(&mut admin);
+    let store = etcd_store(&cluster.etcd_endpoint(), "/registry").await;
     for name in ["mended", "deleted"] {
         let mut made = admin.post(GAUGES, &gauge(name)).expect(201).body;
         made["metadata"]["finalizers"] = json!([1]);
@@ -203,7 +201,7 @@ async fn odd_metadata_that_was_stored_can_be_mended_and_deleted() {
         assert!(store.get(&key).await.unwrap().is_some());
         store.put(&key, made.to_string().into_bytes().into()).await.unwrap();
         let path = format!("{GAUGES}/{name}");
-        eventually("it is seen", || admin.get(&path).expect(200).body["metadata"]["finalizers"] == json!([1]));
+        eventually_blocking("it is seen", || admin.get(&path).expect(200).body["metadata"]["finalizers"] == json!([1]));
     }
     let path = format!("{GAUGES}/mended");
     admin.patch(&path, &json!({"spec": {"replicas": 2}})).expect(422);
@@ -213,5 +211,5 @@ async fn odd_metadata_that_was_stored_can_be_mended_and_deleted() {
     admin.patch(&path, &json!({"spec": {"replicas": 3}})).expect(200);
     admin.delete(&format!("{GAUGES}/deleted")).expect(200);
     admin.get(&format!("{GAUGES}/deleted")).expect(404);
-    admin.ask("GET", GAUGES, &[("Accept", METADATA)], &Value::Null).expect(200);
+    admin.send("GET", GAUGES, &[("Accept", METADATA)], &Value::Null).expect(200);
 }

@@ -1,9 +1,9 @@
 //! What the fence costs: the same writes to a server that compares its lease and to one that does not, in turns.
 
-use crate::bench::agreement::fleet::Files;
+use crate::bench::agreement::servers::Files;
 use crate::bench::agreement::{etcd_in, median};
 use crate::bench::apiserver::objects::Collection;
-use crate::bench::apiserver::subject::{Running, start};
+use crate::bench::apiserver::server_under_test::{Running, start};
 use crate::bench::process::cpu_seconds;
 use crate::bench::rate::count;
 use restow_local_etcd::LocalEtcd;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a server has its turn.
+/// How long each turn is.
 const TURN: Duration = Duration::from_millis(500);
 
 /// What was measured of one of the two servers.
@@ -37,16 +37,16 @@ impl Tally {
 }
 
 impl FenceCost {
-    /// By how many percent fewer writes are made in the same time: the middle of all pairs of turns.
+    /// By how many percent the write rate is lower: the median of all pairs of turns.
     pub(super) fn in_rate(&self) -> Option<f64> {
         median(&self.in_rates())
     }
 
-    /// Between which values the true middle lies, with 95 % certainty. Nothing where there are too few pairs to say.
-    pub(super) fn in_rate_surely(&self) -> Option<(f64, f64)> {
+    /// The 95 % confidence interval of that median. Nothing where there are too few pairs.
+    pub(super) fn in_rate_interval(&self) -> Option<(f64, f64)> {
         let mut costs = self.in_rates();
         costs.sort_by(f64::total_cmp);
-        // How many pairs fall below the true middle is a matter of coin tosses.
+        // The number of pairs below the true median has a binomial distribution.
         let (middle, deviation) = (costs.len() as f64 / 2.0, (costs.len() as f64).sqrt() / 2.0);
         let lowest = (middle - 1.96 * deviation).floor();
         if lowest < 1.0 {
@@ -81,8 +81,8 @@ fn more(with: f64, without: f64) -> Option<f64> {
     percent.is_finite().then_some(percent)
 }
 
-struct Subject {
-    server: Running,
+struct TestServer {
+    process: Running,
     objects: Collection,
 }
 
@@ -97,12 +97,12 @@ pub(super) async fn measure(directory: &Path, time: Duration, clients: u64) -> a
     // One pair to warm up, which does not count.
     for pair in 0..=pairs {
         let mut turns = [(&fenced, Tally::default()), (&free, Tally::default())];
-        // Who begins changes, so that what the first leaves behind for the second meets both.
+        // The order alternates, so that after-effects of the first turn on the second concern both servers.
         if pair % 2 == 1 {
             turns.reverse();
         }
-        for (subject, tally) in &mut turns {
-            *tally = turn(subject, &etcd, clients).await?;
+        for (server, tally) in &mut turns {
+            *tally = turn(server, &etcd, clients).await?;
         }
         if pair % 2 == 1 {
             turns.reverse();
@@ -116,29 +116,29 @@ pub(super) async fn measure(directory: &Path, time: Duration, clients: u64) -> a
     Ok(cost)
 }
 
-/// A server on keys of its own, with an object for each client.
-async fn prepare(files: &Files, etcd: &LocalEtcd, name: &str, gates: &str, clients: u64) -> anyhow::Result<Subject> {
+/// A server under its own prefix, with an object for each client.
+async fn prepare(files: &Files, etcd: &LocalEtcd, name: &str, gates: &str, clients: u64) -> anyhow::Result<TestServer> {
     let mut command = files.serve(etcd);
     command.args(["--etcd-prefix", &format!("/{name}"), "--identity", name, "--feature-gates", gates]);
-    let (server, address) = start(&mut command)?;
+    let (process, address) = start(&mut command)?;
     let objects = Collection::prepare(files.client(&address).await?, "restow-bench").await?;
     for client in 0..clients {
         objects.create(&format!("object-{client}")).await?;
     }
-    Ok(Subject { server, objects })
+    Ok(TestServer { process, objects })
 }
 
-async fn turn(subject: &Subject, etcd: &LocalEtcd, clients: u64) -> anyhow::Result<Tally> {
+async fn turn(server: &TestServer, etcd: &LocalEtcd, clients: u64) -> anyhow::Result<Tally> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let cpu = || {
         let etcd = etcd.process_id().and_then(cpu_seconds).unwrap_or_default();
-        (cpu_seconds(subject.server.0.id()).unwrap_or_default(), etcd)
+        (cpu_seconds(server.process.0.id()).unwrap_or_default(), etcd)
     };
     let (server_before, etcd_before) = cpu();
     let begun = Instant::now();
     let done = count(clients, TURN, async |client| {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        subject.objects.update(&format!("object-{client}"), number).await
+        server.objects.update(&format!("object-{client}"), number).await
     })
     .await? as f64;
     let seconds = begun.elapsed().as_secs_f64();
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cost_is_the_middle_of_pairs_and_the_sum_of_cpu() {
+    fn the_cost_is_the_median_of_pairs_and_the_sum_of_cpu() {
         let tally = |rates: &[f64], cpu: f64| Tally {
             done: rates.iter().sum(),
             seconds: rates.len() as f64,
@@ -179,10 +179,10 @@ mod tests {
         assert!((cost.in_rate().unwrap() - 2.0).abs() < 1e-9, "one bad turn counts for no more than any other");
         assert!(cost.in_server_cpu().unwrap().abs() < 1e-9);
         assert_eq!(more(1.0, 0.0), None);
-        assert_eq!(cost.in_rate_surely(), None, "three pairs say too little");
+        assert_eq!(cost.in_rate_interval(), None, "three pairs say too little");
         let even: Vec<f64> = (1..=100).map(f64::from).collect();
         let cost = FenceCost { with: tally(&even, 1.0), without: tally(&[100.0; 100], 1.0) };
-        let (least, most) = cost.in_rate_surely().unwrap();
+        let (least, most) = cost.in_rate_interval().unwrap();
         assert!((least - 39.0).abs() < 1e-9 && (most - 60.0).abs() < 1e-9, "{least} to {most}");
     }
 }

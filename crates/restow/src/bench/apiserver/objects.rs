@@ -1,4 +1,4 @@
-//! The objects of the benchmark, and the requests about them, as bytes: reading and writing JSON is not measured.
+//! The objects of the benchmark and their requests, as bytes: parsing and writing JSON is not measured.
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -15,14 +15,14 @@ pub(in crate::bench) struct Collection {
     namespace: &'static str,
 }
 
-/// Which form of a list is asked for.
+/// The format of a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     Whole,
     MetadataOnly,
     /// What `kubectl get` shows.
     Table,
-    /// What Go's typed clients ask for.
+    /// What Go's typed clients request.
     Protobuf,
 }
 
@@ -38,7 +38,7 @@ impl Form {
 }
 
 impl Collection {
-    /// The collection in a namespace that is made for it.
+    /// The collection in a new namespace.
     pub(in crate::bench) async fn prepare(client: kube::Client, namespace: &'static str) -> anyhow::Result<Self> {
         let collection = Collection { client, namespace };
         let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
@@ -132,7 +132,7 @@ fn field(page: &[u8], name: &str) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// A config map whose data compresses about as well as people's do.
+/// A ConfigMap whose data compresses about as well as real ones.
 fn object(name: &str) -> String {
     let mut text = format!(
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","labels":{{"app":"bench"}}}},"data":{{"number":"0""#

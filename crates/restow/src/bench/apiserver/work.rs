@@ -1,8 +1,8 @@
-//! The work that every server is given, in the same order, and what it costs.
+//! The requests that are sent to every server, in the same order, and their cost.
 
 use crate::bench::apiserver::objects::{Collection, Form};
-use crate::bench::apiserver::subject::Subject;
-use crate::bench::apiserver::{Amounts, Measurement, custom};
+use crate::bench::apiserver::server_under_test::ServerUnderTest;
+use crate::bench::apiserver::{Amounts, Measurement, custom_resources};
 use crate::bench::process::{cpu_seconds, resident_bytes};
 use crate::bench::rate::count;
 use crate::bench::report::Unit;
@@ -13,14 +13,14 @@ use indicatif::ProgressBar;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How many objects a page has.
+/// The objects in a page.
 const PAGE: u64 = 500;
 /// How often each list is read.
 const LISTS: usize = 5;
 /// How long a server is left alone before its idle memory is read.
 const REST: Duration = Duration::from_secs(2);
 
-/// What a server has used when something begins, to be compared with when it ends.
+/// What a server has used before a measurement, to compare with afterwards.
 pub(super) struct Meter {
     process: Option<u32>,
     begun: Instant,
@@ -28,8 +28,8 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn start(subject: &Subject) -> Self {
-        Meter { process: subject.process, begun: Instant::now(), cpu: subject.process.and_then(cpu_seconds) }
+    pub(super) fn start(server: &ServerUnderTest) -> Self {
+        Meter { process: server.process, begun: Instant::now(), cpu: server.process.and_then(cpu_seconds) }
     }
 
     /// The rate of what was done since, and the CPU time that each took.
@@ -45,60 +45,60 @@ impl Meter {
 }
 
 pub(super) async fn measure(
-    subject: &Subject,
+    server: &ServerUnderTest,
     amounts: Amounts,
     bar: &ProgressBar,
 ) -> anyhow::Result<Vec<Measurement>> {
-    let say = |what: &str| bar.set_message(format!("{}: {what}", subject.name));
-    let started = subject.started_in.map(|time| time.as_secs_f64() * 1e3);
+    let say = |what: &str| bar.set_message(format!("{}: {what}", server.name));
+    let started = server.started_in.map(|time| time.as_secs_f64() * 1e3);
     let mut results = vec![("start to ready".to_string(), Unit::Milliseconds, started)];
     say("resting");
     tokio::time::sleep(REST).await;
-    results.push(("memory, idle".into(), Unit::Bytes, subject.process.and_then(resident_bytes)));
-    let single = Collection::prepare(subject.client.clone(), "restow-bench").await?;
-    let many = Collection::prepare(subject.client.clone(), "restow-bench-many").await?;
+    results.push(("memory, idle".into(), Unit::Bytes, server.process.and_then(resident_bytes)));
+    let single = Collection::prepare(server.client.clone(), "restow-bench").await?;
+    let many = Collection::prepare(server.client.clone(), "restow-bench-many").await?;
     say("creating, reading and updating");
-    results.extend(single_objects(subject, &single, amounts).await?);
+    results.extend(single_objects(server, &single, amounts).await?);
     say("loading what is listed");
     fill(&many, 0..amounts.listed).await?;
     say("listing");
-    results.extend(lists(subject, &many, amounts).await?);
+    results.extend(lists(server, &many, amounts).await?);
     say("watching");
-    results.extend(fan_out(subject, &single, amounts).await?);
+    results.extend(fan_out(server, &single, amounts).await?);
     say("loading everything");
     fill(&many, amounts.listed..amounts.objects).await?;
     tokio::time::sleep(REST).await;
-    let memory = subject.process.and_then(resident_bytes);
+    let memory = server.process.and_then(resident_bytes);
     results.push((format!("memory with {} objects", amounts.objects), Unit::Bytes, memory));
-    results.extend(custom::measure(subject, amounts, bar).await?);
+    results.extend(custom_resources::measure(server, amounts, bar).await?);
     single.remove().await?;
     many.remove().await?;
     Ok(results)
 }
 
 async fn single_objects(
-    subject: &Subject,
+    server: &ServerUnderTest,
     collection: &Collection,
     amounts: Amounts,
 ) -> anyhow::Result<Vec<Measurement>> {
     let time = Duration::from_secs(amounts.seconds);
     let next = AtomicU64::new(0);
     let name = |number: u64| format!("made-{number}");
-    let meter = Meter::start(subject);
+    let meter = Meter::start(server);
     let made = count(amounts.clients, time, async |_| {
         let number = next.fetch_add(1, Ordering::Relaxed);
         collection.create(&name(number)).await
     })
     .await?;
     let mut results = meter.rows("creates", "create", made);
-    let meter = Meter::start(subject);
+    let meter = Meter::start(server);
     let read = count(amounts.clients, time, async |_| {
         let number = next.fetch_add(1, Ordering::Relaxed);
         collection.get(&name(number % made)).await
     })
     .await?;
     results.extend(meter.rows("gets", "get", read));
-    let meter = Meter::start(subject);
+    let meter = Meter::start(server);
     // Each task has objects of its own, so that none waits for another.
     let updated = count(amounts.clients, time, async |task| {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +118,11 @@ async fn fill(collection: &Collection, numbers: std::ops::Range<u64>) -> anyhow:
         .await
 }
 
-async fn lists(subject: &Subject, collection: &Collection, amounts: Amounts) -> anyhow::Result<Vec<Measurement>> {
+async fn lists(
+    server: &ServerUnderTest,
+    collection: &Collection,
+    amounts: Amounts,
+) -> anyhow::Result<Vec<Measurement>> {
     let mut results = Vec::new();
     let ways = [
         ("whole", None, Form::Whole),
@@ -128,7 +132,7 @@ async fn lists(subject: &Subject, collection: &Collection, amounts: Amounts) -> 
         ("in protobuf", None, Form::Protobuf),
     ];
     for (name, limit, form) in ways {
-        let meter = Meter::start(subject);
+        let meter = Meter::start(server);
         let mut times = Vec::new();
         let mut size = 0;
         for _ in 0..LISTS {
@@ -145,8 +149,12 @@ async fn lists(subject: &Subject, collection: &Collection, amounts: Amounts) -> 
     Ok(results)
 }
 
-/// Watchers that follow what is created; from the first create to the last delivery.
-async fn fan_out(subject: &Subject, collection: &Collection, amounts: Amounts) -> anyhow::Result<Vec<Measurement>> {
+/// Watchers of created objects; from the first create to the last delivery.
+async fn fan_out(
+    server: &ServerUnderTest,
+    collection: &Collection,
+    amounts: Amounts,
+) -> anyhow::Result<Vec<Measurement>> {
     let opening = (0..amounts.watchers).map(async |_| collection.watch().await);
     let bodies: Vec<_> = futures::stream::iter(opening).buffer_unordered(32).try_collect().await?;
     let mut followers = Vec::new();
@@ -162,7 +170,7 @@ async fn fan_out(subject: &Subject, collection: &Collection, amounts: Amounts) -
             anyhow::Ok(())
         }));
     }
-    let meter = Meter::start(subject);
+    let meter = Meter::start(server);
     fill(collection, 0..amounts.events).await?;
     for follower in followers {
         follower.await??;

@@ -1,4 +1,4 @@
-//! Requests that make much work of few rights.
+//! Requests that cost the server much work and need few rights.
 
 use super::{NAMESPACE, send};
 use http::Method;
@@ -16,7 +16,7 @@ pub(super) struct Attack {
     method: Method,
     path: String,
     body: Option<(&'static str, String)>,
-    /// Whether the server refuses it, after much work.
+    /// Whether the server refuses it after that work.
     refused: bool,
 }
 
@@ -31,7 +31,7 @@ impl Attack {
     }
 }
 
-/// Everything that is tried, for a collection of so many objects.
+/// All hostile requests, for a collection of so many objects.
 pub(super) fn all(objects: u64) -> Vec<Arc<Attack>> {
     let map = |number: u64| format!("/api/v1/namespaces/{NAMESPACE}/configmaps/map-{:06}", number % objects);
     let patch = |what, path: String, kind, body| Attack {

@@ -1,13 +1,13 @@
-//! What must stay quick whatever others do.
+//! The requests that must stay fast under hostile load.
 
 use super::{NAMESPACE, send};
 use http::Method;
 use std::time::{Duration, Instant};
 
-/// How often each is asked for.
+/// How often each is sent.
 const INTERVAL: Duration = Duration::from_millis(25);
 
-/// One thing that must stay quick.
+/// A request that must stay fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probe {
     Health,
@@ -26,7 +26,7 @@ impl Probe {
         }
     }
 
-    /// Asks again and again until the end.
+    /// Sends it again and again until the end.
     pub(super) async fn measure(self, client: &kube::Client, end: Instant) -> anyhow::Result<Latencies> {
         let mut latencies = Latencies::default();
         let mut number = 0u64;
@@ -60,12 +60,12 @@ impl Probe {
     }
 }
 
-/// How long answers took, sorted.
+/// Sorted latencies.
 #[derive(Debug, Default)]
 pub(super) struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    /// The milliseconds within which this share of the answers came.
+    /// The milliseconds within which this share of the responses came.
     pub(super) fn at(&self, share: f64) -> Option<f64> {
         let last = self.0.len().checked_sub(1)?;
         let place = (share * self.0.len() as f64).ceil() as usize;

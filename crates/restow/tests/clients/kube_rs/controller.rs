@@ -1,9 +1,8 @@
-//! A controller as people write them: it leads, follows a collection, keeps a copy of each object in step, writes
-//! what it did to an annotation, and cleans up behind a finalizer.
+//! A typical kube-rs controller: leader election, a watch, a copy of each object, an annotation with the result, and a
+//! finalizer.
 
-use crate::cluster::{Cluster, On};
-use crate::kube_rs::election::Candidate;
-use crate::kube_rs::{config_map, until};
+use crate::kube_rs::config_map;
+use crate::kube_rs::leader_election::Candidate;
 use futures::StreamExt;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -13,6 +12,8 @@ use kube::runtime::controller::{Action, Controller};
 use kube::runtime::finalizer::{Event, finalizer};
 use kube::runtime::watcher::Config;
 use kube::{Api, Client, Error, Resource, ResourceExt};
+use restow_testkit::eventually_some;
+use restow_testkit::{Cluster, On};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,15 +47,16 @@ async fn a_controller_keeps_copies(on: On) {
     maps.create(&PostParams::default(), &config_map("apart", &[], &[("x", "1")])).await.unwrap();
     for number in 0..20 {
         let name = format!("source-{number}");
-        until("the copy is made", async || copy(&name).await.filter(|value| value == "1")).await;
+        eventually_some("the copy is made", async || copy(&name).await.filter(|value| value == "1")).await;
     }
     maps.patch("source-7", &PatchParams::default(), &Patch::Merge(json!({"data": {"x": "2"}}))).await.unwrap();
-    until("the copy follows", async || copy("source-7").await.filter(|value| value == "2")).await;
+    eventually_some("the copy follows", async || copy("source-7").await.filter(|value| value == "2")).await;
     secrets.delete("source-8", &DeleteParams::default()).await.unwrap();
-    until("a lost copy is made again", async || copy("source-8").await).await;
+    eventually_some("a lost copy is made again", async || copy("source-8").await).await;
 
     maps.delete("source-7", &DeleteParams::default()).await.unwrap();
-    until("the source is gone", async || maps.get_opt("source-7").await.unwrap().is_none().then_some(())).await;
+    eventually_some("the source is gone", async || maps.get_opt("source-7").await.unwrap().is_none().then_some(()))
+        .await;
     assert!(copy("source-7").await.is_none(), "the finalizer goes after the copy has gone");
     assert!(copy("apart").await.is_none());
     let source = maps.get("source-8").await.unwrap();

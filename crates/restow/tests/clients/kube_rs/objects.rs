@@ -1,6 +1,5 @@
-//! Objects, typed and dynamic; and what clients are told when something is refused.
+//! Typed and dynamic objects, and the errors that clients get.
 
-use crate::cluster::{Cluster, On};
 use crate::kube_rs::config_map;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -8,6 +7,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Pos
 use kube::core::{GroupVersionKind, Status};
 use kube::discovery::{Discovery, Scope, pinned_kind, verbs};
 use kube::{Api, Client, Error, ResourceExt};
+use restow_testkit::{Cluster, On};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

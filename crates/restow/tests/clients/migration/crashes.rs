@@ -2,8 +2,8 @@
 //! brings it to its end.
 
 use super::{Controller, Widgets, install};
-use crate::cluster::{Cluster, On};
 use restow_migrate::step::Step;
+use restow_testkit::{Cluster, On};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_step_harms_nothing_on_the_embedded_store() {

@@ -1,9 +1,9 @@
 //! What can go wrong during a migration, with real servers and a real controller.
 
 use super::{Controller, GROUP, PLURAL, Widgets, eventually, install};
-use crate::cluster::{Cluster, On, Server};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use restow_testkit::{Cluster, On, Server, eventually_blocking};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -133,7 +133,7 @@ async fn refused_objects_are_listed_and_only_they_are_tried_again() {
     let policy = cluster.file("policy.yaml", &refusing("object.metadata.name in ['widget-00003', 'widget-00017']"));
     cluster.kubectl(&["apply", "-f", &policy]);
     let touch = ["annotate", "widgets.widgets.example.com/widget-00003", "--overwrite"];
-    crate::cluster::eventually("the policy is in force", || {
+    eventually_blocking("the policy is in force", || {
         let stamp = format!("at={}", Timestamp::now().as_microsecond());
         !server.try_kubectl(&[touch.as_slice(), &[&stamp]].concat()).status.success()
     });
@@ -154,7 +154,7 @@ async fn refused_objects_are_listed_and_only_they_are_tried_again() {
     assert_eq!(widgets.census().await["v1"], 2);
 
     cluster.kubectl(&["delete", "-f", &policy]);
-    crate::cluster::eventually("the policy is gone", || {
+    eventually_blocking("the policy is gone", || {
         let stamp = format!("at={}", Timestamp::now().as_microsecond());
         server.try_kubectl(&[touch.as_slice(), &[&stamp]].concat()).status.success()
     });
@@ -169,7 +169,7 @@ async fn refused_objects_are_listed_and_only_they_are_tried_again() {
     widgets.create(40..1_100).await;
     let policy = cluster.file("policy.yaml", &refusing("object.metadata.name != 'widget-00000'"));
     cluster.kubectl(&["apply", "-f", &policy]);
-    crate::cluster::eventually("the policy is in force", || {
+    eventually_blocking("the policy is in force", || {
         let stamp = format!("at={}", Timestamp::now().as_microsecond());
         !server.try_kubectl(&[touch.as_slice(), &[&stamp]].concat()).status.success()
     });

@@ -1,8 +1,8 @@
 //! `storagemigration.k8s.io/v1` on our own server: what kube-controller-manager does elsewhere.
 
 use super::{GROUP, PLURAL, Widgets, eventually};
-use crate::cluster::Server;
 use kube::api::{Api, DynamicObject, PostParams};
+use restow_testkit::Server;
 use serde_json::{Value, json};
 
 async fn ask(migrations: &Api<DynamicObject>, name: &str, group: &str, resource: &str) {

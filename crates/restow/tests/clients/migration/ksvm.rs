@@ -1,8 +1,8 @@
 //! kube-storage-version-migrator's own binaries on our server, where `RESTOW_TEST_KSVM` names the folder they are in.
 
 use super::{GROUP, KIND, Widgets, eventually, install};
-use crate::cluster::{Cluster, On};
 use restow_api::storage_version_hash;
+use restow_testkit::{Cluster, On};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

@@ -1,9 +1,9 @@
 //! How much memory the controller takes where there are many large definitions.
 
 use super::{Controller, Widgets, eventually, install};
-use crate::cluster::Server;
 use futures::StreamExt;
 use kube::api::{DynamicObject, ListParams, PostParams};
+use restow_testkit::Server;
 use serde_json::{Value, json};
 
 const DEFINITIONS: usize = 400;

@@ -1,7 +1,7 @@
 //! One API server of several that hangs: it takes connections and says nothing.
 
 use super::{Controller, GROUP, PLURAL, Widgets, eventually, install};
-use crate::cluster::{RESTOW, Server};
+use restow_testkit::{Server, restow_binary};
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::process::Command;
@@ -47,7 +47,8 @@ async fn a_server_that_hangs_is_named_and_when_it_is_gone_the_migration_begins_b
     })
     .await;
     widgets.store_in("v2").await;
-    let status = restow_testkit::output(Command::new(RESTOW).args(["status", "--kubeconfig"]).arg(&server.kubeconfig));
+    let status =
+        restow_testkit::output(Command::new(restow_binary()).args(["status", "--kubeconfig"]).arg(&server.kubeconfig));
     let words = String::from_utf8(status.stdout).unwrap();
     assert!(words.contains(&hung), "{words}");
     assert_eq!(status.status.code(), Some(4), "{words}");

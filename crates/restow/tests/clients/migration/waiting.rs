@@ -1,8 +1,8 @@
 //! One thing that waits does not stop the rest: webhooks that are down, what people do by hand, and what they wait for.
 
 use super::{Controller, GROUP, KIND, PLURAL, Widgets, eventually, install};
-use crate::cluster::{Cluster, On, RESTOW};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use restow_testkit::{Cluster, On, restow_binary};
 use serde_json::{Value, json};
 use std::process::{Child, Command, Stdio};
 
@@ -14,7 +14,7 @@ struct Running(Child);
 
 impl Running {
     fn migrate(widgets: &Widgets, flags: &[&str]) -> Self {
-        let mut command = Command::new(RESTOW);
+        let mut command = Command::new(restow_binary());
         command.args(["migrate", &format!("{PLURAL}.{GROUP}"), "--kubeconfig"]).arg(&widgets.kubeconfig).args(flags);
         Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
@@ -34,7 +34,8 @@ impl Drop for Running {
 
 /// Runs the command, and returns its code with everything that it printed.
 fn restow(widgets: &Widgets, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(RESTOW).args(arguments).arg("--kubeconfig").arg(&widgets.kubeconfig).output().unwrap();
+    let output =
+        Command::new(restow_binary()).args(arguments).arg("--kubeconfig").arg(&widgets.kubeconfig).output().unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     (output.status.code(), text)
 }

@@ -1,8 +1,8 @@
 //! `restow webhook`: the guard where there are no admission policies.
 
 use super::{GROUP, PLURAL, Widgets, eventually};
-use crate::cluster::{Cluster, On, RESTOW};
 use kube::api::{Patch, PatchParams};
+use restow_testkit::{Cluster, On, restow_binary};
 use serde_json::{Value, json};
 use std::process::{Child, Command, Stdio};
 
@@ -27,7 +27,7 @@ async fn the_webhook_guards_the_storage_version_and_renews_its_certificates() {
     let cluster = Cluster::one(On::Embedded).await;
     let widgets = Widgets::new(&cluster.servers[0], 1).await;
     let _webhook = Webhook(
-        Command::new(RESTOW)
+        Command::new(restow_binary())
             .args(["webhook", "--listen", "127.0.0.1:0", "--host", "127.0.0.1", "--namespace", "kube-system"])
             .args(["--certificate-lifetime", "9", "--kubeconfig"])
             .arg(&widgets.kubeconfig)

@@ -1,9 +1,9 @@
 //! A storage version is changed, and everything happens without a further command.
 
 use super::{GROUP, KIND, PLURAL, Widgets, eventually, value_of};
-use crate::cluster::Server;
 use kube::api::ListParams;
 use restow_api::storage_version_hash;
+use restow_testkit::Server;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
