@@ -23,7 +23,6 @@ pub(crate) mod validation;
 mod webhook;
 mod webhook_dispatcher;
 
-pub(crate) use request::DryRun;
 pub(crate) use rule::Operation;
 
 use crate::authorization::Access;
@@ -31,6 +30,7 @@ use crate::core::Core;
 use crate::core::reflector::{ReflectedStore, reflect};
 use crate::error::ApiError;
 use crate::namespaces::Namespaces;
+use crate::request::options::DryRun;
 use crate::storage::key_pages::name_of;
 use crate::storage::watch_cache::CacheEvent;
 use crate::webhook::ServiceResolver;

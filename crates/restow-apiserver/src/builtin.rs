@@ -10,6 +10,9 @@ mod storage_version;
 mod strategy;
 mod table;
 mod validation;
+mod write_hooks;
+
+pub(crate) use write_hooks::write_hooks;
 
 use crate::release::Release;
 use crate::resource::{Names, Origin, Resource, Scope, Storage};

@@ -3,6 +3,9 @@
 
 pub(crate) mod reflector;
 mod startup;
+mod write_hook;
+
+pub(crate) use write_hook::WriteHook;
 
 use crate::resource::Resource;
 use crate::resource::registry::Registry;

@@ -10,6 +10,7 @@ pub(crate) mod list;
 pub(crate) mod metadata;
 mod pages;
 pub(crate) mod patch;
+mod pipeline;
 mod review;
 mod scale;
 mod subresource;
@@ -18,7 +19,7 @@ pub(crate) mod watch;
 
 use crate::admission::{Admission, AdmissionCall};
 use crate::authorization::Access;
-use crate::core::Core;
+use crate::core::{Core, WriteHook};
 use crate::error::ApiError;
 use crate::flow_control::fair_queue;
 use crate::namespaces::{Freshness, Namespaces};
@@ -26,15 +27,17 @@ use crate::request::Request;
 use crate::request::negotiation::{Media, Shape};
 use crate::resource::codec::Typed;
 use crate::resource::registry::Registry;
-use crate::resource::{Scope, Verb};
+use crate::resource::{Origin, Resource, Scope, Verb};
 use crate::storage::object_store::{ObjectStore, Written};
 use crate::storage::watch_cache::WatchCache;
 use crate::storage_version::Agreement;
 use bytes::Bytes;
+use restow_api::GroupResource;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types;
 use restow_auth::ResourceAttributes;
 use restow_store::{Compare, Revision};
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use thiserror::Error;
@@ -46,6 +49,8 @@ pub(crate) struct Handlers {
     pub(crate) namespaces: Arc<Namespaces>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) agreement: Arc<Agreement>,
+    /// What kinds do beside their own objects.
+    pub(crate) write_hooks: HashMap<GroupResource, Arc<dyn WriteHook>>,
     /// Whether objects that cannot be read can be deleted.
     pub(crate) deletes_unreadable: bool,
 }
@@ -61,6 +66,11 @@ impl Handlers {
 
     pub(crate) fn registry(&self) -> Arc<Registry> {
         self.core.registry()
+    }
+
+    /// What the kind does beside its own object when it is written.
+    pub(crate) fn write_hook(&self, resource: &Resource) -> Option<&Arc<dyn WriteHook>> {
+        self.write_hooks.get(&resource.group_resource).filter(|_| resource.origin == Origin::Builtin)
     }
 
     pub(crate) fn access(&self) -> &Access {

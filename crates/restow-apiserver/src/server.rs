@@ -5,6 +5,7 @@ mod post_start;
 use crate::admission::Admission;
 use crate::audit::AuditLog;
 use crate::authorization::{Access, AccessConfig, Authorization};
+use crate::builtin::write_hooks;
 use crate::controllers::{self, KubernetesService};
 use crate::core::Core;
 use crate::crd::CustomResources;
@@ -123,6 +124,7 @@ impl ApiServer {
             namespaces: namespaces.clone(),
             admission: admission.clone(),
             agreement: agreement.clone(),
+            write_hooks: write_hooks(&core, &agreement),
             deletes_unreadable: config.gates.is_on(Gate::AllowUnsafeMalformedObjectDeletion),
         });
         let service = KubernetesService { core: core.clone(), agreement: agreement.clone(), address: config.address };

@@ -5,11 +5,12 @@
 
 use crate::admission::expression::{Expression, Values};
 use crate::admission::policy::{Binding, Policy};
-use crate::admission::request::{DryRun, Request};
+use crate::admission::request::Request;
 use crate::admission::review::Review;
 use crate::admission::webhook::FailurePolicy;
 use crate::error::ApiError;
 use crate::field_manager::Layout;
+use crate::request::options::DryRun;
 use restow_api::GroupVersion;
 use restow_apimachinery::bounded_patch;
 use restow_apimachinery::managed_fields::apply;

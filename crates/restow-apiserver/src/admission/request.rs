@@ -4,6 +4,7 @@ use crate::admission::AdmissionCall;
 use crate::admission::rule::{Operation, Subject};
 use crate::error::ApiError;
 use crate::request::body;
+use crate::request::options::DryRun;
 use crate::resource::ObjectRef;
 use crate::resource::Scope;
 use restow_api::GroupVersion;
@@ -14,15 +15,6 @@ use restow_auth::{Attributes, ResourceAttributes, User};
 use restow_schema::cel::{Authorizer, Question, Verdict};
 use std::collections::BTreeMap;
 use tokio::sync::OnceCell;
-
-/// Whether nothing is going to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DryRun {
-    /// It is a dry run.
-    Yes,
-    /// It is meant.
-    No,
-}
 
 /// What the user of a request may do, for expressions that ask.
 pub(super) struct Permissions<'a> {
@@ -72,8 +64,7 @@ impl<'a> Request<'a> {
         operation: Operation,
         old: Option<&'a Object>,
     ) -> Result<Self, ApiError> {
-        let dry_run = if call.dry_run()? { DryRun::Yes } else { DryRun::No };
-        Ok(Self::about(call, operation, old, dry_run))
+        Ok(Self::about(call, operation, old, call.dry_run()?))
     }
 
     pub(super) fn about(

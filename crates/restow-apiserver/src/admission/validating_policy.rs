@@ -2,10 +2,11 @@
 
 use crate::admission::expression::Values;
 use crate::admission::policy::{Binding, Policy, Violation, code_of};
-use crate::admission::request::{DryRun, Request, labels};
+use crate::admission::request::{Request, labels};
 use crate::admission::review::Review;
 use crate::admission::webhook::FailurePolicy;
 use crate::error::ApiError;
+use crate::request::options::DryRun;
 use crate::resource::Scope;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;

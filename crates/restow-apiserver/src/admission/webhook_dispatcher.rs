@@ -1,11 +1,12 @@
 //! Asking webhooks about a request.
 
 use crate::admission::expression::Values;
-use crate::admission::request::{DryRun, Request};
+use crate::admission::request::Request;
 use crate::admission::review::{self, Review, Verdict};
 use crate::admission::rule::matching_version;
 use crate::admission::webhook::{FailurePolicy, Webhook};
 use crate::error::ApiError;
+use crate::request::options::DryRun;
 use futures::future::join_all;
 use restow_api::GroupVersion;
 use restow_apimachinery::bounded_patch;

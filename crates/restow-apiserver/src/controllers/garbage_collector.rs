@@ -8,11 +8,12 @@ mod graph;
 mod judgement;
 mod queue;
 
-use crate::admission::{self, DryRun};
+use crate::admission;
 use crate::controllers::leadership::{Claim, RENEWAL};
 use crate::error::ApiError;
 use crate::handlers::{Call, Handlers};
 use crate::request::Request;
+use crate::request::options::DryRun;
 use crate::resource::ObjectRef;
 use crate::resource::Resource;
 use crate::storage::deletion::{self, DeleteOptions, FOREGROUND, ORPHAN, Propagation};

@@ -1,10 +1,11 @@
 //! Empties namespaces that are to go, and lets them go. Webhooks and policies are asked about every object, as they would be
 //! if a client deleted it: one that they keep keeps the namespace.
 
-use crate::admission::{self, DryRun};
+use crate::admission;
 use crate::error::ApiError;
 use crate::handlers::{Call, Handlers};
 use crate::request::Request;
+use crate::request::options::DryRun;
 use crate::resource::ObjectRef;
 use crate::resource::{Resource, Scope, Storage, Verb};
 use crate::storage::deletion::Dismiss;

@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::field_manager::{Application, FieldConflict};
+use crate::handlers::pipeline::{self, DesiredObject};
 use crate::handlers::{Answer, Call, patch, update};
 use crate::request::body;
 use crate::request::negotiation::Media;
@@ -23,8 +24,9 @@ pub(super) async fn apply(call: &Call<'_>) -> Result<Answer, ApiError> {
     let subresource = &call.target.subresource;
     let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
     let application = Application::new(&call.resource, writer, configuration);
-    let applying = Applying { call, application, force: call.query.is_on("force") };
-    update::replace_or_create(call, &applying).await
+    let applied = Applied { call, application, force: call.query.is_on("force") };
+    let (code, written) = pipeline::write(call, &applied).await?;
+    Ok(call.written(code, written).await)
 }
 
 /// Refuses a configuration that nobody wants to answer for.
@@ -36,15 +38,15 @@ pub(super) fn check_manager(call: &Call<'_>) -> Result<(), ApiError> {
 }
 
 /// A configuration on its way into the object of a call.
-struct Applying<'a> {
+struct Applied<'a> {
     call: &'a Call<'a>,
     application: Application<'a>,
     force: bool,
 }
 
 #[async_trait]
-impl update::Wish for Applying<'_> {
-    async fn make(&self, live: &Object) -> Result<(Object, Given), ApiError> {
+impl DesiredObject for Applied<'_> {
+    async fn replace(&self, live: &Object) -> Result<(Object, Given), ApiError> {
         update::check_expectations(self.call, &self.application.configuration, live)?;
         let merged = self.application.merged(live).await;
         let object = body::normalized(self.call, merged.into_value())?;
@@ -55,9 +57,12 @@ impl update::Wish for Applying<'_> {
         Ok((object, Given::Applied(entries)))
     }
 
-    /// Whatever can be made is made by applying it.
-    fn make_new(&self) -> Result<Option<(Object, Given)>, ApiError> {
+    /// Whatever can be created is created by applying it, but no subresource.
+    fn create(&self) -> Result<Option<(Object, Given)>, ApiError> {
         let call = self.call;
+        if !call.target.subresource.is_empty() {
+            return Ok(None);
+        }
         let uid = self.application.configuration.uid();
         if !uid.is_empty() {
             let message =
@@ -86,11 +91,7 @@ fn read(call: &Call<'_>) -> Result<Object, ApiError> {
         object.set_meta("name", &call.target.name);
     }
     if object.name() != call.target.name {
-        return Err(ApiError::BadRequest(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            object.name(),
-            call.target.name
-        )));
+        return Err(update::name_mismatch(object.name(), &call.target.name));
     }
     check_fields(call, &object)?;
     match call.query.text("fieldValidation") {

@@ -1,11 +1,11 @@
 //! Removing an object.
 
-use crate::admission::{self, DryRun};
+use crate::admission;
 use crate::error::{ApiError, GroupKind};
 use crate::handlers::{Answer, Call};
 use crate::request::body;
 use crate::storage::deletion::{self, DeleteOptions, IGNORE_READ_ERROR};
-use crate::storage::object_store::{Change, Changed, Decision, Force};
+use crate::storage::object_store::{Change, Changed, Decision};
 use async_trait::async_trait;
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::object::Object;
@@ -49,8 +49,7 @@ async fn delete_unreadable(call: &Call<'_>, options: &DeleteOptions) -> Result<A
         name: name.clone(),
         message: format!("not permitted to do {VERB:?}, reason: "),
     })?;
-    let force = if options.dry_run { Force::Rehearse } else { Force::Remove };
-    call.handlers.objects().remove_unreadable(call.place(name), force).await?;
+    call.handlers.objects().remove_unreadable(call.place(name), options.dry_run).await?;
     let details = json!({"name": name, "kind": call.resource.names.kind});
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details, "code": 200,
@@ -95,7 +94,7 @@ pub(super) fn options(call: &Call<'_>) -> Result<DeleteOptions, ApiError> {
         fields.remove(IGNORE_READ_ERROR);
     }
     let mut options = DeleteOptions::from_value(&given).map_err(invalid_options)?;
-    options.dry_run |= call.dry_run()?;
+    options.dry_run = options.dry_run.or(call.dry_run()?);
     Ok(options)
 }
 
@@ -120,14 +119,11 @@ pub(super) async fn delete_one(
     options: &DeleteOptions,
     admission: Admission,
 ) -> Result<Option<Answer>, ApiError> {
-    let mut decision = Removal { call, name, options, admission, rehearsed: None };
-    let changed = call.handlers.objects().change(call.place(name), &mut decision).await?;
-    let object = match (changed, decision.rehearsed) {
-        (Changed::Absent, _) => return Ok(None),
-        (Changed::Updated(old), Some(Change::Remove)) => removed(call, old.into_object()),
-        (Changed::Updated(_), Some(Change::Write(marked))) => marked,
-        (Changed::Removed(object), _) => removed(call, object),
-        (Changed::Created(written) | Changed::Updated(written), _) => {
+    let mut removal = Removal { call, name, options, admission };
+    let object = match call.handlers.objects().commit(call.place(name), &mut removal, options.dry_run).await? {
+        Changed::Absent => return Ok(None),
+        Changed::Removed(object) => removed(call, object),
+        Changed::Created(written) | Changed::Updated(written) => {
             return Ok(Some(call.written(200, written).await));
         }
     };
@@ -151,8 +147,6 @@ struct Removal<'a> {
     name: &'a str,
     options: &'a DeleteOptions,
     admission: Admission,
-    /// What a dry run would have done.
-    rehearsed: Option<Change>,
 }
 
 #[async_trait]
@@ -164,17 +158,11 @@ impl Decision for Removal<'_> {
             let kind = self.call.resource.names.kind.clone();
             return Err(ApiError::ConflictOn { kind, name: self.name.to_string(), message: unmet });
         }
-        let dry_run = if self.options.dry_run { DryRun::Yes } else { DryRun::No };
         if self.admission == Admission::Due {
-            admission::admit_removal(&self.call.admission(), old, dry_run).await?;
+            admission::admit_removal(&self.call.admission(), old, self.options.dry_run).await?;
         }
         let strategy = self.call.resource.strategy.as_ref();
-        let change = deletion::decide(strategy, old, self.options, jiff::Timestamp::now());
-        if self.options.dry_run {
-            self.rehearsed = Some(change);
-            return Ok(Change::Keep);
-        }
-        Ok(change)
+        Ok(deletion::decide(strategy, old, self.options, jiff::Timestamp::now()))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::error::ApiError;
 use crate::handlers::delete::{self, Admission};
 use crate::handlers::{Answer, Call, subresource};
 use crate::request::body;
+use crate::request::options::DryRun;
 use crate::resource::ObjectRef;
 use crate::resource::Resource;
 use crate::resource::object_meta;
@@ -40,7 +41,7 @@ pub(super) async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
     let mut options = DeleteOptions::from_value(&eviction["deleteOptions"]).map_err(delete::invalid_options)?;
-    options.dry_run |= call.dry_run()?;
+    options.dry_run = options.dry_run.or(call.dry_run()?);
     let entry = call.handlers.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
     let pod = call.resource.decode(&entry, &call.version).await?;
     if let Some(message) = options.unmet(&pod) {
@@ -49,9 +50,7 @@ pub(super) async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
     if counts(&pod) {
         spend(call, &pod, options.dry_run).await?;
     }
-    if !options.dry_run {
-        call.handlers.objects().change(call.place(name), &mut Mark).await?;
-    }
+    call.handlers.objects().commit(call.place(name), &mut Mark, options.dry_run).await?;
     delete::delete_one(call, name, &options, Admission::Settled).await?.ok_or_else(|| call.not_found(name))?;
     Ok(Answer::Object { code: 201, object: subresource::success(201) })
 }
@@ -63,7 +62,7 @@ fn counts(pod: &Object) -> bool {
 }
 
 /// Spends what the pod's budget has, or refuses.
-async fn spend(call: &Call<'_>, pod: &Object, dry_run: bool) -> Result<(), ApiError> {
+async fn spend(call: &Call<'_>, pod: &Object, dry_run: DryRun) -> Result<(), ApiError> {
     let version = GroupVersion::new("policy", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
     let registry = call.handlers.registry();
     let Some(resource) = registry.find(&version, "poddisruptionbudgets") else { return Ok(()) };
@@ -78,7 +77,7 @@ async fn spend(call: &Call<'_>, pod: &Object, dry_run: bool) -> Result<(), ApiEr
         };
     };
     let place = ObjectRef { resource, version: &version, namespace: &call.target.namespace, name: budget.name() };
-    call.handlers.objects().change(place, &mut Spending { pod, dry_run }).await?;
+    call.handlers.objects().commit(place, &mut Spending { pod }, dry_run).await?;
     Ok(())
 }
 
@@ -103,7 +102,6 @@ fn covers(budget: &Object, pod: &Object) -> bool {
 
 struct Spending<'a> {
     pod: &'a Object,
-    dry_run: bool,
 }
 
 #[async_trait]
@@ -111,9 +109,6 @@ impl Decision for Spending<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let Some(budget) = before else { return Ok(Change::Keep) };
         let Verdict::Spend(status) = decide(budget, self.pod, &object_meta::now())? else { return Ok(Change::Keep) };
-        if self.dry_run {
-            return Ok(Change::Keep);
-        }
         let mut budget = budget.clone();
         budget.set("status", Some(status));
         Ok(Change::Write(budget))

@@ -1,6 +1,7 @@
-//! Changing part of an object.
+//! Patch: JSON patch, merge patch, strategic merge patch, and server-side apply, which has its own file.
 
 use crate::error::{ApiError, GroupKind};
+use crate::handlers::pipeline::{self, DesiredObject};
 use crate::handlers::{Answer, Call, apply, update};
 use crate::request::body;
 use async_trait::async_trait;
@@ -27,7 +28,8 @@ pub(super) async fn patch(call: &Call<'_>) -> Result<Answer, ApiError> {
     }
     refuse_force(call)?;
     let patch = read(call)?;
-    update::replace(call, &Patching { call, patch }).await
+    let (code, written) = pipeline::write(call, &Patched { call, patch }).await?;
+    Ok(call.written(code, written).await)
 }
 
 /// Only what is applied can be forced.
@@ -45,14 +47,18 @@ pub(super) fn invalid_options(cause: FieldError) -> ApiError {
 }
 
 /// A patch of the object of a call.
-struct Patching<'a> {
+struct Patched<'a> {
     call: &'a Call<'a>,
     patch: Patch,
 }
 
 #[async_trait]
-impl update::Wish for Patching<'_> {
-    async fn make(&self, old: &Object) -> Result<(Object, Given), ApiError> {
+impl DesiredObject for Patched<'_> {
+    fn create(&self) -> Result<Option<(Object, Given)>, ApiError> {
+        Ok(None)
+    }
+
+    async fn replace(&self, old: &Object) -> Result<(Object, Given), ApiError> {
         patched_object(self.call, &self.patch, old)
     }
 }
@@ -163,11 +169,7 @@ fn patched_object(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Objec
         return Err(senseless(call, patch, old, error));
     }
     if object.name() != old.name() {
-        return Err(ApiError::BadRequest(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            object.name(),
-            old.name()
-        )));
+        return Err(update::name_mismatch(object.name(), old.name()));
     }
     if object.namespace() != old.namespace() {
         return Err(ApiError::bad_request(

@@ -3,12 +3,12 @@
 use crate::admission::{self, Operation};
 use crate::error::ApiError;
 use crate::field_manager::Application;
+use crate::handlers::pipeline::{self, DesiredObject};
 use crate::handlers::{Answer, Call, apply, patch, update};
 use crate::request::body;
 use crate::resource::Verb;
 use crate::resource::object_meta;
 use crate::resource::strategy::{ScaleFields, ScaleSelector};
-use crate::storage::object_store::{Change, Changed, Decision};
 use async_trait::async_trait;
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::managed_fields::{Given, Writer};
@@ -16,6 +16,7 @@ use restow_apimachinery::object::Object;
 use restow_apimachinery::selector::selector_text;
 use restow_apimachinery::types::{self, TypeTable};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
     let fields = call.resource.strategy.scale(&call.version.to_string()).ok_or(ApiError::NoSuchResource)?;
@@ -33,14 +34,8 @@ pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
         }
         _ => Wanted::Whole(given(call)?),
     };
-    let mut decision = Scaling { call, fields: &fields, wanted, dry_run: call.dry_run()?, rehearsed: None };
-    let changed = call.handlers.objects().change(call.place(name), &mut decision).await?;
-    let object = match (decision.rehearsed, changed) {
-        (Some(object), _) => object,
-        (None, Changed::Updated(written) | Changed::Created(written)) => written.into_object(),
-        (None, Changed::Removed(_) | Changed::Absent) => return Err(call.not_found(name)),
-    };
-    Ok(Answer::Object { code: 200, object: scale_of(&fields, &object) })
+    let (code, written) = pipeline::write(call, &Scaled { call, fields: &fields, wanted }).await?;
+    Ok(Answer::Object { code, object: scale_of(&fields, &written.into_object()) })
 }
 
 /// What a client wants the scale to be.
@@ -51,43 +46,31 @@ enum Wanted {
     Applied(Value),
 }
 
-struct Scaling<'a> {
+/// An object with the number of replicas that a client wants. Admission sees the Scale.
+struct Scaled<'a> {
     call: &'a Call<'a>,
     fields: &'a ScaleFields,
     wanted: Wanted,
-    dry_run: bool,
-    rehearsed: Option<Object>,
 }
 
 #[async_trait]
-impl Decision for Scaling<'_> {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let name = &self.call.target.name;
-        let old = before.ok_or_else(|| self.call.not_found(name))?;
-        let current = scale_of(self.fields, old);
-        let wanted = match &self.wanted {
-            Wanted::Whole(value) => value.clone(),
-            Wanted::Patch(patch) => {
-                let value = patch::patched(patch, current.clone().into_value(), scale_type())?;
-                normalized(value).map_err(|error| patch::senseless(self.call, patch, &current, error))?
-            }
-            Wanted::Applied(configuration) => {
-                let mut wanted = current.clone().into_value();
-                json_patch::merge(&mut wanted, configuration);
-                wanted
-            }
-        };
-        let wanted = Object::from_value(wanted);
-        let mut wanted = wanted.map_err(|_| ApiError::bad_request("a Scale must be an object"))?;
-        wanted.set_type("autoscaling/v1", "Scale");
+impl DesiredObject for Scaled<'_> {
+    fn create(&self) -> Result<Option<(Object, Given)>, ApiError> {
+        Ok(None)
+    }
+
+    async fn replace(&self, old: &Object) -> Result<(Object, Given), ApiError> {
+        self.mutated(self.call, old).await
+    }
+
+    async fn mutated(&self, call: &Call<'_>, old: &Object) -> Result<(Object, Given), ApiError> {
+        let (name, current) = (&call.target.name, scale_of(self.fields, old));
+        let wanted = self.wanted_scale(&current)?;
         if !wanted.name().is_empty() && wanted.name() != name {
-            return Err(ApiError::BadRequest(format!(
-                "the name of the object ({}) does not match the name on the URL ({name})",
-                wanted.name()
-            )));
+            return Err(update::name_mismatch(wanted.name(), name));
         }
-        let wanted = admission::mutate(&self.call.admission(), Operation::Update, wanted, Some(&current)).await?;
-        update::check_expectations(self.call, &wanted, old)?;
+        let wanted = admission::mutate(&call.admission(), Operation::Update, wanted, Some(&current)).await?;
+        update::check_expectations(call, &wanted, old)?;
         let replicas = wanted.at(&["spec", "replicas"]).and_then(Value::as_i64).unwrap_or_default();
         let given = self.entries(old, replicas).await?;
         if replicas < 0 {
@@ -97,26 +80,35 @@ impl Decision for Scaling<'_> {
         let mut object = old.clone();
         if number(&self.fields.replicas, old) != Some(replicas) {
             put(&mut object, &self.fields.replicas, replicas.into());
-            if self.call.resource.strategy.has_generation() {
-                object.metadata_mut().insert("generation".into(), (old.generation() + 1).into());
-            }
         }
-        let problems = update::problems(self.call, &object, old);
-        if !problems.is_empty() {
-            return Err(self.call.invalid(name, problems));
-        }
-        let scale = scale_of(self.fields, &object);
-        admission::validate(&self.call.admission(), Operation::Update, Some(&scale), Some(&current)).await?;
-        update::record(self.call, old, &mut object, given).await?;
-        if self.dry_run {
-            self.rehearsed = Some(object);
-            return Ok(Change::Keep);
-        }
-        Ok(Change::Write(object))
+        Ok((object, given))
+    }
+
+    fn admitted<'a>(&self, object: &'a Object) -> Cow<'a, Object> {
+        Cow::Owned(scale_of(self.fields, object))
     }
 }
 
-impl Scaling<'_> {
+impl Scaled<'_> {
+    /// The Scale that the client wants, given the present one.
+    fn wanted_scale(&self, current: &Object) -> Result<Object, ApiError> {
+        let wanted = match &self.wanted {
+            Wanted::Whole(value) => value.clone(),
+            Wanted::Patch(patch) => {
+                let value = patch::patched(patch, current.clone().into_value(), scale_type())?;
+                normalized(value).map_err(|error| patch::senseless(self.call, patch, current, error))?
+            }
+            Wanted::Applied(configuration) => {
+                let mut wanted = current.clone().into_value();
+                json_patch::merge(&mut wanted, configuration);
+                wanted
+            }
+        };
+        let mut wanted = Object::from_value(wanted).map_err(|_| ApiError::bad_request("a Scale must be an object"))?;
+        wanted.set_type("autoscaling/v1", "Scale");
+        Ok(wanted)
+    }
+
     /// Who manages what then. Who applies a scale is in the way of whoever manages how many there are.
     async fn entries(&self, old: &Object, replicas: i64) -> Result<Given, ApiError> {
         let Wanted::Applied(configuration) = &self.wanted else { return Ok(Given::Object) };

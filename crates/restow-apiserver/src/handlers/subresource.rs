@@ -247,15 +247,13 @@ pub(super) async fn bind(call: &Call<'_>, name: &str) -> Result<Answer, ApiError
     let registry = call.handlers.registry();
     let pods = registry.find(&call.version, "pods").ok_or(ApiError::NoSuchResource)?;
     let place = crate::resource::ObjectRef { resource: pods, ..call.place(name) };
-    let mut decision = Assignment { name, node, dry_run: call.dry_run()? };
-    call.handlers.objects().change(place, &mut decision).await?;
+    call.handlers.objects().commit(place, &mut Assignment { name, node }, call.dry_run()?).await?;
     Ok(Answer::Object { code: 201, object: success(201) })
 }
 
 struct Assignment<'a> {
     name: &'a str,
     node: &'a str,
-    dry_run: bool,
 }
 
 #[async_trait]
@@ -287,7 +285,7 @@ impl Decision for Assignment<'_> {
         conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null,
             "lastTransitionTime": crate::resource::object_meta::now()}));
         set_at(&mut pod, &["status", "conditions"], Some(conditions.into()));
-        Ok(if self.dry_run { Change::Keep } else { Change::Write(pod) })
+        Ok(Change::Write(pod))
     }
 }
 

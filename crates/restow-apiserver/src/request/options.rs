@@ -7,6 +7,28 @@ use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::go_syntax::quote;
 use serde_json::json;
 
+/// Whether nothing is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DryRun {
+    /// Everything is checked, and nothing is written.
+    Yes,
+    /// It is a real request.
+    No,
+}
+
+impl DryRun {
+    /// A dry run where either of two asks for it.
+    pub(crate) fn or(self, other: DryRun) -> DryRun {
+        if self == DryRun::Yes { self } else { other }
+    }
+}
+
+impl From<bool> for DryRun {
+    fn from(asked: bool) -> Self {
+        if asked { DryRun::Yes } else { DryRun::No }
+    }
+}
+
 /// The longest name of a field manager, in bytes.
 pub(crate) const MOST_MANAGER_BYTES: usize = 128;
 

@@ -1,6 +1,7 @@
 //! The options that stand in a request's query.
 
 use crate::error::ApiError;
+use crate::request::options::DryRun;
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::go_syntax::quote;
 use restow_apimachinery::selector::{FieldSelector, LabelSelector, Selector};
@@ -59,10 +60,10 @@ impl Query {
     }
 
     /// Whether nothing is to be written.
-    pub(crate) fn dry_run(&self) -> Result<bool, FieldError> {
+    pub(crate) fn dry_run(&self) -> Result<DryRun, FieldError> {
         let values: Vec<&String> = self.values("dryRun").iter().filter(|value| !value.is_empty()).collect();
         match values.iter().all(|value| *value == "All") {
-            true => Ok(!values.is_empty()),
+            true => Ok(DryRun::from(!values.is_empty())),
             false => Err(FieldError {
                 field: "dryRun".into(),
                 rule: FieldRule::NotSupported(json!(values).to_string()),
@@ -115,8 +116,8 @@ mod tests {
     #[test]
     fn every_value_of_a_dry_run_must_be_known() {
         let dry_run = |text: &str| Query::parse(Some(text)).dry_run().map_err(|error| error.to_string());
-        assert_eq!(dry_run("dryRun="), Ok(false));
-        assert_eq!(dry_run("dryRun=All&dryRun=All"), Ok(true));
+        assert_eq!(dry_run("dryRun="), Ok(DryRun::No));
+        assert_eq!(dry_run("dryRun=All&dryRun=All"), Ok(DryRun::Yes));
         let refused = dry_run("dryRun=All&dryRun=x").unwrap_err();
         assert_eq!(refused, "dryRun: Unsupported value: [\"All\",\"x\"]: supported values: \"All\"");
     }

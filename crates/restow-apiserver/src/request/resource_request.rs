@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, GroupKind};
 use crate::request::negotiation::{Accepted, Media, Shape};
-use crate::request::options::{MOST_MANAGER_BYTES, is_printable};
+use crate::request::options::{DryRun, MOST_MANAGER_BYTES, is_printable};
 use crate::request::query::Query;
 use crate::request::request_info::ResourceTarget;
 use crate::resource::{ObjectRef, Origin, Resource, Scope, Verb};
@@ -83,7 +83,7 @@ impl Request {
     }
 
     /// Whether nothing is to be written.
-    pub(crate) fn dry_run(&self) -> Result<bool, ApiError> {
+    pub(crate) fn dry_run(&self) -> Result<DryRun, ApiError> {
         let options = match self.target.verb {
             Verb::Create => "CreateOptions",
             Verb::Patch => "PatchOptions",

@@ -2,6 +2,7 @@
 //! it. Pure; time is an argument.
 
 use crate::error::ApiError;
+use crate::request::options::DryRun;
 use crate::resource::strategy::Strategy;
 use crate::storage::object_store::{Change, Decision};
 use async_trait::async_trait;
@@ -30,9 +31,9 @@ pub(crate) enum Propagation {
 }
 
 /// How to delete.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeleteOptions {
-    pub(crate) dry_run: bool,
+    pub(crate) dry_run: DryRun,
     /// The object must have this unique id, unless it is empty.
     pub(crate) uid: String,
     /// The object must have this resource version, unless it is empty.
@@ -51,6 +52,19 @@ impl Propagation {
             "Background" => Some(Propagation::Background),
             "Foreground" => Some(Propagation::Foreground),
             _ => None,
+        }
+    }
+}
+
+impl Default for DeleteOptions {
+    fn default() -> Self {
+        DeleteOptions {
+            dry_run: DryRun::No,
+            uid: String::new(),
+            resource_version: String::new(),
+            grace_period: None,
+            propagation: None,
+            ignore_read_error: false,
         }
     }
 }
@@ -100,7 +114,7 @@ impl DeleteOptions {
         match problems.is_empty() {
             false => Err(problems),
             true => Ok(DeleteOptions {
-                dry_run: !dry_run.is_empty(),
+                dry_run: DryRun::from(!dry_run.is_empty()),
                 uid: text(&body["preconditions"]["uid"]),
                 resource_version: text(&body["preconditions"]["resourceVersion"]),
                 grace_period: body["gracePeriodSeconds"].as_i64(),

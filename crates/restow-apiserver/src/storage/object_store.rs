@@ -6,6 +6,7 @@ mod unreadable;
 use crate::error::ApiError;
 use crate::error::corrupt::{CorruptObject, MOST_NAMED};
 use crate::flow_control::fair_queue::{self, YieldBudget};
+use crate::request::options::DryRun;
 use crate::resource::codec;
 use crate::resource::write_gate::passes_barrier;
 use crate::resource::{Encoding, Fence, Membership, ObjectRef, Resource, Storage};
@@ -20,7 +21,6 @@ use restow_apimachinery::object::Object;
 use restow_store::{Compare, Entry, Key, Mutation, Revision, Store, StoreError, StoreExt, Txn, TxnOutcome};
 use std::sync::Arc;
 use std::time::Duration;
-pub(crate) use unreadable::Force;
 
 /// How often a change is tried again when others change the same object.
 const ATTEMPTS: usize = 100;
@@ -131,9 +131,17 @@ pub struct Written {
 }
 
 impl Written {
-    /// The object, in the version of its place.
+    /// An object that a dry run did not write, with whatever resource version it has.
+    pub(crate) fn not_stored(object: Object) -> Self {
+        Written { object, revision: Revision::ZERO, stored: None }
+    }
+
+    /// The object, in the version of its reference.
     pub fn into_object(self) -> Object {
-        with_revision(self.object, self.revision)
+        match self.revision {
+            Revision::ZERO => self.object,
+            revision => with_revision(self.object, revision),
+        }
     }
 }
 
@@ -219,6 +227,30 @@ impl ObjectStore {
         Err(ApiError::Timeout(format!("the object was changed by others {ATTEMPTS} times in a row; try again")))
     }
 
+    /// Does what was decided, or finds out what would be done: here, and nowhere else, a dry run differs from the real request.
+    pub(crate) async fn commit(
+        &self,
+        object: ObjectRef<'_>,
+        decision: &mut dyn Decision,
+        dry_run: DryRun,
+    ) -> Result<Changed, ApiError> {
+        if dry_run == DryRun::No {
+            return self.change(object, decision).await;
+        }
+        let entry = self.store.get(&object.key()?).await?;
+        let before = match &entry {
+            Some(entry) => Some(object.resource.decode(entry, object.version).await?),
+            None => None,
+        };
+        Ok(match (decision.decide(before.as_ref()).await?, before) {
+            (Change::Keep | Change::Remove, None) => Changed::Absent,
+            (Change::Keep, Some(before)) => Changed::Updated(Written::not_stored(before)),
+            (Change::Remove, Some(before)) => Changed::Removed(before),
+            (Change::Write(object), None) => Changed::Created(Written::not_stored(object)),
+            (Change::Write(object), Some(_)) => Changed::Updated(Written::not_stored(object)),
+        })
+    }
+
     /// What is probably at a key.
     async fn start(&self, key: &Key) -> Result<Start, ApiError> {
         match self.remembered.get(key) {
@@ -262,7 +294,7 @@ impl ObjectStore {
                 return Ok(Attempt::Done(Changed::Updated(unchanged)));
             }
             let nothing = Txn::new();
-            return self.commit(key, current, &[&by], nothing, |_| Changed::Updated(unchanged)).await;
+            return self.transact(key, current, &[&by], nothing, |_| Changed::Updated(unchanged)).await;
         }
         let lasting = time_to_live(place.resource).is_none();
         let mut txn = match time_to_live(place.resource) {
@@ -272,7 +304,7 @@ impl ObjectStore {
         txn.when = extra.conditions;
         txn.then.extend(extra.alongside);
         let encoded: Vec<&EncodedBy> = std::iter::once(&by).chain(&extra.beside).collect();
-        self.commit(key, current, &encoded, txn, |revision| {
+        self.transact(key, current, &encoded, txn, |revision| {
             if lasting {
                 self.remembered.put(written(key, stored.clone(), revision, current));
             }
@@ -298,10 +330,10 @@ impl ObjectStore {
         txn.when = extra.conditions;
         txn.then.extend(extra.alongside);
         self.remembered.forget(key);
-        self.commit(key, current, &[&by], txn, |revision| Changed::Removed(with_revision(before, revision))).await
+        self.transact(key, current, &[&by], txn, |revision| Changed::Removed(with_revision(before, revision))).await
     }
 
-    async fn commit(
+    async fn transact(
         &self,
         key: &Key,
         current: Option<&Entry>,

@@ -4,22 +4,14 @@
 use super::{ATTEMPTS, Attempt, Extra, ObjectRef, ObjectStore, wait_for_change};
 use crate::error::ApiError;
 use crate::error::corrupt;
+use crate::request::options::DryRun;
 use restow_apimachinery::object::Object;
 use restow_store::StoreExt;
-
-/// Whether something is done, or only found out whether it could be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Force {
-    /// It is removed.
-    Remove,
-    /// It stays.
-    Rehearse,
-}
 
 impl ObjectStore {
     /// Removes an object that cannot be read; one that can be read is left alone. What other keys say of it, for instance
     /// the addresses of a service, stays: it cannot be told.
-    pub(crate) async fn remove_unreadable(&self, place: ObjectRef<'_>, force: Force) -> Result<(), ApiError> {
+    pub(crate) async fn remove_unreadable(&self, place: ObjectRef<'_>, dry_run: DryRun) -> Result<(), ApiError> {
         let key = place.key()?;
         for _ in 0..ATTEMPTS {
             let (resource, name) = (place.resource.group_resource.clone(), place.name.to_string());
@@ -29,7 +21,7 @@ impl ObjectStore {
                 Err(error) => return Err(error),
                 Ok(_) => return Err(ApiError::Conflict { resource, name, message: corrupt::is_decodable(&key) }),
             }
-            if force == Force::Rehearse {
+            if dry_run == DryRun::Yes {
                 return Ok(());
             }
             match self.remove(place, &key, Some(&entry), Object::default(), Extra::default()).await? {
