@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use restow_api::GroupResource;
 use restow_apiserver::AgreementConfig;
-use restow_apiserver::agreement::Elsewhere;
+use restow_apiserver::storage_version::Elsewhere;
 use restow_clock::Moment;
 use restow_rules::ServerReport;
 use std::collections::BTreeMap;

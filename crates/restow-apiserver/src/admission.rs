@@ -4,39 +4,39 @@
 //! verbs check it, and after that policies and validating webhooks see what will be stored. Requests about the configuration of
 //! admission itself are asked of nobody, so that no configuration can lock itself in.
 
-mod builtin;
-mod calling;
-pub(crate) mod certificates;
+pub(crate) mod certificate_signing;
 mod compute;
 mod expression;
-mod judging;
-mod limits;
-mod mutating;
+mod limit_ranger;
+mod mutating_policy;
+mod plugins;
 mod pods;
 mod policy;
-pub(crate) mod quota;
 mod request;
+pub(crate) mod resource_quota;
 mod review;
 mod rule;
 #[cfg(test)]
 mod tests;
+mod validating_policy;
 pub(crate) mod validation;
 mod webhook;
+mod webhook_dispatcher;
 
-pub(crate) use request::Rehearsal;
+pub(crate) use request::DryRun;
 pub(crate) use rule::Operation;
 
 use crate::error::ApiError;
-use crate::following::{Follower, follow, name_of};
-use crate::hub::HubEvent;
+use crate::handlers::Call;
 use crate::server::ApiServer;
-use crate::verbs::Call;
+use crate::storage::reflector::{ReflectedStore, follow, name_of};
+use crate::storage::watch_cache::CacheEvent;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
-use mutating::{MutatingPolicy, Policies};
+use mutating_policy::{MutatingPolicy, Policies};
 use policy::{Binding, Policy};
-use quota::QuotaFollower;
 use request::Request;
+use resource_quota::QuotaStore;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use restow_auth::json::WrongType;
@@ -58,7 +58,7 @@ pub(crate) struct Admission {
     mutating_bindings: Configurations<Binding>,
     policies: Configurations<Policy>,
     bindings: Configurations<Binding>,
-    quotas: quota::Quotas,
+    quotas: resource_quota::Quotas,
 }
 
 /// What is configured, by the name of its object, which is the order in which it counts.
@@ -88,8 +88,8 @@ pub(crate) async fn mutate(
     mut object: Object,
     old: Option<&Object>,
 ) -> Result<Object, ApiError> {
-    builtin::complete(call, operation, &mut object).await?;
-    limits::complete(call, operation, &mut object).await?;
+    plugins::complete(call, operation, &mut object).await?;
+    limit_ranger::complete(call, operation, &mut object).await?;
     let admission = call.server.admission();
     let webhooks = admission.mutating.all.load_full();
     let policies = Policies {
@@ -101,7 +101,7 @@ pub(crate) async fn mutate(
     }
     let request = Request::new(call, operation, old)?;
     let mut object = change(&request, &policies, &webhooks, object).boxed().await?;
-    builtin::seal(call, operation, &mut object);
+    plugins::seal(call, operation, &mut object);
     Ok(object)
 }
 
@@ -113,11 +113,11 @@ async fn change(
     object: Object,
 ) -> Result<Object, ApiError> {
     let (seen_by_webhooks, outdated_policies) = policies.carry_out(request, object).await?;
-    let (made, outdated) = calling::mutate(request, webhooks, seen_by_webhooks.clone()).await?;
+    let (made, outdated) = webhook_dispatcher::mutate(request, webhooks, seen_by_webhooks.clone()).await?;
     let outdated_policies = if made == seen_by_webhooks { outdated_policies } else { policies.policies.len() };
     let object = policies.carry_out_again(request, made.clone(), outdated_policies).await?;
     let outdated = if object == made { outdated } else { webhooks.len() };
-    calling::mutate_again(request, &webhooks[..outdated], object).await
+    webhook_dispatcher::mutate_again(request, &webhooks[..outdated], object).await
 }
 
 /// Refuses what must not be written or removed. `object` is what will be stored; there is none when one is removed.
@@ -127,9 +127,9 @@ pub(crate) async fn validate(
     object: Option<&Object>,
     old: Option<&Object>,
 ) -> Result<(), ApiError> {
-    builtin::check(call, operation, object, old)?;
-    certificates::check(call, operation, object, old)?;
-    limits::check(call, operation, object, old).await?;
+    plugins::check(call, operation, object, old)?;
+    certificate_signing::check(call, operation, object, old)?;
+    limit_ranger::check(call, operation, object, old).await?;
     ask_validating(&Request::new(call, operation, old)?, object).await
 }
 
@@ -145,18 +145,18 @@ async fn ask_validating(request: &Request<'_>, object: Option<&Object>) -> Resul
     }
     let webhooks = admission.validating.all.load_full();
     if !webhooks.is_empty() {
-        calling::validate(request, &webhooks, object).boxed().await?;
+        webhook_dispatcher::validate(request, &webhooks, object).boxed().await?;
     }
     Ok(())
 }
 
 /// Asks what is built in about a removal, then the mutating webhooks, which may refuse it, and then the validating ones.
-pub(crate) async fn admit_removal(call: &Call<'_>, old: &Object, rehearsal: Rehearsal) -> Result<(), ApiError> {
-    builtin::check_removal(call, old)?;
+pub(crate) async fn admit_removal(call: &Call<'_>, old: &Object, dry_run: DryRun) -> Result<(), ApiError> {
+    plugins::check_removal(call, old)?;
     let webhooks = call.server.admission().mutating.all.load_full();
-    let request = Request::about(call, Operation::Delete, Some(old), rehearsal);
+    let request = Request::about(call, Operation::Delete, Some(old), dry_run);
     if !webhooks.is_empty() && !is_exempt(call) {
-        calling::validate(&request, &webhooks, None).boxed().await?;
+        webhook_dispatcher::validate(&request, &webhooks, None).boxed().await?;
     }
     ask_validating(&request, None).await
 }
@@ -170,7 +170,7 @@ impl ApiServer {
     pub(crate) async fn establish_admission(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = GroupVersion::new(GROUP, "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         for part in Part::ALL {
-            let (follower, plural) = (ConfigurationFollower { part }, part.plural());
+            let (follower, plural) = (ConfigurationStore { part }, part.plural());
             let registry = self.registry();
             if let Some(storage) = registry.find(&version, plural).and_then(|resource| resource.storage.as_ref()) {
                 let range = RangeRequest::new(storage.range(""));
@@ -179,7 +179,7 @@ impl ApiServer {
             tokio::spawn(follow(Arc::downgrade(self), version.clone(), plural, follower));
         }
         let core = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        let (follower, registry) = (QuotaFollower::default(), self.registry());
+        let (follower, registry) = (QuotaStore::default(), self.registry());
         if let Some(storage) = registry.find(&core, "resourcequotas").and_then(|resource| resource.storage.as_ref()) {
             let range = RangeRequest::new(storage.range(""));
             follower.reset(self, &self.objects().store().range(range).await?.entries);
@@ -223,7 +223,7 @@ impl Part {
 }
 
 /// Keeps one part of the configuration in step with its objects.
-struct ConfigurationFollower {
+struct ConfigurationStore {
     part: Part,
 }
 
@@ -233,7 +233,7 @@ enum News<'a> {
     One(&'a str, Option<&'a Entry>),
 }
 
-impl ConfigurationFollower {
+impl ConfigurationStore {
     fn apply(&self, server: &ApiServer, news: &News<'_>) {
         let admission = server.admission();
         let services = server.custom().services();
@@ -278,12 +278,12 @@ fn take<T>(
     });
 }
 
-impl Follower for ConfigurationFollower {
+impl ReflectedStore for ConfigurationStore {
     fn reset(&self, server: &ApiServer, entries: &[Entry]) {
         self.apply(server, &News::All(entries));
     }
 
-    fn change(&self, server: &ApiServer, event: &HubEvent) {
+    fn change(&self, server: &ApiServer, event: &CacheEvent) {
         self.apply(server, &News::One(name_of(&event.key), event.current.as_ref()));
     }
 }

@@ -1,10 +1,10 @@
 //! What a server does by itself, for the whole cluster: one of the servers on a store does it, the others wait.
 
-mod garbage;
+mod garbage_collector;
 mod kubernetes_service;
 mod leadership;
 mod namespaces;
 
-pub(crate) use garbage::collect_garbage;
+pub(crate) use garbage_collector::collect_garbage;
 pub(crate) use kubernetes_service::{publish_servers, withdraw_server};
 pub(crate) use namespaces::empty_namespaces;

@@ -1,8 +1,12 @@
 //! What a server serves, told to clients: groups, versions, resources and the hash of their storage versions.
 
-use crate::registry::{Group, Registry};
+mod custom_openapi;
+pub mod openapi;
+
+use crate::resource::registry::{Group, Registry};
 use crate::resource::{Resource, Verb};
 use restow_api::GroupVersion;
+use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 /// Whether discovery shows the hash of each resource's storage version.
@@ -158,4 +162,8 @@ fn aggregated_resource(plural: &str, resource: &Resource, version: &GroupVersion
         body["subresources"] = subresources.into();
     }
     body
+}
+/// What tells a text from any other; OpenAPI's index names documents by it.
+pub(crate) fn tag(text: &[u8]) -> String {
+    digest(&SHA256, text).as_ref().iter().take(16).map(|byte| format!("{byte:02X}")).collect()
 }

@@ -1,7 +1,9 @@
 //! What can go wrong with a request, in the terms of the API. Nothing here knows HTTP; `status.rs` maps it.
 
-use crate::codec::TooDeep;
-use crate::corrupt::CorruptObject;
+pub(crate) mod corrupt;
+pub(crate) mod status;
+
+use crate::error::corrupt::CorruptObject;
 use restow_api::GroupResource;
 use restow_apimachinery::field::FieldError;
 use restow_store::StoreError;
@@ -217,13 +219,6 @@ fn corrupt_message(resource: &GroupResource, objects: &[CorruptObject]) -> Strin
         message.push_str(&format!(" (and {} more)", objects.len() - 1));
     }
     message
-}
-
-/// Whoever made the object so deep has to make it flatter.
-impl From<TooDeep> for ApiError {
-    fn from(error: TooDeep) -> Self {
-        ApiError::BadRequest(error.to_string())
-    }
 }
 
 /// Maps what the store says, where the caller has no better answer.

@@ -2,7 +2,7 @@
 //!
 //! The targets in `fuzz/` and the API server's test `tests/fuzzing.rs` run the same functions.
 
-use crate::verbs::patch::{Patch, patched};
+use crate::handlers::patch::{Patch, patched};
 use restow_apimachinery::managed_fields::{Node, apply, compare};
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, TypeTable};

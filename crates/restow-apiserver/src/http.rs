@@ -1,4 +1,4 @@
-//! HTTP: reading requests, writing answers, and the connections they travel on.
+//! HTTP: connections, finding the handler of a request, and writing its answer.
 
 pub(crate) mod body;
 pub(crate) mod compress;
@@ -6,11 +6,6 @@ pub(crate) mod connections;
 pub(crate) mod deadline;
 pub(crate) mod dispatch;
 pub(crate) mod documents;
-pub(crate) mod headers;
-pub(crate) mod limits;
-pub(crate) mod negotiate;
-pub(crate) mod options;
-pub(crate) mod query;
+mod health;
 pub(crate) mod record;
 pub(crate) mod render;
-pub(crate) mod request_info;

@@ -3,12 +3,13 @@
 
 use crate::controllers::empty_namespaces;
 use crate::error::ApiError;
-use crate::following::{BREATH, Follower, follow, name_of, namespace_of};
-use crate::hub::{HubEvent, Subscription};
-use crate::object_store::{Change, Changed, Decision, Place};
 use crate::resource::Resource;
+use crate::resource::object_meta;
 use crate::server::ApiServer;
-use crate::verbs::metadata;
+use crate::storage::deletion;
+use crate::storage::object_store::{Change, Changed, Decision, ObjectRef};
+use crate::storage::reflector::{BREATH, ReflectedStore, follow, name_of, namespace_of};
+use crate::storage::watch_cache::{CacheEvent, Subscription};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
@@ -40,11 +41,11 @@ pub(crate) struct Namespaces {
 
 /// How a namespace is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum Freshness {
     /// As this server remembers it, which may be a little behind.
-    Remembered,
+    Cached,
     /// As it lies in the store.
-    Stored,
+    Live,
 }
 
 /// What may be done in a namespace.
@@ -110,14 +111,14 @@ impl ApiServer {
         resource: &Resource,
         namespace: &str,
         name: &str,
-        sight: Sight,
+        freshness: Freshness,
     ) -> Result<Option<Compare>, ApiError> {
-        let seen = match self.namespaces().phase(namespace).filter(|_| sight == Sight::Remembered) {
+        let seen = match self.namespaces().phase(namespace).filter(|_| freshness == Freshness::Cached) {
             Some(seen) => Some(seen),
             // It may be so new that this server has not heard of it.
             None => match self.namespace_resource() {
                 Some((namespaces, version)) => {
-                    let place = Place { resource: &namespaces, version: &version, namespace: "", name: namespace };
+                    let place = ObjectRef { resource: &namespaces, version: &version, namespace: "", name: namespace };
                     let entry = self.objects().get(place).await?;
                     entry.map(|entry| (phase_of(&entry.value), entry.mod_revision))
                 }
@@ -149,7 +150,7 @@ impl ApiServer {
     /// Starts to follow the namespaces.
     pub(crate) fn tend_namespaces(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        tokio::spawn(follow(Arc::downgrade(self), version, "namespaces", NamespaceFollower));
+        tokio::spawn(follow(Arc::downgrade(self), version, "namespaces", NamespaceStore));
         tokio::spawn(empty_namespaces(Arc::downgrade(self)));
         if self.namespaces().root_ca.is_some() {
             tokio::spawn(notice_root_ca(Arc::downgrade(self)));
@@ -172,7 +173,7 @@ impl ApiServer {
         }
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         let Some(resource) = self.registry().find(&version, "serviceaccounts").cloned() else { return Ok(None) };
-        let place = Place { resource: &resource, version: &version, namespace, name };
+        let place = ObjectRef { resource: &resource, version: &version, namespace, name };
         match self.objects().get(place).await? {
             Some(entry) => resource.decode(&entry, &version).await.map(Some),
             None => Ok(None),
@@ -186,14 +187,14 @@ impl ApiServer {
         }
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         let Some(resource) = self.registry().find(&version, "serviceaccounts").cloned() else { return Ok(()) };
-        let place = Place { resource: &resource, version: &version, namespace, name: DEFAULT_ACCOUNT };
+        let place = ObjectRef { resource: &resource, version: &version, namespace, name: DEFAULT_ACCOUNT };
         let wanted = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT, "namespace": namespace}});
         self.ensure_within(place, wanted).await.map(drop)
     }
 
     /// Makes an object where there is none, in a namespace that exists and is not about to go. `None` where it is.
-    async fn ensure_within(&self, place: Place<'_>, wanted: Value) -> Result<Option<Changed>, ApiError> {
-        let within = self.check_namespace(place.resource, place.namespace, place.name, Sight::Stored).await;
+    async fn ensure_within(&self, place: ObjectRef<'_>, wanted: Value) -> Result<Option<Changed>, ApiError> {
+        let within = self.check_namespace(place.resource, place.namespace, place.name, Freshness::Live).await;
         let within = match within {
             Ok(within) => within,
             Err(ApiError::Forbidden { .. } | ApiError::NotFound { .. }) => return Ok(None),
@@ -212,7 +213,7 @@ impl ApiServer {
         }
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         let Some(resource) = self.registry().find(&version, "configmaps").cloned() else { return Ok(()) };
-        let place = Place { resource: &resource, version: &version, namespace, name: ROOT_CA };
+        let place = ObjectRef { resource: &resource, version: &version, namespace, name: ROOT_CA };
         let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": root_ca},
             "metadata": {"name": ROOT_CA, "namespace": namespace}});
         // Whoever takes them away from now on is noticed after this.
@@ -228,7 +229,7 @@ impl ApiServer {
     pub(crate) async fn make_namespaces(&self) -> Result<(), ApiError> {
         let Some((resource, version)) = self.namespace_resource() else { return Ok(()) };
         for name in ALWAYS {
-            let place = Place { resource: &resource, version: &version, namespace: "", name };
+            let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
             let wanted = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             self.objects().change(place, &mut Ensure::new(wanted, &resource)).await?;
         }
@@ -281,7 +282,7 @@ impl Decision for Ensure<'_> {
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
         let fields = object.metadata_mut();
         fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
-        fields.insert("creationTimestamp".into(), metadata::now().into());
+        fields.insert("creationTimestamp".into(), object_meta::now().into());
         self.resource.strategy.default(&mut object);
         self.resource.strategy.prepare_create(&mut object);
         Ok(Change::Write(object))
@@ -298,8 +299,8 @@ async fn notice_root_ca(server: Weak<ApiServer>) {
     while let Some(strong) = server.upgrade() {
         let storage = strong.registry().find(&version, "configmaps").and_then(|resource| resource.storage.clone());
         let Some(storage) = storage else { return };
-        let reached = strong.hub().reached();
-        let subscription = strong.hub().subscribe(&storage.folder(), storage.range(""), reached);
+        let reached = strong.watch_cache().reached();
+        let subscription = strong.watch_cache().subscribe(&storage.folder(), storage.range(""), reached);
         // What happened before is unknown, so everything is looked at once more.
         strong.namespaces().given.lock().unwrap_or_else(PoisonError::into_inner).clear();
         drop(strong);
@@ -327,17 +328,17 @@ async fn take_back(server: &Weak<ApiServer>, mut subscription: Subscription) {
 }
 
 /// Keeps the namespaces in step, and gives each what every namespace has.
-struct NamespaceFollower;
+struct NamespaceStore;
 
 #[async_trait]
-impl Follower for NamespaceFollower {
+impl ReflectedStore for NamespaceStore {
     fn reset(&self, server: &ApiServer, entries: &[Entry]) {
         let state = |entry: &Entry| (phase_of(&entry.value), entry.mod_revision);
         let found = entries.iter().map(|entry| (name_of(&entry.key).to_string(), state(entry)));
         server.namespaces().reset(found);
     }
 
-    fn change(&self, server: &ApiServer, event: &HubEvent) {
+    fn change(&self, server: &ApiServer, event: &CacheEvent) {
         let phase = event.current.as_ref().map(|entry| (phase_of(&entry.value), entry.mod_revision));
         server.namespaces().set(name_of(&event.key), phase);
     }
@@ -378,7 +379,7 @@ impl Decision for Dismiss {
             return Ok(Change::Keep);
         }
         let mut marked = object.clone();
-        metadata::mark_deleted(&mut marked);
+        deletion::mark(&mut marked, 0, jiff::Timestamp::now());
         Ok(Change::Write(marked))
     }
 }

@@ -1,9 +1,10 @@
 //! Tables for people: which columns a kind has, and what stands in them.
 
 mod columns;
+mod custom;
 mod special;
 
-use crate::http::negotiate::Beside;
+use crate::request::negotiation::Beside;
 use crate::resource::Resource;
 use jiff::Timestamp;
 use restow_apimachinery::object::Object;
@@ -26,7 +27,7 @@ pub(crate) fn table(resource: &Resource, objects: Vec<Object>, metadata: Value, 
 /// What the columns of a table are.
 pub(crate) fn definitions(resource: &Resource) -> Vec<Value> {
     match &resource.custom {
-        Some(custom) => crate::custom::definitions(&custom.columns),
+        Some(version) => custom::definitions(&version.columns),
         None => columns_of(resource).iter().map(definition).collect(),
     }
 }
@@ -45,7 +46,7 @@ pub(crate) fn row(resource: &Resource, object: Object, now: Timestamp, beside: B
 /// What stands in the columns for one object.
 pub(crate) fn cells(resource: &Resource, object: &Object, now: Timestamp) -> Vec<Value> {
     match &resource.custom {
-        Some(custom) => crate::custom::cells(&custom.columns, object, now),
+        Some(version) => custom::cells(&version.columns, object, now),
         None => columns_of(resource).iter().map(|column| columns::cell(object, &column.cell, now)).collect(),
     }
 }

@@ -1,13 +1,19 @@
 //! A resource: one collection of objects, the versions it is served in and the version it is stored in.
 
 mod builder;
+pub(crate) mod codec;
+pub mod conversion;
+pub(crate) mod object_meta;
+pub mod registry;
+pub(crate) mod storage;
+pub mod strategy;
+pub(crate) mod write_gate;
 
-use crate::codec::Opening;
-use crate::conversion::Converter;
-use crate::custom::CustomVersion;
-use crate::http::negotiate::Protobuf;
-pub use crate::storage::{Encoding, Fence, Membership, Storage};
-use crate::strategy::Strategy;
+use crate::apiextensions::CustomVersion;
+use crate::resource::codec::Opening;
+use crate::resource::conversion::Converter;
+pub use crate::resource::storage::{Encoding, Fence, Membership, Storage};
+use crate::resource::strategy::Strategy;
 pub use builder::{InvalidResource, ResourceBuilder};
 use restow_api::{GroupResource, GroupVersion, storage_version_hash};
 use restow_apimachinery::types::{TypeId, TypeTable};
@@ -115,6 +121,15 @@ pub struct SubresourceKind {
     pub version: Option<GroupVersion>,
     /// The kind.
     pub kind: String,
+}
+
+/// Whether objects can be written as protobuf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protobuf {
+    /// It can.
+    Possible,
+    /// It cannot.
+    Impossible,
 }
 
 impl Verb {

@@ -1,28 +1,30 @@
 //! The server: what it serves, from which store.
 
-use crate::access::{Access, AccessConfig, Authorization};
+mod post_start;
+
 use crate::admission::Admission;
-use crate::agreement::{Agreement, AgreementConfig};
 use crate::audit::AuditLog;
-use crate::compaction;
+use crate::authorization::{Access, AccessConfig, Authorization};
 use crate::controllers;
-use crate::custom::CustomResources;
+use crate::crd::CustomResources;
 use crate::discovery::ShowHashes;
 use crate::error::ApiError;
-use crate::format_mark;
+use crate::flow_control::fair_queue::FairQueue;
+use crate::flow_control::limits::{InFlight, LoadLimits};
 use crate::gates::{Gate, Gates};
 use crate::http::connections;
 use crate::http::documents::Documents;
-use crate::http::limits::{InFlight, LoadLimits};
-use crate::hub::Hub;
 use crate::metrics::{MeasuredStore, Metrics};
 use crate::namespaces::Namespaces;
-use crate::object_store::ObjectStore;
-use crate::registry::Registry;
 use crate::release::Release;
-use crate::starting::{self, Starting};
-use crate::turns::Turns;
+use crate::resource::registry::Registry;
+use crate::storage::compaction;
+use crate::storage::format_mark;
+use crate::storage::object_store::ObjectStore;
+use crate::storage::watch_cache::WatchCache;
+use crate::storage_version::{Agreement, AgreementConfig};
 use arc_swap::ArcSwap;
+use post_start::Starting;
 use restow_auth::authenticate::Authenticators;
 use restow_store::Store;
 use serde_json::{Value, json};
@@ -35,7 +37,7 @@ use tokio::sync::watch;
 /// An API server.
 pub struct ApiServer {
     objects: ObjectStore,
-    hub: Arc<Hub>,
+    watch_cache: Arc<WatchCache>,
     registry: ArcSwap<Registry>,
     release: Release,
     address: SocketAddr,
@@ -45,7 +47,7 @@ pub struct ApiServer {
     metrics: Arc<Metrics>,
     limits: LoadLimits,
     in_flight: InFlight,
-    turns: Arc<Turns>,
+    fair_queue: Arc<FairQueue>,
     documents: Documents,
     audit: Option<Arc<AuditLog>>,
     stopped: watch::Sender<bool>,
@@ -111,7 +113,7 @@ impl ApiServer {
         }
         let store: Arc<dyn Store> = Arc::new(MeasuredStore::new(config.store, &metrics));
         format_mark::claim(store.as_ref(), &format_mark::groups_of(&config.registry)).await?;
-        let (hub, following) = Hub::start(store.clone()).await?;
+        let (watch_cache, following) = WatchCache::start(store.clone()).await?;
         let objects = ObjectStore::new(store.clone());
         let mut taking_part = config.agreement;
         taking_part.advertised.get_or_insert(config.address);
@@ -120,7 +122,7 @@ impl ApiServer {
         let custom = CustomResources::new(config.registry.resources());
         let server = Arc::new(ApiServer {
             objects,
-            hub,
+            watch_cache,
             registry: ArcSwap::from_pointee(config.registry),
             release: config.release,
             address: config.address,
@@ -128,7 +130,7 @@ impl ApiServer {
             access: Access::new(config.access),
             admission: Admission::default(),
             in_flight: InFlight::new(&config.limits, &metrics),
-            turns: Arc::default(),
+            fair_queue: Arc::default(),
             metrics,
             limits: config.limits,
             documents: Documents::default(),
@@ -143,13 +145,13 @@ impl ApiServer {
         server.follow_policy().await?;
         server.establish_admission().await?;
         server.tend_namespaces()?;
-        server.agreement.start(&server.hub).await.map_err(|error| ApiError::Internal(error.chain()))?;
+        server.agreement.start(&server.watch_cache).await.map_err(|error| ApiError::Internal(error.chain()))?;
         server.tend_custom_resources().await?;
         server.agreement.announced_everything();
-        tokio::spawn(starting::start(Arc::downgrade(&server)));
+        tokio::spawn(post_start::start(Arc::downgrade(&server)));
         tokio::spawn(compaction::compact_regularly(server.objects.store().clone(), Arc::downgrade(&server)));
         tokio::spawn(controllers::collect_garbage(Arc::downgrade(&server)));
-        tokio::spawn(start_over(Arc::downgrade(&server), server.hub.losses()));
+        tokio::spawn(start_over(Arc::downgrade(&server), server.watch_cache.losses()));
         Ok(server)
     }
 
@@ -181,8 +183,8 @@ impl ApiServer {
     }
 
     /// The recent changes.
-    pub fn hub(&self) -> &Hub {
-        &self.hub
+    pub fn watch_cache(&self) -> &WatchCache {
+        &self.watch_cache
     }
 
     /// What is served now.
@@ -199,9 +201,9 @@ impl ApiServer {
         &self.limits
     }
 
-    /// The turns in which heavy work is done.
-    pub(crate) fn turns(&self) -> &Arc<Turns> {
-        &self.turns
+    /// The queue in which heavy work waits for its turn.
+    pub(crate) fn fair_queue(&self) -> &Arc<FairQueue> {
+        &self.fair_queue
     }
 
     pub(crate) fn in_flight(&self) -> &InFlight {
@@ -302,7 +304,7 @@ impl ApiServer {
     }
 }
 
-/// Starts over whenever the store has gone back to an earlier state, as after a backup was restored. Whatever follows the hub
+/// Starts over whenever the store has gone back to an earlier state, as after a backup was restored. Every reflector
 /// is told to read anew; what was reported may be lost, and the identity lease may be one of before.
 async fn start_over(server: Weak<ApiServer>, mut losses: watch::Receiver<u64>) {
     while losses.changed().await.is_ok() {

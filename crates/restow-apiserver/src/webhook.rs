@@ -2,6 +2,8 @@
 //!
 //! What is sent and what the answer means is the caller's affair.
 
+pub(crate) mod services;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;

@@ -4,10 +4,10 @@
 
 use restow_api::GroupVersion;
 use restow_apiserver::builtin::{self, RuntimeConfig};
+use restow_apiserver::discovery::openapi;
 use restow_apiserver::discovery::{self, ShowHashes};
-use restow_apiserver::openapi;
-use restow_apiserver::registry::Registry;
 use restow_apiserver::release::Release;
+use restow_apiserver::resource::registry::Registry;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use restow_apiserver::listening::{self, Connection, ConnectionLimits, Handler, Transport};
+use restow_apiserver::serving::{self as connections, Connection, ConnectionLimits, Handler, Transport};
 use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
 use restow_migrate::install::{InstallOptions, install, manifests};
 use restow_migrate::migration::{MigrationOptions, Owners};
@@ -72,7 +72,7 @@ pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
         println!("metrics are at http://{}/metrics", listener.local_addr()?);
         let (limits, shown) = (ConnectionLimits::small(), Arc::new(Shown(metrics.clone())));
         let stop = std::future::pending();
-        tokio::spawn(listening::serve(listener, Transport::Plain, limits, shown, stop, || {}));
+        tokio::spawn(connections::serve(listener, Transport::Plain, limits, shown, stop, || {}));
     }
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {

@@ -1,7 +1,7 @@
 //! `restow pki`: certificates for servers that have none.
 
 use clap::Args;
-pub(crate) use restow_apiserver::pki::{Identity, Pki, write_private};
+pub(crate) use restow_apiserver::serving::pki::{Identity, Pki, write_private};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 

@@ -54,7 +54,7 @@ pub(crate) struct ServeArgs {
 
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     let identity = Identity { certificate: read(&args.tls_cert_file)?, key: read(&args.tls_private_key_file)? };
-    let tls = restow_apiserver::pki::tls_config(&identity, &read(&args.client_ca_file)?)?;
+    let tls = restow_apiserver::serving::pki::tls_config(&identity, &read(&args.client_ca_file)?)?;
     let config = args.etcd.config(&args.etcd_endpoints)?;
     let prefix = config.prefix.clone();
     let listener = serving::listen(args.listen).await?;

@@ -12,7 +12,7 @@ use anyhow::{bail, ensure};
 use asked::Asked;
 use clap::Args;
 use report::Proof;
-use restow_apiserver::stored::StoredCensus;
+use restow_apiserver::storage::stored_versions::StoredCensus;
 use restow_migrate::cluster::Cluster;
 use restow_rules::census::{
     ApiAnswer, Because, Evidence, Identity, Judgement, RevisionsSeen, Target, Verdict, judge, steady,

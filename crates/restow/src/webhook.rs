@@ -15,7 +15,7 @@ use certificates::{Bundle, Keeper};
 use clap::Args;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use restow_apiserver::listening::{self, ConnectionLimits, Transport};
+use restow_apiserver::serving::{self as connections, ConnectionLimits, Transport};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::{Arc, RwLock};
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: WebhookArgs) -> anyhow::Result<()> {
         move || Arc::clone(&shown.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }));
     let (limits, reviews) = (ConnectionLimits::small(), Arc::new(Reviews::default()));
-    let serving = listening::serve(listener, transport, limits, reviews, serving::stop_signal(), || {});
+    let serving = connections::serve(listener, transport, limits, reviews, serving::stop_signal(), || {});
     let renewing = async {
         loop {
             tokio::time::sleep(bundle.look_again_in(lifetime)).await;

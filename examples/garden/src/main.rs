@@ -6,10 +6,10 @@
 use restow_aggregated::MainServer;
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::object::Object;
-use restow_apiserver::pki::{Pki, write_private};
-use restow_apiserver::registry::Registry;
+use restow_apiserver::resource::registry::Registry;
+use restow_apiserver::resource::strategy::Strategy;
 use restow_apiserver::resource::{InvalidResource, Resource};
-use restow_apiserver::strategy::Strategy;
+use restow_apiserver::serving::pki::{Pki, write_private};
 use restow_apiserver::{AgreementConfig, ApiServer, ServerConfig};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
 use serde_json::{Value, json};

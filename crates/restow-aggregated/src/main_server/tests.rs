@@ -5,7 +5,7 @@
 use super::MainServer;
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
-use restow_apiserver::agreement::Elsewhere;
+use restow_apiserver::storage_version::Elsewhere;
 use restow_apiserver::{AgreementConfig, Gates};
 use std::convert::Infallible;
 use std::sync::Arc;

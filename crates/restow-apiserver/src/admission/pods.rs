@@ -1,9 +1,10 @@
 //! What a new pod is given by every cluster: its service account, its priority, and patience with nodes that are gone.
 
-use crate::admission::builtin::{forbidden, stored};
+use crate::admission::plugins::{forbidden, stored};
 use crate::error::ApiError;
-use crate::object_store::Place;
-use crate::verbs::{Call, metadata};
+use crate::handlers::Call;
+use crate::resource::object_meta;
+use crate::storage::object_store::ObjectRef;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
@@ -72,7 +73,7 @@ fn mount_token(spec: &mut Value) {
         volume["name"].as_str().is_some_and(|name| name.starts_with(TOKEN_VOLUME)) && !volume["projected"].is_null()
     };
     let found = volumes.iter().find(own).and_then(|volume| volume["name"].as_str()).map(str::to_string);
-    let name = found.clone().unwrap_or_else(|| format!("{TOKEN_VOLUME}{}", metadata::random_suffix()));
+    let name = found.clone().unwrap_or_else(|| format!("{TOKEN_VOLUME}{}", object_meta::random_suffix()));
     let mut mounted = false;
     for field in ["initContainers", "containers"] {
         let containers = spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
@@ -152,7 +153,7 @@ fn classes() -> Result<GroupVersion, ApiError> {
 async fn class_named(call: &Call<'_>, pod: &str, name: &str) -> Result<Class, ApiError> {
     let (registry, version) = (call.server.registry(), classes()?);
     if let Some(resource) = registry.find(&version, "priorityclasses") {
-        let place = Place { resource, version: &version, namespace: "", name };
+        let place = ObjectRef { resource, version: &version, namespace: "", name };
         if let Some(entry) = call.server.objects().get(place).await? {
             return Ok(class_of(&resource.decode(&entry, &version).await?));
         }

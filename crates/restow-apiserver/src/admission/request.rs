@@ -2,9 +2,9 @@
 
 use crate::admission::rule::{Operation, Subject};
 use crate::error::ApiError;
-use crate::object_store::Place;
+use crate::handlers::{Call, body};
 use crate::resource::Scope;
-use crate::verbs::{Call, body};
+use crate::storage::object_store::ObjectRef;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, TypeTable};
@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 
 /// Whether nothing is going to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rehearsal {
+pub(crate) enum DryRun {
     /// It is a dry run.
     Yes,
     /// It is meant.
@@ -60,24 +60,19 @@ pub(super) struct Request<'a> {
     pub(super) call: &'a Call<'a>,
     pub(super) operation: Operation,
     pub(super) old: Option<&'a Object>,
-    pub(super) rehearsal: Rehearsal,
+    pub(super) dry_run: DryRun,
     /// The namespace, read when it is needed first.
     namespace: OnceCell<Option<Object>>,
 }
 
 impl<'a> Request<'a> {
     pub(super) fn new(call: &'a Call<'a>, operation: Operation, old: Option<&'a Object>) -> Result<Self, ApiError> {
-        let rehearsal = if call.dry_run()? { Rehearsal::Yes } else { Rehearsal::No };
-        Ok(Self::about(call, operation, old, rehearsal))
+        let dry_run = if call.dry_run()? { DryRun::Yes } else { DryRun::No };
+        Ok(Self::about(call, operation, old, dry_run))
     }
 
-    pub(super) fn about(
-        call: &'a Call<'a>,
-        operation: Operation,
-        old: Option<&'a Object>,
-        rehearsal: Rehearsal,
-    ) -> Self {
-        Request { call, operation, old, rehearsal, namespace: OnceCell::new() }
+    pub(super) fn about(call: &'a Call<'a>, operation: Operation, old: Option<&'a Object>, dry_run: DryRun) -> Self {
+        Request { call, operation, old, dry_run, namespace: OnceCell::new() }
     }
 
     pub(super) fn subject<'b>(&'b self, object: Option<&'b Object>) -> Subject<'b> {
@@ -169,7 +164,7 @@ impl<'a> Request<'a> {
         let Some(resource) = registry.find(&version, "namespaces").filter(|_| !name.is_empty()) else {
             return Ok(None);
         };
-        let place = Place { resource, version: &version, namespace: "", name };
+        let place = ObjectRef { resource, version: &version, namespace: "", name };
         match self.call.server.objects().get(place).await? {
             Some(entry) => resource.decode(&entry, &version).await.map(Some),
             None => Ok(None),

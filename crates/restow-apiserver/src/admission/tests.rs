@@ -1,7 +1,7 @@
 //! Real webhooks over HTTPS, asked by a server in this process.
 
+use crate::flow_control::limits::LoadLimits;
 use crate::http::dispatch::tests::{admin, ask, bytes_of, server};
-use crate::http::limits::LoadLimits;
 use crate::server::ApiServer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -2,9 +2,9 @@
 
 use super::AuditLog;
 use crate::error::ApiError;
-use crate::http::headers;
-use crate::http::request_info::Target;
-use crate::status::status_of;
+use crate::error::status::status_of;
+use crate::request::headers;
+use crate::request::request_info::Target;
 use http::{HeaderMap, header};
 use jiff::Timestamp;
 use restow_auth::User;
@@ -165,7 +165,7 @@ fn object_reference(target: &Target) -> Option<Value> {
 mod tests {
     use super::*;
     use crate::audit::AuditConfig;
-    use crate::http::request_info::target;
+    use crate::request::request_info::target;
 
     #[test]
     fn a_line_does_not_grow_with_what_a_stranger_sends() {

@@ -6,9 +6,9 @@
 //! whose service does not have what it says, as earlier versions left them, counts for nothing.
 
 use crate::error::ApiError;
-use crate::object_store::Place;
+use crate::handlers::Call;
 use crate::server::ApiServer;
-use crate::verbs::Call;
+use crate::storage::object_store::ObjectRef;
 use rand::Rng;
 use restow_api::GroupVersion;
 use restow_apimachinery::field::FieldError;
@@ -257,7 +257,7 @@ async fn holder(server: &ApiServer, entry: &Entry) -> Result<Option<Object>, Api
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
     let registry = server.registry();
     let Some(resource) = registry.find(&version, "services").filter(|_| !name.is_empty()) else { return Ok(None) };
-    let place = Place { resource, version: &version, namespace, name };
+    let place = ObjectRef { resource, version: &version, namespace, name };
     match server.objects().get(place).await? {
         Some(entry) => Ok(Some(resource.decode(&entry, &version).await?)),
         None => Ok(None),

@@ -30,7 +30,7 @@ mod small;
 #[cfg(test)]
 mod tests;
 
-use crate::conversion::{ConversionError, Converter, RenameVersion};
+use crate::resource::conversion::{ConversionError, Converter, RenameVersion};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;

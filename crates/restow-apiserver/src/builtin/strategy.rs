@@ -2,10 +2,10 @@
 
 use crate::builtin::table::Row;
 use crate::builtin::{addresses, checks, defaults, validation};
-use crate::custom::DefinitionStrategy;
+use crate::crd::DefinitionStrategy;
 use crate::release::Release;
-use crate::strategy::{ScaleFields, ScaleSelector, Strategy};
-use crate::verbs::metadata;
+use crate::resource::object_meta;
+use crate::resource::strategy::{ScaleFields, ScaleSelector, Strategy};
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::names::NameRule;
 use restow_apimachinery::object::Object;
@@ -135,7 +135,7 @@ impl Strategy for BuiltinStrategy {
             "DaemonSet" => count_template(object, 1),
             "PersistentVolume" => {
                 let mut status = object.get("status").cloned().unwrap_or_else(|| json!({}));
-                status["lastPhaseTransitionTime"] = metadata::now().into();
+                status["lastPhaseTransitionTime"] = object_meta::now().into();
                 object.set("status", Some(status));
             }
             _ => {}
@@ -160,7 +160,7 @@ impl Strategy for BuiltinStrategy {
     fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
         match self.kind.as_str() {
             "Service" => addresses::alongside(old, new),
-            "Lease" => crate::agreement::joining(old, new),
+            "Lease" => crate::storage_version::joining(old, new),
             _ => Vec::new(),
         }
     }
@@ -245,7 +245,7 @@ fn initial_status(object: &Object) -> Option<Value> {
             {
                 status["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                     "message": "Scheduling is blocked due to non-empty scheduling gates",
-                    "lastProbeTime": null, "lastTransitionTime": metadata::now()}]);
+                    "lastProbeTime": null, "lastTransitionTime": object_meta::now()}]);
             }
             Some(status)
         }

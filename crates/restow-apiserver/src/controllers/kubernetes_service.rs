@@ -7,10 +7,10 @@
 
 use crate::builtin::addresses;
 use crate::error::ApiError;
-use crate::object_store::{Change, Decision, Place};
 use crate::resource::Resource;
+use crate::resource::object_meta;
 use crate::server::ApiServer;
-use crate::verbs::metadata;
+use crate::storage::object_store::{Change, Decision, ObjectRef};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
@@ -38,7 +38,7 @@ pub(crate) async fn publish_servers(server: Weak<ApiServer>) {
         if server.is_stopped() || server.agreement().has_left() {
             return;
         }
-        let coming_and_going = server.agreement().somebody_comes_or_goes(server.hub());
+        let coming_and_going = server.agreement().somebody_comes_or_goes(server.watch_cache());
         let wait = match publish(&server, None).await {
             Ok(()) => BREATH,
             Err(error) => {
@@ -178,7 +178,7 @@ async fn remove_other_slices(server: &ApiServer, wanted: &[Value]) -> Result<(),
         };
         let ours = slice.text(&["metadata", "labels", OF_SERVICE]) == NAME && slice.name().starts_with(NAME);
         if ours && wanted.iter().all(|other| other["metadata"]["name"] != slice.name()) {
-            let place = Place { resource: &resource, version: &version, namespace: "default", name: slice.name() };
+            let place = ObjectRef { resource: &resource, version: &version, namespace: "default", name: slice.name() };
             server.objects().change(place, &mut Remove).await?;
         }
     }
@@ -207,7 +207,7 @@ async fn put(
 ) -> Result<(), ApiError> {
     let Some((resource, version)) = find(server, version, plural) else { return Ok(()) };
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_string();
-    let place = Place { resource: &resource, version: &version, namespace: "default", name: &name };
+    let place = ObjectRef { resource: &resource, version: &version, namespace: "default", name: &name };
     server.objects().change(place, &mut Put { server, wanted, existing, claims: Vec::new() }).await.map(|_| ())
 }
 
@@ -238,7 +238,7 @@ impl Decision for Put<'_> {
             None => {
                 let fields = object.metadata_mut();
                 fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
-                fields.insert("creationTimestamp".into(), metadata::now().into());
+                fields.insert("creationTimestamp".into(), object_meta::now().into());
                 if object.kind() == "Service" {
                     self.claims = addresses::claim(self.server, &object).await?;
                 }

@@ -1,14 +1,14 @@
 //! Empties namespaces that are to go, and lets them go. Webhooks and policies are asked about every object, as they would be
 //! if a client deleted it: one that they keep keeps the namespace.
 
-use crate::admission::{self, Rehearsal};
+use crate::admission::{self, DryRun};
 use crate::error::ApiError;
-use crate::following::KeyPages;
+use crate::handlers::Call;
 use crate::namespaces::Dismiss;
-use crate::object_store::{Change, Changed, Decision, Place};
 use crate::resource::{Resource, Scope, Storage, Verb};
 use crate::server::ApiServer;
-use crate::verbs::Call;
+use crate::storage::object_store::{Change, Changed, Decision, ObjectRef};
+use crate::storage::reflector::KeyPages;
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -112,7 +112,7 @@ fn tell(name: &str, outcome: &Outcome, before: Option<&Waiting>) {
 /// Deletes everything in a namespace; once nothing is left, lets the namespace go.
 async fn empty(server: &ApiServer, name: &str) -> Result<Outcome, ApiError> {
     let Some((namespaces, namespaces_version)) = server.namespace_resource() else { return Ok(Outcome::Done) };
-    let place = Place { resource: &namespaces, version: &namespaces_version, namespace: "", name };
+    let place = ObjectRef { resource: &namespaces, version: &namespaces_version, namespace: "", name };
     let Some(instance) = Instance::to_go(server, place).await? else { return Ok(Outcome::Done) };
     let (mut left, mut failure) = (0, None);
     for resource in server.registry().resources() {
@@ -120,7 +120,7 @@ async fn empty(server: &ApiServer, name: &str) -> Result<Outcome, ApiError> {
         let mut pages = KeyPages::new(storage.range(name));
         while let Some(keys) = pages.next(server).await? {
             for key in keys {
-                let object = crate::following::name_of(&key);
+                let object = crate::storage::reflector::name_of(&key);
                 match dismiss(server, resource, version, (name, object), &instance).await {
                     Ok(Changed::Removed(_) | Changed::Absent) => {}
                     Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
@@ -153,7 +153,7 @@ struct Instance {
 
 impl Instance {
     /// The namespace as it lies in the store, if it is to go.
-    async fn to_go(server: &ApiServer, place: Place<'_>) -> Result<Option<Self>, ApiError> {
+    async fn to_go(server: &ApiServer, place: ObjectRef<'_>) -> Result<Option<Self>, ApiError> {
         let Some(entry) = server.objects().get(place).await? else { return Ok(None) };
         let object = place.resource.decode(&entry, place.version).await?;
         let uid = object.uid().to_string();
@@ -208,7 +208,7 @@ async fn dismiss(
     (namespace, name): (&str, &str),
     instance: &Instance,
 ) -> Result<Changed, ApiError> {
-    let place = Place { resource, version, namespace, name };
+    let place = ObjectRef { resource, version, namespace, name };
     let call = Call::by_controller(server, ACCOUNT, resource.clone(), place);
     server.objects().change(place, &mut Admitted { call, instance, asked: 0 }).await
 }
@@ -233,7 +233,7 @@ impl Decision for Admitted<'_> {
         }
         let change = Dismiss.decide(before).await?;
         if let (Some(old), Change::Remove | Change::Write(_)) = (before, &change) {
-            admission::admit_removal(&self.call, old, Rehearsal::No).await?;
+            admission::admit_removal(&self.call, old, DryRun::No).await?;
         }
         Ok(change)
     }

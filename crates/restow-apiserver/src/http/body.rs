@@ -1,5 +1,6 @@
 //! The body of an answer: all of it at once, or a stream that goes on.
 
+use crate::handlers::Interrupted;
 use crate::http::record::Record;
 use bytes::Bytes;
 use futures::Stream;
@@ -7,7 +8,6 @@ use futures::stream::{BoxStream, StreamExt};
 use hyper::body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use thiserror::Error;
 
 /// The body of every answer.
 pub(crate) enum Body {
@@ -16,11 +16,6 @@ pub(crate) enum Body {
     /// What a stream gives, for as long as it does.
     Stream(StreamBody),
 }
-
-/// An answer that could not be sent to its end. The client sees that it is not whole.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the answer was interrupted")]
-pub(crate) struct Interrupted;
 
 /// A body that goes on.
 pub(crate) struct StreamBody {

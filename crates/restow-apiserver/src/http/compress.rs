@@ -1,7 +1,8 @@
 //! Compressing large answers for clients that accept it.
 
-use crate::http::body::{Body, Interrupted, StreamBody, StreamKind};
-use crate::turns;
+use crate::flow_control::fair_queue;
+use crate::handlers::Interrupted;
+use crate::http::body::{Body, StreamBody, StreamKind};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -26,7 +27,7 @@ pub(crate) async fn compress(answer: Response<Body>, accepted: Option<&str>) -> 
     }
     let compressed = match body {
         Body::Whole(bytes) => {
-            turns::expect(bytes.len()).await;
+            fair_queue::expect(bytes.len()).await;
             match gzip(&bytes) {
                 Ok(compressed) => Body::Whole(compressed),
                 Err(_) => return Response::from_parts(head, Body::Whole(bytes)),

@@ -1,10 +1,10 @@
 //! The API server's connections: who is at their other end, and how many there may be.
 
+use crate::flow_control::limits::LoadLimits;
 use crate::http::body::Body;
 use crate::http::dispatch;
-use crate::http::limits::LoadLimits;
-use crate::listening::{self, Connection, ConnectionLimits, Handler, Transport};
 use crate::server::ApiServer;
+use crate::serving::{self, Connection, ConnectionLimits, Handler, Transport};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use prometheus_client::metrics::gauge::Gauge;
@@ -32,7 +32,7 @@ pub(crate) async fn serve(
     let transport = Transport::Tls(Arc::new(move || tls.clone()));
     let limits = connection_limits(server.limits());
     let handler = Arc::new(Requests(server.clone()));
-    listening::serve(listener, transport, limits, handler, stop, || server.stop()).await;
+    serving::serve(listener, transport, limits, handler, stop, || server.stop()).await;
 }
 
 fn connection_limits(limits: &LoadLimits) -> ConnectionLimits {

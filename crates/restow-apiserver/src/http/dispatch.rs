@@ -1,31 +1,32 @@
 //! From a request to its answer.
 
 use crate::audit::Asking;
+use crate::discovery::openapi;
 use crate::discovery::{self, Half};
 use crate::error::ApiError;
-use crate::health;
+use crate::flow_control::fair_queue::{self, Share, Taken};
+use crate::flow_control::limits::{self, Running};
+use crate::handlers::{self, Answer, Call};
 use crate::http::body::Body;
 use crate::http::compress::compress;
 use crate::http::connections::Peer;
 use crate::http::deadline;
 use crate::http::documents::{self, DocumentName};
-use crate::http::headers;
-use crate::http::limits::{self, Running};
-use crate::http::negotiate::{self, Beside, Media, Protobuf, Shape};
-use crate::http::options;
-use crate::http::query::Query;
+use crate::http::health;
 use crate::http::record::{Record, Subject};
 use crate::http::render;
-use crate::http::request_info::{self, ResourceTarget, Target, target};
-use crate::listening::{Connection, Held};
 use crate::metrics;
-use crate::openapi;
-use crate::registry::Registry;
+use crate::request::headers;
+use crate::request::negotiation::{self, Beside, Media, Shape};
+use crate::request::options;
+use crate::request::query::Query;
+use crate::request::request_info::{self, ResourceTarget, Target, target};
+use crate::resource::Protobuf;
+use crate::resource::registry::Registry;
 use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
-use crate::stored;
-use crate::turns::{self, Share, Taken};
-use crate::verbs::{self, Answer, Call};
+use crate::serving::{Connection, Held};
+use crate::storage::stored_versions;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -58,7 +59,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let accept = headers::text(request.headers(), header::ACCEPT).map(Cow::into_owned);
-    let media = negotiate::accept(accept.as_deref(), Protobuf::Possible).map_or(Media::Json, |accepted| accepted.media);
+    let media =
+        negotiation::accept(accept.as_deref(), Protobuf::Possible).map_or(Media::Json, |accepted| accepted.media);
     let query = Query::parse(request.uri().query());
     let target = target(request.method(), request.uri().path(), query.is_on("watch"));
     let found = match &target {
@@ -187,7 +189,7 @@ where
     let answer = match asked.target {
         Target::Path(path) => {
             let answer = path_answer(server, &path, &asked.query, asked.accept.as_deref(), request.headers());
-            server.turns().run(&share, answer).await?
+            server.fair_queue().run(&share, answer).await?
         }
         Target::Resource(target) => {
             let found = asked.found.ok_or_else(|| unknown(server, &target))?;
@@ -196,7 +198,7 @@ where
             resource_answer(server, asker, about, request, record).await?
         }
     };
-    let mut answer = server.turns().run(&share, compress(answer, asked.encodings.as_deref())).await;
+    let mut answer = server.fair_queue().run(&share, compress(answer, asked.encodings.as_deref())).await;
     if let Some(mut place) = place {
         place.work_is_done();
         answer.extensions_mut().insert(Held::new(place));
@@ -220,13 +222,13 @@ where
         return Err(ApiError::MethodNotAllowed);
     }
     options::check(target.verb, &query)?;
-    let mut accepted = negotiate::accept(accept.as_deref(), resource.protobuf(&version))?;
+    let mut accepted = negotiation::accept(accept.as_deref(), resource.protobuf(&version))?;
     if let Shape::Table(beside) = &mut accepted.shape {
         *beside = Beside::read(query.text("includeObject"))?;
     }
     if accepted.shape != Shape::Whole && resource.storage.is_none() {
         // What is answered at once and kept nowhere has no metadata to show.
-        return Err(negotiate::not_acceptable());
+        return Err(negotiation::not_acceptable());
     }
     server.agreement().admit(&resource, &target)?;
     let content_type = headers::text(request.headers(), header::CONTENT_TYPE).map(Cow::into_owned);
@@ -239,7 +241,7 @@ where
             (Bytes::new(), None)
         }
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
-            let arrived = server.turns().room_to_arrive(&asker.share, expected_length(request.body())).await;
+            let arrived = server.fair_queue().room_to_arrive(&asker.share, expected_length(request.body())).await;
             (read_body(request, patience).await?, arrived)
         }
     };
@@ -250,7 +252,7 @@ where
         Verb::Get | Verb::List | Verb::Watch | Verb::Patch => false,
     };
     let content = match content_type.as_deref().filter(|_| reads) {
-        Some(text) => Some(negotiate::content_media(Some(text))?),
+        Some(text) => Some(negotiation::content_media(Some(text))?),
         None => None,
     };
     let patch_type = content_type.as_deref().and_then(|text| text.split(';').next()).unwrap_or_default();
@@ -270,25 +272,25 @@ where
         annotations: Mutex::default(),
     };
     let work = async {
-        let _room = server.turns().room(&asker.share, call.body.len()).await;
+        let _room = server.fair_queue().room(&asker.share, call.body.len()).await;
         drop(arrived);
-        turns::expect(call.body.len()).await;
-        Ok(match verbs::perform(&call).await? {
+        fair_queue::expect(call.body.len()).await;
+        Ok(match handlers::perform(&call).await? {
             Answer::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
             Answer::Nothing => render::nothing(),
             Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
             Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
             Answer::Stream(list) => {
-                let taken = Taken { turns: server.turns().clone(), share: asker.share.clone() };
+                let taken = Taken { turns: server.fair_queue().clone(), share: asker.share.clone() };
                 render::parts(list.start(asker.place.take(), taken, server.limits().stall_timeout))
             }
             Answer::Watch(changes) => {
-                let taken = Taken { turns: server.turns().clone(), share: asker.share.clone() };
+                let taken = Taken { turns: server.fair_queue().clone(), share: asker.share.clone() };
                 render::watch(*changes, taken, server.stopping())
             }
         })
     };
-    let answer: Result<_, ApiError> = server.turns().run(&asker.share, work).await;
+    let answer: Result<_, ApiError> = server.fair_queue().run(&asker.share, work).await;
     record.annotate(call.annotations());
     let mut answer = answer?;
     for warning in call.warnings() {
@@ -408,12 +410,12 @@ async fn path_answer(
         ["metrics"] => return Ok(metrics(server).await),
         ["version"] => server.version(),
         ["debug", "stored-versions"] => {
-            let census = stored::take_census(server.objects().store().as_ref(), |_| {}).await?;
+            let census = stored_versions::take_census(server.objects().store().as_ref(), |_| {}).await?;
             serde_json::to_value(census).map_err(|error| ApiError::Internal(error.to_string()))?
         }
         ["openapi", rest @ ..] => {
             // Whoever asks first after a change has all of it written.
-            turns::expect(usize::MAX).await;
+            fair_queue::expect(usize::MAX).await;
             return openapi_answer(server, rest, query, headers).await;
         }
         ["api" | "apis"] if aggregated => {
@@ -436,7 +438,7 @@ async fn path_answer(
         [] | ["index.html"] => json!({"paths": paths(server)}),
         _ => return Err(ApiError::NoSuchPath),
     };
-    let media = negotiate::accept(accept, Protobuf::Impossible).map_or(Media::Json, |accepted| accepted.media);
+    let media = negotiation::accept(accept, Protobuf::Impossible).map_or(Media::Json, |accepted| accepted.media);
     Ok(render::value(200, &value, media))
 }
 

@@ -1,13 +1,14 @@
 //! Documents that clients keep and ask for again: OpenAPI and discovery, with their entity tags.
 
 use crate::discovery::Half;
+use crate::discovery::tag;
 use crate::http::body::Body;
-use crate::http::{headers, render};
-use crate::registry::Registry;
+use crate::http::render;
+use crate::request::headers;
+use crate::resource::registry::Registry;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use restow_api::GroupVersion;
-use ring::digest::{SHA256, digest};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OnceCell;
@@ -96,11 +97,6 @@ impl Documents {
     fn count(&self) -> usize {
         self.kept.lock().unwrap().documents.len()
     }
-}
-
-/// What tells a text from any other; OpenAPI's index names documents by it.
-pub(crate) fn tag(text: &[u8]) -> String {
-    digest(&SHA256, text).as_ref().iter().take(16).map(|byte| format!("{byte:02X}")).collect()
 }
 
 /// Sends a document, or says that the client has it already.

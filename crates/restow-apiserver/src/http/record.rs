@@ -3,8 +3,8 @@
 use crate::audit::{Asking, PendingEvent};
 use crate::error::ApiError;
 use crate::http::body::{Body, StreamKind};
-use crate::http::request_info::{ResourceTarget, Target};
 use crate::metrics::{Described, LongRunning, Metrics};
+use crate::request::request_info::{ResourceTarget, Target};
 use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
 use http::header::HeaderName;

@@ -1,13 +1,14 @@
 //! Turning answers into bytes in the form that the client accepts.
 
 use crate::error::ApiError;
-use crate::http::body::{Body, Interrupted, StreamKind};
-use crate::http::negotiate::{Accepted, Media, Shape};
+use crate::error::status::status_of;
+use crate::flow_control::fair_queue::Taken;
+use crate::handlers::Interrupted;
+use crate::handlers::watch::Changes;
+use crate::http::body::{Body, StreamKind};
 use crate::printing;
+use crate::request::negotiation::{Accepted, Media, Shape};
 use crate::resource::{Origin, Resource};
-use crate::status::status_of;
-use crate::turns::Taken;
-use crate::verbs::watch::Changes;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::{HeaderValue, Response, header};

@@ -1,8 +1,8 @@
 //! Making a resource of one's own, with everything that was not said filled in as most kinds have it.
 
-use crate::conversion::{ConvertWith, Converter, RenameVersion};
+use crate::resource::conversion::{ConvertWith, Converter, RenameVersion};
+use crate::resource::strategy::{Plain, Strategy};
 use crate::resource::{Names, Origin, Resource, Scope, Storage, Subresource, Verb};
-use crate::strategy::{Plain, Strategy};
 use restow_api::{GroupResource, GroupVersion, InvalidName};
 use restow_apimachinery::object::Object;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 use crate::fixture::*;
 use async_trait::async_trait;
 use restow_api::GroupResource;
-use restow_apiserver::agreement::Elsewhere;
 use restow_apiserver::resource::Membership;
+use restow_apiserver::storage_version::Elsewhere;
 use restow_rules::ServerReport;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -3,17 +3,17 @@
 use async_trait::async_trait;
 use restow_api::{GroupResource, GroupVersion};
 use restow_apimachinery::object::Object;
-use restow_apiserver::agreement::Elsewhere;
 use restow_apiserver::builtin::{self, RuntimeConfig};
-use restow_apiserver::conversion::RenameVersion;
 use restow_apiserver::error::ApiError;
-use restow_apiserver::registry::Registry;
 use restow_apiserver::release::Release;
+use restow_apiserver::resource::conversion::RenameVersion;
+use restow_apiserver::resource::registry::Registry;
+use restow_apiserver::resource::strategy::Plain;
 use restow_apiserver::resource::{Names, Origin, Resource, Scope, Storage, Verb};
-use restow_apiserver::strategy::Plain;
+use restow_apiserver::storage_version::Elsewhere;
 use restow_apiserver::{
     AccessConfig, AgreementConfig, ApiServer, Authorization, Change, Changed, Decision, Gates, Guarantee, LoadLimits,
-    Place, ServerConfig, StorageVersions,
+    ObjectRef, ServerConfig, StorageVersions,
 };
 use restow_auth::authenticate::{AnonymousAccess, Authenticators};
 use restow_store::conformance::ModelStore;
@@ -165,7 +165,7 @@ impl Decision for Put {
 pub(crate) async fn write_slice(server: &ApiServer, name: &str) -> Result<Changed, ApiError> {
     let version: GroupVersion = "discovery.k8s.io/v1".parse().unwrap();
     let resource = server.registry().find(&version, "endpointslices").unwrap().clone();
-    let place = Place { resource: &resource, version: &version, namespace: "default", name };
+    let place = ObjectRef { resource: &resource, version: &version, namespace: "default", name };
     let object = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {"name": name, "namespace": "default"}, "addressType": "IPv4", "endpoints": [],

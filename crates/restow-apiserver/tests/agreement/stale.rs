@@ -6,7 +6,7 @@ use futures::StreamExt;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use restow_apiserver::error::ApiError;
-use restow_apiserver::{ApiServer, Change, Decision, Place, ServerConfig};
+use restow_apiserver::{ApiServer, Change, Decision, ObjectRef, ServerConfig};
 use restow_store::conformance::ModelStore;
 use restow_store::{
     Entry, Key, KeyRange, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome,
@@ -104,7 +104,7 @@ impl Decision for Remove {
 async fn define(server: &ApiServer, name: &str, decision: &mut dyn Decision) {
     let version: GroupVersion = "apiextensions.k8s.io/v1".parse().unwrap();
     let resource = server.registry().find(&version, "customresourcedefinitions").unwrap().clone();
-    let place = Place { resource: &resource, version: &version, namespace: "", name };
+    let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
     server.objects().change(place, decision).await.unwrap();
 }
 

@@ -6,7 +6,7 @@ use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use restow_apiserver::error::ApiError;
 use restow_apiserver::resource::{Membership, Origin};
-use restow_apiserver::{ApiServer, Changed, Guarantee, Place};
+use restow_apiserver::{ApiServer, Changed, Guarantee, ObjectRef};
 use restow_store::{
     Key, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome, Watch,
     WatchRequest,
@@ -95,7 +95,7 @@ async fn under_the_loose_guarantee_a_slow_write_arrives_before_another_version_i
 async fn write_widget(server: &ApiServer, version: &str) -> Result<Changed, ApiError> {
     let version: GroupVersion = version.parse().unwrap();
     let resource = server.registry().find(&version, "widgets").unwrap().clone();
-    let place = Place { resource: &resource, version: &version, namespace: "default", name: "w" };
+    let place = ObjectRef { resource: &resource, version: &version, namespace: "default", name: "w" };
     let object = json!({
         "apiVersion": version.to_string(), "kind": "Widget", "metadata": {"name": "w", "namespace": "default"},
     });

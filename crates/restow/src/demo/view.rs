@@ -5,7 +5,7 @@ use super::narrator::{Cell, Narrator};
 use super::props::{POLICIES, SLICES, WIDGETS};
 use super::stage::{Member, Stage};
 use anyhow::Context;
-use restow_apiserver::stored::take_census;
+use restow_apiserver::storage::stored_versions::take_census;
 use restow_migrate::overview::{ResourceOverview, look};
 use restow_rules::census::Encoding;
 use std::collections::BTreeMap;

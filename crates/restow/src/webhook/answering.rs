@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
-use restow_apiserver::listening::{Connection, Handler};
+use restow_apiserver::serving::{Connection, Handler};
 use restow_rules::migrate::guard::refusal;
 use serde_json::{Value, json};
 use std::sync::Arc;

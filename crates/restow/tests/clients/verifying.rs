@@ -4,7 +4,7 @@ mod stock_store;
 
 use crate::cluster::{Cluster, On, RESTOW, Server};
 use crate::custom::{crontab, storage_version};
-use restow_apiserver::stored::take_census;
+use restow_apiserver::storage::stored_versions::take_census;
 use restow_store::{Key, Store, StoreExt};
 use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
 use serde_json::{Value, json};

@@ -15,7 +15,7 @@ const CARRIERS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 const DEFAULT_UTILIZATION: i64 = 80;
 
 /// Where a value of a nested metric lies in the flat form of the annotations.
-struct Place {
+struct ObjectRef {
     /// The field, and the field in it unless that is empty.
     nested: (&'static str, &'static str),
     flat: &'static str,
@@ -23,15 +23,15 @@ struct Place {
     always: bool,
 }
 
-const fn at(outer: &'static str, inner: &'static str, flat: &'static str) -> Place {
-    Place { nested: (outer, inner), flat, always: false }
+const fn at(outer: &'static str, inner: &'static str, flat: &'static str) -> ObjectRef {
+    ObjectRef { nested: (outer, inner), flat, always: false }
 }
 
-const fn always(outer: &'static str, inner: &'static str, flat: &'static str) -> Place {
-    Place { nested: (outer, inner), flat, always: true }
+const fn always(outer: &'static str, inner: &'static str, flat: &'static str) -> ObjectRef {
+    ObjectRef { nested: (outer, inner), flat, always: true }
 }
 
-type Form = (&'static str, &'static [Place]);
+type Form = (&'static str, &'static [ObjectRef]);
 
 const SPEC_FORMS: [Form; 5] = [
     (

@@ -1,7 +1,7 @@
 //! Requests for certificates: what they ask for, and who decides about them by which subresource.
 
 use super::{duplicate, unsupported};
-use crate::admission::certificates::organizations;
+use crate::admission::certificate_signing::organizations;
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::go_syntax::quote;
 use restow_apimachinery::object::Object;

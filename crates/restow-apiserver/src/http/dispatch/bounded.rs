@@ -2,7 +2,7 @@
 
 use super::tests::{admin, ask, bytes_of, server};
 use super::*;
-use crate::http::limits::LoadLimits;
+use crate::flow_control::limits::LoadLimits;
 use restow_auth::authenticate::ClientCertificate;
 use restow_store::{Key, StoreExt};
 use std::future::{Future, poll_fn};
@@ -78,7 +78,7 @@ async fn an_answer_counts_for_its_user_until_it_is_taken() {
 async fn bodies_wait_for_room_before_they_are_read() {
     let server = server_for_mallory(LoadLimits::default()).await;
     let share = Share::Of(MALLORY.into());
-    let all_of_it = server.turns().room_to_arrive(&share, usize::MAX).await;
+    let all_of_it = server.fair_queue().room_to_arrive(&share, usize::MAX).await;
     let (large, peer) = (map("large", 100 << 10), mallory());
     let mut waiting = pin!(ask(&server, &peer, Request::post(MAPS), &large));
     assert!(waits(&mut waiting).await);
@@ -99,12 +99,12 @@ async fn a_small_patch_of_a_large_object_waits_for_room() {
     let (release, released) = tokio::sync::oneshot::channel::<()>();
     let share = Share::Of(MALLORY.into());
     let hold = async {
-        let all_of_it = turns::room_for_stored(usize::MAX).await;
+        let all_of_it = fair_queue::room_for_stored(usize::MAX).await;
         assert!(all_of_it.is_some());
-        assert!(turns::room_for_stored(usize::MAX).await.is_none(), "whoever has room does not wait for more");
+        assert!(fair_queue::room_for_stored(usize::MAX).await.is_none(), "whoever has room does not wait for more");
         released.await.unwrap();
     };
-    let mut holding = pin!(server.turns().run(&share, hold));
+    let mut holding = pin!(server.fair_queue().run(&share, hold));
     let peer = mallory();
     let body = r#"{"data":{"b":"c"}}"#;
     let mut waiting = pin!(ask(&server, &peer, patch("large"), body));
@@ -138,7 +138,7 @@ async fn a_watch_that_was_overtaken_goes_on_where_it_was() {
             assert!(lines.frame().await.is_some());
         }
     }
-    while server.hub().reached() < store.status().await.unwrap().revision {
+    while server.watch_cache().reached() < store.status().await.unwrap().revision {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for number in 1..many {

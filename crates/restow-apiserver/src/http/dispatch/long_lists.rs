@@ -2,7 +2,7 @@
 
 use super::tests::{admin, ask, bytes_of, server};
 use super::*;
-use crate::http::limits::LoadLimits;
+use crate::flow_control::limits::LoadLimits;
 use restow_auth::authenticate::ClientCertificate;
 use restow_store::{Key, StoreExt};
 use std::io::Read;
@@ -45,7 +45,7 @@ fn is_stream(answer: &Response<Body>) -> bool {
     matches!(answer.body(), Body::Stream(_))
 }
 
-async fn collect(answer: Response<Body>) -> Result<Bytes, crate::http::body::Interrupted> {
+async fn collect(answer: Response<Body>) -> Result<Bytes, crate::handlers::Interrupted> {
     Ok(answer.into_body().collect().await?.to_bytes())
 }
 
@@ -135,7 +135,7 @@ async fn an_object_that_cannot_be_read_breaks_a_long_list_off_and_is_named_the_n
     let server = filled(LoadLimits::default()).await;
     put(&server, 1200, "{").await;
     let interrupted = collect(list(&server, "", &[]).await).await;
-    assert_eq!(interrupted, Err(crate::http::body::Interrupted));
+    assert_eq!(interrupted, Err(crate::handlers::Interrupted));
     for _ in 0..2 {
         let answer = list(&server, "", &[]).await;
         assert_eq!(answer.status(), 500);
@@ -200,7 +200,7 @@ async fn a_list_that_nobody_reads_is_given_up() {
     let server = filled(LoadLimits { stall_timeout: Duration::from_secs(1), ..LoadLimits::default() }).await;
     let unread = list(&server, "", &[]).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(collect(unread).await, Err(crate::http::body::Interrupted));
+    assert_eq!(collect(unread).await, Err(crate::handlers::Interrupted));
 }
 
 /// The events of a watch that is over, in whichever form they came.

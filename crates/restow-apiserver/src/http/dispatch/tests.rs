@@ -3,7 +3,7 @@
 use super::*;
 use crate::audit::{AuditConfig, AuditLog};
 use crate::builtin::{self, RuntimeConfig};
-use crate::http::limits::LoadLimits;
+use crate::flow_control::limits::LoadLimits;
 use crate::release::Release;
 use crate::server::ServerConfig;
 use http_body_util::Full;

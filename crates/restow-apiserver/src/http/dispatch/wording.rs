@@ -3,7 +3,7 @@
 
 use super::tests::{admin, ask, bytes_of, server};
 use super::*;
-use crate::http::limits::LoadLimits;
+use crate::flow_control::limits::LoadLimits;
 
 const MERGE: &str = "application/merge-patch+json";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

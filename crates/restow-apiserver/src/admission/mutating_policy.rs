@@ -1,0 +1,260 @@
+//! MutatingAdmissionPolicy: changes of the cluster's own as expressions, in force where a binding puts them in force.
+//!
+//! Policies change an object before webhooks do, in the order of their names. Those that want it are carried out once more
+//! when something else changed the object after them.
+
+use crate::admission::expression::{Expression, Values};
+use crate::admission::policy::{Binding, Policy};
+use crate::admission::request::{DryRun, Request};
+use crate::admission::review::Review;
+use crate::admission::webhook::FailurePolicy;
+use crate::error::ApiError;
+use crate::field_manager::Layout;
+use restow_api::GroupVersion;
+use restow_apimachinery::bounded_patch;
+use restow_apimachinery::managed_fields::apply;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::TypeTable;
+use restow_auth::json::{WrongType, text};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A policy that changes objects.
+pub(super) struct MutatingPolicy {
+    policy: Policy,
+    mutations: Vec<Mutation>,
+    /// Whether it is carried out again when something else changed the object.
+    reinvoke: bool,
+}
+
+/// One change.
+enum Mutation {
+    /// The expression yields what is merged into the object.
+    Configuration(Expression),
+    /// The expression yields a JSON patch.
+    Patch(Expression),
+}
+
+/// Policies and what puts them in force.
+pub(super) struct Policies {
+    pub(super) policies: Arc<Vec<Arc<MutatingPolicy>>>,
+    pub(super) bindings: Arc<Vec<Arc<Binding>>>,
+}
+
+impl MutatingPolicy {
+    pub(super) fn read(object: &Value) -> Result<Self, WrongType> {
+        let mutation = |it: &Value| {
+            let expression =
+                |field: &str| Expression::compile_change(it[field]["expression"].as_str().unwrap_or_default());
+            match it["patchType"] == "JSONPatch" {
+                true => Mutation::Patch(expression("jsonPatch")),
+                false => Mutation::Configuration(expression("applyConfiguration")),
+            }
+        };
+        let spec = &object["spec"];
+        Ok(MutatingPolicy {
+            policy: Policy::read(object)?,
+            mutations: spec["mutations"].as_array().into_iter().flatten().map(mutation).collect(),
+            reinvoke: text(spec, "reinvocationPolicy")? == "IfNeeded",
+        })
+    }
+}
+
+impl Policies {
+    pub(super) fn is_empty(&self) -> bool {
+        self.policies.is_empty() || self.bindings.is_empty()
+    }
+
+    /// Carries out every policy; also tells the number of the last one that changed something.
+    pub(super) async fn carry_out(
+        &self,
+        request: &Request<'_>,
+        mut object: Object,
+    ) -> Result<(Object, usize), ApiError> {
+        let mut last_change = 0;
+        for (number, policy) in self.policies.iter().enumerate() {
+            if let Some(changed) = request.changed_by(policy, &self.bindings, &object).await? {
+                (object, last_change) = (changed, number);
+            }
+        }
+        Ok((object, last_change))
+    }
+
+    /// Carries out once more those of the first policies that want it.
+    pub(super) async fn carry_out_again(
+        &self,
+        request: &Request<'_>,
+        mut object: Object,
+        first: usize,
+    ) -> Result<Object, ApiError> {
+        for policy in self.policies.iter().take(first).filter(|policy| policy.reinvoke) {
+            if let Some(changed) = request.changed_by(policy, &self.bindings, &object).await? {
+                object = changed;
+            }
+        }
+        Ok(object)
+    }
+}
+
+/// What one policy is carried out with.
+struct Work<'a> {
+    policy: &'a MutatingPolicy,
+    binding: &'a Binding,
+    version: &'a GroupVersion,
+    old: Option<&'a Object>,
+    namespace: Option<&'a Value>,
+    params: &'a Value,
+}
+
+impl Request<'_> {
+    /// The object as the policy wants it; `None` when it wants it as it is.
+    async fn changed_by(
+        &self,
+        policy: &MutatingPolicy,
+        bindings: &[Arc<Binding>],
+        object: &Object,
+    ) -> Result<Option<Object>, ApiError> {
+        let constraints = &policy.policy.constraints;
+        let subject = self.subject(Some(object));
+        let Some(version) = constraints.matching_version(&subject) else { return Ok(None) };
+        if !self.is_selected(&constraints.namespaces, &constraints.objects, Some(object)).await? {
+            return Ok(None);
+        }
+        let mut shown = self.converted(Some(object), version).await?.unwrap_or_default();
+        let old = self.converted(self.old, version).await?;
+        let namespace = self.namespace().await?.map(|namespace| namespace.clone().into_value());
+        let before = shown.clone();
+        for binding in bindings.iter().filter(|binding| binding.policy == policy.policy.name) {
+            let place = &binding.constraints;
+            let selected = self.is_selected(&place.namespaces, &place.objects, Some(object)).await?;
+            if !selected || !place.allows(&subject) {
+                continue;
+            }
+            let params = match self.params_of(&policy.policy, binding).await {
+                Ok(params) => params,
+                Err(_) if policy.policy.failure_policy == FailurePolicy::Ignore => continue,
+                Err(reason) => {
+                    return Err(self.refusal(
+                        (policy, binding),
+                        object,
+                        &[format!("failed to configure policy: {reason}")],
+                    ));
+                }
+            };
+            for params in &params {
+                let (old, namespace) = (old.as_ref(), namespace.as_ref());
+                shown = self.mutated(&Work { policy, binding, version, old, namespace, params }, shown)?;
+            }
+        }
+        if shown == before {
+            return Ok(None);
+        }
+        let changed = self.restored(shown).await?;
+        Ok((changed != *object).then_some(changed))
+    }
+
+    /// The object after all changes of a policy, with one of its parameters.
+    fn mutated(&self, work: &Work<'_>, mut object: Object) -> Result<Object, ApiError> {
+        let policy = &work.policy.policy;
+        let lenient = policy.failure_policy == FailurePolicy::Ignore;
+        match self.with_values(work, &object, |values| policy.conditions.hold(values)) {
+            Ok(true) => {}
+            Ok(false) => return Ok(object),
+            Err(_) if lenient => return Ok(object),
+            Err(reason) => return Err(self.refusal((work.policy, work.binding), &object, &[reason])),
+        }
+        let mut failures = Vec::new();
+        for mutation in &work.policy.mutations {
+            let (Mutation::Configuration(expression) | Mutation::Patch(expression)) = mutation;
+            let yielded = self.with_values(work, &object, |values| {
+                let variables = policy.variables(values);
+                expression.evaluate(&Values { variables: Some(&variables), ..*values })
+            });
+            let changed = match (mutation, yielded) {
+                (_, Err(error)) => Err(format!("expression '{}' resulted in error: {error}", expression.text)),
+                (Mutation::Configuration(_), Ok(value)) => self.merged(&object, value, work.version),
+                (Mutation::Patch(_), Ok(value)) => patched(&object, value),
+            };
+            match changed {
+                Ok(changed) => object = changed,
+                Err(reason) => failures.push(reason),
+            }
+        }
+        match failures.is_empty() || lenient {
+            true => Ok(object),
+            false => Err(self.refusal((work.policy, work.binding), &object, &failures)),
+        }
+    }
+
+    /// Does something with all that expressions can speak of.
+    fn with_values<T>(&self, work: &Work<'_>, object: &Object, act: impl FnOnce(&Values<'_>) -> T) -> T {
+        let subject = self.subject(Some(object));
+        let review = Review {
+            subject: &subject,
+            version: work.version,
+            user: &self.call.user,
+            namespace: &self.call.target.namespace,
+            object: Some(object),
+            old: work.old,
+            dry_run: self.dry_run == DryRun::Yes,
+        };
+        let request = review.request("");
+        let permissions = self.permissions(Some(object));
+        act(&Values {
+            asking: Some((&permissions, &permissions.question)),
+            object: Some(&request["object"]),
+            old_object: Some(&request["oldObject"]),
+            request: Some(&request),
+            namespace: work.namespace,
+            params: Some(work.params),
+            variables: None,
+        })
+    }
+
+    /// The object with a configuration merged into it, along the types of its fields.
+    fn merged(&self, object: &Object, configuration: Value, version: &GroupVersion) -> Result<Object, String> {
+        let Value::Object(fields) = configuration else { return Err("must evaluate to Object".into()) };
+        let foreign = self.subject(None).foreign_kind();
+        let foreign = foreign.and_then(|(version, kind)| TypeTable::shared().kind(&version.to_string(), kind));
+        let layout = match foreign {
+            Some(kind) => Layout::Builtin(kind),
+            None => Layout::of(&self.call.resource, &version.to_string()),
+        };
+        if let Some(path) = apply::atomic_in(layout.root(), &fields) {
+            return Err(format!(
+                "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {path}"
+            ));
+        }
+        let merged = apply::merged(layout.root(), object.fields(), &fields);
+        Object::from_value(Value::Object(merged)).map_err(|_| "the object became something else".into())
+    }
+
+    fn refusal(&self, (policy, binding): (&MutatingPolicy, &Binding), object: &Object, reasons: &[String]) -> ApiError {
+        let resource = &self.call.resource.group_resource;
+        let told = |reason: &String| {
+            format!("policy '{}' with binding '{}' denied request: {reason}", policy.policy.name, binding.name)
+        };
+        let messages: Vec<String> = reasons.iter().map(told).collect();
+        let causes: Vec<Value> = messages.iter().map(|message| json!({"message": message})).collect();
+        let mut details = json!({"kind": resource.resource(), "causes": causes});
+        for (field, text) in [("name", self.subject(Some(object)).name), ("group", resource.group())] {
+            if !text.is_empty() {
+                details[field] = text.into();
+            }
+        }
+        let message = messages.first().cloned().unwrap_or_default();
+        ApiError::Denied { code: 403, reason: "Invalid".into(), message, details: Some(details) }
+    }
+}
+
+/// The object after a JSON patch. One whose test fails changes nothing, and that is no failure.
+fn patched(object: &Object, operations: Value) -> Result<Object, String> {
+    let patch: json_patch::Patch =
+        serde_json::from_value(operations).map_err(|error| format!("error applying patch: {error}"))?;
+    let mut value = object.as_value().clone();
+    match bounded_patch::apply(&mut value, &patch) {
+        Ok(()) => Object::from_value(value).map_err(|_| "the object became something else".into()),
+        Err(error) if error.is_failed_test() => Ok(object.clone()),
+        Err(error) => Err(format!("error applying patch: {error}")),
+    }
+}

@@ -1,0 +1,127 @@
+//! Admission that every cluster has: what is set for clients, owners that block, and namespaces that stay.
+
+use crate::admission::pods;
+use crate::admission::rule::Operation;
+use crate::error::ApiError;
+use crate::handlers::Call;
+use crate::resource::{Origin, Scope};
+use futures::FutureExt;
+use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_auth::{Attributes, ResourceAttributes};
+use restow_store::RangeRequest;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+
+/// The namespaces that nobody can delete.
+const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
+
+/// Sets what clients may leave out, and what they may not say of themselves.
+pub(super) async fn complete(call: &Call<'_>, operation: Operation, object: &mut Object) -> Result<(), ApiError> {
+    if call.resource.origin != Origin::Builtin || !call.target.subresource.is_empty() {
+        return Ok(());
+    }
+    match (operation, call.resource.names.kind.as_str()) {
+        (Operation::Create, "Pod") => pods::complete(call, object).boxed().await,
+        _ => {
+            seal(call, operation, object);
+            Ok(())
+        }
+    }
+}
+
+/// Writes down who asks for a certificate, which nobody can say of another; not even what changes objects on their way.
+pub(super) fn seal(call: &Call<'_>, operation: Operation, object: &mut Object) {
+    let request = call.resource.origin == Origin::Builtin && call.resource.names.kind == "CertificateSigningRequest";
+    if !request || operation != Operation::Create || !call.target.subresource.is_empty() {
+        return;
+    }
+    let mut spec = object.get("spec").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
+    let Some(fields) = spec.as_object_mut() else { return };
+    for field in ["username", "uid", "groups", "extra"] {
+        fields.remove(field);
+    }
+    fields.insert("username".into(), call.user.name.as_str().into());
+    fields.insert("groups".into(), json!(call.user.groups));
+    if !call.user.uid.is_empty() {
+        fields.insert("uid".into(), call.user.uid.as_str().into());
+    }
+    if !call.user.extra.is_empty() {
+        fields.insert("extra".into(), json!(call.user.extra));
+    }
+    object.set("spec", Some(spec));
+}
+
+/// Refuses to let an object hold up the removal of an owner whose finalizers the user may not set.
+pub(super) fn check(
+    call: &Call<'_>,
+    operation: Operation,
+    object: Option<&Object>,
+    old: Option<&Object>,
+) -> Result<(), ApiError> {
+    let Some(object) = object.filter(|_| operation != Operation::Delete) else { return Ok(()) };
+    let before: HashSet<&Value> = old.into_iter().flat_map(blocking_owners).collect();
+    for owner in blocking_owners(object).filter(|owner| !before.contains(owner)) {
+        let attributes = finalizers_of(call, owner);
+        let allowed =
+            attributes.is_some_and(|attributes| call.server.access().authorize(&call.user, &attributes).is_ok());
+        if !allowed {
+            let why =
+                "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: ";
+            return Err(forbidden(call, object.name(), format!("{why}{}", owner["name"].as_str().unwrap_or_default())));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to remove what a cluster cannot do without.
+pub(super) fn check_removal(call: &Call<'_>, old: &Object) -> Result<(), ApiError> {
+    let namespace = call.resource.origin == Origin::Builtin && call.resource.names.kind == "Namespace";
+    match namespace && IMMORTAL.contains(&old.name()) {
+        true => Err(forbidden(call, old.name(), "this namespace may not be deleted".into())),
+        false => Ok(()),
+    }
+}
+
+fn blocking_owners(object: &Object) -> impl Iterator<Item = &Value> {
+    let owners = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array);
+    owners.into_iter().flatten().filter(|owner| owner["blockOwnerDeletion"] == true)
+}
+
+/// What a user must be allowed to block the removal of this owner; `None` when there is no such kind.
+fn finalizers_of(call: &Call<'_>, owner: &Value) -> Option<Attributes> {
+    let version: GroupVersion = owner["apiVersion"].as_str()?.parse().ok()?;
+    let registry = call.server.registry();
+    let mut resources = registry.in_version(&version)?.values();
+    let resource = resources.find(|resource| owner["kind"] == resource.names.kind.as_str())?;
+    Some(Attributes::Resource(ResourceAttributes {
+        verb: "update".into(),
+        group: version.group().into(),
+        version: version.version().into(),
+        resource: resource.group_resource.resource().into(),
+        subresource: "finalizers".into(),
+        namespace: match resource.scope {
+            Scope::Namespaced => call.target.namespace.clone(),
+            Scope::Cluster => String::new(),
+        },
+        name: owner["name"].as_str().unwrap_or_default().into(),
+    }))
+}
+
+/// All objects of a resource that are stored in a namespace, or in all of them; none where there is no such resource.
+pub(super) async fn stored(
+    call: &Call<'_>,
+    version: &GroupVersion,
+    plural: &str,
+    namespace: &str,
+) -> Result<Vec<Object>, ApiError> {
+    let registry = call.server.registry();
+    let Some(resource) = registry.find(version, plural) else { return Ok(Vec::new()) };
+    let Some(storage) = &resource.storage else { return Ok(Vec::new()) };
+    let entries = call.server.objects().store().range(RangeRequest::new(storage.range(namespace))).await?.entries;
+    resource.decode_all(&entries, version).await
+}
+
+pub(super) fn forbidden(call: &Call<'_>, name: &str, message: String) -> ApiError {
+    ApiError::Forbidden { resource: call.resource.group_resource.clone(), name: name.to_string(), message }
+}

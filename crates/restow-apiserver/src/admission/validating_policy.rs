@@ -1,0 +1,194 @@
+//! Judging a request by the policies that bindings put in force.
+
+use crate::admission::expression::Values;
+use crate::admission::policy::{Binding, Policy, Violation, code_of};
+use crate::admission::request::{DryRun, Request, labels};
+use crate::admission::review::Review;
+use crate::admission::webhook::FailurePolicy;
+use crate::error::ApiError;
+use crate::resource::Scope;
+use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_auth::rbac::LabelSelector;
+use restow_store::RangeRequest;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Where the audit log is told of violations that are only to be audited.
+const FAILURES: &str = "validation.policy.admission.k8s.io/validation_failure";
+
+impl Request<'_> {
+    /// Judges the request by every policy, in the order of their names.
+    pub(super) async fn judge(
+        &self,
+        policies: &[Arc<Policy>],
+        bindings: &[Arc<Binding>],
+        object: Option<&Object>,
+    ) -> Result<(), ApiError> {
+        for policy in policies {
+            let bindings: Vec<Arc<Binding>> = bindings.iter().filter(|it| it.policy == policy.name).cloned().collect();
+            if !bindings.is_empty() {
+                self.judge_by(policy, &bindings, object).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn judge_by(
+        &self,
+        policy: &Policy,
+        bindings: &[Arc<Binding>],
+        object: Option<&Object>,
+    ) -> Result<(), ApiError> {
+        let subject = self.subject(object);
+        let Some(version) = policy.constraints.matching_version(&subject) else { return Ok(()) };
+        let constraints = &policy.constraints;
+        if !self.is_selected(&constraints.namespaces, &constraints.objects, object).await? {
+            return Ok(());
+        }
+        let shown = self.converted(object, version).await?;
+        let old = self.converted(self.old, version).await?;
+        let review = Review {
+            subject: &subject,
+            version,
+            user: &self.call.user,
+            namespace: &self.call.target.namespace,
+            object: shown.as_ref(),
+            old: old.as_ref(),
+            dry_run: self.dry_run == DryRun::Yes,
+        };
+        let request = review.request("");
+        let namespace = self.namespace().await?.map(|namespace| namespace.clone().into_value());
+        let permissions = self.permissions(object);
+        let values = Values {
+            asking: Some((&permissions, &permissions.question)),
+            object: Some(&request["object"]),
+            old_object: Some(&request["oldObject"]),
+            request: Some(&request),
+            namespace: namespace.as_ref(),
+            ..Values::default()
+        };
+        for binding in bindings {
+            let place = &binding.constraints;
+            if place.allows(&subject) && self.is_selected(&place.namespaces, &place.objects, object).await? {
+                self.judge_bound(policy, binding, values).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges by one binding, with each of its parameters.
+    async fn judge_bound(&self, policy: &Policy, binding: &Binding, values: Values<'_>) -> Result<(), ApiError> {
+        let params = match self.params_of(policy, binding).await {
+            Ok(params) => params,
+            Err(_) if policy.failure_policy == FailurePolicy::Ignore => return Ok(()),
+            Err(reason) => return self.act(policy, binding, &values, vec![failure(reason)]),
+        };
+        for params in &params {
+            let values = Values { params: Some(params), ..values };
+            match policy.conditions.hold(&values) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(_) if policy.failure_policy == FailurePolicy::Ignore => continue,
+                Err(reason) => return self.act(policy, binding, &values, vec![failure(reason)]),
+            }
+            let (violations, annotations) = policy.judge(&values);
+            annotations.into_iter().for_each(|(key, value)| self.call.annotate(key, value));
+            self.act(policy, binding, &values, violations)?;
+        }
+        Ok(())
+    }
+
+    /// Does about violations what the binding says.
+    fn act(
+        &self,
+        policy: &Policy,
+        binding: &Binding,
+        values: &Values<'_>,
+        violations: Vec<Violation>,
+    ) -> Result<(), ApiError> {
+        let by = format!("ValidatingAdmissionPolicy '{}' with binding '{}'", policy.name, binding.name);
+        if binding.has_action("Audit") && !violations.is_empty() {
+            let told: Vec<Value> = violations
+                .iter()
+                .map(|it| json!({"message": it.message, "policy": policy.name, "binding": binding.name, "validationActions": binding.actions}))
+                .collect();
+            self.call.annotate(FAILURES.into(), Value::from(told).to_string());
+        }
+        for violation in violations {
+            if binding.has_action("Warn") {
+                self.call.warn(format!("Validation failed for {by}: {}", violation.message));
+            }
+            if binding.has_action("Deny") {
+                let name = values.request.and_then(|request| request["name"].as_str()).unwrap_or_default();
+                return Err(self.denial(&by, name, &violation));
+            }
+        }
+        Ok(())
+    }
+
+    fn denial(&self, by: &str, name: &str, violation: &Violation) -> ApiError {
+        let resource = &self.call.resource.group_resource;
+        let words = format!("{by} denied request: {}", violation.message);
+        let quoted = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+        let mut details = json!({"kind": resource.resource(), "causes": [{"message": words}]});
+        for (field, text) in [("name", name), ("group", resource.group())] {
+            if !text.is_empty() {
+                details[field] = text.into();
+            }
+        }
+        ApiError::Denied {
+            code: code_of(&violation.reason),
+            reason: violation.reason.clone(),
+            message: format!("{resource}{quoted} is forbidden: {words}"),
+            details: Some(details),
+        }
+    }
+
+    /// What a policy is to be judged with: each of its parameters, or null where it has none.
+    pub(super) async fn params_of(&self, policy: &Policy, binding: &Binding) -> Result<Vec<Value>, String> {
+        let Some(kind) = policy.param_kind.as_ref().filter(|_| !binding.param_ref.is_null()) else {
+            return Ok(vec![Value::Null]);
+        };
+        let params = self.params(kind, &binding.param_ref).await?;
+        match params.is_empty() && binding.param_ref["parameterNotFoundAction"] != "Allow" {
+            true => Err("no params found for policy binding with `Deny` parameterNotFoundAction".into()),
+            false => Ok(params),
+        }
+    }
+
+    /// The parameters that a binding refers to.
+    async fn params(&self, (version, kind): &(String, String), reference: &Value) -> Result<Vec<Value>, String> {
+        let unknown = || format!("failed to find resource referenced by paramKind: '{version}, Kind={kind}'");
+        let version: GroupVersion = version.parse().map_err(|_| unknown())?;
+        let registry = self.call.server.registry();
+        let resources = registry.in_version(&version).ok_or_else(unknown)?;
+        let resource = resources.values().find(|it| it.names.kind == *kind).ok_or_else(unknown)?;
+        let storage = resource.storage.as_ref().ok_or_else(unknown)?;
+        let namespace = match (resource.scope, reference["namespace"].as_str()) {
+            (Scope::Cluster, _) => "",
+            (Scope::Namespaced, Some(namespace)) => namespace,
+            (Scope::Namespaced, None) => &self.call.target.namespace,
+        };
+        let entries = self.call.server.objects().store().range(RangeRequest::new(storage.range(namespace))).await;
+        let entries = entries.map_err(|error| error.to_string())?.entries;
+        let objects = resource.decode_all(&entries, &version).await.map_err(|error| error.to_string())?;
+        let selector =
+            LabelSelector::read(&reference["selector"]).map_err(|_| "the selector is malformed".to_string())?;
+        let mut found = Vec::new();
+        for object in objects {
+            let meant = match reference["name"].as_str() {
+                Some(name) => object.name() == name,
+                None => selector.matches(&labels(&object))?,
+            };
+            if meant {
+                found.push(object.into_value());
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn failure(reason: String) -> Violation {
+    Violation { message: format!("failed to configure policy: {reason}"), reason: "Invalid".into() }
+}

@@ -1,0 +1,397 @@
+//! Who may do what on this server: the policy in memory, kept in step with the objects that it is made of.
+
+use crate::error::ApiError;
+use crate::flow_control::fair_queue;
+use crate::resource::Scope;
+use crate::resource::object_meta;
+use crate::server::ApiServer;
+use crate::storage::object_store::{Change, Decision as ObjectDecision, ObjectRef};
+use crate::storage::reflector::{ReflectedStore, follow, name_of, namespace_of};
+use crate::storage::watch_cache::CacheEvent;
+use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt};
+use http::{HeaderMap, header};
+use restow_api::{GroupResource, GroupVersion};
+use restow_apimachinery::object::Object;
+use restow_auth::authenticate::{
+    Authenticators, CertificateError, ClientCertificate, Impersonation, Secret, Shown, bearer_token,
+};
+use restow_auth::bootstrap::{Reconciliation, bootstrap_objects, reconcile};
+use restow_auth::rbac::{PolicyRule, RbacKind, Replacement, Rules};
+use restow_auth::service_account::{BoundKind, BoundObject, ServiceAccounts};
+use restow_auth::user::MASTERS;
+use restow_auth::{Attributes, Authorizer, Decision, PrivilegedGroup, User};
+use restow_store::Entry;
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// How a server knows who asks, and what they may do.
+#[derive(Debug)]
+pub struct AccessConfig {
+    /// What is accepted as proof of who asks.
+    pub authenticators: Authenticators,
+    /// How it is decided what they may do.
+    pub authorization: Authorization,
+}
+
+/// How it is decided what someone may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authorization {
+    /// By roles and bindings, with Kubernetes' default policy.
+    Rbac,
+    /// Everybody who is known may do everything. For tests, and for servers behind another one that decides.
+    AllowAll,
+}
+
+/// The policy in memory.
+pub(crate) struct Access {
+    authenticators: Authenticators,
+    authorization: Authorization,
+    authorizer: PrivilegedGroup<Arc<RwLock<Arc<Rules>>>>,
+    /// The policy. Whoever looks at it for long takes a copy of the pointer; it is then changed in a copy of its own.
+    rules: Arc<RwLock<Arc<Rules>>>,
+    /// The service accounts that exist, by namespace and name, with their uids.
+    accounts: RwLock<HashMap<(String, String), String>>,
+}
+
+/// The collections that the policy is made of.
+const POLICY: [(&str, RbacKind); 4] = [
+    ("clusterroles", RbacKind::ClusterRole),
+    ("clusterrolebindings", RbacKind::ClusterRoleBinding),
+    ("roles", RbacKind::Role),
+    ("rolebindings", RbacKind::RoleBinding),
+];
+
+impl Access {
+    pub(crate) fn new(config: AccessConfig) -> Self {
+        let rules = Arc::new(RwLock::new(Arc::new(Rules::default())));
+        Access {
+            authenticators: config.authenticators,
+            authorization: config.authorization,
+            authorizer: PrivilegedGroup::in_front_of(rules.clone()),
+            rules,
+            accounts: RwLock::default(),
+        }
+    }
+
+    pub(crate) fn authenticators(&self) -> &Authenticators {
+        &self.authenticators
+    }
+
+    pub(crate) fn authorizer(&self) -> &dyn Authorizer {
+        &self.authorizer
+    }
+
+    /// Who asks: whoever the certificate or token belongs to.
+    pub(crate) fn identify(
+        &self,
+        certificate: Option<&Result<ClientCertificate, CertificateError>>,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<User, ApiError> {
+        let refused = |error: &dyn Display| {
+            tracing::debug!(%error, "a request was not authenticated");
+            ApiError::Unauthorized
+        };
+        let token = token(headers).map_err(|problem| refused(&problem))?;
+        let shown = Shown { certificate, token, path };
+        self.authenticators.authenticate(&shown, self, jiff::Timestamp::now()).map_err(|error| refused(&error))
+    }
+
+    /// Whom the user acts as, where the headers name someone and the user may.
+    pub(crate) fn impersonate(&self, user: &User, headers: &HeaderMap) -> Result<Option<User>, ApiError> {
+        let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let impersonation =
+            Impersonation::from_headers(pairs).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+        let Some(impersonation) = impersonation else { return Ok(None) };
+        for check in &impersonation.checks {
+            self.authorize(user, check)?;
+        }
+        Ok(Some(impersonation.user))
+    }
+
+    /// Refuses what the user may not do.
+    pub(crate) fn authorize(&self, user: &User, attributes: &Attributes) -> Result<(), ApiError> {
+        if self.authorization == Authorization::AllowAll {
+            return Ok(());
+        }
+        let Decision::NoOpinion { reason } = self.authorizer.authorize(user, attributes) else { return Ok(()) };
+        let message = attributes.forbidden_message(user, &reason);
+        Err(match attributes {
+            Attributes::Path { .. } => ApiError::ForbiddenPath(message),
+            Attributes::Resource(target) => match GroupResource::new(&*target.group, &*target.resource) {
+                Ok(resource) => ApiError::Forbidden { resource, name: target.name.clone(), message },
+                Err(_) => ApiError::ForbiddenPath(message),
+            },
+        })
+    }
+
+    /// Refuses to let a user hand out more than the user has.
+    pub(crate) async fn check_grant(
+        &self,
+        user: &User,
+        object: &Object,
+        old: Option<&Object>,
+        name: &str,
+    ) -> Result<(), ApiError> {
+        let policy = object.api_version().starts_with("rbac.authorization.k8s.io/");
+        if !policy || self.authorization == Authorization::AllowAll {
+            return Ok(());
+        }
+        if !user.is_in(MASTERS) {
+            // A small object can name many permissions, and a user can hold many.
+            fair_queue::expect(usize::MAX).await;
+        }
+        self.policy().check_write(user, object.as_value(), old.map(Object::as_value), name).map_err(|escalation| {
+            let plural =
+                POLICY.iter().find(|(_, kind)| kind.as_str() == object.kind()).map_or("", |(plural, _)| plural);
+            match GroupResource::new("rbac.authorization.k8s.io", plural) {
+                Ok(resource) => {
+                    ApiError::Forbidden { resource, name: object.name().to_string(), message: escalation.to_string() }
+                }
+                Err(_) => ApiError::ForbiddenPath(escalation.to_string()),
+            }
+        })
+    }
+
+    fn set_rule(&self, kind: RbacKind, namespace: &str, name: &str, value: Option<&Value>) {
+        let (replacement, outcome) = Replacement::read(kind, namespace, name, value);
+        Arc::make_mut(&mut self.rules.write().unwrap_or_else(PoisonError::into_inner)).replace(replacement);
+        if let Err(malformed) = outcome {
+            tracing::warn!(?malformed, "an object of the policy cannot be understood and allows nothing");
+        }
+    }
+
+    /// The policy as it is now.
+    fn policy(&self) -> Arc<Rules> {
+        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn stale_aggregates(&self) -> Vec<(String, Vec<PolicyRule>)> {
+        self.policy().stale_aggregates().into_iter().collect()
+    }
+}
+
+impl ServiceAccounts for Access {
+    fn uid_of(&self, namespace: &str, name: &str) -> Option<String> {
+        let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
+        accounts.get(&(namespace.to_string(), name.to_string())).cloned()
+    }
+
+    /// Tokens cannot be bound to other objects here yet.
+    fn bound_object(&self, _kind: BoundKind, _namespace: &str, _name: &str) -> Option<BoundObject> {
+        None
+    }
+}
+
+/// The token in the headers, if they hold one. Two of them, or one that is not a text, are more than no token.
+fn token(headers: &HeaderMap) -> Result<Option<Secret<'_>>, &'static str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err("several Authorization headers");
+    }
+    value.to_str().map(bearer_token).map_err(|_| "the Authorization header is not text")
+}
+
+fn policy_version() -> Result<GroupVersion, ApiError> {
+    GroupVersion::new("rbac.authorization.k8s.io", "v1").map_err(|error| ApiError::Internal(error.to_string()))
+}
+
+impl ApiServer {
+    /// Reads all of the policy, then keeps following it.
+    pub(crate) async fn follow_policy(self: &Arc<Self>) -> Result<(), ApiError> {
+        let version = policy_version()?;
+        self.read_policy().await?;
+        for (plural, kind) in POLICY {
+            tokio::spawn(follow(Arc::downgrade(self), version.clone(), plural, PolicyStore { kind }));
+        }
+        let core = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+        tokio::spawn(follow(Arc::downgrade(self), core, "serviceaccounts", AccountStore));
+        Ok(())
+    }
+
+    /// Makes the default policy. It is in force when this returns.
+    pub(crate) async fn establish_policy(&self) -> Result<(), ApiError> {
+        let version = policy_version()?;
+        if self.registry().find(&version, "clusterroles").is_some() {
+            futures::stream::iter(bootstrap_objects())
+                .map(|wanted| self.establish(wanted))
+                .buffer_unordered(32)
+                .try_collect::<Vec<()>>()
+                .await?;
+        }
+        self.read_policy().await?;
+        self.write_aggregates().await
+    }
+
+    async fn read_policy(&self) -> Result<(), ApiError> {
+        let version = policy_version()?;
+        for (plural, kind) in POLICY {
+            let registry = self.registry();
+            if let Some(storage) = registry.find(&version, plural).and_then(|resource| resource.storage.as_ref()) {
+                let range = restow_store::RangeRequest::new(storage.range(""));
+                PolicyStore { kind }.reset(self, &self.objects().store().range(range).await?.entries);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes or completes one object of the default policy.
+    async fn establish(&self, wanted: Value) -> Result<(), ApiError> {
+        let version = policy_version()?;
+        let kind = wanted["kind"].as_str().unwrap_or_default();
+        let Some((plural, _)) = POLICY.iter().find(|(_, known)| known.as_str() == kind) else { return Ok(()) };
+        let Some(resource) = self.registry().find(&version, plural).cloned() else { return Ok(()) };
+        let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_string();
+        let namespace = match resource.scope {
+            Scope::Namespaced => wanted["metadata"]["namespace"].as_str().unwrap_or_default().to_string(),
+            Scope::Cluster => String::new(),
+        };
+        let place = ObjectRef { resource: &resource, version: &version, namespace: &namespace, name: &name };
+        self.objects().change(place, &mut Establish { wanted: &wanted }).await?;
+        Ok(())
+    }
+
+    /// Writes the rules of roles that are put together from others, where they are out of date.
+    async fn write_aggregates(&self) -> Result<(), ApiError> {
+        let version = policy_version()?;
+        for (name, rules) in self.access().stale_aggregates() {
+            let Some(resource) = self.registry().find(&version, "clusterroles").cloned() else { return Ok(()) };
+            let place = ObjectRef { resource: &resource, version: &version, namespace: "", name: &name };
+            let rules: Vec<Value> = rules.iter().map(PolicyRule::to_value).collect();
+            let mut decision = SetRules { rules: rules.into() };
+            if let crate::storage::object_store::Changed::Updated(written) =
+                self.objects().change(place, &mut decision).await?
+            {
+                self.access().set_rule(RbacKind::ClusterRole, "", &name, Some(written.into_object().as_value()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes an object of the default policy, or completes it.
+struct Establish<'a> {
+    wanted: &'a Value,
+}
+
+#[async_trait]
+impl ObjectDecision for Establish<'_> {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let (new, value) = match reconcile(before.map(Object::as_value), self.wanted) {
+            None => return Ok(Change::Keep),
+            Some(Reconciliation::Update(value)) => (false, value),
+            Some(Reconciliation::Create(value) | Reconciliation::Recreate(value)) => (true, value),
+        };
+        let mut object = Object::from_value(value)
+            .map_err(|_| ApiError::Internal("an object of the default policy is no object".into()))?;
+        if new {
+            let fields = object.metadata_mut();
+            fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+            fields.insert("creationTimestamp".into(), object_meta::now().into());
+        }
+        Ok(Change::Write(object))
+    }
+}
+
+/// Replaces the rules of a role.
+struct SetRules {
+    rules: Value,
+}
+
+#[async_trait]
+impl ObjectDecision for SetRules {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let Some(object) = before else { return Ok(Change::Keep) };
+        let mut object = object.clone();
+        object.set("rules", Some(self.rules.clone()));
+        Ok(Change::Write(object))
+    }
+}
+
+/// Keeps one kind of the policy in step.
+struct PolicyStore {
+    kind: RbacKind,
+}
+
+impl PolicyStore {
+    fn set(&self, server: &ApiServer, entry: &Entry) {
+        let value: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        server.access().set_rule(self.kind, self.namespace(entry), name_of(&entry.key), Some(&value));
+    }
+
+    fn namespace<'a>(&self, entry: &'a Entry) -> &'a str {
+        match self.kind {
+            RbacKind::Role | RbacKind::RoleBinding => namespace_of(&entry.key),
+            RbacKind::ClusterRole | RbacKind::ClusterRoleBinding => "",
+        }
+    }
+}
+
+#[async_trait]
+impl ReflectedStore for PolicyStore {
+    fn reset(&self, server: &ApiServer, entries: &[Entry]) {
+        // What was deleted while nobody followed is found by the difference, so that nothing is denied meanwhile.
+        let there: HashSet<(&str, &str)> =
+            entries.iter().map(|entry| (self.namespace(entry), name_of(&entry.key))).collect();
+        for (namespace, name) in server.access().policy().names(self.kind) {
+            if !there.contains(&(namespace.as_str(), name.as_str())) {
+                server.access().set_rule(self.kind, &namespace, &name, None);
+            }
+        }
+        entries.iter().for_each(|entry| self.set(server, entry));
+    }
+
+    fn change(&self, server: &ApiServer, event: &CacheEvent) {
+        match (&event.current, &event.previous) {
+            (Some(entry), _) => self.set(server, entry),
+            (None, Some(entry)) => {
+                server.access().set_rule(self.kind, self.namespace(entry), name_of(&entry.key), None);
+            }
+            (None, None) => {}
+        }
+    }
+
+    async fn settle(&self, server: &ApiServer) {
+        if self.kind != RbacKind::ClusterRole || !server.agreement().is_settled() {
+            return;
+        }
+        if let Err(error) = server.write_aggregates().await {
+            tracing::warn!(%error, "aggregated roles could not be written");
+        }
+    }
+}
+
+/// Keeps the service accounts in step.
+struct AccountStore;
+
+impl AccountStore {
+    fn place(entry: &Entry) -> (String, String) {
+        (namespace_of(&entry.key).to_string(), name_of(&entry.key).to_string())
+    }
+
+    fn uid(entry: &Entry) -> Option<String> {
+        let object: Value = serde_json::from_slice(&entry.value).ok()?;
+        let deleted = !object["metadata"]["deletionTimestamp"].is_null();
+        object["metadata"]["uid"].as_str().filter(|_| !deleted).map(str::to_string)
+    }
+}
+
+impl ReflectedStore for AccountStore {
+    fn reset(&self, server: &ApiServer, entries: &[Entry]) {
+        let found = entries.iter().filter_map(|entry| Some((Self::place(entry), Self::uid(entry)?)));
+        *server.access().accounts.write().unwrap_or_else(PoisonError::into_inner) = found.collect();
+    }
+
+    fn change(&self, server: &ApiServer, event: &CacheEvent) {
+        let Some(entry) = event.current.as_ref().or(event.previous.as_ref()) else { return };
+        let mut accounts = server.access().accounts.write().unwrap_or_else(PoisonError::into_inner);
+        match event.current.as_ref().and_then(Self::uid) {
+            Some(uid) => accounts.insert(Self::place(entry), uid),
+            None => accounts.remove(&Self::place(entry)),
+        };
+    }
+}

@@ -1,0 +1,187 @@
+//! What a definition's status shall say: which of its names are accepted, and its conditions. Pure.
+
+use crate::apiextensions::definition::{Condition, Definition, Names, Status};
+use std::collections::HashSet;
+
+/// The names that other definitions of a group have taken.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taken<'a> {
+    resources: HashSet<&'a str>,
+    kinds: HashSet<&'a str>,
+}
+
+impl<'a> Taken<'a> {
+    /// What these definitions have taken.
+    pub(crate) fn by(others: impl Iterator<Item = &'a Definition>) -> Self {
+        let mut taken = Taken::default();
+        for other in others {
+            let names = &other.status.accepted_names;
+            taken.resources.extend([names.plural.as_str(), names.singular.as_str()]);
+            taken.resources.extend(names.short_names.iter().map(String::as_str));
+            taken.kinds.extend([names.kind.as_str(), names.list_kind.as_str()]);
+        }
+        taken
+    }
+}
+
+/// The status that a definition shall have; `None` when it has it.
+pub(crate) fn decide(definition: &Definition, taken: &Taken<'_>, now: &str) -> Option<Status> {
+    let mut status = definition.status.clone();
+    if definition.metadata.deletion_timestamp.is_none() {
+        let (names, accepted) = accept(definition, taken);
+        status.accepted_names = names;
+        let agreed = accepted.status == "True";
+        set(&mut status, accepted, now);
+        establish(&mut status, agreed, now);
+    }
+    if let Some(condition) = approval(definition) {
+        set(&mut status, condition, now);
+    }
+    match definition.spec.preserve_unknown_fields {
+        true => {
+            let message = "spec.preserveUnknownFields: Invalid value: true: must be false";
+            set(&mut status, condition("NonStructuralSchema", "True", "Violations", message), now);
+        }
+        false => status.conditions.retain(|condition| condition.kind != "NonStructuralSchema"),
+    }
+    (status != definition.status).then_some(status)
+}
+
+/// Sets a condition. Its time is the one of its last change from true to false or back.
+pub(crate) fn set(status: &mut Status, mut condition: Condition, now: &str) {
+    condition.last_transition_time = Some(now.to_string());
+    match status.conditions.iter_mut().find(|known| known.kind == condition.kind) {
+        None => status.conditions.push(condition),
+        Some(known) => {
+            if known.status == condition.status && known.last_transition_time.is_some() {
+                condition.last_transition_time = known.last_transition_time.take();
+            }
+            condition.observed_generation = known.observed_generation;
+            *known = condition;
+        }
+    }
+}
+
+/// A condition without a time.
+pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
+    Condition {
+        kind: kind.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: message.into(),
+        ..Condition::default()
+    }
+}
+
+/// A definition that was established once stays so, whatever happens to its names.
+fn establish(status: &mut Status, names_accepted: bool, now: &str) {
+    let established = status.conditions.iter().any(|known| known.kind == "Established" && known.status == "True");
+    if established {
+        return;
+    }
+    let (state, reason, message) = match names_accepted {
+        true => ("True", "InitialNamesAccepted", "the initial names have been accepted"),
+        false => ("False", "NotAccepted", "not all names are accepted"),
+    };
+    set(status, condition("Established", state, reason, message), now);
+}
+
+/// The names that the definition gets of those it asks for.
+fn accept(definition: &Definition, taken: &Taken<'_>) -> (Names, Condition) {
+    let (wanted, had) = (&definition.spec.names, &definition.status.accepted_names);
+    let mut names = had.clone();
+    let mut conflict: Option<(&str, String)> = None;
+    let mut settle = |wanted: &str, had: &str, taken: &HashSet<&str>, reason: &'static str| {
+        if wanted == had || !taken.contains(wanted) {
+            return true;
+        }
+        conflict = Some((reason, format!("{wanted:?} is already in use")));
+        false
+    };
+    if settle(&wanted.plural, &had.plural, &taken.resources, "PluralConflict") {
+        names.plural.clone_from(&wanted.plural);
+    }
+    if settle(&wanted.singular, &had.singular, &taken.resources, "SingularConflict") {
+        names.singular.clone_from(&wanted.singular);
+    }
+    let short = |name: &&String| !had.short_names.contains(name) && taken.resources.contains(name.as_str());
+    let clashes: Vec<String> = wanted.short_names.iter().filter(short).cloned().collect();
+    match clashes.as_slice() {
+        [] => names.short_names.clone_from(&wanted.short_names),
+        [one] => _ = settle(one, "", &taken.resources, "ShortNamesConflict"),
+        many => {
+            let all: Vec<String> = many.iter().map(|name| format!("{name:?} is already in use")).collect();
+            conflict = Some(("ShortNamesConflict", format!("[{}]", all.join(", "))));
+        }
+    }
+    let mut settle = |wanted: &str, had: &str, taken: &HashSet<&str>, reason: &'static str| {
+        if wanted == had || !taken.contains(wanted) {
+            return true;
+        }
+        conflict = Some((reason, format!("{wanted:?} is already in use")));
+        false
+    };
+    if settle(&wanted.kind, &had.kind, &taken.kinds, "KindConflict") {
+        names.kind.clone_from(&wanted.kind);
+    }
+    if settle(&wanted.list_kind, &had.list_kind, &taken.kinds, "ListKindConflict") {
+        names.list_kind.clone_from(&wanted.list_kind);
+    }
+    names.categories.clone_from(&wanted.categories);
+    let condition = match conflict {
+        Some((reason, message)) => condition("NamesAccepted", "False", reason, &message),
+        None => condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
+    };
+    (names, condition)
+}
+
+/// The annotation with which a group of Kubernetes' own says where it was approved.
+pub(crate) const APPROVED: &str = "api-approved.kubernetes.io";
+
+/// Whether a group belongs to Kubernetes itself.
+pub(crate) fn is_protected(group: &str) -> bool {
+    ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")))
+}
+
+/// How a definition in one of Kubernetes' own groups says that it was approved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Approval {
+    Missing,
+    Bypassed,
+    Approved,
+    Invalid,
+}
+
+/// How it was approved, and what to say about it.
+pub(crate) fn approval_of(annotation: &str) -> (Approval, String) {
+    const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+    let is_url = annotation.split_once("://").is_some_and(|(scheme, rest)| {
+        !scheme.is_empty() && rest.split('/').next().is_some_and(|host| !host.is_empty())
+    });
+    match annotation {
+        "" => (Approval::Missing, format!("protected groups must have approval annotation {APPROVED:?}, {SEE}")),
+        text if text.starts_with("unapproved") => (Approval::Bypassed, format!("not approved: {text:?}")),
+        text if is_url => (Approval::Approved, format!("approved in {text}")),
+        _ => (
+            Approval::Invalid,
+            format!(
+                "protected groups must have approval annotation {APPROVED:?} with either a URL or a reason starting \
+                 with \"unapproved\", {SEE}"
+            ),
+        ),
+    }
+}
+
+fn approval(definition: &Definition) -> Option<Condition> {
+    if !is_protected(&definition.spec.group) {
+        return None;
+    }
+    let (state, message) = approval_of(definition.metadata.annotations.get(APPROVED).map_or("", String::as_str));
+    let (status, reason) = match state {
+        Approval::Missing => ("False", "MissingAnnotation"),
+        Approval::Bypassed => ("False", "UnapprovedAnnotation"),
+        Approval::Approved => ("True", "ApprovedAnnotation"),
+        Approval::Invalid => ("False", "InvalidAnnotation"),
+    };
+    Some(condition("KubernetesAPIApprovalPolicyConformant", status, reason, &message))
+}

@@ -1,0 +1,110 @@
+//! The rules of CustomResourceDefinitions themselves.
+
+use crate::apiextensions::definition::{CLEANUP, Definition};
+use crate::crd::{validation, version_in_force};
+use crate::resource::strategy::Strategy;
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::object::Object;
+use restow_store::Mutation;
+use serde_json::{Value, json};
+
+/// What the server does with definitions that others do not need.
+pub(crate) struct DefinitionStrategy;
+
+impl Strategy for DefinitionStrategy {
+    fn prepare_create(&self, object: &mut Object) {
+        default_spec(object);
+        object.set("status", None);
+        add_stored_version(object);
+    }
+
+    fn prepare_update(&self, object: &mut Object, old: &Object) {
+        // A write of the status leaves the specification as it is, and says itself which versions are stored.
+        if object.get("spec") != old.get("spec") {
+            default_spec(object);
+            add_stored_version(object);
+        }
+    }
+
+    fn validate_create(&self, object: &Object) -> Vec<FieldError> {
+        validation::creation(object)
+    }
+
+    fn validate_update(&self, object: &Object, old: &Object) -> Vec<FieldError> {
+        validation::update(object, old)
+    }
+
+    fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+        version_in_force::alongside(old, new)
+    }
+
+    /// A definition stays until all its objects are gone.
+    fn prepare_deletion(&self, object: &mut Object) {
+        if !object.finalizers().contains(&CLEANUP)
+            && let Some(finalizers) =
+                object.metadata_mut().entry("finalizers").or_insert_with(|| json!([])).as_array_mut()
+        {
+            finalizers.push(CLEANUP.into());
+        }
+        let pending = super::status::condition(
+            "Terminating",
+            "True",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        );
+        set_condition(object, pending);
+    }
+}
+
+/// Sets a condition of a definition, now.
+pub(crate) fn set_condition(object: &mut Object, condition: crate::apiextensions::definition::Condition) {
+    let Some(mut status) = Definition::of(object).map(|definition| definition.status) else { return };
+    super::status::set(&mut status, condition, &crate::resource::object_meta::now());
+    set_status(object, &status);
+}
+
+/// Puts names, conditions and stored versions into a definition, leaving whatever else its status says.
+pub(crate) fn set_status(object: &mut Object, status: &crate::apiextensions::definition::Status) {
+    let mut value = object.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
+    value["conditions"] = json!(status.conditions);
+    value["acceptedNames"] = json!(status.accepted_names);
+    value["storedVersions"] = json!(status.stored_versions);
+    object.set("status", Some(value));
+}
+
+/// Fills in what a definition may leave out.
+fn default_spec(object: &mut Object) {
+    let Some(spec) = object.fields_mut().get_mut("spec").and_then(Value::as_object_mut) else { return };
+    spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
+    let service =
+        spec.get_mut("conversion").and_then(|conversion| conversion.pointer_mut("/webhook/clientConfig/service"));
+    if let Some(service) = service.and_then(Value::as_object_mut) {
+        service.entry("port").or_insert_with(|| 443.into());
+    }
+    let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) else { return };
+    let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_string();
+    let is_missing = |value: Option<&Value>| value.and_then(Value::as_str).is_none_or(str::is_empty);
+    if is_missing(names.get("singular")) {
+        names.insert("singular".into(), kind.to_lowercase().into());
+    }
+    if is_missing(names.get("listKind")) && !kind.is_empty() {
+        names.insert("listKind".into(), format!("{kind}List").into());
+    }
+}
+
+/// The storage version is stored from now on, as far as anybody can tell.
+fn add_stored_version(object: &mut Object) {
+    let Some(definition) = Definition::of(object) else { return };
+    let Some(storage) = definition.storage_version() else { return };
+    let mut status = definition.status.clone();
+    if !status.stored_versions.iter().any(|stored| stored == storage) {
+        status.stored_versions.push(storage.to_string());
+    }
+    let mut value = object.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
+    value["storedVersions"] = json!(status.stored_versions);
+    if value.get("acceptedNames").is_none() {
+        value["acceptedNames"] = json!(status.accepted_names);
+        value["conditions"] = json!(status.conditions);
+    }
+    object.set("status", Some(value));
+}

@@ -1,0 +1,171 @@
+//! Writing a list as JSON. What is stored in the version asked for is copied without being parsed, as far as it is shown.
+
+use crate::error::ApiError;
+use crate::error::corrupt::{CorruptObject, MOST_NAMED};
+use crate::flow_control::fair_queue::{self, YieldBudget};
+use crate::handlers::Call;
+use crate::printing;
+use crate::request::negotiation::{Beside, Shape};
+use crate::resource::codec::{self, Opening, Typed};
+use crate::resource::{Origin, Resource};
+use jiff::Timestamp;
+use restow_api::GroupVersion;
+use restow_apimachinery::object::Object;
+use restow_store::Entry;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Writes the items of one list.
+pub(super) struct ItemWriter {
+    resource: Arc<Resource>,
+    version: GroupVersion,
+    shape: Shape,
+    /// How objects open that can be copied.
+    opening: Option<Opening>,
+    /// Kubernetes says the type of each item for custom resources only.
+    typed: Typed,
+    /// When the list was asked for: tables tell how old objects are.
+    now: Timestamp,
+    begun: bool,
+}
+
+impl ItemWriter {
+    pub(super) fn new(call: &Call<'_>) -> Self {
+        let resource = call.resource.clone();
+        // A schema completes everything but the metadata.
+        let copied = resource.reads_as_stored() || call.accepted.shape == Shape::MetadataOnly;
+        ItemWriter {
+            opening: copied.then(|| resource.opening(&call.version)),
+            typed: if resource.origin == Origin::Custom { Typed::Yes } else { Typed::No },
+            resource,
+            version: call.version.clone(),
+            shape: call.accepted.shape,
+            now: Timestamp::now(),
+            begun: false,
+        }
+    }
+
+    /// What these objects are of.
+    pub(super) fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
+    /// Begins the list, with room for these entries.
+    pub(super) fn begin(&self, metadata: &Value, entries: &[Entry]) -> Vec<u8> {
+        let (kind, version, items) = match self.shape {
+            Shape::Whole => (self.resource.names.list_kind.as_str(), self.version.to_string(), r#""items":["#.into()),
+            Shape::MetadataOnly => ("PartialObjectMetadataList", "meta.k8s.io/v1".into(), r#""items":["#.into()),
+            Shape::Table(_) => {
+                let definitions = Value::Array(printing::definitions(&self.resource));
+                ("Table", "meta.k8s.io/v1".into(), format!(r#""columnDefinitions":{definitions},"rows":["#))
+            }
+        };
+        let (kind, version) = (Value::from(kind), Value::from(version));
+        let head = format!(r#"{{"kind":{kind},"apiVersion":{version},"metadata":{metadata},{items}"#);
+        let mut json = Vec::with_capacity(head.len() + self.room(entries));
+        json.extend_from_slice(head.as_bytes());
+        json
+    }
+
+    /// About how many bytes these entries take in the list, and its end.
+    pub(super) fn room(&self, entries: &[Entry]) -> usize {
+        match self.shape {
+            Shape::Whole | Shape::Table(Beside::Object) => {
+                entries.iter().map(|entry| entry.value.len() + 40).sum::<usize>() + 2
+            }
+            Shape::MetadataOnly | Shape::Table(_) => entries.len() * 512 + 2,
+        }
+    }
+
+    /// Writes the next items.
+    pub(super) async fn write(&mut self, entries: &[Entry], json: &mut Vec<u8>) -> Result<(), ApiError> {
+        let opening = self.opening.clone();
+        let as_stored = |entry: &Entry| opening.as_ref().filter(|opening| opening.opens(&entry.value));
+        fair_queue::expect(entries.iter().map(|entry| entry.value.len()).sum()).await;
+        let mut breath = YieldBudget::default();
+        let mut corrupt = Vec::new();
+        for entry in entries.iter().filter(|entry| as_stored(entry).is_some()) {
+            if let Err(error) = codec::check(&entry.value) {
+                corrupt.push(CorruptObject::new(entry, &error));
+            }
+            if corrupt.len() >= MOST_NAMED {
+                break;
+            }
+            breath.spend(entry.value.len()).await;
+        }
+        let others: Vec<Entry> = entries.iter().filter(|entry| as_stored(entry).is_none()).cloned().collect();
+        let mut decoded = match self.resource.decode_all(&others, &self.version).await {
+            Err(ApiError::CorruptList { objects, .. }) => {
+                corrupt.extend(objects);
+                Vec::new()
+            }
+            decoded => decoded?,
+        }
+        .into_iter();
+        corrupt.sort_by(|one, other| one.key.cmp(&other.key));
+        corrupt.truncate(MOST_NAMED);
+        self.resource.readable(corrupt)?;
+        for entry in entries {
+            breath.spend(entry.value.len()).await;
+            match as_stored(entry) {
+                Some(opening) => {
+                    self.separate(json);
+                    match self.shape {
+                        Shape::Whole => opening.splice(&entry.value, entry.mod_revision, self.typed, json),
+                        Shape::MetadataOnly => opening.splice_metadata(&entry.value, entry.mod_revision, json),
+                        Shape::Table(beside) => {
+                            let cells = Value::Array(self.cells(entry)?);
+                            json.extend_from_slice(format!(r#"{{"cells":{cells},"object":"#).as_bytes());
+                            match beside {
+                                Beside::Nothing => json.extend_from_slice(b"null"),
+                                Beside::Metadata => opening.splice_metadata(&entry.value, entry.mod_revision, json),
+                                Beside::Object => opening.splice(&entry.value, entry.mod_revision, Typed::Yes, json),
+                            }
+                            json.push(b'}');
+                        }
+                    }
+                }
+                None => {
+                    let lost = || ApiError::Internal("the conversion lost an object".into());
+                    self.write_object(decoded.next().ok_or_else(lost)?, json)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the next item.
+    pub(super) fn write_object(&mut self, mut object: Object, json: &mut Vec<u8>) -> Result<(), ApiError> {
+        self.separate(json);
+        let value = match self.shape {
+            Shape::Whole => {
+                if self.typed == Typed::No {
+                    object.set("apiVersion", None);
+                    object.set("kind", None);
+                }
+                object.into_value()
+            }
+            Shape::MetadataOnly => printing::metadata_only(object),
+            Shape::Table(beside) => printing::row(&self.resource, object, self.now, beside),
+        };
+        serde_json::to_writer(json, &value).map_err(|error| ApiError::Internal(error.to_string()))
+    }
+
+    /// What stands in the columns of a table for an object that need not be converted.
+    fn cells(&self, entry: &Entry) -> Result<Vec<Value>, ApiError> {
+        let object = codec::decode_briefly(&entry.value);
+        let object = object.map_err(|error| ApiError::Corrupt(CorruptObject::new(entry, &error)))?;
+        Ok(printing::cells(&self.resource, &object, self.now))
+    }
+
+    fn separate(&mut self, json: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.begun, true) {
+            json.push(b',');
+        }
+    }
+
+    /// Ends the list.
+    pub(super) fn end(&self, json: &mut Vec<u8>) {
+        json.extend_from_slice(b"]}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Changing part of an object.
+
+use crate::error::{ApiError, GroupKind};
+use crate::handlers::{Answer, Call, apply, body, update};
+use async_trait::async_trait;
+use restow_apimachinery::bounded_patch::{self, BoundedPatchError, json_size};
+use restow_apimachinery::field::FieldError;
+use restow_apimachinery::managed_fields::Given;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types;
+use serde_json::Value;
+
+/// The most bytes of JSON that a patch may make of an object: as many as an object that is sent may have.
+const MAX_OUTCOME: usize = 3 << 20;
+
+/// A patch that has been read.
+pub(crate) enum Patch {
+    Json(json_patch::Patch),
+    Merge(Value),
+    Strategic(Value),
+}
+
+pub(super) async fn patch(call: &Call<'_>) -> Result<Answer, ApiError> {
+    if call.patch_type == apply::MEDIA_TYPE {
+        return apply::apply(call).await;
+    }
+    refuse_force(call)?;
+    let patch = read(call)?;
+    update::replace(call, &Patching { call, patch }).await
+}
+
+/// Only what is applied can be forced.
+pub(super) fn refuse_force(call: &Call<'_>) -> Result<(), ApiError> {
+    match call.query.has("force") {
+        true => Err(invalid_options(FieldError::forbidden("force", "may not be specified for non-apply patch"))),
+        false => Ok(()),
+    }
+}
+
+/// What is wrong with the options of a patch.
+pub(super) fn invalid_options(cause: FieldError) -> ApiError {
+    let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
+    ApiError::Invalid { kind, name: String::new(), causes: vec![cause] }
+}
+
+/// A patch of the object of a call.
+struct Patching<'a> {
+    call: &'a Call<'a>,
+    patch: Patch,
+}
+
+#[async_trait]
+impl update::Wish for Patching<'_> {
+    async fn make(&self, old: &Object) -> Result<(Object, Given), ApiError> {
+        patched_object(self.call, &self.patch, old)
+    }
+}
+
+pub(super) fn read(call: &Call<'_>) -> Result<Patch, ApiError> {
+    let unreadable = |error: &dyn std::fmt::Display| ApiError::BadRequest(format!("error decoding patch: {error}"));
+    match call.patch_type.as_str() {
+        "application/json-patch+json" => {
+            let operations = match json(call)? {
+                Value::Array(operations) => operations,
+                other => return Err(unreadable(&not_a(&other, "[]handlers.jsonPatchOp"))),
+            };
+            if let Some(odd) = operations.iter().find(|operation| !operation.is_object()) {
+                return Err(unreadable(&not_a(odd, "handlers.jsonPatchOp")));
+            }
+            let patch = serde_json::from_value(operations.into()).map_err(|_| ApiError::Unprocessable)?;
+            Ok(Patch::Json(patch))
+        }
+        "application/merge-patch+json" => {
+            let value = json(call)?;
+            match value.is_object() {
+                true => Ok(Patch::Merge(value)),
+                false => Err(unreadable(&not_a(&value, MAP))),
+            }
+        }
+        "application/strategic-merge-patch+json" if call.resource.type_id(&call.version).is_some() => {
+            let value = json(call)?;
+            match value.is_object() {
+                true => Ok(Patch::Strategic(value)),
+                false => Err(ApiError::BadRequest(not_a(&value, MAP))),
+            }
+        }
+        "application/strategic-merge-patch+json" => Err(ApiError::UnsupportedMediaType(
+            "the body of the request was in an unknown format - accepted media types include: \
+             application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+                .into(),
+        )),
+        _ => Err(ApiError::UnsupportedMediaType("415: Unsupported Media Type".into())),
+    }
+}
+
+fn json(call: &Call<'_>) -> Result<Value, ApiError> {
+    let valid = serde_json::from_slice::<serde::de::IgnoredAny>(&call.body).is_ok();
+    match valid {
+        true => body::parse(&call.body, crate::request::negotiation::Media::Json),
+        false => Err(ApiError::bad_request("invalid JSON patch")),
+    }
+}
+
+/// What Go calls an object of which it knows nothing.
+const MAP: &str = "map[string]interface {}";
+
+/// Go's words for a value that is not of the type that it should be.
+fn not_a(value: &Value, wanted: &str) -> String {
+    let found = match value {
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Object(_) => "object",
+        Value::Null => "null",
+    };
+    format!("json: cannot unmarshal {found} into Go value of type {wanted}")
+}
+
+/// A value with a patch applied to it.
+pub(crate) fn patched(patch: &Patch, mut value: Value, kind: Option<types::TypeId>) -> Result<Value, ApiError> {
+    match patch {
+        Patch::Merge(merge) => json_patch::merge(&mut value, merge),
+        Patch::Strategic(patch) => {
+            let kind = kind.ok_or(ApiError::MethodNotAllowed)?;
+            value = types::strategic_merge_patch(kind, &value, patch)
+                .map_err(|error| ApiError::BadRequest(error.to_string()))?;
+        }
+        Patch::Json(operations) => {
+            bounded_patch::apply(&mut value, operations).map_err(refused)?;
+        }
+    }
+    // What a patch makes is looked at from all sides before it reaches the store, which would refuse it.
+    match json_size(&value) > MAX_OUTCOME {
+        true => Err(ApiError::TooLarge(format!("Request entity too large: limit is {MAX_OUTCOME}"))),
+        false => Ok(value),
+    }
+}
+
+/// What is said of a JSON patch that cannot be carried out.
+fn refused(error: BoundedPatchError) -> ApiError {
+    match error {
+        BoundedPatchError::Operations(_) => ApiError::TooLarge(error.to_string()),
+        BoundedPatchError::Deep | BoundedPatchError::Shifted => ApiError::BadRequest(error.to_string()),
+        BoundedPatchError::Unfit(_) | BoundedPatchError::Copied(_) => ApiError::Unprocessable,
+    }
+}
+
+fn patched_object(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Object, Given), ApiError> {
+    let kind = call.resource.type_id(&call.version);
+    let value = patched(patch, old.clone().into_value(), kind)?;
+    let entries = Given::of(&value);
+    let object = body::normalized(call, value).map_err(|error| senseless(call, patch, old, error))?;
+    if object.api_version() != old.api_version() || object.kind() != old.kind() {
+        let error = ApiError::BadRequest(format!(
+            "a patch cannot make a {} of {} of a {} of {}",
+            object.kind(),
+            object.api_version(),
+            old.kind(),
+            old.api_version()
+        ));
+        return Err(senseless(call, patch, old, error));
+    }
+    if object.name() != old.name() {
+        return Err(ApiError::BadRequest(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            object.name(),
+            old.name()
+        )));
+    }
+    if object.namespace() != old.namespace() {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    Ok((object, entries))
+}
+
+/// What is said of a patch whose outcome is not an object of the kind: Kubernetes shows the outcome, or a strategic merge
+/// patch itself.
+pub(super) fn senseless(call: &Call<'_>, patch: &Patch, old: &Object, error: ApiError) -> ApiError {
+    let ApiError::BadRequest(message) = error else { return error };
+    let shown = match patch {
+        Patch::Strategic(patch) => patch.clone(),
+        _ => patched(patch, old.clone().into_value(), None).unwrap_or_default(),
+    };
+    let detail = message.strip_prefix(&body::unhandled(call)).unwrap_or(&message);
+    let cause = FieldError::invalid("patch", &shown.to_string().into(), detail);
+    let kind = GroupKind { group: String::new(), kind: String::new() };
+    ApiError::Invalid { kind, name: String::new(), causes: vec![cause] }
+}

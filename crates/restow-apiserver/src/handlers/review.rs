@@ -1,0 +1,67 @@
+//! Questions that are answered and forgotten: access reviews, token reviews and requests for tokens.
+
+use crate::error::ApiError;
+use crate::handlers::{Answer, Call, body, subresource};
+use restow_api::GroupResource;
+use restow_apimachinery::object::Object;
+use restow_apimachinery::types::{self, TypeTable};
+use restow_auth::review::{self, ReviewError};
+use restow_auth::service_account::{Account, IssueError};
+
+/// Answers an object of a kind that is not stored.
+pub(super) async fn review(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let now = jiff::Timestamp::now();
+    let access = call.server.access();
+    let posted = body::object(call)?.into_value();
+    let answered = match call.resource.group_resource.resource() {
+        "subjectaccessreviews" => review::subject_access_review(access.authorizer(), &posted),
+        "selfsubjectaccessreviews" => review::self_subject_access_review(access.authorizer(), &call.user, &posted),
+        "localsubjectaccessreviews" => {
+            review::local_subject_access_review(access.authorizer(), &call.target.namespace, &posted)
+        }
+        "selfsubjectrulesreviews" => review::self_subject_rules_review(access.authorizer(), &call.user, &posted),
+        "selfsubjectreviews" => Ok(review::self_subject_review(&call.user, &posted, now)),
+        "tokenreviews" => review::token_review(access.authenticators(), access, &posted, now),
+        _ => return Err(ApiError::MethodNotAllowed),
+    };
+    let answer = answered.map_err(|error| match error {
+        ReviewError::BadRequest(message) => ApiError::BadRequest(message),
+        ReviewError::Invalid(problems) => call.invalid("", problems),
+    })?;
+    Ok(Answer::Object { code: 201, object: Object::from_value(answer).unwrap_or_default() })
+}
+
+/// Issues a token for a service account.
+pub(super) async fn token(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let access = call.server.access();
+    let Some(tokens) = &access.authenticators().tokens else { return Err(ApiError::NoSuchResource) };
+    let name = &call.target.name;
+    let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let account = call.resource.decode(&entry, &call.version).await?;
+    let account = Account { namespace: &call.target.namespace, name, uid: account.uid() };
+    let mut request = body::value(call)?;
+    if let Some(kind) = TypeTable::shared().kind("authentication.k8s.io/v1", "TokenRequest") {
+        let decoded = types::normalize(kind, request).map_err(|error| ApiError::BadRequest(error.to_string()))?;
+        request = decoded.value;
+    }
+    let request = subresource::admitted(call, request).await?.into_value();
+    let issued = tokens.issue(&request, &account, access, jiff::Timestamp::now());
+    let issued = issued.map_err(|error| issue_error(call, error))?;
+    if let Some(warning) = issued.warning {
+        call.warn(warning);
+    }
+    Ok(Answer::Object { code: 201, object: Object::from_value(issued.answer).unwrap_or_default() })
+}
+
+fn issue_error(call: &Call<'_>, error: IssueError) -> ApiError {
+    match error {
+        IssueError::Invalid(problems) => call.invalid(&call.target.name, problems),
+        IssueError::BadRequest(message) => ApiError::BadRequest(message),
+        IssueError::NotFound { resource, name } => match GroupResource::new("", resource) {
+            Ok(resource) => ApiError::NotFound { resource, name },
+            Err(_) => ApiError::NoSuchResource,
+        },
+        IssueError::Conflict { name, message, .. } => call.conflict(&name, message),
+        IssueError::Internal(message) => ApiError::Internal(message),
+    }
+}

@@ -1,0 +1,47 @@
+//! Removing what cannot be read, for whoever may and says so. Nobody is asked about it and nothing is kept of it, since
+//! nobody knows what it was: no preconditions, no finalizers, no admission, as in Kubernetes.
+
+use super::{ATTEMPTS, Attempt, Extra, ObjectRef, ObjectStore, wait_for_change};
+use crate::error::ApiError;
+use crate::error::corrupt;
+use restow_apimachinery::object::Object;
+use restow_store::StoreExt;
+
+/// Whether something is done, or only found out whether it could be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Force {
+    /// It is removed.
+    Remove,
+    /// It stays.
+    Rehearse,
+}
+
+impl ObjectStore {
+    /// Removes an object that cannot be read; one that can be read is left alone. What other keys say of it, for instance
+    /// the addresses of a service, stays: it cannot be told.
+    pub(crate) async fn remove_unreadable(&self, place: ObjectRef<'_>, force: Force) -> Result<(), ApiError> {
+        let key = place.key()?;
+        for _ in 0..ATTEMPTS {
+            let (resource, name) = (place.resource.group_resource.clone(), place.name.to_string());
+            let Some(entry) = self.store.get(&key).await? else { return Err(ApiError::NotFound { resource, name }) };
+            match place.resource.decode(&entry, place.version).await {
+                Err(ApiError::Corrupt(_)) => {}
+                Err(error) => return Err(error),
+                Ok(_) => return Err(ApiError::Conflict { resource, name, message: corrupt::is_decodable(&key) }),
+            }
+            if force == Force::Rehearse {
+                return Ok(());
+            }
+            match self.remove(place, &key, Some(&entry), Object::default(), Extra::default()).await? {
+                Attempt::Done(_) => return Ok(()),
+                Attempt::Overtaken(_) => {}
+                Attempt::Fenced(by) => {
+                    self.alarm.ring();
+                    wait_for_change(&by.storage, &by.encoding).await?;
+                }
+                Attempt::Outdated(by) => wait_for_change(&by.storage, &by.encoding).await?,
+            }
+        }
+        Err(ApiError::Timeout(format!("the object was changed by others {ATTEMPTS} times in a row; try again")))
+    }
+}

@@ -1,0 +1,399 @@
+//! Fans the store's changes out to any number of watchers.
+//!
+//! The server follows the whole store with one watch. Recent changes of each collection lie in a ring; a watcher is a
+//! place in a ring, so a thousand watchers cost no more memory than one, and one that is slow holds up nobody: when the
+//! ring has overtaken it, it goes on with the store's own history. Rings are bounded by the memory that they take, each of
+//! them and all together.
+
+use crate::resource::codec::Opening;
+use bytes::Bytes;
+use restow_store::{Change, Entry, Event, Key, KeyRange, Revision, Store, StoreError, WatchRequest};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How many changes a ring keeps at most.
+const RING_EVENTS: usize = 4096;
+/// How many bytes a ring keeps at most, beyond the latest change.
+const RING_BYTES: usize = 16 << 20;
+/// How many bytes all rings keep together.
+const ALL_BYTES: usize = 128 << 20;
+/// How many bytes of changes a watcher takes at once, beyond the first revision.
+const TAKEN_BYTES: usize = 256 << 10;
+
+/// The recent changes of a store, by collection.
+pub struct WatchCache {
+    state: Mutex<State>,
+    reached: watch::Sender<Revision>,
+    /// How often the store has gone back to an earlier state.
+    losses: watch::Sender<u64>,
+    /// How many bytes all rings keep.
+    kept: Arc<AtomicUsize>,
+    /// How many they may keep.
+    most: usize,
+}
+
+struct State {
+    rings: HashMap<String, Arc<Ring>>,
+    /// Every change after this revision has been seen.
+    since: Revision,
+    /// How far a history had come that is lost. Until the one of now has come as far, a revision that has not been reached may
+    /// be one of the lost ones.
+    lost: Revision,
+}
+
+/// The recent changes of one collection.
+struct Ring {
+    events: Mutex<RingEvents>,
+    /// The number of the next event, to wake watchers by.
+    next: watch::Sender<u64>,
+    /// How many bytes all rings keep.
+    kept: Arc<AtomicUsize>,
+}
+
+struct RingEvents {
+    queue: VecDeque<Arc<CacheEvent>>,
+    /// The number of the first event in the queue.
+    first: u64,
+    bytes: usize,
+    /// Every change of this collection after this revision is in the queue.
+    floor: Revision,
+    /// The watch cache lost its place in the store's history; this ring gets nothing more.
+    closed: bool,
+}
+
+/// A change to one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheEvent {
+    /// The revision of the change.
+    pub revision: Revision,
+    /// The object's key.
+    pub key: Key,
+    /// The object after the change; `None` when it was deleted.
+    pub current: Option<Entry>,
+    /// The object before the change; `None` when it was created.
+    pub previous: Option<Entry>,
+    rendered: Rendered,
+}
+
+/// In how many forms, such as JSON and protobuf, a change is kept for watchers.
+pub(crate) const FORMS: usize = 2;
+
+/// What watchers are sent about a change, rendered by the first one that needs it and shared by the others.
+#[derive(Clone, Debug, Default)]
+struct Rendered([OnceLock<(Opening, Bytes)>; FORMS]);
+
+/// It adds nothing to the change.
+impl PartialEq for Rendered {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Rendered {}
+
+/// A place in the stream of changes of a range of keys.
+pub struct Subscription {
+    ring: Arc<Ring>,
+    range: KeyRange,
+    cursor: u64,
+    after: Revision,
+    wake: watch::Receiver<u64>,
+    reached: watch::Receiver<Revision>,
+}
+
+/// The watcher was overtaken, or asked for changes that are no longer kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overtaken;
+
+impl WatchCache {
+    /// Starts following a store from its latest revision on. The returned task runs until it is aborted.
+    pub async fn start(store: Arc<dyn Store>) -> Result<(Arc<Self>, tokio::task::JoinHandle<()>), StoreError> {
+        let since = store.status().await?.revision;
+        let (reached, _) = watch::channel(since);
+        let state = State { rings: HashMap::new(), since, lost: Revision::ZERO };
+        let (state, losses) = (Mutex::new(state), watch::Sender::new(0));
+        let watch_cache = Arc::new(WatchCache { state, reached, losses, kept: Arc::default(), most: ALL_BYTES });
+        let task = tokio::spawn(watch_cache.clone().follow(store, since));
+        Ok((watch_cache, task))
+    }
+
+    /// The latest revision up to which every change has been passed on.
+    pub fn reached(&self) -> Revision {
+        *self.reached.borrow()
+    }
+
+    /// Tells whenever the store has gone back to an earlier state, so that nothing holds that was read before.
+    pub(crate) fn losses(&self) -> watch::Receiver<u64> {
+        self.losses.subscribe()
+    }
+
+    /// Subscribes to the changes after `after` in `range`, which lies in the collection `folder`.
+    pub fn subscribe(&self, folder: &str, range: KeyRange, after: Revision) -> Result<Subscription, Overtaken> {
+        let reached = self.reached();
+        if after > reached && reached < lock(&self.state).lost {
+            return Err(Overtaken);
+        }
+        let ring = self.ring(folder);
+        let events = lock(&ring.events);
+        if after < events.floor || events.closed {
+            return Err(Overtaken);
+        }
+        let skipped = events.queue.partition_point(|event| event.revision <= after);
+        let cursor = events.first + skipped as u64;
+        drop(events);
+        let wake = ring.next.subscribe();
+        Ok(Subscription { wake, ring, range, cursor, after, reached: self.reached.subscribe() })
+    }
+
+    async fn follow(self: Arc<Self>, store: Arc<dyn Store>, mut since: Revision) {
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let request =
+                WatchRequest::from(KeyRange::all(), since.next()).with_previous().with_progress(Duration::from_secs(1));
+            let ended = match store.watch(request).await {
+                Err(error) => error,
+                Ok(mut watch) => loop {
+                    match watch.next().await {
+                        Some(Ok(batch)) => {
+                            pause = Duration::from_millis(20);
+                            since = batch.revision;
+                            self.publish(batch.events);
+                            self.reached.send_replace(since);
+                        }
+                        Some(Err(error)) => break error,
+                        None => break StoreError::Unavailable("the watch ended".into()),
+                    }
+                },
+            };
+            tracing::warn!(error = %ended, "following the store was interrupted");
+            if let StoreError::Compacted { .. } | StoreError::HistoryLost = ended {
+                since = self.start_over(&store, &ended).await;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    }
+
+    /// The history since the last change seen is gone: watchers cannot be served without a gap, so all must list again. That
+    /// is told once the store says where it is; nothing else can be done before.
+    async fn start_over(&self, store: &Arc<dyn Store>, why: &StoreError) -> Revision {
+        let status = loop {
+            match store.status().await {
+                Ok(status) => break status,
+                Err(error) => tracing::warn!(%error, "where the store is by now is not known yet"),
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        };
+        if *why == StoreError::HistoryLost {
+            let reached = self.reached();
+            let mut state = lock(&self.state);
+            state.lost = state.lost.max(reached);
+        }
+        self.reached.send_replace(status.revision);
+        self.close_rings(status.revision);
+        if *why == StoreError::HistoryLost {
+            self.losses.send_modify(|losses| *losses += 1);
+        }
+        status.revision
+    }
+
+    fn close_rings(&self, since: Revision) {
+        let mut state = lock(&self.state);
+        for ring in state.rings.values() {
+            ring.close();
+        }
+        state.rings.clear();
+        state.since = since;
+    }
+
+    fn publish(&self, events: Vec<Event>) {
+        let mut folders: HashMap<String, Vec<CacheEvent>> = HashMap::new();
+        for event in events {
+            let Some(folder) = folder_of(event.key()).map(str::to_string) else { continue };
+            folders.entry(folder).or_default().push(event.into());
+        }
+        for (folder, events) in folders {
+            self.ring(&folder).push(events);
+        }
+        if self.kept.load(Ordering::Relaxed) > self.most {
+            self.shed();
+        }
+    }
+
+    /// Lets the largest rings forget their oldest changes. A little more goes than has to, so that this is seldom done.
+    fn shed(&self) {
+        let mut rings: Vec<Arc<Ring>> = lock(&self.state).rings.values().cloned().collect();
+        rings.sort_by_cached_key(|ring| lock(&ring.events).bytes);
+        let most = self.most - self.most / 8;
+        while let Some(largest) = rings.pop()
+            && self.kept.load(Ordering::Relaxed) > most
+        {
+            let surplus = self.kept.load(Ordering::Relaxed).saturating_sub(most);
+            let mut events = lock(&largest.events);
+            let bytes = events.bytes.saturating_sub(surplus);
+            largest.forget(&mut events, bytes);
+        }
+    }
+
+    fn ring(&self, folder: &str) -> Arc<Ring> {
+        let mut state = lock(&self.state);
+        if let Some(ring) = state.rings.get(folder) {
+            return ring.clone();
+        }
+        let ring = Arc::new(Ring::new(state.since, self.kept.clone()));
+        state.rings.insert(folder.to_string(), ring.clone());
+        ring
+    }
+}
+
+impl Ring {
+    fn new(floor: Revision, kept: Arc<AtomicUsize>) -> Self {
+        let events = RingEvents { queue: VecDeque::new(), first: 0, bytes: 0, floor, closed: false };
+        Ring { events: Mutex::new(events), next: watch::channel(0).0, kept }
+    }
+
+    /// Adds the changes of whole revisions. They come at once, so that nobody sees half a revision.
+    fn push(&self, changes: Vec<CacheEvent>) {
+        let mut events = lock(&self.events);
+        for change in changes {
+            let bytes = change.bytes();
+            events.bytes += bytes;
+            self.kept.fetch_add(bytes, Ordering::Relaxed);
+            events.queue.push_back(Arc::new(change));
+        }
+        self.forget(&mut events, RING_BYTES);
+        let next = events.first + events.queue.len() as u64;
+        drop(events);
+        self.next.send_replace(next);
+    }
+
+    /// Forgets the oldest changes until no more than so many bytes are left, or the latest change only.
+    fn forget(&self, events: &mut RingEvents, bytes: usize) {
+        while events.queue.len() > RING_EVENTS || events.bytes > bytes && events.queue.len() > 1 {
+            let Some(oldest) = events.queue.pop_front() else { break };
+            events.first += 1;
+            events.bytes -= oldest.bytes();
+            self.kept.fetch_sub(oldest.bytes(), Ordering::Relaxed);
+            events.floor = oldest.revision;
+        }
+    }
+
+    /// Tells watchers that nothing more comes.
+    fn close(&self) {
+        let mut events = lock(&self.events);
+        events.closed = true;
+        events.queue.clear();
+        self.kept.fetch_sub(std::mem::take(&mut events.bytes), Ordering::Relaxed);
+        drop(events);
+        self.next.send_modify(|_| {});
+    }
+}
+
+impl From<Event> for CacheEvent {
+    fn from(event: Event) -> Self {
+        let (key, current) = match event.change {
+            Change::Put(entry) => (entry.key.clone(), Some(entry)),
+            Change::Delete(key) => (key, None),
+        };
+        CacheEvent { revision: event.revision, key, current, previous: event.previous, rendered: Rendered::default() }
+    }
+}
+
+impl CacheEvent {
+    /// The type of the watch event, and the object that it is about; `None` where there was none before and after.
+    pub(crate) fn kind(&self) -> Option<(&'static str, &Entry)> {
+        match (&self.current, &self.previous) {
+            (Some(entry), None) => Some(("ADDED", entry)),
+            (Some(entry), Some(_)) => Some(("MODIFIED", entry)),
+            (None, Some(entry)) => Some(("DELETED", entry)),
+            (None, None) => None,
+        }
+    }
+
+    /// The change in one of the [`FORMS`], for watchers of everything in the version with this opening. The first watcher
+    /// renders it; `None` when it was rendered for another version, or cannot be.
+    pub(crate) fn rendered(
+        &self,
+        form: usize,
+        opening: &Opening,
+        render: impl FnOnce() -> Option<Bytes>,
+    ) -> Option<Bytes> {
+        let slot = self.rendered.0.get(form)?;
+        if slot.get().is_none() {
+            let _ = slot.set((opening.clone(), render()?));
+        }
+        let (known, bytes) = slot.get()?;
+        (known == opening).then(|| bytes.clone())
+    }
+
+    /// About how many bytes the change takes in memory, with what is rendered of it.
+    fn bytes(&self) -> usize {
+        let size = |entry: &Option<Entry>| entry.as_ref().map_or(0, |entry| entry.value.len());
+        2 * (size(&self.current) + size(&self.previous)) + self.key.as_ref().len()
+    }
+}
+
+impl Subscription {
+    /// The next changes, in order, a bounded number of them. Returns the revision up to which everything has been delivered.
+    pub async fn next(&mut self) -> Result<(Vec<Arc<CacheEvent>>, Revision), Overtaken> {
+        loop {
+            self.wake.borrow_and_update();
+            let (events, reached) = self.take()?;
+            if !events.is_empty() {
+                return Ok((events, reached));
+            }
+            if self.wake.changed().await.is_err() {
+                return Err(Overtaken);
+            }
+        }
+    }
+
+    /// Whether the history that this is a place in has ended: the store has gone back, or has forgotten what was not seen.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.ring.events).closed
+    }
+
+    /// What is there now, without waiting; not everything where that is much, and nothing only where there is nothing.
+    pub fn take(&mut self) -> Result<(Vec<Arc<CacheEvent>>, Revision), Overtaken> {
+        // What has been reached is read first, so that everything up to it is in the ring already.
+        let reached = *self.reached.borrow();
+        let events = lock(&self.ring.events);
+        if events.closed || self.cursor < events.first {
+            return Err(Overtaken);
+        }
+        let skip = usize::try_from(self.cursor - events.first).unwrap_or(usize::MAX);
+        let (mut wanted, mut bytes, mut last) = (Vec::new(), 0, self.after);
+        for event in events.queue.iter().skip(skip) {
+            // A revision is taken whole, so that the place between two of them can be told.
+            if bytes >= TAKEN_BYTES && event.revision > last {
+                return Ok((wanted, last));
+            }
+            self.cursor += 1;
+            if event.revision > self.after && self.range.contains(&event.key) {
+                bytes += event.bytes();
+                wanted.push(event.clone());
+            }
+            last = last.max(event.revision);
+        }
+        Ok((wanted, reached.max(last)))
+    }
+}
+
+/// The collection that a key lies in: its first two parts.
+fn folder_of(key: &Key) -> Option<&str> {
+    let text = std::str::from_utf8(key.as_ref()).ok()?;
+    let mut slashes = text.match_indices('/').map(|(offset, _)| offset);
+    let end = slashes.nth(2)?;
+    Some(&text[..=end])
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while the lock was held left at worst an event undelivered to a ring that is about to be rebuilt.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! Everybody's leases in `kube-system`: who takes part, and whose time is over.
+
+use super::{AgreementError, keys};
+use crate::storage::reflector::name_of;
+use restow_api::{MicroTime, ObjectMeta, ResourceVersion, ServerId};
+use restow_clock::since_boot;
+use restow_rules::collect::IdentityLease;
+use restow_rules::{LeaseWatch, Participants, ReadTime, SeenLease};
+use restow_store::{Compare, Entry, RangeRequest, Revision, Store, StoreExt};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// The label that tells identity leases from others. Its value says what kind of server it is.
+pub(super) const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
+
+/// What kind of server the ones on this store are.
+pub(super) const COMPONENT: &str = "kube-apiserver";
+/// The annotation that says where a server is reached by others.
+pub(super) const ADDRESS_ANNOTATION: &str = "kubernetes.io/peer-advertise-address";
+
+/// A lease, as much of it as matters here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Lease {
+    pub(super) metadata: ObjectMeta,
+    pub(super) spec: LeaseSpec,
+}
+
+/// Who holds a lease, since when and for how long. When it was renewed is for people: the clock is another machine's.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct LeaseSpec {
+    pub(super) holder_identity: Option<String>,
+    pub(super) lease_duration_seconds: Option<i64>,
+    pub(super) acquire_time: Option<MicroTime>,
+    pub(super) lease_transitions: Option<i64>,
+}
+
+/// All leases of the system, by name.
+#[derive(Clone, Debug)]
+pub(super) struct Leases {
+    /// Nothing for a lease that cannot be understood; it exists all the same.
+    by_name: BTreeMap<ServerId, Option<(Lease, ResourceVersion)>>,
+    read: ReadTime,
+}
+
+/// One lease that is watched.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    /// What it says, as far as it can be understood.
+    pub(super) lease: Lease,
+    pub(super) entry: Entry,
+    /// Whether it was seen not to change for longer than it lasts.
+    pub(super) expired: bool,
+}
+
+impl Lease {
+    /// The control plane of the API server whose identity this is; nothing for other leases.
+    pub(super) fn control_plane(&self) -> Option<&str> {
+        self.metadata.labels.get(IDENTITY_LABEL).map(String::as_str)
+    }
+
+    pub(super) fn is_held_by(&self, holder: &str) -> bool {
+        self.spec.holder_identity.as_deref() == Some(holder)
+    }
+}
+
+/// Reads one lease, and lets a watch take note of it.
+pub(super) async fn watch_one(
+    store: &dyn Store,
+    name: &str,
+    watch: &mut LeaseWatch,
+) -> Result<Option<Watched>, AgreementError> {
+    let asked = since_boot();
+    let entry = store.get(&keys::lease_key(name)?).await?;
+    let read = ReadTime { asked, answered: since_boot() };
+    let Some(entry) = entry else {
+        watch.saw([], read);
+        return Ok(None);
+    };
+    let lease = keys::read::<Lease>(&entry).unwrap_or_default();
+    let revision = ResourceVersion::new(entry.mod_revision.to_string());
+    let seen = SeenLease { name, revision: &revision, duration_seconds: lease.spec.lease_duration_seconds };
+    watch.saw([seen], read);
+    let expired = watch.is_expired(seen);
+    Ok(Some(Watched { lease, entry, expired }))
+}
+
+impl Leases {
+    /// Reads all of them.
+    pub(super) async fn read(store: &dyn Store) -> Result<Self, AgreementError> {
+        let asked = since_boot();
+        let listed = store.range(RangeRequest::prefix(keys::LEASES)).await?;
+        Ok(Self::of(&listed.entries, ReadTime { asked, answered: since_boot() }))
+    }
+
+    fn of(entries: &[Entry], read: ReadTime) -> Self {
+        let lease = |entry: &Entry| {
+            // What cannot be the name of a lease names no server either.
+            let id = ServerId::new(name_of(&entry.key)).ok()?;
+            let revision = ResourceVersion::new(entry.mod_revision.to_string());
+            Some((id, keys::read::<Lease>(entry).ok().map(|lease| (lease, revision))))
+        };
+        Leases { by_name: entries.iter().filter_map(lease).collect(), read }
+    }
+
+    /// Lets a watch take note of what was read.
+    pub(super) fn tell(&self, watch: &mut LeaseWatch) {
+        let known = self.by_name.iter().filter_map(|(id, lease)| lease.as_ref().map(|lease| (id, lease)));
+        watch.saw(known.map(|(id, (lease, revision))| seen(id, lease, revision)), self.read);
+    }
+
+    /// Who takes part: everybody whose lease exists, expired or not. Of one that is unreadable nobody knows whose it is.
+    pub(super) fn participants(&self) -> Participants {
+        self.by_name.iter().fold(Participants::listed([]), |list, (id, lease)| match lease {
+            None => list.with_unread(id.clone()),
+            Some((lease, _)) => match lease.control_plane() {
+                Some(control_plane) => list.with_server(id.clone(), control_plane),
+                None => list.with_lease(id.clone()),
+            },
+        })
+    }
+
+    /// Who has to vote: every API server on this store whose lease exists. An aggregated server has a store of its own.
+    pub(super) fn voters(&self) -> Participants {
+        let known = self.by_name.iter().filter(|(_, lease)| lease.as_ref().is_some_and(is_server_here));
+        let unread = self.by_name.iter().filter(|(_, lease)| lease.is_none());
+        let listed = Participants::listed(known.map(|(id, _)| id.clone()));
+        unread.fold(listed, |participants, (id, _)| participants.with_unread(id.clone()))
+    }
+
+    /// Where the servers on this store are, as far as they say.
+    pub(super) fn addresses(&self) -> BTreeSet<SocketAddr> {
+        let known = self.by_name.values().flatten().filter(|lease| is_server_here(lease));
+        known.filter_map(|(lease, _)| lease.metadata.annotations.get(ADDRESS_ANNOTATION)?.parse().ok()).collect()
+    }
+
+    /// The leases as the collection sees them after such a watch, and those of which it knows nothing.
+    pub(super) fn to_collect(&self, watch: &LeaseWatch) -> (Vec<IdentityLease>, Vec<ServerId>) {
+        let mut leases = Vec::new();
+        let mut unread = Vec::new();
+        for (id, lease) in &self.by_name {
+            match lease {
+                Some((lease, revision)) => {
+                    let control_plane = lease.control_plane().map(str::to_owned);
+                    // Other leases are not ours to collect, so they never expire.
+                    let expired = control_plane.is_some() && watch.is_expired(seen(id, lease, revision));
+                    leases.push(IdentityLease { id: id.clone(), control_plane, revision: revision.clone(), expired });
+                }
+                None => unread.push(id.clone()),
+            }
+        }
+        (leases, unread)
+    }
+
+    /// What changes when servers come or go, and stays the same when they only renew.
+    pub(super) fn names(&self) -> Vec<ServerId> {
+        self.by_name.keys().cloned().collect()
+    }
+}
+
+/// What a watch sees of a lease.
+fn seen<'a>(id: &'a ServerId, lease: &Lease, revision: &'a ResourceVersion) -> SeenLease<'a> {
+    SeenLease { name: id.as_str(), revision, duration_seconds: lease.spec.lease_duration_seconds }
+}
+
+/// Whether a lease is the identity of a server on this store.
+fn is_server_here((lease, _): &(Lease, ResourceVersion)) -> bool {
+    lease.control_plane() == Some(COMPONENT)
+}
+
+/// Who takes part, and the comparison that holds as long as nobody has joined since.
+#[derive(Clone, Debug)]
+pub(super) struct Roll {
+    pub(super) participants: Participants,
+    pub(super) nobody_joined: Option<Compare>,
+}
+
+impl Roll {
+    /// Nobody knows who takes part.
+    pub(super) fn unreadable() -> Self {
+        Roll { participants: Participants::unreadable(), nobody_joined: None }
+    }
+
+    /// Who takes part, as far as it can be read. "Could not be read" is nobody's absence.
+    pub(super) async fn call(store: &dyn Store) -> Self {
+        Self::read(store).await.unwrap_or_else(|_| Self::unreadable())
+    }
+
+    /// The key is read before the leases: whoever joins in between is noticed by the comparison.
+    pub(super) async fn read(store: &dyn Store) -> Result<Self, AgreementError> {
+        let nobody_joined = Some(nobody_joined(store).await?);
+        Ok(Roll { participants: Leases::read(store).await?.participants(), nobody_joined })
+    }
+}
+
+/// The comparison that holds as long as nobody joins from now on.
+pub(super) async fn nobody_joined(store: &dyn Store) -> Result<Compare, AgreementError> {
+    let key = keys::key(keys::JOINED.to_string())?;
+    let revision = store.get(&key).await?.map_or(Revision::ZERO, |entry| entry.mod_revision);
+    Ok(Compare::mod_revision(&key, revision))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use restow_api::internal_apiserver::ServerStorageVersion;
+    use restow_store::Key;
+    use serde_json::{Value, json};
+    use std::time::Duration;
+
+    fn entry(name: &str, value: &str) -> Entry {
+        Entry {
+            key: Key::try_from(format!("{}{name}", keys::LEASES)).unwrap(),
+            value: value.to_string().into(),
+            create_revision: Revision::new(3),
+            mod_revision: Revision::new(7),
+            version: 2,
+        }
+    }
+
+    fn leases_of(entries: &[Entry], second: u64) -> Leases {
+        let time = Duration::from_secs(second);
+        Leases::of(entries, ReadTime { asked: time, answered: time })
+    }
+
+    fn lease(labels: Value) -> String {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x", "labels": labels},
+            "spec": {"holderIdentity": "h", "leaseDurationSeconds": 10, "renewTime": "2026-01-01T00:00:00.000000Z"},
+        })
+        .to_string()
+    }
+
+    #[test]
+    fn aggregated_servers_take_part_but_neither_vote_nor_answer_for_this_store() {
+        let identity = lease(json!({IDENTITY_LABEL: COMPONENT}));
+        let aggregated = lease(json!({IDENTITY_LABEL: "garden"}));
+        let at = |lease: &str, address: &str| {
+            let mut lease: Value = serde_json::from_str(lease).unwrap();
+            lease["metadata"]["annotations"] = json!({ADDRESS_ANNOTATION: address});
+            lease.to_string()
+        };
+        let leases =
+            leases_of(&[entry("a", &at(&identity, "10.0.0.1:6443")), entry("g", &at(&aggregated, "10.0.0.9:1"))], 0);
+        assert_eq!(leases.addresses(), BTreeSet::from(["10.0.0.1:6443".parse().unwrap()]));
+        assert_eq!(leases.voters().all().unwrap().len(), 1);
+        assert_eq!(leases.participants().all().unwrap().len(), 2);
+        let entry = |id: &str| ServerStorageVersion { api_server_id: id.into(), ..ServerStorageVersion::default() };
+        assert_eq!(
+            leases.participants().without_entry(&[entry("a")]),
+            Some(vec![]),
+            "each is asked for its own resources"
+        );
+    }
+
+    #[test]
+    fn identity_leases_expire_others_do_not_and_unreadable_ones_are_unknown() {
+        let identity = lease(json!({IDENTITY_LABEL: "kube-apiserver"}));
+        let other = lease(json!({}));
+        let entries = [entry("a", &identity), entry("leader", &other), entry("broken", "{")];
+        let mut watch = LeaseWatch::default();
+        // What the lease says about its renewal is long past, which is nobody's business.
+        let leases = leases_of(&entries, 0);
+        leases.tell(&mut watch);
+        assert!(leases.to_collect(&watch).0.iter().all(|lease| !lease.expired));
+        (1..=11).for_each(|second| leases_of(&entries, second).tell(&mut watch));
+        let (known, unread) = leases.to_collect(&watch);
+        let expired: Vec<(&str, bool)> = known.iter().map(|lease| (lease.id.as_str(), lease.expired)).collect();
+        assert_eq!(expired, [("a", true), ("leader", false)]);
+        assert_eq!(known[0].revision.as_str(), "7");
+        assert_eq!(unread, ["broken".parse().unwrap()]);
+        for id in ["a", "leader", "broken"] {
+            assert!(!leases.participants().is_gone(id), "{id} takes part as long as its key exists");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Where the services of the cluster can be reached, for webhooks that are given as services.
+
+use crate::error::ApiError;
+use crate::server::ApiServer;
+use crate::storage::object_store::ObjectRef;
+use crate::webhook::ServiceResolver;
+use async_trait::async_trait;
+use restow_api::GroupVersion;
+use serde_json::Value;
+use std::sync::{OnceLock, Weak};
+
+/// Finds services among the objects of a server.
+#[derive(Default)]
+pub(crate) struct Services {
+    server: OnceLock<Weak<ApiServer>>,
+}
+
+impl Services {
+    /// From now on, services are looked up here.
+    pub(crate) fn look_in(&self, server: Weak<ApiServer>) {
+        // A second server is none of this resolver's business.
+        let _ = self.server.set(server);
+    }
+}
+
+#[async_trait]
+impl ServiceResolver for Services {
+    async fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<String, String> {
+        let server = self.server.get().and_then(Weak::upgrade).ok_or("the server is stopping")?;
+        let object = |plural: &'static str| read(&server, plural, namespace, name);
+        let service = object("services").await.map_err(|error| error.to_string())?;
+        let Some(service) = service else { return Err(format!("service {name:?} not found")) };
+        let external = service["spec"]["externalName"].as_str().unwrap_or_default();
+        if service["spec"]["type"] == "ExternalName" && !external.is_empty() {
+            return Ok(format!("{external}:{port}"));
+        }
+        // Where nothing forwards a service's own address, its endpoints are still there.
+        let endpoints = object("endpoints").await.map_err(|error| error.to_string())?.unwrap_or_default();
+        if let Some(address) = endpoint(&service, &endpoints, port) {
+            return Ok(address);
+        }
+        match service["spec"]["clusterIP"].as_str() {
+            Some(address) if !matches!(address, "" | "None") => Ok(joined(address, u64::from(port))),
+            _ => Ok(format!("{name}.{namespace}.svc:{port}")),
+        }
+    }
+}
+
+/// The first ready address behind a service's port.
+fn endpoint(service: &Value, endpoints: &Value, port: u16) -> Option<String> {
+    let ports = service["spec"]["ports"].as_array()?;
+    let wanted = ports.iter().find(|it| it["port"] == u64::from(port))?;
+    let name = wanted["name"].as_str().unwrap_or_default();
+    endpoints["subsets"].as_array()?.iter().find_map(|subset| {
+        let address = subset["addresses"].as_array()?.first()?["ip"].as_str()?;
+        let ports = subset["ports"].as_array()?;
+        let target = ports.iter().find(|it| it["name"].as_str().unwrap_or_default() == name)?["port"].as_u64()?;
+        Some(joined(address, target))
+    })
+}
+
+fn joined(address: &str, port: u64) -> String {
+    if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+}
+
+async fn read(server: &ApiServer, plural: &str, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+    let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+    let registry = server.registry();
+    let Some(resource) = registry.find(&version, plural) else { return Ok(None) };
+    let place = ObjectRef { resource, version: &version, namespace, name };
+    let Some(entry) = server.objects().get(place).await? else { return Ok(None) };
+    Ok(Some(resource.decode(&entry, &version).await?.into_value()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_port_of_a_service_leads_to_the_port_of_its_endpoints() {
+        let service = json!({"spec": {"ports": [{"name": "web", "port": 443, "targetPort": 9443}]}});
+        let endpoints = json!({"subsets": [{
+            "addresses": [{"ip": "127.0.0.1"}], "ports": [{"name": "other", "port": 1}, {"name": "web", "port": 9443}],
+        }]});
+        assert_eq!(endpoint(&service, &endpoints, 443).as_deref(), Some("127.0.0.1:9443"));
+        assert_eq!(endpoint(&service, &endpoints, 80), None);
+        assert_eq!(endpoint(&service, &json!({}), 443), None);
+        assert_eq!(joined("::1", 443), "[::1]:443");
+    }
+}
