@@ -26,11 +26,14 @@ mod webhook_dispatcher;
 pub(crate) use request::DryRun;
 pub(crate) use rule::Operation;
 
+use crate::authorization::Access;
+use crate::core::Core;
+use crate::core::reflector::{ReflectedStore, reflect};
 use crate::error::ApiError;
-use crate::handlers::Call;
-use crate::server::ApiServer;
-use crate::storage::reflector::{ReflectedStore, follow, name_of};
+use crate::namespaces::Namespaces;
+use crate::storage::key_pages::name_of;
 use crate::storage::watch_cache::CacheEvent;
+use crate::webhook::ServiceResolver;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
 use mutating_policy::{MutatingPolicy, Policies};
@@ -43,6 +46,7 @@ use restow_auth::json::WrongType;
 use restow_store::{Entry, RangeRequest};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use webhook::Webhook;
 
@@ -50,8 +54,12 @@ use webhook::Webhook;
 const GROUP: &str = "admissionregistration.k8s.io";
 
 /// What is configured.
-#[derive(Default)]
 pub(crate) struct Admission {
+    core: Arc<Core>,
+    access: Arc<Access>,
+    namespaces: Arc<Namespaces>,
+    /// Where the services of the cluster are, for webhooks.
+    services: Arc<dyn ServiceResolver>,
     mutating: Configurations<Webhook>,
     validating: Configurations<Webhook>,
     mutating_policies: Configurations<MutatingPolicy>,
@@ -59,6 +67,20 @@ pub(crate) struct Admission {
     policies: Configurations<Policy>,
     bindings: Configurations<Binding>,
     quotas: resource_quota::Quotas,
+}
+
+/// A request as admission looks at it.
+pub(crate) struct AdmissionCall<'a> {
+    pub(crate) admission: &'a Admission,
+    pub(crate) request: &'a crate::request::Request,
+}
+
+impl Deref for AdmissionCall<'_> {
+    type Target = crate::request::Request;
+
+    fn deref(&self) -> &crate::request::Request {
+        self.request
+    }
 }
 
 /// What is configured, by the name of its object, which is the order in which it counts.
@@ -83,14 +105,14 @@ impl<T> Configurations<T> {
 
 /// Completes and changes an object that is about to be written.
 pub(crate) async fn mutate(
-    call: &Call<'_>,
+    call: &AdmissionCall<'_>,
     operation: Operation,
     mut object: Object,
     old: Option<&Object>,
 ) -> Result<Object, ApiError> {
     plugins::complete(call, operation, &mut object).await?;
     limit_ranger::complete(call, operation, &mut object).await?;
-    let admission = call.server.admission();
+    let admission = call.admission;
     let webhooks = admission.mutating.all.load_full();
     let policies = Policies {
         policies: admission.mutating_policies.all.load_full(),
@@ -122,7 +144,7 @@ async fn change(
 
 /// Refuses what must not be written or removed. `object` is what will be stored; there is none when one is removed.
 pub(crate) async fn validate(
-    call: &Call<'_>,
+    call: &AdmissionCall<'_>,
     operation: Operation,
     object: Option<&Object>,
     old: Option<&Object>,
@@ -138,7 +160,7 @@ async fn ask_validating(request: &Request<'_>, object: Option<&Object>) -> Resul
     if is_exempt(request.call) {
         return Ok(());
     }
-    let admission = request.call.server.admission();
+    let admission = request.call.admission;
     let (policies, bindings) = (admission.policies.all.load_full(), admission.bindings.all.load_full());
     if !policies.is_empty() && !bindings.is_empty() {
         request.judge(&policies, &bindings, object).boxed().await?;
@@ -151,9 +173,9 @@ async fn ask_validating(request: &Request<'_>, object: Option<&Object>) -> Resul
 }
 
 /// Asks what is built in about a removal, then the mutating webhooks, which may refuse it, and then the validating ones.
-pub(crate) async fn admit_removal(call: &Call<'_>, old: &Object, dry_run: DryRun) -> Result<(), ApiError> {
+pub(crate) async fn admit_removal(call: &AdmissionCall<'_>, old: &Object, dry_run: DryRun) -> Result<(), ApiError> {
     plugins::check_removal(call, old)?;
-    let webhooks = call.server.admission().mutating.all.load_full();
+    let webhooks = call.admission.mutating.all.load_full();
     let request = Request::about(call, Operation::Delete, Some(old), dry_run);
     if !webhooks.is_empty() && !is_exempt(call) {
         webhook_dispatcher::validate(&request, &webhooks, None).boxed().await?;
@@ -161,30 +183,55 @@ pub(crate) async fn admit_removal(call: &Call<'_>, old: &Object, dry_run: DryRun
     ask_validating(&request, None).await
 }
 
-fn is_exempt(call: &Call<'_>) -> bool {
+fn is_exempt(call: &AdmissionCall<'_>) -> bool {
     call.version.group() == GROUP
 }
 
-impl ApiServer {
+impl Admission {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        access: Arc<Access>,
+        namespaces: Arc<Namespaces>,
+        services: Arc<dyn ServiceResolver>,
+    ) -> Self {
+        Admission {
+            core,
+            access,
+            namespaces,
+            services,
+            mutating: Configurations::default(),
+            validating: Configurations::default(),
+            mutating_policies: Configurations::default(),
+            mutating_bindings: Configurations::default(),
+            policies: Configurations::default(),
+            bindings: Configurations::default(),
+            quotas: resource_quota::Quotas::default(),
+        }
+    }
+
     /// Reads the configuration, so that no request escapes it after a start, and follows it from then on.
-    pub(crate) async fn establish_admission(self: &Arc<Self>) -> Result<(), ApiError> {
+    pub(crate) async fn start(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = GroupVersion::new(GROUP, "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         for part in Part::ALL {
-            let (follower, plural) = (ConfigurationStore { part }, part.plural());
-            let registry = self.registry();
-            if let Some(storage) = registry.find(&version, plural).and_then(|resource| resource.storage.as_ref()) {
-                let range = RangeRequest::new(storage.range(""));
-                follower.reset(self, &self.objects().store().range(range).await?.entries);
-            }
-            tokio::spawn(follow(Arc::downgrade(self), version.clone(), plural, follower));
+            let store = ConfigurationStore { admission: self.clone(), part };
+            self.reflect(version.clone(), part.plural(), store).await?;
         }
         let core = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        let (follower, registry) = (QuotaStore::default(), self.registry());
-        if let Some(storage) = registry.find(&core, "resourcequotas").and_then(|resource| resource.storage.as_ref()) {
+        self.reflect(core, "resourcequotas", QuotaStore::new(self.clone())).await
+    }
+
+    async fn reflect(
+        &self,
+        version: GroupVersion,
+        plural: &'static str,
+        store: impl ReflectedStore,
+    ) -> Result<(), ApiError> {
+        let registry = self.core.registry();
+        if let Some(storage) = registry.find(&version, plural).and_then(|resource| resource.storage.as_ref()) {
             let range = RangeRequest::new(storage.range(""));
-            follower.reset(self, &self.objects().store().range(range).await?.entries);
+            store.replace(&self.core.objects().store().range(range).await?.entries);
         }
-        tokio::spawn(follow(Arc::downgrade(self), core, "resourcequotas", follower));
+        self.core.spawn(reflect(self.core.clone(), version, plural, store));
         Ok(())
     }
 }
@@ -224,6 +271,7 @@ impl Part {
 
 /// Keeps one part of the configuration in step with its objects.
 struct ConfigurationStore {
+    admission: Arc<Admission>,
     part: Part,
 }
 
@@ -234,9 +282,9 @@ enum News<'a> {
 }
 
 impl ConfigurationStore {
-    fn apply(&self, server: &ApiServer, news: &News<'_>) {
-        let admission = server.admission();
-        let services = server.custom().services();
+    fn take(&self, news: &News<'_>) {
+        let admission = &self.admission;
+        let services = admission.services.clone();
         let webhooks = |object: &Value| Webhook::read_all(object, &services);
         match self.part {
             Part::Mutating => take(&admission.mutating, news, webhooks),
@@ -279,11 +327,11 @@ fn take<T>(
 }
 
 impl ReflectedStore for ConfigurationStore {
-    fn reset(&self, server: &ApiServer, entries: &[Entry]) {
-        self.apply(server, &News::All(entries));
+    fn replace(&self, entries: &[Entry]) {
+        self.take(&News::All(entries));
     }
 
-    fn change(&self, server: &ApiServer, event: &CacheEvent) {
-        self.apply(server, &News::One(name_of(&event.key), event.current.as_ref()));
+    fn apply(&self, event: &CacheEvent) {
+        self.take(&News::One(name_of(&event.key), event.current.as_ref()));
     }
 }

@@ -1,13 +1,16 @@
-//! Who may do what on this server: the policy in memory, kept in step with the objects that it is made of.
+//! Authentication and authorization of requests: the RBAC policy in memory, kept in step with its objects.
 
+use crate::core::Core;
+use crate::core::reflector::{ReflectedStore, reflect};
 use crate::error::ApiError;
 use crate::flow_control::fair_queue;
+use crate::resource::ObjectRef;
 use crate::resource::Scope;
 use crate::resource::object_meta;
-use crate::server::ApiServer;
-use crate::storage::object_store::{Change, Decision as ObjectDecision, ObjectRef};
-use crate::storage::reflector::{ReflectedStore, follow, name_of, namespace_of};
+use crate::storage::key_pages::{name_of, namespace_of};
+use crate::storage::object_store::{Change, Decision as ObjectDecision};
 use crate::storage::watch_cache::CacheEvent;
+use crate::storage_version::Agreement;
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, header};
@@ -47,6 +50,9 @@ pub enum Authorization {
 
 /// The policy in memory.
 pub(crate) struct Access {
+    core: Arc<Core>,
+    /// Tells whether this server may write.
+    agreement: Arc<Agreement>,
     authenticators: Authenticators,
     authorization: Authorization,
     authorizer: PrivilegedGroup<Arc<RwLock<Arc<Rules>>>>,
@@ -65,9 +71,11 @@ const POLICY: [(&str, RbacKind); 4] = [
 ];
 
 impl Access {
-    pub(crate) fn new(config: AccessConfig) -> Self {
+    pub(crate) fn new(core: Arc<Core>, agreement: Arc<Agreement>, config: AccessConfig) -> Self {
         let rules = Arc::new(RwLock::new(Arc::new(Rules::default())));
         Access {
+            core,
+            agreement,
             authenticators: config.authenticators,
             authorization: config.authorization,
             authorizer: PrivilegedGroup::in_front_of(rules.clone()),
@@ -200,23 +208,25 @@ fn policy_version() -> Result<GroupVersion, ApiError> {
     GroupVersion::new("rbac.authorization.k8s.io", "v1").map_err(|error| ApiError::Internal(error.to_string()))
 }
 
-impl ApiServer {
+impl Access {
     /// Reads all of the policy, then keeps following it.
-    pub(crate) async fn follow_policy(self: &Arc<Self>) -> Result<(), ApiError> {
+    pub(crate) async fn start(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = policy_version()?;
         self.read_policy().await?;
         for (plural, kind) in POLICY {
-            tokio::spawn(follow(Arc::downgrade(self), version.clone(), plural, PolicyStore { kind }));
+            let store = PolicyStore { access: self.clone(), kind };
+            self.core.spawn(reflect(self.core.clone(), version.clone(), plural, store));
         }
-        let core = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        tokio::spawn(follow(Arc::downgrade(self), core, "serviceaccounts", AccountStore));
+        let v1 = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
+        let accounts = AccountStore { access: self.clone() };
+        self.core.spawn(reflect(self.core.clone(), v1, "serviceaccounts", accounts));
         Ok(())
     }
 
     /// Makes the default policy. It is in force when this returns.
-    pub(crate) async fn establish_policy(&self) -> Result<(), ApiError> {
+    pub(crate) async fn establish_policy(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = policy_version()?;
-        if self.registry().find(&version, "clusterroles").is_some() {
+        if self.core.registry().find(&version, "clusterroles").is_some() {
             futures::stream::iter(bootstrap_objects())
                 .map(|wanted| self.establish(wanted))
                 .buffer_unordered(32)
@@ -227,13 +237,14 @@ impl ApiServer {
         self.write_aggregates().await
     }
 
-    async fn read_policy(&self) -> Result<(), ApiError> {
+    async fn read_policy(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = policy_version()?;
         for (plural, kind) in POLICY {
-            let registry = self.registry();
+            let registry = self.core.registry();
             if let Some(storage) = registry.find(&version, plural).and_then(|resource| resource.storage.as_ref()) {
                 let range = restow_store::RangeRequest::new(storage.range(""));
-                PolicyStore { kind }.reset(self, &self.objects().store().range(range).await?.entries);
+                PolicyStore { access: self.clone(), kind }
+                    .replace(&self.core.objects().store().range(range).await?.entries);
             }
         }
         Ok(())
@@ -244,29 +255,29 @@ impl ApiServer {
         let version = policy_version()?;
         let kind = wanted["kind"].as_str().unwrap_or_default();
         let Some((plural, _)) = POLICY.iter().find(|(_, known)| known.as_str() == kind) else { return Ok(()) };
-        let Some(resource) = self.registry().find(&version, plural).cloned() else { return Ok(()) };
+        let Some(resource) = self.core.registry().find(&version, plural).cloned() else { return Ok(()) };
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_string();
         let namespace = match resource.scope {
             Scope::Namespaced => wanted["metadata"]["namespace"].as_str().unwrap_or_default().to_string(),
             Scope::Cluster => String::new(),
         };
         let place = ObjectRef { resource: &resource, version: &version, namespace: &namespace, name: &name };
-        self.objects().change(place, &mut Establish { wanted: &wanted }).await?;
+        self.core.objects().change(place, &mut Establish { wanted: &wanted }).await?;
         Ok(())
     }
 
     /// Writes the rules of roles that are put together from others, where they are out of date.
     async fn write_aggregates(&self) -> Result<(), ApiError> {
         let version = policy_version()?;
-        for (name, rules) in self.access().stale_aggregates() {
-            let Some(resource) = self.registry().find(&version, "clusterroles").cloned() else { return Ok(()) };
+        for (name, rules) in self.stale_aggregates() {
+            let Some(resource) = self.core.registry().find(&version, "clusterroles").cloned() else { return Ok(()) };
             let place = ObjectRef { resource: &resource, version: &version, namespace: "", name: &name };
             let rules: Vec<Value> = rules.iter().map(PolicyRule::to_value).collect();
             let mut decision = SetRules { rules: rules.into() };
             if let crate::storage::object_store::Changed::Updated(written) =
-                self.objects().change(place, &mut decision).await?
+                self.core.objects().change(place, &mut decision).await?
             {
-                self.access().set_rule(RbacKind::ClusterRole, "", &name, Some(written.into_object().as_value()));
+                self.set_rule(RbacKind::ClusterRole, "", &name, Some(written.into_object().as_value()));
             }
         }
         Ok(())
@@ -314,13 +325,14 @@ impl ObjectDecision for SetRules {
 
 /// Keeps one kind of the policy in step.
 struct PolicyStore {
+    access: Arc<Access>,
     kind: RbacKind,
 }
 
 impl PolicyStore {
-    fn set(&self, server: &ApiServer, entry: &Entry) {
+    fn set(&self, entry: &Entry) {
         let value: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-        server.access().set_rule(self.kind, self.namespace(entry), name_of(&entry.key), Some(&value));
+        self.access.set_rule(self.kind, self.namespace(entry), name_of(&entry.key), Some(&value));
     }
 
     fn namespace<'a>(&self, entry: &'a Entry) -> &'a str {
@@ -333,40 +345,42 @@ impl PolicyStore {
 
 #[async_trait]
 impl ReflectedStore for PolicyStore {
-    fn reset(&self, server: &ApiServer, entries: &[Entry]) {
+    fn replace(&self, entries: &[Entry]) {
         // What was deleted while nobody followed is found by the difference, so that nothing is denied meanwhile.
         let there: HashSet<(&str, &str)> =
             entries.iter().map(|entry| (self.namespace(entry), name_of(&entry.key))).collect();
-        for (namespace, name) in server.access().policy().names(self.kind) {
+        for (namespace, name) in self.access.policy().names(self.kind) {
             if !there.contains(&(namespace.as_str(), name.as_str())) {
-                server.access().set_rule(self.kind, &namespace, &name, None);
+                self.access.set_rule(self.kind, &namespace, &name, None);
             }
         }
-        entries.iter().for_each(|entry| self.set(server, entry));
+        entries.iter().for_each(|entry| self.set(entry));
     }
 
-    fn change(&self, server: &ApiServer, event: &CacheEvent) {
+    fn apply(&self, event: &CacheEvent) {
         match (&event.current, &event.previous) {
-            (Some(entry), _) => self.set(server, entry),
+            (Some(entry), _) => self.set(entry),
             (None, Some(entry)) => {
-                server.access().set_rule(self.kind, self.namespace(entry), name_of(&entry.key), None);
+                self.access.set_rule(self.kind, self.namespace(entry), name_of(&entry.key), None);
             }
             (None, None) => {}
         }
     }
 
-    async fn settle(&self, server: &ApiServer) {
-        if self.kind != RbacKind::ClusterRole || !server.agreement().is_settled() {
+    async fn resync(&self) {
+        if self.kind != RbacKind::ClusterRole || !self.access.agreement.is_settled() {
             return;
         }
-        if let Err(error) = server.write_aggregates().await {
+        if let Err(error) = self.access.write_aggregates().await {
             tracing::warn!(%error, "aggregated roles could not be written");
         }
     }
 }
 
 /// Keeps the service accounts in step.
-struct AccountStore;
+struct AccountStore {
+    access: Arc<Access>,
+}
 
 impl AccountStore {
     fn place(entry: &Entry) -> (String, String) {
@@ -381,14 +395,14 @@ impl AccountStore {
 }
 
 impl ReflectedStore for AccountStore {
-    fn reset(&self, server: &ApiServer, entries: &[Entry]) {
+    fn replace(&self, entries: &[Entry]) {
         let found = entries.iter().filter_map(|entry| Some((Self::place(entry), Self::uid(entry)?)));
-        *server.access().accounts.write().unwrap_or_else(PoisonError::into_inner) = found.collect();
+        *self.access.accounts.write().unwrap_or_else(PoisonError::into_inner) = found.collect();
     }
 
-    fn change(&self, server: &ApiServer, event: &CacheEvent) {
+    fn apply(&self, event: &CacheEvent) {
         let Some(entry) = event.current.as_ref().or(event.previous.as_ref()) else { return };
-        let mut accounts = server.access().accounts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = self.access.accounts.write().unwrap_or_else(PoisonError::into_inner);
         match event.current.as_ref().and_then(Self::uid) {
             Some(uid) => accounts.insert(Self::place(entry), uid),
             None => accounts.remove(&Self::place(entry)),

@@ -6,5 +6,5 @@ mod leadership;
 mod namespaces;
 
 pub(crate) use garbage_collector::collect_garbage;
-pub(crate) use kubernetes_service::{publish_servers, withdraw_server};
+pub(crate) use kubernetes_service::{KubernetesService, publish_servers, withdraw_server};
 pub(crate) use namespaces::empty_namespaces;

@@ -1,6 +1,7 @@
 //! What a server serves, told to clients: groups, versions, resources and the hash of their storage versions.
 
 mod custom_openapi;
+pub(crate) mod documents;
 pub mod openapi;
 
 use crate::resource::registry::{Group, Registry};

@@ -1,14 +1,15 @@
 //! Namespaces: those that are always there, which ones exist, and what each is given. Those that are to go are emptied
 //! elsewhere.
 
-use crate::controllers::empty_namespaces;
+use crate::authorization::Access;
+use crate::core::Core;
+use crate::core::reflector::{RESYNC_PERIOD, ReflectedStore, reflect};
 use crate::error::ApiError;
+use crate::resource::ObjectRef;
 use crate::resource::Resource;
 use crate::resource::object_meta;
-use crate::server::ApiServer;
-use crate::storage::deletion;
-use crate::storage::object_store::{Change, Changed, Decision, ObjectRef};
-use crate::storage::reflector::{BREATH, ReflectedStore, follow, name_of, namespace_of};
+use crate::storage::key_pages::{name_of, namespace_of};
+use crate::storage::object_store::{Change, Changed, Decision};
 use crate::storage::watch_cache::{CacheEvent, Subscription};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
@@ -17,7 +18,7 @@ use restow_auth::service_account::ServiceAccounts;
 use restow_store::{Compare, Entry, Revision};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::Notify;
 
 /// The namespaces that every cluster has.
@@ -31,6 +32,8 @@ const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// Which namespaces exist, and whether they are about to go. It follows the store, so it can be a little behind.
 pub(crate) struct Namespaces {
+    core: Arc<Core>,
+    access: Arc<Access>,
     known: RwLock<HashMap<String, (Phase, Revision)>>,
     /// What every namespace is given, and those that were.
     root_ca: Option<String>,
@@ -57,8 +60,8 @@ enum Phase {
 
 impl Namespaces {
     /// None yet; each of them is to be given these certificates.
-    pub(crate) fn new(root_ca: Option<String>) -> Self {
-        Namespaces { known: RwLock::default(), root_ca, given: Mutex::default(), changed: Arc::default() }
+    pub(crate) fn new(core: Arc<Core>, access: Arc<Access>, root_ca: Option<String>) -> Self {
+        Namespaces { core, access, known: RwLock::default(), root_ca, given: Mutex::default(), changed: Arc::default() }
     }
 
     fn phase(&self, name: &str) -> Option<(Phase, Revision)> {
@@ -103,7 +106,7 @@ impl Namespaces {
     }
 }
 
-impl ApiServer {
+impl Namespaces {
     /// Refuses to create something in a namespace that does not exist or is about to go. Otherwise tells what must hold for
     /// the namespace to still be as it was seen, so that nothing is made in one that goes at the same moment.
     pub(crate) async fn check_namespace(
@@ -113,13 +116,13 @@ impl ApiServer {
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Compare>, ApiError> {
-        let seen = match self.namespaces().phase(namespace).filter(|_| freshness == Freshness::Cached) {
+        let seen = match self.phase(namespace).filter(|_| freshness == Freshness::Cached) {
             Some(seen) => Some(seen),
             // It may be so new that this server has not heard of it.
             None => match self.namespace_resource() {
                 Some((namespaces, version)) => {
                     let place = ObjectRef { resource: &namespaces, version: &version, namespace: "", name: namespace };
-                    let entry = self.objects().get(place).await?;
+                    let entry = self.core.objects().get(place).await?;
                     entry.map(|entry| (phase_of(&entry.value), entry.mod_revision))
                 }
                 // A server without namespaces has nothing to check against.
@@ -147,13 +150,13 @@ impl ApiServer {
         Ok(Compare::mod_revision(&key, revision))
     }
 
-    /// Starts to follow the namespaces.
-    pub(crate) fn tend_namespaces(self: &Arc<Self>) -> Result<(), ApiError> {
+    /// Starts to reflect the namespaces.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        tokio::spawn(follow(Arc::downgrade(self), version, "namespaces", NamespaceStore));
-        tokio::spawn(empty_namespaces(Arc::downgrade(self)));
-        if self.namespaces().root_ca.is_some() {
-            tokio::spawn(notice_root_ca(Arc::downgrade(self)));
+        let store = NamespaceStore { namespaces: self.clone() };
+        self.core.spawn(reflect(self.core.clone(), version, "namespaces", store));
+        if self.root_ca.is_some() {
+            self.core.spawn(notice_root_ca(self.clone()));
         }
         Ok(())
     }
@@ -161,7 +164,7 @@ impl ApiServer {
     /// The resource of namespaces, and the version in which it is spoken of.
     pub(crate) fn namespace_resource(&self) -> Option<(Arc<Resource>, GroupVersion)> {
         let version = GroupVersion::new("", "v1").ok()?;
-        let resource = self.registry().find(&version, "namespaces")?.clone();
+        let resource = self.core.registry().find(&version, "namespaces")?.clone();
         Some((resource, version))
     }
 
@@ -172,9 +175,9 @@ impl ApiServer {
             self.ensure_account(namespace).await?;
         }
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        let Some(resource) = self.registry().find(&version, "serviceaccounts").cloned() else { return Ok(None) };
+        let Some(resource) = self.core.registry().find(&version, "serviceaccounts").cloned() else { return Ok(None) };
         let place = ObjectRef { resource: &resource, version: &version, namespace, name };
-        match self.objects().get(place).await? {
+        match self.core.objects().get(place).await? {
             Some(entry) => resource.decode(&entry, &version).await.map(Some),
             None => Ok(None),
         }
@@ -182,11 +185,11 @@ impl ApiServer {
 
     /// Makes the service account that every namespace has, for pods that name none.
     async fn ensure_account(&self, namespace: &str) -> Result<(), ApiError> {
-        if self.access().uid_of(namespace, DEFAULT_ACCOUNT).is_some() {
+        if self.access.uid_of(namespace, DEFAULT_ACCOUNT).is_some() {
             return Ok(());
         }
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        let Some(resource) = self.registry().find(&version, "serviceaccounts").cloned() else { return Ok(()) };
+        let Some(resource) = self.core.registry().find(&version, "serviceaccounts").cloned() else { return Ok(()) };
         let place = ObjectRef { resource: &resource, version: &version, namespace, name: DEFAULT_ACCOUNT };
         let wanted = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT, "namespace": namespace}});
         self.ensure_within(place, wanted).await.map(drop)
@@ -201,18 +204,18 @@ impl ApiServer {
             Err(error) => return Err(error),
         };
         let mut ensure = Ensure { within, ..Ensure::new(wanted, place.resource) };
-        self.objects().change(place, &mut ensure).await.map(Some)
+        self.core.objects().change(place, &mut ensure).await.map(Some)
     }
 
     /// Gives a namespace the certificates by which its pods know the servers, unless it is known to have them.
     async fn ensure_root_ca(&self, namespace: &str) -> Result<(), ApiError> {
-        let Some(root_ca) = &self.namespaces().root_ca else { return Ok(()) };
-        let given = || self.namespaces().given.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(root_ca) = &self.root_ca else { return Ok(()) };
+        let given = || self.given.lock().unwrap_or_else(PoisonError::into_inner);
         if given().contains(namespace) {
             return Ok(());
         }
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        let Some(resource) = self.registry().find(&version, "configmaps").cloned() else { return Ok(()) };
+        let Some(resource) = self.core.registry().find(&version, "configmaps").cloned() else { return Ok(()) };
         let place = ObjectRef { resource: &resource, version: &version, namespace, name: ROOT_CA };
         let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": root_ca},
             "metadata": {"name": ROOT_CA, "namespace": namespace}});
@@ -231,7 +234,7 @@ impl ApiServer {
         for name in ALWAYS {
             let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
             let wanted = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            self.objects().change(place, &mut Ensure::new(wanted, &resource)).await?;
+            self.core.objects().change(place, &mut Ensure::new(wanted, &resource)).await?;
         }
         Ok(())
     }
@@ -294,33 +297,25 @@ impl Decision for Ensure<'_> {
 }
 
 /// Notices when somebody changes or deletes what every namespace is given, so that it is given again.
-async fn notice_root_ca(server: Weak<ApiServer>) {
-    let Ok(version) = GroupVersion::new("", "v1") else { return };
-    while let Some(strong) = server.upgrade() {
-        let storage = strong.registry().find(&version, "configmaps").and_then(|resource| resource.storage.clone());
-        let Some(storage) = storage else { return };
-        let reached = strong.watch_cache().reached();
-        let subscription = strong.watch_cache().subscribe(&storage.folder(), storage.range(""), reached);
+async fn notice_root_ca(namespaces: Arc<Namespaces>) {
+    loop {
+        let Some((configmaps, _)) = namespaces.core.core_resource("configmaps") else { return };
+        let Some(storage) = configmaps.storage.clone() else { return };
+        let watch_cache = namespaces.core.watch_cache();
+        let subscription = watch_cache.subscribe(&storage.folder(), storage.range(""), watch_cache.reached());
         // What happened before is unknown, so everything is looked at once more.
-        strong.namespaces().given.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        drop(strong);
+        namespaces.given.lock().unwrap_or_else(PoisonError::into_inner).clear();
         if let Ok(subscription) = subscription {
-            take_back(&server, subscription).await;
+            take_back(&namespaces, subscription).await;
         }
-        tokio::time::sleep(BREATH).await;
+        tokio::time::sleep(RESYNC_PERIOD).await;
     }
 }
 
-/// Follows changes until they have overtaken this, or the server is gone.
-async fn take_back(server: &Weak<ApiServer>, mut subscription: Subscription) {
-    while server.strong_count() > 0 {
-        let events = match tokio::time::timeout(BREATH, subscription.next()).await {
-            Ok(Ok((events, _))) => events,
-            Ok(Err(_)) => return,
-            Err(_) => continue,
-        };
-        let Some(server) = server.upgrade() else { return };
-        let mut given = server.namespaces().given.lock().unwrap_or_else(PoisonError::into_inner);
+/// Follows changes until they have overtaken this.
+async fn take_back(namespaces: &Namespaces, mut subscription: Subscription) {
+    while let Ok((events, _)) = subscription.next().await {
+        let mut given = namespaces.given.lock().unwrap_or_else(PoisonError::into_inner);
         for event in events.iter().filter(|event| name_of(&event.key) == ROOT_CA) {
             given.remove(namespace_of(&event.key));
         }
@@ -328,58 +323,41 @@ async fn take_back(server: &Weak<ApiServer>, mut subscription: Subscription) {
 }
 
 /// Keeps the namespaces in step, and gives each what every namespace has.
-struct NamespaceStore;
+struct NamespaceStore {
+    namespaces: Arc<Namespaces>,
+}
 
 #[async_trait]
 impl ReflectedStore for NamespaceStore {
-    fn reset(&self, server: &ApiServer, entries: &[Entry]) {
+    fn replace(&self, entries: &[Entry]) {
         let state = |entry: &Entry| (phase_of(&entry.value), entry.mod_revision);
         let found = entries.iter().map(|entry| (name_of(&entry.key).to_string(), state(entry)));
-        server.namespaces().reset(found);
+        self.namespaces.reset(found);
     }
 
-    fn change(&self, server: &ApiServer, event: &CacheEvent) {
+    fn apply(&self, event: &CacheEvent) {
         let phase = event.current.as_ref().map(|entry| (phase_of(&entry.value), entry.mod_revision));
-        server.namespaces().set(name_of(&event.key), phase);
+        self.namespaces.set(name_of(&event.key), phase);
     }
 
     /// What could not be given to a namespace may be possible now.
-    async fn settle(&self, server: &ApiServer) {
+    async fn resync(&self) {
         // Nothing can be written before the server has started.
-        if !server.starting().is_done() {
+        if !self.namespaces.core.startup().is_done() {
             return;
         }
-        if ALWAYS.iter().any(|name| server.namespaces().phase(name).is_none())
-            && let Err(error) = server.make_namespaces().await
+        if ALWAYS.iter().any(|name| self.namespaces.phase(name).is_none())
+            && let Err(error) = self.namespaces.make_namespaces().await
         {
             tracing::warn!(%error, "a namespace that every cluster has is missing");
         }
-        for name in server.namespaces().active() {
-            if let Err(error) = server.ensure_account(&name).await {
+        for name in self.namespaces.active() {
+            if let Err(error) = self.namespaces.ensure_account(&name).await {
                 tracing::warn!(namespace = name, %error, "a namespace has no service account yet");
             }
-            if let Err(error) = server.ensure_root_ca(&name).await {
+            if let Err(error) = self.namespaces.ensure_root_ca(&name).await {
                 tracing::warn!(namespace = name, %error, "a namespace has no certificates of the servers yet");
             }
         }
-    }
-}
-
-/// Removes an object, or marks it where finalizers hold it.
-pub(crate) struct Dismiss;
-
-#[async_trait]
-impl Decision for Dismiss {
-    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        let Some(object) = before else { return Ok(Change::Keep) };
-        if object.finalizers().is_empty() {
-            return Ok(Change::Remove);
-        }
-        if object.is_being_deleted() {
-            return Ok(Change::Keep);
-        }
-        let mut marked = object.clone();
-        deletion::mark(&mut marked, 0, jiff::Timestamp::now());
-        Ok(Change::Write(marked))
     }
 }

@@ -1,61 +1,51 @@
-//! The server: what it serves, from which store.
+//! The server: puts the parts together and starts them.
 
 mod post_start;
 
 use crate::admission::Admission;
 use crate::audit::AuditLog;
 use crate::authorization::{Access, AccessConfig, Authorization};
-use crate::controllers;
+use crate::controllers::{self, KubernetesService};
+use crate::core::Core;
 use crate::crd::CustomResources;
 use crate::discovery::ShowHashes;
+use crate::discovery::documents::Documents;
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::FairQueue;
 use crate::flow_control::limits::{InFlight, LoadLimits};
 use crate::gates::{Gate, Gates};
-use crate::http::connections;
-use crate::http::documents::Documents;
+use crate::handlers::Handlers;
 use crate::metrics::{MeasuredStore, Metrics};
 use crate::namespaces::Namespaces;
 use crate::release::Release;
 use crate::resource::registry::Registry;
-use crate::storage::compaction;
-use crate::storage::format_mark;
 use crate::storage::object_store::ObjectStore;
 use crate::storage::watch_cache::WatchCache;
+use crate::storage::{compaction, format_mark};
 use crate::storage_version::{Agreement, AgreementConfig};
-use arc_swap::ArcSwap;
-use post_start::Starting;
+use crate::webhook::ServiceResolver;
+use crate::webhook::services::Services;
+use post_start::PostStart;
 use restow_auth::authenticate::Authenticators;
 use restow_store::Store;
 use serde_json::{Value, json};
-use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
-use tokio::net::TcpListener;
-use tokio::sync::watch;
+use std::sync::Arc;
 
 /// An API server.
 pub struct ApiServer {
-    objects: ObjectStore,
-    watch_cache: Arc<WatchCache>,
-    registry: ArcSwap<Registry>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) handlers: Arc<Handlers>,
     release: Release,
     address: SocketAddr,
-    namespaces: Namespaces,
-    access: Access,
-    admission: Admission,
     metrics: Arc<Metrics>,
     limits: LoadLimits,
     in_flight: InFlight,
     fair_queue: Arc<FairQueue>,
     documents: Documents,
     audit: Option<Arc<AuditLog>>,
-    stopped: watch::Sender<bool>,
     gates: Gates,
-    agreement: Arc<Agreement>,
-    starting: Starting,
-    custom: CustomResources,
-    following: tokio::task::JoinHandle<()>,
+    service: Arc<KubernetesService>,
 }
 
 /// How to set up a server.
@@ -119,77 +109,77 @@ impl ApiServer {
         taking_part.advertised.get_or_insert(config.address);
         let agreement = Agreement::new(taking_part, store, objects.alarm().clone(), config.registry.resources());
         agreement.register(&metrics);
-        let custom = CustomResources::new(config.registry.resources());
+        let agreement = Arc::new(agreement);
+        let core = Arc::new(Core::new(objects, watch_cache, config.registry));
+        core.spawn(following);
+        let access = Arc::new(Access::new(core.clone(), agreement.clone(), config.access));
+        let namespaces = Arc::new(Namespaces::new(core.clone(), access.clone(), config.root_ca));
+        let services: Arc<dyn ServiceResolver> = Arc::new(Services(core.clone()));
+        let admission = Arc::new(Admission::new(core.clone(), access.clone(), namespaces.clone(), services.clone()));
+        let custom = Arc::new(CustomResources::new(core.clone(), agreement.clone(), services));
+        let handlers = Arc::new(Handlers {
+            core: core.clone(),
+            access: access.clone(),
+            namespaces: namespaces.clone(),
+            admission: admission.clone(),
+            agreement: agreement.clone(),
+            deletes_unreadable: config.gates.is_on(Gate::AllowUnsafeMalformedObjectDeletion),
+        });
+        let service = KubernetesService { core: core.clone(), agreement: agreement.clone(), address: config.address };
+        let service = Arc::new(service);
         let server = Arc::new(ApiServer {
-            objects,
-            watch_cache,
-            registry: ArcSwap::from_pointee(config.registry),
+            core: core.clone(),
+            handlers: handlers.clone(),
             release: config.release,
             address: config.address,
-            namespaces: Namespaces::new(config.root_ca),
-            access: Access::new(config.access),
-            admission: Admission::default(),
             in_flight: InFlight::new(&config.limits, &metrics),
             fair_queue: Arc::default(),
             metrics,
             limits: config.limits,
             documents: Documents::default(),
             audit: config.audit,
-            stopped: watch::Sender::new(false),
             gates: config.gates,
-            agreement: Arc::new(agreement),
-            starting: Starting::default(),
-            custom,
-            following,
+            service: service.clone(),
         });
-        server.follow_policy().await?;
-        server.establish_admission().await?;
-        server.tend_namespaces()?;
-        server.agreement.start(&server.watch_cache).await.map_err(|error| ApiError::Internal(error.chain()))?;
-        server.tend_custom_resources().await?;
-        server.agreement.announced_everything();
-        tokio::spawn(post_start::start(Arc::downgrade(&server)));
-        tokio::spawn(compaction::compact_regularly(server.objects.store().clone(), Arc::downgrade(&server)));
-        tokio::spawn(controllers::collect_garbage(Arc::downgrade(&server)));
-        tokio::spawn(start_over(Arc::downgrade(&server), server.watch_cache.losses()));
+        access.start().await?;
+        admission.start().await?;
+        namespaces.start()?;
+        agreement.start(core.watch_cache()).await.map_err(|error| ApiError::Internal(error.chain()))?;
+        custom.start().await?;
+        agreement.announced_everything();
+        core.spawn(post_start::start(PostStart { core: core.clone(), agreement, namespaces, access, service }));
+        core.spawn(compaction::compact_regularly(core.objects().store().clone()));
+        core.spawn(controllers::empty_namespaces(handlers.clone()));
+        core.spawn(controllers::collect_garbage(handlers));
+        core.spawn(start_over(core.clone(), server.handlers.agreement.clone()));
         Ok(server)
     }
 
     /// Completes when the server has reported its storage versions and made what every cluster has: from then on it
     /// can be written to.
     pub async fn ready(&self) -> Result<(), ApiError> {
-        self.starting.done().await
+        self.core.startup().done().await
     }
 
     /// Leaves the other servers, so that they need not wait until this one is missed. Nothing can be written afterwards.
     pub async fn leave(&self) {
-        controllers::withdraw_server(self).await;
-        self.agreement.leave().await;
-    }
-
-    /// Serves on a listener until `stop` completes, then lets running requests finish.
-    pub async fn serve(
-        self: Arc<Self>,
-        listener: TcpListener,
-        tls: Arc<rustls::ServerConfig>,
-        stop: impl Future<Output = ()>,
-    ) {
-        connections::serve(self, listener, tls, stop).await;
+        controllers::withdraw_server(&self.service).await;
+        self.handlers.agreement.leave().await;
     }
 
     /// The objects.
     pub fn objects(&self) -> &ObjectStore {
-        &self.objects
+        self.core.objects()
     }
 
     /// The recent changes.
     pub fn watch_cache(&self) -> &WatchCache {
-        &self.watch_cache
+        self.core.watch_cache()
     }
 
     /// What is served now.
     pub fn registry(&self) -> Arc<Registry> {
-        self.registry.load_full()
+        self.core.registry()
     }
 
     /// What is counted and measured; others may register metrics of their own.
@@ -218,71 +208,21 @@ impl ApiServer {
         self.audit.as_ref()
     }
 
-    /// Tells everything that goes on to come to an end, and that the server is no longer ready.
-    pub(crate) fn stop(&self) {
-        self.stopped.send_replace(true);
-    }
-
-    /// Whether the server has been asked to stop.
-    pub(crate) fn is_stopped(&self) -> bool {
-        *self.stopped.borrow()
-    }
-
-    /// Completes when the server is asked to stop.
-    pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut stopped = self.stopped.subscribe();
-        async move {
-            let _ = stopped.wait_for(|stopped| *stopped).await;
-        }
-    }
-
     /// This server among the others.
     pub fn agreement(&self) -> &Arc<Agreement> {
-        &self.agreement
-    }
-
-    pub(crate) fn starting(&self) -> &Starting {
-        &self.starting
-    }
-
-    /// Serves other resources from now on. Requests that run go on with what they have found.
-    pub(crate) fn serve_resources(&self, registry: Registry) {
-        self.registry.store(Arc::new(registry));
-    }
-
-    /// What definitions of custom resources say.
-    pub(crate) fn custom(&self) -> &CustomResources {
-        &self.custom
+        &self.handlers.agreement
     }
 
     pub(crate) fn access(&self) -> &Access {
-        &self.access
-    }
-
-    pub(crate) fn admission(&self) -> &Admission {
-        &self.admission
-    }
-
-    pub(crate) fn namespaces(&self) -> &Namespaces {
-        &self.namespaces
+        &self.handlers.access
     }
 
     pub(crate) fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// Where clients reach this server.
-    pub(crate) fn socket_address(&self) -> SocketAddr {
-        self.address
-    }
-
     pub(crate) fn release(&self) -> Release {
         self.release
-    }
-
-    /// Whether objects that cannot be read can be deleted.
-    pub(crate) fn deletes_unreadable(&self) -> bool {
-        self.gates.is_on(Gate::AllowUnsafeMalformedObjectDeletion)
     }
 
     pub(crate) fn show_hashes(&self) -> ShowHashes {
@@ -304,18 +244,18 @@ impl ApiServer {
     }
 }
 
-/// Starts over whenever the store has gone back to an earlier state, as after a backup was restored. Every reflector
-/// is told to read anew; what was reported may be lost, and the identity lease may be one of before.
-async fn start_over(server: Weak<ApiServer>, mut losses: watch::Receiver<u64>) {
+/// Starts over whenever the store has gone back to an earlier state, as after a backup was restored. Every reflector lists
+/// again; what was reported may be lost, and the identity lease may be one of before.
+async fn start_over(core: Arc<Core>, agreement: Arc<Agreement>) {
+    let mut losses = core.watch_cache().losses();
     while losses.changed().await.is_ok() {
-        let Some(server) = server.upgrade() else { return };
-        server.objects.forget_everything();
-        server.agreement.join_again();
+        core.objects().forget_everything();
+        agreement.join_again();
     }
 }
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        self.following.abort();
+        self.core.end();
     }
 }

@@ -4,7 +4,7 @@ pub(crate) mod compaction;
 pub(crate) mod deletion;
 pub(crate) mod fence_alarm;
 pub(crate) mod format_mark;
+pub(crate) mod key_pages;
 pub(crate) mod object_store;
-pub(crate) mod reflector;
 pub mod stored_versions;
 pub(crate) mod watch_cache;

@@ -1,19 +1,19 @@
-//! The one clock by which it may be judged how much time has passed: the time since boot.
+//! The clock for measuring durations: the time since boot, which also counts the time that the machine was suspended.
 //!
-//! The wall clock jumps and differs between machines, so it only dates what people read. [`std::time::Instant`] stands
-//! still while the machine is suspended; whoever holds something for a time, such as a lease, would believe after a long
-//! sleep to hold it still.
+//! The wall clock can jump and differs between machines, so it is only for timestamps that people read.
+//! [`std::time::Instant`] stops while the machine is suspended: after a long suspend, the holder of an expired lease would
+//! believe that it still holds it.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, SystemTime};
 
-/// Counts on while the machine is suspended. Elsewhere than on Linux the monotonic clock does so, or there is no better.
+/// A clock that counts suspended time. On other systems than Linux the monotonic clock does so, or there is no better one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: ClockId = ClockId::Boottime;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: ClockId = ClockId::Monotonic;
 
-/// A moment, by the time since boot.
+/// A point in time, by the time since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
@@ -23,13 +23,13 @@ impl Moment {
         Moment(since_boot())
     }
 
-    /// How much time has passed since then, suspended or not.
+    /// The time since then, including suspended time.
     pub fn elapsed(self) -> Duration {
         since_boot().saturating_sub(self.0)
     }
 }
 
-/// The time of day as it was once, and from then on by the time that has passed since: it never jumps.
+/// A wall clock that never jumps: it reads the time of day once, and adds the time since boot from then on.
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyClock {
     began: SystemTime,
@@ -37,7 +37,7 @@ pub struct SteadyClock {
 }
 
 impl SteadyClock {
-    /// A clock that begins at this time of day, now.
+    /// A clock that starts now, with this time of day.
     pub fn beginning_at(began: SystemTime) -> Self {
         SteadyClock { began, since: Moment::now() }
     }
@@ -48,7 +48,7 @@ impl SteadyClock {
     }
 }
 
-/// How much time has passed since the machine was booted, suspended or not.
+/// The time since the machine was booted, including suspended time.
 pub fn since_boot() -> Duration {
     // It is never negative: the clock begins at zero.
     Duration::try_from(clock_gettime(CLOCK)).unwrap_or_default()

@@ -1,10 +1,11 @@
-//! Compares the engine's files with the checksums that it writes, but does not compare itself, before it opens them.
+//! Compares the engine's files with their checksums, before the engine opens them. The engine writes these checksums, but
+//! does not check them itself.
 //!
 //! In each keyspace the file `current` names the manifest and has its checksum, and the manifest has those of all tables.
-//! The engine believes the lengths that it reads there: one flipped bit makes it ask for more memory than there is, and
-//! that ends the process. The journals have their own checks (`journal.rs`).
+//! The engine trusts the lengths that it reads there: one flipped bit makes it allocate more memory than there is, which
+//! aborts the process. `journal.rs` checks the journals.
 
-use crate::engine::Failure;
+use crate::engine::EngineError;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -12,35 +13,35 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_128};
 
 /// The only kind of checksum that the engine has.
 const XXH3: u8 = 0;
-/// The bytes of the trailer of a table: a mark, version and kind of checksum (6), the checksum of the table of contents (16),
-/// where that begins (8), and how long it is (8).
-const TRAILER: u64 = 38;
-/// How much of a table is read at once.
-const PIECE: usize = 256 << 10;
+/// The size of a table's footer: magic bytes, version and checksum type (6), the checksum of the table of contents (16), its
+/// offset (8) and its length (8).
+const FOOTER: u64 = 38;
+/// The buffer for reading a table.
+const BUFFER_BYTES: usize = 256 << 10;
 
-/// A table, and the checksum that its keyspace's manifest has of it.
+/// A table, with its checksum according to the manifest.
 #[derive(Debug)]
 pub(crate) struct Table {
     path: PathBuf,
     checksum: u128,
 }
 
-/// Checks the manifests of all keyspaces; returns the tables that they list. What is missing altogether is left to those
-/// who know what should be there.
-pub(crate) fn check_manifests(engine: &Path) -> Result<Vec<Table>, Failure> {
+/// Checks the manifests of all keyspaces, and returns the tables that they list. A missing keyspace is not detected here,
+/// but by the fingerprint.
+pub(crate) fn check_manifests(engine: &Path) -> Result<Vec<Table>, EngineError> {
     let mut tables = Vec::new();
     let keyspaces = match fs::read_dir(engine.join("keyspaces")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(tables),
-        other => other.map_err(|error| Failure::Disk(error.to_string()))?,
+        other => other.map_err(|error| EngineError::Io(error.to_string()))?,
     };
     for keyspace in keyspaces {
-        let keyspace = keyspace.map_err(|error| Failure::Disk(error.to_string()))?.path();
+        let keyspace = keyspace.map_err(|error| EngineError::Io(error.to_string()))?.path();
         let Some(current) = read(&keyspace.join("current"))? else { continue };
-        let unreadable = || Failure::Damage(format!("{} is unreadable", keyspace.join("current").display()));
+        let unreadable = || EngineError::Corrupt(format!("{} is unreadable", keyspace.join("current").display()));
         let (number, checksum) = parse_current(&current).ok_or_else(unreadable)?;
         let path = keyspace.join(format!("v{number}"));
         let Some(manifest) = read(&path)? else {
-            return Err(Failure::Damage(format!(
+            return Err(EngineError::Corrupt(format!(
                 "{} is missing, which {}/current names",
                 path.display(),
                 keyspace.display()
@@ -50,7 +51,7 @@ pub(crate) fn check_manifests(engine: &Path) -> Result<Vec<Table>, Failure> {
             return Err(mismatch(&path));
         }
         let listed = parse_manifest(&manifest);
-        let listed = listed.ok_or_else(|| Failure::Damage(format!("{} has an unknown format", path.display())))?;
+        let listed = listed.ok_or_else(|| EngineError::Corrupt(format!("{} has an unknown format", path.display())))?;
         let place = |(number, checksum): (u64, u128)| Table {
             path: keyspace.join("tables").join(number.to_string()),
             checksum,
@@ -61,11 +62,11 @@ pub(crate) fn check_manifests(engine: &Path) -> Result<Vec<Table>, Failure> {
 }
 
 /// Checks every byte of the tables.
-pub(crate) fn check_tables(tables: &[Table]) -> Result<(), Failure> {
+pub(crate) fn check_tables(tables: &[Table]) -> Result<(), EngineError> {
     for Table { path, checksum } in tables {
         let found = digest(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Failure::Damage(format!("{} is missing", path.display())),
-            _ => Failure::Disk(format!("{} cannot be read: {error}", path.display())),
+            io::ErrorKind::NotFound => EngineError::Corrupt(format!("{} is missing", path.display())),
+            _ => EngineError::Io(format!("{} cannot be read: {error}", path.display())),
         })?;
         if found != *checksum {
             return Err(mismatch(path));
@@ -74,31 +75,31 @@ pub(crate) fn check_tables(tables: &[Table]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks what the engine believes unseen when it opens a table: where its parts lie. For whoever reads damaged tables.
-pub(crate) fn check_outlines(tables: &[Table]) -> Result<(), Failure> {
+/// Checks the tables of contents, which the engine trusts when it opens a table. For a repair, which reads corrupt tables.
+pub(crate) fn check_footers(tables: &[Table]) -> Result<(), EngineError> {
     for Table { path, .. } in tables {
-        let whole = outline_is_whole(path);
-        if !whole.map_err(|error| Failure::Disk(format!("{} cannot be read: {error}", path.display())))? {
-            return Err(Failure::Damage(format!("{} cannot be read at all", path.display())));
+        let whole = footer_is_intact(path);
+        if !whole.map_err(|error| EngineError::Io(format!("{} cannot be read: {error}", path.display())))? {
+            return Err(EngineError::Corrupt(format!("{} cannot be read at all", path.display())));
         }
     }
     Ok(())
 }
 
-/// Whether the table of contents at the end of a file has the checksum that the trailer behind it says.
-fn outline_is_whole(path: &Path) -> io::Result<bool> {
+/// Whether the table of contents at the end of a table has the checksum in the footer.
+fn footer_is_intact(path: &Path) -> io::Result<bool> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other?,
     };
     let length = file.metadata()?.len();
-    if length < TRAILER {
+    if length < FOOTER {
         return Ok(false);
     }
-    let mut trailer = Vec::new();
-    file.seek(SeekFrom::Start(length - TRAILER))?;
-    file.read_to_end(&mut trailer)?;
-    let mut rest = trailer.get(6..).unwrap_or_default();
+    let mut footer = Vec::new();
+    file.seek(SeekFrom::Start(length - FOOTER))?;
+    file.read_to_end(&mut footer)?;
+    let mut rest = footer.get(6..).unwrap_or_default();
     let mut number = || take(&mut rest).map(u64::from_le_bytes).unwrap_or_default();
     let (low, high, position, size) = (number(), number(), number(), number());
     if position.checked_add(size).is_none_or(|end| end > length) {
@@ -110,25 +111,27 @@ fn outline_is_whole(path: &Path) -> io::Result<bool> {
     Ok(xxh3_128(&contents) == u128::from(high) << 64 | u128::from(low))
 }
 
-fn mismatch(path: &Path) -> Failure {
-    Failure::Damage(format!("{} is not what was written: its checksum differs", path.display()))
+fn mismatch(path: &Path) -> EngineError {
+    EngineError::Corrupt(format!("{} is corrupt: its checksum differs", path.display()))
 }
 
 /// A small file; `None` if it is missing.
-fn read(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+fn read(path: &Path) -> Result<Option<Vec<u8>>, EngineError> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        other => other.map(Some).map_err(|error| Failure::Disk(format!("{} cannot be read: {error}", path.display()))),
+        other => {
+            other.map(Some).map_err(|error| EngineError::Io(format!("{} cannot be read: {error}", path.display())))
+        }
     }
 }
 
 fn digest(path: &Path) -> io::Result<u128> {
-    let (mut file, mut piece) = (File::open(path)?, vec![0; PIECE]);
+    let (mut file, mut buffer) = (File::open(path)?, vec![0; BUFFER_BYTES]);
     let mut sum = Xxh3Default::new();
     loop {
-        match file.read(&mut piece)? {
+        match file.read(&mut buffer)? {
             0 => return Ok(sum.digest128()),
-            read => sum.update(&piece[..read]),
+            read => sum.update(&buffer[..read]),
         }
     }
 }
@@ -140,8 +143,8 @@ fn parse_current(mut bytes: &[u8]) -> Option<(u64, u128)> {
     (bytes == [XXH3]).then_some((number, checksum))
 }
 
-/// The numbers of the tables that a manifest lists, in levels of runs, with their checksums. The manifest is known to be
-/// whole.
+/// The numbers of the tables that a manifest lists, in levels of runs, with their checksums. The manifest's own checksum is
+/// already checked.
 fn parse_manifest(manifest: &[u8]) -> Option<Vec<(u64, u128)>> {
     let reader = sfa::Reader::from_reader(&mut io::Cursor::new(manifest)).ok()?;
     let section = reader.toc().section(b"tables")?;
@@ -163,7 +166,7 @@ fn parse_manifest(manifest: &[u8]) -> Option<Vec<(u64, u128)>> {
     bytes.is_empty().then_some(tables)
 }
 
-/// Takes so many bytes off the beginning.
+/// Takes `N` bytes off the beginning.
 pub(crate) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;
@@ -177,22 +180,22 @@ mod tests {
     use crate::layout::Record;
     use restow_store::{Key, Revision};
 
-    /// Fails, too, when a new version of the engine has other formats than this code knows.
+    /// It also fails if a new version of the engine has file formats that this code does not know.
     #[test]
-    fn every_byte_of_manifests_and_tables_counts() {
+    fn a_flipped_bit_in_any_manifest_or_table_is_detected() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("engine");
-        let engine = Engine::open(&path, Background::Works).unwrap();
+        let engine = Engine::open(&path, Background::Enabled).unwrap();
         for revision in 2..6 {
             let mut batch = engine.batch(Durability::Synced);
             batch.put_version(&Key::try_from("a").unwrap(), Revision::new(revision), 0, &Record::Deleted);
             batch.commit().unwrap();
-            engine.settle();
+            engine.flush();
         }
         drop(engine);
         let tables = check_manifests(&path).unwrap();
         check_tables(&tables).unwrap();
-        check_outlines(&tables).unwrap();
+        check_footers(&tables).unwrap();
         let keyspaces: Vec<_> = tables.iter().map(|table| table.path.ancestors().nth(2).unwrap()).collect();
         assert!(keyspaces.iter().any(|keyspace| *keyspace != keyspaces[0]), "one keyspace only: {keyspaces:?}");
         let manifests = keyspaces.iter().flat_map(|keyspace| {
@@ -207,7 +210,11 @@ mod tests {
                 damaged[place] ^= 0x80;
                 fs::write(&file, damaged).unwrap();
                 let checked = check_manifests(&path).and_then(|tables| check_tables(&tables));
-                assert!(matches!(checked, Err(Failure::Damage(_))), "byte {place} of {}: {checked:?}", file.display());
+                assert!(
+                    matches!(checked, Err(EngineError::Corrupt(_))),
+                    "byte {place} of {}: {checked:?}",
+                    file.display()
+                );
             }
             fs::write(&file, whole).unwrap();
         }

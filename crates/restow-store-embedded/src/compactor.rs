@@ -1,79 +1,82 @@
-//! The thread that removes versions which nobody may read any more, in small batches beside the writer.
+//! The compactor thread: removes versions that were compacted, in small batches beside the writer.
 //!
-//! Each change at or before the compaction makes the versions of its key before it unreadable. The change itself stays
-//! for as long as it is the key's state at the compaction; its entry among the revisions goes, except at the revision of
-//! the compaction itself, from which a watch may still start. Work that a crash interrupts is found again at the next
-//! start, because what is left to do is what is left in `revisions`.
+//! Each change at or before the compacted revision supersedes the earlier versions of its key, which are removed. The version
+//! of the change itself stays if it is the latest one at the compacted revision, unless it is a tombstone. The entries in
+//! `revisions` are removed up to the compacted revision, but not at that revision itself, since a watch may start there. The
+//! next start continues an interrupted compaction: what is left to do is what is left in `revisions`.
 
+use crate::disk_space::DiskSpace;
 use crate::engine::{Batch, Durability, Engine, explain};
 use crate::layout::{Record, data_key};
-use crate::space::Space;
+use crate::snapshot::{ChangedKey, EngineSnapshot};
 use crate::store::Shared;
-use crate::view::{ChangedKey, View};
 use restow_store::{Key, Revision, StoreError};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-/// How many changes one batch looks at.
+/// How many changes one batch handles.
 const BATCH: usize = 256;
 
-/// Something for the compactor to do.
-pub(crate) enum Order {
+/// A request to the compactor.
+pub(crate) enum Command {
     UpTo(Revision),
     Stop,
 }
 
-/// How often it is looked whether what was removed should be given back to the disk. Room may become scarce long after
-/// the removal, and then nobody should wait for the next one.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often it is checked whether removed versions should be reclaimed. Space may become low long after a compaction, and
+/// must not wait for the next one.
+const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Works until it is told to stop, or the store is gone.
-pub(crate) fn run(shared: &Arc<Shared>, mut space: Space, orders: &Receiver<Order>) {
+/// Runs until [`Command::Stop`], or until the store is dropped.
+pub(crate) fn run(shared: &Arc<Shared>, mut space: DiskSpace, commands: &Receiver<Command>) {
     let mut next = Revision::ZERO;
-    let mut order = orders.recv().ok();
-    while let Some(Order::UpTo(target)) = order {
+    let mut order = commands.recv().ok();
+    while let Some(Command::UpTo(target)) = order {
         space.refresh(shared.engine().ok().as_deref());
         match space.may_write().and_then(|()| compact_some(shared, next, target)) {
             Ok(Some(done)) => {
                 next = done.next();
-                match orders.try_recv() {
+                match commands.try_recv() {
                     // A later target includes the earlier one.
                     Err(TryRecvError::Empty) => {}
                     other => order = other.ok(),
                 }
             }
-            Ok(None) => order = reclaim_until_next(shared, &space, orders),
+            Ok(None) => order = reclaim_until_next(shared, &space, commands),
             Err(error) => {
-                tracing::warn!(%error, "compaction was interrupted; the next one takes it up again");
-                order = orders.recv().ok();
+                tracing::warn!(%error, "compaction failed; the next one continues it");
+                order = commands.recv().ok();
             }
         }
     }
 }
 
-/// Gives what was removed back to the disk as soon as room is scarce. Returns the next order.
-fn reclaim_until_next(shared: &Shared, space: &Space, orders: &Receiver<Order>) -> Option<Order> {
-    while !shared.engine().is_ok_and(|engine| space.asks_for_reclaiming(&engine)) {
-        match orders.recv_timeout(LOOK) {
+/// Reclaims the space of removed versions as soon as space is low. Returns the next command.
+fn reclaim_until_next(shared: &Shared, space: &DiskSpace, commands: &Receiver<Command>) -> Option<Command> {
+    while !shared.engine().is_ok_and(|engine| space.should_reclaim(&engine)) {
+        match commands.recv_timeout(SPACE_CHECK_INTERVAL) {
             Err(RecvTimeoutError::Timeout) => {}
             other => return other.ok(),
         }
     }
     if let Ok(engine) = shared.engine() {
-        match engine.reclaim() {
-            Ok(()) => tracing::info!(bytes = engine.data_bytes(), "rewrote the store, because room was scarce"),
-            Err(reason) => tracing::warn!(reason, "could not give room back"),
+        match engine.reclaim_space() {
+            Ok(()) => tracing::info!(
+                bytes = engine.data_bytes(),
+                "reclaimed the space of removed versions, because disk space is low"
+            ),
+            Err(reason) => tracing::warn!(reason, "could not reclaim the space of removed versions"),
         }
     }
-    orders.recv().ok()
+    commands.recv().ok()
 }
 
-/// Removes what one batch of changes made unreadable. Returns how far it came, or `None` when nothing is left.
+/// Compacts one batch of changes. Returns the revision that it reached, or `None` if nothing is left.
 fn compact_some(shared: &Shared, first: Revision, target: Revision) -> Result<Option<Revision>, StoreError> {
     let engine = shared.engine()?;
-    let changes = View::of(engine.clone()).changes(first, target, BATCH)?;
+    let changes = EngineSnapshot::of(engine.clone()).changes(first, target, BATCH)?;
     let Some(reached) = changes.last().map(|change| change.revision) else { return Ok(None) };
     let batch = removals(&engine, changes, target)?;
     if batch.len() > 0 {
@@ -82,11 +85,11 @@ fn compact_some(shared: &Shared, first: Revision, target: Revision) -> Result<Op
     Ok((reached < target).then_some(reached))
 }
 
-/// What these changes made unreadable.
+/// The removal of what these changes superseded.
 fn removals(engine: &Arc<Engine>, changes: Vec<ChangedKey>, target: Revision) -> Result<Batch<'_>, StoreError> {
-    let view = View::of(engine.clone());
-    let mut batch = engine.batch(Durability::Repeatable);
-    // The last change of a key makes all before it unreadable, so the others need not be looked at.
+    let snapshot = EngineSnapshot::of(engine.clone());
+    let mut batch = engine.batch(Durability::Buffered);
+    // The last change of a key supersedes all before it, so the others need no search.
     let mut last: HashMap<Key, Revision> = HashMap::new();
     for change in changes {
         if change.revision != target {
@@ -95,10 +98,10 @@ fn removals(engine: &Arc<Engine>, changes: Vec<ChangedKey>, target: Revision) ->
         last.insert(change.key, change.revision);
     }
     for (key, revision) in last {
-        for version in view.older_versions(&key, revision)? {
+        for version in snapshot.older_versions(&key, revision)? {
             batch.remove_version(&version);
         }
-        if revision != target && view.version(&key, revision)? == Some(Record::Deleted) {
+        if revision != target && snapshot.version(&key, revision)? == Some(Record::Deleted) {
             batch.remove_version(&data_key(key.as_ref(), revision));
         }
     }
@@ -111,9 +114,9 @@ mod tests {
     use crate::engine::Background;
 
     #[test]
-    fn a_key_that_changes_often_is_removed_once() {
+    fn the_versions_of_a_key_that_changes_often_are_removed_once() {
         let parent = tempfile::tempdir().unwrap();
-        let engine = Arc::new(Engine::open(&parent.path().join("engine"), Background::Works).unwrap());
+        let engine = Arc::new(Engine::open(&parent.path().join("engine"), Background::Enabled).unwrap());
         let mut batch = engine.batch(Durability::Synced);
         let changed = 2..102;
         for revision in changed.clone() {
@@ -121,12 +124,12 @@ mod tests {
         }
         batch.commit().unwrap();
         let (first, target) = (Revision::new(changed.start), Revision::new(changed.end - 1));
-        let changes = View::of(engine.clone()).changes(first, target, BATCH).unwrap();
+        let changes = EngineSnapshot::of(engine.clone()).changes(first, target, BATCH).unwrap();
         let batch = removals(&engine, changes, target).unwrap();
-        // Every version but the last, and as many entries among the revisions.
+        // Every version but the last, and as many entries of `revisions`.
         assert_eq!(batch.len(), 2 * 99);
         batch.commit().unwrap();
-        let left = View::of(engine.clone()).changes(Revision::ZERO, target, BATCH).unwrap();
+        let left = EngineSnapshot::of(engine.clone()).changes(Revision::ZERO, target, BATCH).unwrap();
         assert_eq!(left.iter().map(|change| change.revision).collect::<Vec<_>>(), [target]);
     }
 }

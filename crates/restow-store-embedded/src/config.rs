@@ -1,4 +1,4 @@
-//! Where an embedded store lies and how much it may use.
+//! The settings of an embedded store.
 
 use restow_store::Limits;
 use std::path::PathBuf;
@@ -7,34 +7,34 @@ use std::time::Duration;
 /// How to open an embedded store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmbeddedConfig {
-    /// The directory. It is created where it does not exist; its parent must exist.
+    /// The data directory. It is created if it does not exist; its parent must exist.
     pub directory: PathBuf,
-    /// How large values and the whole store may be.
+    /// The largest value, and the quota of the store.
     pub limits: Limits,
-    /// How many bytes of values are kept in memory.
+    /// How many bytes of values are cached in memory.
     pub cache_bytes: usize,
-    /// How long a transaction may wait for the disk before its outcome is reported as unknown.
+    /// The timeout of a request. The outcome of a transaction that exceeds it is unknown.
     pub request_timeout: Duration,
-    /// How much room must stay free on the disk, beside what the engine has still to write on its own account; writes are
-    /// refused below. It keeps the engine from running into the end of the disk in the middle of its own work, from which
-    /// it would not recover without being opened again.
+    /// How many bytes of the disk must stay free, in addition to what the engine will write in the background. Below that,
+    /// writes are refused. A flush or compaction that runs out of disk space fails the engine until it is reopened.
     pub disk_reserve: u64,
-    /// What to do with a store that is damaged.
+    /// What to do with a damaged store.
     pub on_damage: OnDamage,
 }
 
-/// What to do with a store of which something is missing.
+/// What to do with a store of which data is missing or corrupt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDamage {
-    /// Say what is missing, and change nothing.
+    /// Fail with what is missing, and change nothing.
     #[default]
     Refuse,
-    /// Go on with what is left. The damaged files are put aside, and the revision goes beyond all that was acknowledged.
+    /// Repair the store with the readable data. The damaged files are kept in `engine.damaged-N`, and the new revision is
+    /// greater than every acknowledged one.
     AcceptLoss,
 }
 
 impl EmbeddedConfig {
-    /// The usual settings, in this directory.
+    /// The default settings, in this directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         EmbeddedConfig {
             directory: directory.into(),

@@ -1,7 +1,7 @@
-//! The directory of a store: who uses it, in which format it is, and what lies where in it.
+//! The data directory: its lock, its format, the paths in it, and why a store could not be opened ([`OpenError`]).
 
 use crate::layout::{FORMAT, FORMAT_1};
-use crate::rehearsal::remove;
+use crate::recovery_copy::remove;
 use rustix::fs::{CWD, RenameFlags};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -24,7 +24,7 @@ pub enum OpenError {
         /// The id of that process, where it is known.
         process: Option<String>,
     },
-    /// The directory holds a store of a format that this version does not know.
+    /// The store has a format that this version does not know.
     #[error(
         "the data directory {} has the format {found:?}, this version knows only {expected:?}; use the version of \
          restow that wrote it", directory.display(), expected = FORMAT.trim()
@@ -32,10 +32,10 @@ pub enum OpenError {
     UnknownFormat {
         /// The directory.
         directory: PathBuf,
-        /// What it says about itself.
+        /// Its format.
         found: String,
     },
-    /// The directory holds something else.
+    /// The directory holds files that do not belong to a store.
     #[error("the directory {} is not empty and holds no store; choose another one", directory.display())]
     NotAStore {
         /// The directory.
@@ -44,47 +44,47 @@ pub enum OpenError {
     /// A file could not be read or written.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which file.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The engine could not open its files.
+    /// The storage engine could not open its files.
     #[error("cannot open the store in {}: {reason}", directory.display())]
     Engine {
         /// The directory.
         directory: PathBuf,
-        /// What the engine said.
+        /// The error of the engine.
         reason: String,
     },
-    /// What was stored is not there, or is not what was stored.
+    /// Stored data is missing or corrupt.
     #[error(
-        "the store in {} is damaged: {reason}. Nothing was changed. Restore the whole directory from a backup; or, to lose \
-         what is missing, start once with --accept-data-loss", directory.display()
+        "the store in {} is damaged: {reason}. Nothing was changed. Restore the whole directory from a backup; or, to accept the \
+         loss of what is missing, start once with --accept-data-loss", directory.display()
     )]
     Damaged {
         /// The directory.
         directory: PathBuf,
-        /// What does not fit.
+        /// What is missing or corrupt.
         reason: String,
     },
-    /// The store is damaged, and what is left of it cannot be read.
+    /// The store is damaged, and a repair is not possible either.
     #[error(
-        "the store in {} is damaged, and what is left of it cannot be read: {reason}. Nothing was changed. Restore the whole \
-         directory from a backup; or move it away, to begin with an empty store", directory.display()
+        "the store in {} is damaged and cannot be repaired: {reason}. Nothing was changed. Restore the whole directory \
+         from a backup; or move it away, to start with an empty store", directory.display()
     )]
-    Lost {
+    Unrecoverable {
         /// The directory.
         directory: PathBuf,
-        /// What stands in the way.
+        /// Why it cannot be repaired.
         reason: String,
     },
 }
 
-/// A directory that this process, and no other, uses. Dropping it lets others in.
+/// A data directory that this process has locked. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -92,21 +92,22 @@ pub(crate) struct Directory {
     format: Format,
 }
 
-/// The format that a directory says it has. It says so last when it is made: without a format nothing was ever stored.
+/// The format of a data directory. It is written last: without a format nothing was ever stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     None,
-    /// The one before.
+    /// The previous format.
     One,
     Current,
 }
 
-/// What an interrupted first start may leave behind.
-const BEGINNINGS: [&str; 7] = ["LOCK", "FORMAT.new", "WITNESS", "WITNESS.new", "engine", "engine.new", "engine.check"];
+/// The files that an interrupted first start may leave behind.
+const FIRST_START_FILES: [&str; 7] =
+    ["LOCK", "FORMAT.new", "WITNESS", "WITNESS.new", "engine", "engine.new", "engine.check"];
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Closing the file is not enough: a process that is being started has a copy of it for a moment.
+        // Closing the file is not enough: a child process that is being started inherits it for a moment.
         if let Err(error) = self.lock.unlock() {
             tracing::warn!(%error, path = %self.path.display(), "could not unlock the store");
         }
@@ -114,7 +115,7 @@ impl Drop for Directory {
 }
 
 impl Directory {
-    /// Claims the directory, makes it where it does not exist, and reads its format.
+    /// Creates the directory if it does not exist, locks it, and reads its format.
     pub(crate) fn claim(path: &Path) -> Result<Self, OpenError> {
         match DirBuilder::new().mode(0o700).create(path).and_then(|()| sync_parent(path)) {
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
@@ -128,7 +129,7 @@ impl Directory {
         }
         let lock = lock(path)?;
         let format = read_format(path)?;
-        close_to_others(path);
+        restrict_permissions(path);
         Ok(Directory { path: path.into(), lock, format })
     }
 
@@ -136,31 +137,31 @@ impl Directory {
         self.format
     }
 
-    /// Where the engine keeps its files.
+    /// The engine's files.
     pub(crate) fn engine(&self) -> PathBuf {
         self.path.join("engine")
     }
 
-    /// Where the engine's files are made, so that they are there as a whole, or not.
-    pub(crate) fn draft(&self) -> PathBuf {
+    /// A new engine, until it is complete and replaces the other.
+    pub(crate) fn new_engine(&self) -> PathBuf {
         self.path.join("engine.new")
     }
 
-    /// Where the recovery of the engine's files is tried.
-    pub(crate) fn rehearsal(&self) -> PathBuf {
+    /// The copy of the engine's files for a dry run of the recovery.
+    pub(crate) fn recovery_copy(&self) -> PathBuf {
         self.path.join("engine.check")
     }
 
-    /// Where it is said what was acknowledged.
+    /// The witness (`witness.rs`).
     pub(crate) fn witness(&self) -> PathBuf {
         self.path.join("WITNESS")
     }
 
-    /// Lets two folders in the directory change places, for good.
+    /// Exchanges two directories atomically and durably.
     pub(crate) fn exchange(&self, one: &Path, other: &Path) -> Result<(), OpenError> {
         let exchanged = rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).map_err(io::Error::from);
         let exchanged = match exchanged {
-            // Not every file system can do this at once.
+            // Not every file system can exchange atomically.
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
                 let between = self.path.join("engine.check");
                 remove(&between)
@@ -171,16 +172,16 @@ impl Directory {
             exchanged => exchanged,
         };
         let exchanged = exchanged.and_then(|()| self.sync());
-        exchanged.map_err(|source| OpenError::Io { action: "put in its place", path: one.into(), source })
+        exchanged.map_err(|source| OpenError::Io { action: "replace the engine by", path: one.into(), source })
     }
 
-    /// Renames something in the directory, for good.
+    /// Renames a file or directory durably.
     pub(crate) fn rename(&self, from: &Path, to: &Path) -> Result<(), OpenError> {
         let renamed = fs::rename(from, to).and_then(|()| self.sync());
-        renamed.map_err(|source| OpenError::Io { action: "finish", path: from.into(), source })
+        renamed.map_err(|source| OpenError::Io { action: "rename", path: from.into(), source })
     }
 
-    /// Writes down that the directory is complete, and in the current format.
+    /// Writes the current format: the directory is complete.
     pub(crate) fn set_format(&mut self) -> Result<(), OpenError> {
         let path = self.path.join("FORMAT");
         let written = write_format(&self.path.join("FORMAT.new"), &path).and_then(|()| self.sync());
@@ -197,15 +198,16 @@ impl Directory {
         OpenError::Damaged { directory: self.path.clone(), reason: reason.into() }
     }
 
-    /// What is left cannot be read. Damaged files that an earlier start has put aside are named.
-    pub(crate) fn lost(&self, reason: impl Into<String>) -> OpenError {
-        let aside = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|item| item.file_name());
-        let aside: Vec<_> = aside.filter_map(|name| name.into_string().ok()).filter(|name| is_aside(name)).collect();
+    /// The error for a store that cannot be repaired. It names the damaged files that earlier repairs have kept.
+    pub(crate) fn unrecoverable(&self, reason: impl Into<String>) -> OpenError {
+        let kept = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|item| item.file_name());
+        let kept: Vec<_> =
+            kept.filter_map(|name| name.into_string().ok()).filter(|name| is_damaged_copy(name)).collect();
         let mut reason = reason.into();
-        if !aside.is_empty() {
-            reason.push_str(&format!(" ({} in it has earlier damaged files)", aside.join(", ")));
+        if !kept.is_empty() {
+            reason.push_str(&format!(" (damaged files of earlier repairs are in {})", kept.join(", ")));
         }
-        OpenError::Lost { directory: self.path.clone(), reason }
+        OpenError::Unrecoverable { directory: self.path.clone(), reason }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -213,23 +215,24 @@ impl Directory {
     }
 }
 
-/// Whether this is what was put aside of a damaged store.
-fn is_aside(name: &str) -> bool {
+/// Whether this is the name of a damaged engine that a repair has kept.
+fn is_damaged_copy(name: &str) -> bool {
     name.starts_with("engine.damaged-")
 }
 
-/// Makes a new directory outlive a crash of the system.
+/// Makes the creation of a directory durable.
 fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()
 }
 
-/// Anything but what an interrupted first start leaves behind.
+/// Whether there are files that an interrupted first start does not leave behind.
 fn holds_something_else(path: &Path) -> Result<bool, OpenError> {
     let failed = |source| OpenError::Io { action: "list", path: path.into(), source };
     for item in fs::read_dir(path).map_err(failed)? {
         let name = item.map_err(failed)?.file_name();
-        if !BEGINNINGS.iter().any(|beginning| name == *beginning) && !name.to_str().is_some_and(is_aside) {
+        if !FIRST_START_FILES.iter().any(|beginning| name == *beginning) && !name.to_str().is_some_and(is_damaged_copy)
+        {
             return Ok(true);
         }
     }
@@ -257,14 +260,14 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
         }
         Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
-    let note = || -> io::Result<()> {
+    let written = || -> io::Result<()> {
         file.set_len(0)?;
         file.rewind()?;
         writeln!(file, "{}", std::process::id())
     }();
-    if let Err(error) = note {
-        // The process id is for people only; the lock is what counts. A full disk can still be read from.
-        tracing::warn!(%error, path = %path.display(), "could not note which process uses the store");
+    if let Err(error) = written {
+        // The process id is only for error messages, so a store on a full disk can still be opened.
+        tracing::warn!(%error, path = %path.display(), "could not write the process id into the lock file of the store");
     }
     Ok(file)
 }
@@ -283,7 +286,7 @@ fn read_format(directory: &Path) -> Result<Format, OpenError> {
     }
 }
 
-/// Writes the format so that it is either there as a whole, or not.
+/// Writes the format atomically.
 fn write_format(draft: &Path, path: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(draft)?;
     file.write_all(FORMAT.as_bytes())?;
@@ -291,8 +294,8 @@ fn write_format(draft: &Path, path: &Path) -> io::Result<()> {
     fs::rename(draft, path)
 }
 
-/// Lets only the owner in, whatever the modes of the files within are. A store that was made earlier may be open to all.
-fn close_to_others(path: &Path) {
+/// Removes all permissions of other users. Stores of earlier versions may have them.
+fn restrict_permissions(path: &Path) {
     let closed = || -> io::Result<()> {
         let mode = fs::metadata(path)?.permissions().mode() & 0o7777;
         if mode & 0o077 != 0 {
@@ -302,7 +305,7 @@ fn close_to_others(path: &Path) {
         Ok(())
     };
     if let Err(error) = closed() {
-        tracing::warn!(%error, path = %path.display(), "other users can read the store, and that cannot be changed");
+        tracing::warn!(%error, path = %path.display(), "could not remove the permissions of other users to read the store");
     }
 }
 
@@ -311,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_used_by_one_at_a_time() {
+    fn only_one_process_can_lock_a_directory() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("store");
         let first = Directory::claim(&path).unwrap();
@@ -338,11 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_claimed_though_nothing_can_be_noted_in_it() {
+    fn a_directory_is_locked_even_if_the_process_id_cannot_be_written() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("store");
         drop(Directory::claim(&path).unwrap());
-        // A pipe can be locked and not be cut, much as a file on a full disk.
+        // A pipe can be locked but not truncated, like a file on a full disk.
         fs::remove_file(path.join("LOCK")).unwrap();
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, path.join("LOCK"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_owner_may_look_into_a_directory() {
+    fn only_the_owner_can_read_a_directory() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("store");
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_directory_is_refused() {
+    fn a_directory_with_other_files_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         fs::write(parent.path().join("photo.jpg"), "x").unwrap();
         assert!(matches!(Directory::claim(parent.path()), Err(OpenError::NotAStore { .. })));

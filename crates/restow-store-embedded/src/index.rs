@@ -1,4 +1,4 @@
-//! The keys that exist now, in memory, with the values that fit into a budget.
+//! The in-memory index: all existing keys with their metadata, and a cache of values within a budget.
 
 use crate::layout::KeyState;
 use bytes::Bytes;
@@ -6,42 +6,42 @@ use restow_store::{Key, KeyRange, Revision};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
-/// The present state of the store. Whoever holds its lock sees one revision.
+/// The store at its latest revision. While its lock is held, the revision does not change.
 pub(crate) struct Index {
     revision: Revision,
     compacted: Revision,
     keys: BTreeMap<Key, Slot>,
-    /// The keys that expire, by time.
+    /// The keys with a time to live, by expiry.
     expiring: BTreeSet<(u64, Key)>,
-    departed: Departed,
+    deleted_keys: DeletedKeys,
     cache: Cache,
 }
 
-/// The keys that were deleted, in order, so that what existed earlier can be counted without reading it.
-struct Departed {
-    keys: VecDeque<Departure>,
-    /// From which revision on all of them are known.
+/// Recently deleted keys, in order, so that the keys at an earlier revision can be counted without reading the disk.
+struct DeletedKeys {
+    keys: VecDeque<DeletedKey>,
+    /// All keys that were deleted after this revision are here.
     since: Revision,
 }
 
-struct Departure {
+struct DeletedKey {
     deleted: Revision,
     created: Revision,
     key: Key,
 }
 
-/// How many deleted keys are remembered. Those of longer ago are counted by reading.
-const MOST_DEPARTED: usize = 200_000;
+/// How many deleted keys are kept. Counts at earlier revisions read the disk.
+const MAX_DELETED_KEYS: usize = 200_000;
 
 /// A key that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) state: KeyState,
-    /// The value, when it is kept in memory.
+    /// The value, if it is cached.
     pub(crate) value: Option<Bytes>,
 }
 
-/// Which values are in memory, the oldest first.
+/// The cached values, in the order in which they were added.
 struct Cache {
     budget: usize,
     used: usize,
@@ -51,9 +51,9 @@ struct Cache {
 impl Index {
     pub(crate) fn new(revision: Revision, compacted: Revision, keys: Vec<(Key, KeyState)>, cache_bytes: usize) -> Self {
         let cache = Cache { budget: cache_bytes, used: 0, order: VecDeque::new() };
-        let departed = Departed { keys: VecDeque::new(), since: revision };
+        let deleted_keys = DeletedKeys { keys: VecDeque::new(), since: revision };
         let mut index =
-            Index { revision, compacted, keys: BTreeMap::new(), expiring: BTreeSet::new(), departed, cache };
+            Index { revision, compacted, keys: BTreeMap::new(), expiring: BTreeSet::new(), deleted_keys, cache };
         for (key, state) in keys {
             index.set(key, Some(Slot { state, value: None }), revision);
         }
@@ -70,20 +70,20 @@ impl Index {
 
     pub(crate) fn set_compacted(&mut self, revision: Revision) {
         self.compacted = revision;
-        let past = self.departed.keys.partition_point(|departure| departure.deleted <= revision);
-        self.departed.keys.drain(..past);
+        let past = self.deleted_keys.keys.partition_point(|deleted| deleted.deleted <= revision);
+        self.deleted_keys.keys.drain(..past);
     }
 
-    /// How many keys of a range existed at an earlier revision; `None` when too much has happened since to know it.
+    /// The number of keys of a range at an earlier revision; `None` if that is too long ago to tell.
     pub(crate) fn count_at(&self, range: &KeyRange, at: Revision) -> Option<u64> {
-        if at < self.departed.since {
+        if at < self.deleted_keys.since {
             return None;
         }
-        let first = self.departed.keys.partition_point(|departure| departure.deleted <= at);
-        let departed = self.departed.keys.range(first..);
-        let departed = departed.filter(|departure| departure.created <= at && range.contains(&departure.key)).count();
+        let first = self.deleted_keys.keys.partition_point(|deleted| deleted.deleted <= at);
+        let deleted_keys = self.deleted_keys.keys.range(first..);
+        let deleted_keys = deleted_keys.filter(|deleted| deleted.created <= at && range.contains(&deleted.key)).count();
         let present = self.range(range).filter(|(_, slot)| slot.state.create_revision <= at).count();
-        Some((departed + present) as u64)
+        Some((deleted_keys + present) as u64)
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<&Slot> {
@@ -93,7 +93,7 @@ impl Index {
     /// The keys of a range in order.
     pub(crate) fn range(&self, range: &KeyRange) -> impl Iterator<Item = (&Key, &Slot)> {
         let start = Bound::Included(range.start().as_ref());
-        // An empty range may have its bounds the wrong way round, which the map does not like.
+        // An empty range may end before it starts, for which the map would panic.
         let end = match range.end() {
             Some(_) if range.is_empty() => Bound::Included(range.start().as_ref()),
             Some(end) => Bound::Excluded(end.as_ref()),
@@ -102,7 +102,7 @@ impl Index {
         self.keys.range::<[u8], _>((start, end)).filter(|(key, _)| range.contains(key))
     }
 
-    /// Moves on to `revision` with these changes, each at its own revision; `None` deletes a key.
+    /// Applies these changes, each at its own revision, and advances to `revision`; `None` deletes a key.
     pub(crate) fn publish(
         &mut self,
         revision: Revision,
@@ -114,7 +114,7 @@ impl Index {
         self.revision = revision;
     }
 
-    /// The keys whose time is up at `now`.
+    /// The keys that have expired at `now`.
     pub(crate) fn expired(&self, now: u64, limit: usize) -> Vec<(Key, Revision)> {
         let due = self.expiring.iter().take_while(|(time, _)| *time <= now).take(limit);
         due.filter_map(|(_, key)| Some((key.clone(), self.keys.get(key)?.state.mod_revision))).collect()
@@ -125,8 +125,8 @@ impl Index {
         self.expiring.first().map(|(time, _)| *time)
     }
 
-    /// Remembers a value that was read from the disk, if there is room for it without forgetting another.
-    pub(crate) fn remember(&mut self, key: &Key, revision: Revision, value: &Bytes) {
+    /// Caches a value that was read from the disk, if no other value has to be evicted for it.
+    pub(crate) fn cache_value(&mut self, key: &Key, revision: Revision, value: &Bytes) {
         if self.cache.used + value.len() > self.cache.budget {
             return;
         }
@@ -158,7 +158,7 @@ impl Index {
                 self.expiring.remove(&(before.state.expires_at, key.clone()));
             }
             if is_deleted {
-                self.departed.add(Departure { deleted: now, created: before.state.create_revision, key });
+                self.deleted_keys.add(DeletedKey { deleted: now, created: before.state.create_revision, key });
             }
         }
         self.evict();
@@ -171,7 +171,7 @@ impl Index {
                 self.cache.used -= slot.value.take().map_or(0, |value| value.len());
             }
         }
-        // Keys that are written again and again leave their earlier places in the queue behind.
+        // Keys that are written often leave stale entries in the queue.
         if self.cache.order.len() > 2 * self.keys.len() + 1024 {
             let keys = &self.keys;
             self.cache.order.retain(|(key, revision)| {
@@ -181,14 +181,14 @@ impl Index {
     }
 }
 
-impl Departed {
-    fn add(&mut self, departure: Departure) {
-        if self.keys.len() >= MOST_DEPARTED
+impl DeletedKeys {
+    fn add(&mut self, deleted: DeletedKey) {
+        if self.keys.len() >= MAX_DELETED_KEYS
             && let Some(forgotten) = self.keys.pop_front()
         {
             self.since = forgotten.deleted;
         }
-        self.keys.push_back(departure);
+        self.keys.push_back(deleted);
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_values_are_forgotten_first_and_the_keys_stay() {
+    fn the_oldest_values_are_evicted_first_and_the_keys_stay() {
         let mut index = Index::new(Revision::new(1), Revision::ZERO, Vec::new(), 10);
         for n in 2..8 {
             index.publish(Revision::new(n), [(Revision::new(n), key(&format!("k{n}")), slot(n, "1234", 0))]);
@@ -226,8 +226,8 @@ mod tests {
             [(Revision::new(9), key("k7"), None), (Revision::new(9), key("k6"), slot(9, "", 0))],
         );
         assert_eq!(index.cache.used, 0);
-        index.remember(&key("k2"), Revision::new(2), &"1234".into());
-        index.remember(&key("k3"), Revision::new(99), &"1234".into());
+        index.cache_value(&key("k2"), Revision::new(2), &"1234".into());
+        index.cache_value(&key("k3"), Revision::new(99), &"1234".into());
         assert_eq!((index.cache.used, cached(&index)), (4, 4));
     }
 
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_existed_earlier_is_counted() {
+    fn keys_at_an_earlier_revision_are_counted() {
         let mut index = Index::new(Revision::new(1), Revision::ZERO, Vec::new(), 1000);
         let at = Revision::new;
         let created = |n| slot(n, "", 0);
@@ -276,12 +276,12 @@ mod tests {
         assert_eq!(index.count_at(&KeyRange::exactly(&key("b")), at(3)), Some(1));
         index.set_compacted(at(6));
         assert_eq!(counts(&index)[5..], [2, 3, 2].map(Some));
-        for n in 9..9 + 2 * MOST_DEPARTED as u64 {
+        for n in 9..9 + 2 * MAX_DELETED_KEYS as u64 {
             let change = if n % 2 == 1 { created(n) } else { None };
             index.publish(at(n), [(at(n), key("c"), change)]);
         }
         assert_eq!(index.count_at(&KeyRange::all(), at(7)), None, "that was too long ago");
-        assert_eq!(index.count_at(&KeyRange::all(), at(9 + MOST_DEPARTED as u64)), Some(3));
+        assert_eq!(index.count_at(&KeyRange::all(), at(9 + MAX_DELETED_KEYS as u64)), Some(3));
     }
 
     #[test]

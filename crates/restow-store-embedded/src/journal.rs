@@ -1,12 +1,14 @@
-//! Where the engine's journal stops making sense. Salvage asks, since the engine itself either cuts a journal there
-//! without a word, or refuses to read it at all; and every start asks whether it announces items that nobody has written,
-//! for which the engine would ask for memory at once.
+//! Reads the engine's journal, which is its write-ahead log, to find corruption that the engine does not handle.
+//!
+//! At every start it looks for items with impossible lengths, for which the engine would allocate memory at once. Before a
+//! repair it truncates journals at the first corrupt batch, since the engine itself either truncates them without a word, or
+//! refuses to read them at all.
 //!
 //! A journal is a sequence of batches: a start (number of items, sequence number), the items, and an end with a checksum
-//! of the items. Behind the last one lie zeros.
+//! of the items. Zeros follow the last one.
 
 use crate::checksums::take;
-use crate::engine::Failure;
+use crate::engine::EngineError;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,32 +19,33 @@ const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;
 const TRAILER: &[u8] = &[b'F', b'J', b'L', 3];
-/// The bytes of an item before its key.
+/// The size of an item's header, which precedes its key.
 const ITEM_HEAD: usize = 21;
-/// The bytes of a start, and of an end.
+/// The size of a start, and of an end.
 const FRAME: usize = 13;
-/// The bytes of an item that clears a keyspace.
+/// The size of an item that clears a keyspace.
 const CLEAR_ITEM: usize = 9;
 /// Far more than the largest value of any store.
-const LARGEST_VALUE: usize = 256 << 20;
+const MAX_VALUE_BYTES: usize = 256 << 20;
 
-/// Cuts every journal in the engine's folder where its first unreadable batch begins.
-pub(crate) fn cut_at_damage(engine: &Path) -> io::Result<()> {
+/// Truncates every journal of the engine at its first unreadable batch.
+pub(crate) fn truncate_at_corruption(engine: &Path) -> io::Result<()> {
     for path in journals(engine)? {
-        let whole = whole_batches(&fs::read(&path)?);
+        let whole = intact_length(&fs::read(&path)?);
         OpenOptions::new().write(true).open(&path)?.set_len(whole as u64)?;
     }
     Ok(())
 }
 
-/// Refuses journals with items that are larger than any that was ever written.
-pub(crate) fn check_lengths(engine: &Path) -> Result<(), Failure> {
-    for path in journals(engine).map_err(|error| Failure::Disk(error.to_string()))? {
+/// Fails if a journal has an item that is larger than any value can be.
+pub(crate) fn check_lengths(engine: &Path) -> Result<(), EngineError> {
+    for path in journals(engine).map_err(|error| EngineError::Io(error.to_string()))? {
         let journal = fs::read(&path);
-        let journal = journal.map_err(|error| Failure::Disk(format!("{} cannot be read: {error}", path.display())))?;
+        let journal =
+            journal.map_err(|error| EngineError::Io(format!("{} cannot be read: {error}", path.display())))?;
         if let Some(length) = oversized(&journal) {
-            let reason = format!("{} is damaged: it announces an item of {length} bytes", path.display());
-            return Err(Failure::Damage(reason));
+            let reason = format!("{} is corrupt: it has an item with a length of {length} bytes", path.display());
+            return Err(EngineError::Corrupt(reason));
         }
     }
     Ok(())
@@ -54,7 +57,7 @@ fn journals(engine: &Path) -> io::Result<Vec<PathBuf>> {
     paths.filter(|path| path.as_ref().map_or(true, is_journal)).collect()
 }
 
-/// The length of the first item that nobody can have written, among those that the engine would read.
+/// The length of the first item that is too large, among those that the engine would read.
 fn oversized(journal: &[u8]) -> Option<usize> {
     let mut rest = journal;
     loop {
@@ -64,7 +67,7 @@ fn oversized(journal: &[u8]) -> Option<usize> {
             ITEM => {
                 let value = u32::from_le_bytes(rest.get(13..17)?.try_into().ok()?) as usize;
                 let stored = u32::from_le_bytes(rest.get(17..21)?.try_into().ok()?) as usize;
-                if value.max(stored) > LARGEST_VALUE {
+                if value.max(stored) > MAX_VALUE_BYTES {
                     return Some(value.max(stored));
                 }
                 item_length(rest)?
@@ -75,8 +78,8 @@ fn oversized(journal: &[u8]) -> Option<usize> {
     }
 }
 
-/// How long the part of a journal is that consists of whole batches.
-fn whole_batches(journal: &[u8]) -> usize {
+/// The length of the intact batches at the beginning of a journal.
+fn intact_length(journal: &[u8]) -> usize {
     let mut whole = 0;
     while let Some(batch) = batch_length(&journal[whole..]) {
         whole += batch;
@@ -84,7 +87,7 @@ fn whole_batches(journal: &[u8]) -> usize {
     whole
 }
 
-/// The bytes of the batch at the beginning; `None` where there is none, or it is damaged.
+/// The length of the first batch; `None` if there is none, or it is corrupt.
 fn batch_length(bytes: &[u8]) -> Option<usize> {
     let mut rest = bytes.strip_prefix(&[START])?;
     let items = u32::from_le_bytes(take(&mut rest)?);
@@ -122,17 +125,17 @@ mod tests {
     use restow_store::{Key, Revision};
 
     #[test]
-    fn a_journal_is_whole_up_to_the_batch_that_is_damaged() {
+    fn a_journal_is_intact_up_to_its_first_corrupt_batch() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("engine");
-        let engine = Engine::open(&path, Background::Rests).unwrap();
+        let engine = Engine::open(&path, Background::Disabled).unwrap();
         let mut ends = vec![0];
-        let whole = || whole_batches(&fs::read(path.join("0.jnl")).unwrap());
+        let whole = || intact_length(&fs::read(path.join("0.jnl")).unwrap());
         for revision in 2..6 {
             let mut batch = engine.batch(Durability::Synced);
             batch.put_version(&Key::try_from("a").unwrap(), Revision::new(revision), 0, &Record::Deleted);
             batch.commit().unwrap();
-            assert!(whole() > ends[ends.len() - 1], "the engine has another journal than this code knows");
+            assert!(whole() > ends[ends.len() - 1], "the engine has a journal format that this code does not know");
             ends.push(whole());
         }
         drop(engine);
@@ -149,9 +152,9 @@ mod tests {
             let mut damaged = journal.clone();
             damaged[place] ^= 0x10;
             let batch = ends.iter().rposition(|end| *end <= place).unwrap();
-            // The sequence number is in no checksum; the account notices what comes of it.
+            // No checksum covers the sequence number; the fingerprint detects a wrong one.
             let sequence = (ends[batch] + 5..ends[batch] + 13).contains(&place);
-            assert_eq!(whole_batches(&damaged), if sequence { ends[4] } else { ends[batch] }, "byte {place}");
+            assert_eq!(intact_length(&damaged), if sequence { ends[4] } else { ends[batch] }, "byte {place}");
         }
     }
 }

@@ -1,45 +1,45 @@
-//! How things lie in the engine. Changing anything here makes a new format; see [`FORMAT`].
+//! The on-disk layout: keys and values in the engine's keyspaces. Any change here makes a new format; see [`FORMAT`].
 //!
 //! | keyspace | key | value |
 //! |---|---|---|
-//! | `data` | key, a zero byte, the revision inverted | what the key was from that revision on, or that it was deleted |
-//! | `revisions` | revision, place in the transaction | the key that was changed |
-//! | `keys` | key | what is known of it now, without the value |
-//! | `meta` | a name | the account of the store (`account.rs`) |
+//! | `data` | key, a zero byte, the inverted revision | a version: metadata and value, or a tombstone |
+//! | `revisions` | revision, position in the transaction | the key that was changed |
+//! | `keys` | key | its current metadata, without the value |
+//! | `meta` | a name | the fingerprint of the store (`fingerprint.rs`), under the name `account` |
 //!
-//! Each record carries a checksum of its key, its revision and its content, so that no other bytes are taken for it. Format 1
-//! had none, and kept two numbers in `meta` in place of the account; its records are still read.
+//! Each version has a checksum of its key, its revision and its content. Format 1 had none, and two revisions in `meta`
+//! instead of the fingerprint; its records are still read.
 //!
 //! Keys hold no zero byte, so `data` is ordered by key first, and the inverted revision puts the newest version first.
-//! All numbers are big-endian, so that they sort as numbers do.
+//! All numbers are big-endian, so that they sort numerically.
 
 use bytes::Bytes;
 use restow_store::{Entry, Key, Revision};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// The name of this layout. A store that carries another one is refused.
+/// The current format. A store with an unknown format is refused.
 pub(crate) const FORMAT: &str = "restow-embedded-store 2\n";
-/// The name of the layout before, which is brought up to this one.
+/// The previous format, which is upgraded when a store is opened.
 pub(crate) const FORMAT_1: &str = "restow-embedded-store 1\n";
 
-/// The account in `meta`.
-pub(crate) const META_ACCOUNT: &str = "account";
-/// In format 1, the number in `meta` that says which revision the store is at.
+/// The fingerprint in `meta`.
+pub(crate) const META_FINGERPRINT: &str = "account";
+/// In format 1, the latest revision in `meta`.
 pub(crate) const META_REVISION: &str = "revision";
-/// In format 1, the number in `meta` that says which revision the store was last compacted at.
+/// In format 1, the compacted revision in `meta`.
 pub(crate) const META_COMPACTED: &str = "compacted";
 
-/// What is known of a key without its value.
+/// The metadata of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyState {
     pub(crate) create_revision: Revision,
     pub(crate) mod_revision: Revision,
     pub(crate) version: u64,
-    /// When the key is to be deleted, in milliseconds since 1970; 0 for never.
+    /// When the key expires, in milliseconds since 1970; 0 for never.
     pub(crate) expires_at: u64,
 }
 
-/// What a key became at some revision.
+/// A version of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Put { state: KeyState, value: Bytes },
@@ -68,8 +68,8 @@ impl KeyState {
     pub(crate) fn encode(&self) -> [u8; STATE_BYTES] {
         let mut bytes = [0; STATE_BYTES];
         let numbers = [self.create_revision.get(), self.mod_revision.get(), self.version, self.expires_at];
-        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-            place.copy_from_slice(&number.to_be_bytes());
+        for (chunk, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            chunk.copy_from_slice(&number.to_be_bytes());
         }
         bytes
     }
@@ -86,7 +86,7 @@ impl KeyState {
 }
 
 impl Record {
-    /// The record as the version of this key at this revision.
+    /// Encodes the version of this key at this revision.
     pub(crate) fn encode(&self, key: &[u8], revision: Revision) -> Vec<u8> {
         let (tag, size) = match self {
             Record::Deleted => (TAG_DELETED, 0),
@@ -104,7 +104,7 @@ impl Record {
         bytes
     }
 
-    /// Reads the version of this key at this revision; `None` where the bytes are not what was written there.
+    /// Decodes the version of this key at this revision; `None` if the bytes are not what was written there.
     pub(crate) fn decode(bytes: &[u8], key: &[u8], revision: Revision) -> Option<Self> {
         let (&tag, rest) = bytes.split_first()?;
         let content = match tag {
@@ -142,8 +142,8 @@ pub(crate) fn data_key(key: &[u8], revision: Revision) -> Vec<u8> {
     bytes
 }
 
-/// Where the keys that sort at or after `bound` begin in `data`. A bound that ends in a zero byte stands right behind a
-/// key, and so behind all versions of it.
+/// The first key in `data` of the keys at or after `bound`. A bound that ends in a zero byte is the successor of a key, and
+/// so sorts after all its versions.
 pub(crate) fn data_bound(bound: &[u8]) -> Vec<u8> {
     let mut bytes = bound.to_vec();
     if let Some(last @ 0) = bytes.last_mut() {
@@ -152,7 +152,7 @@ pub(crate) fn data_bound(bound: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What every key in `data` of this key begins with.
+/// The prefix of all keys in `data` of this key.
 pub(crate) fn data_prefix(key: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(key.len() + 1);
     bytes.extend_from_slice(key);
@@ -160,28 +160,28 @@ pub(crate) fn data_prefix(key: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Takes a key in `data` apart.
+/// The key and the revision of a key in `data`.
 pub(crate) fn split_data_key(bytes: &[u8]) -> Option<(&[u8], Revision)> {
     let (head, revision) = bytes.split_last_chunk::<8>()?;
     let key = head.strip_suffix(&[0])?;
     Some((key, Revision::new(!u64::from_be_bytes(*revision))))
 }
 
-/// The key in `revisions` of the change at this place of the transaction at `revision`.
-pub(crate) fn revision_key(revision: Revision, place: u32) -> [u8; 12] {
+/// The key in `revisions` of the change at this position of the transaction at `revision`.
+pub(crate) fn revision_key(revision: Revision, position: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..8].copy_from_slice(&revision.get().to_be_bytes());
-    bytes[8..].copy_from_slice(&place.to_be_bytes());
+    bytes[8..].copy_from_slice(&position.to_be_bytes());
     bytes
 }
 
-/// The revision and the place of a key in `revisions`.
+/// The revision and the position of a key in `revisions`.
 pub(crate) fn split_revision_key(bytes: &[u8]) -> Option<(Revision, u32)> {
-    let (revision, place) = bytes.split_at_checked(8)?;
-    Some((Revision::new(read_number(revision)?), u32::from_be_bytes(place.try_into().ok()?)))
+    let (revision, position) = bytes.split_at_checked(8)?;
+    Some((Revision::new(read_number(revision)?), u32::from_be_bytes(position.try_into().ok()?)))
 }
 
-/// A number as it lies in `meta`.
+/// Decodes a number.
 pub(crate) fn read_number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
@@ -205,7 +205,7 @@ mod tests {
         }
 
         #[test]
-        fn bounds_divide_versions_as_they_divide_keys(
+        fn range_bounds_select_the_versions_of_the_keys_in_the_range(
             keys in prop::collection::vec(prop::collection::vec(1u8..=3, 1..4), 3), revision in 1u64..1000,
         ) {
             let keys: Vec<Key> = keys.into_iter().map(|bytes| Key::new(bytes).unwrap()).collect();
@@ -220,7 +220,7 @@ mod tests {
         }
 
         #[test]
-        fn records_come_back(value in prop::collection::vec(any::<u8>(), 0..50), numbers in any::<[u64; 4]>()) {
+        fn records_round_trip(value in prop::collection::vec(any::<u8>(), 0..50), numbers in any::<[u64; 4]>()) {
             let state = KeyState {
                 create_revision: Revision::new(numbers[0]), mod_revision: Revision::new(numbers[1]),
                 version: numbers[2], expires_at: numbers[3],
@@ -234,13 +234,13 @@ mod tests {
             for bit in 0..bytes.len() * 8 {
                 let mut damaged = bytes.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
-                // Without its tag a record is one of format 1, or none.
+                // With another tag it is a record of format 1, or none.
                 prop_assert!(bit < 8 || Record::decode(&damaged, b"key", at).is_none(), "bit {}", bit);
             }
         }
 
         #[test]
-        fn damaged_records_are_recognised_or_read_as_something(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn no_record_makes_decoding_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             // No input may panic.
             let _ = Record::decode(&bytes, b"key", Revision::new(1));
             let _ = split_data_key(&bytes);

@@ -2,39 +2,39 @@
 //!
 //! # How it works
 //!
-//! * **On disk** lies an ordered key-value engine (fjall) with every version of every key, by key and by revision;
-//!   `layout.rs` says how. A transaction is acknowledged when its batch is fsynced.
-//! * **In memory** lies an index of the keys that exist now, with the values that fit into a budget (`index.rs`).
-//!   Comparisons, counts and reads of the present are answered there; reads of the past go to the engine.
-//! * **One thread writes** (`writer.rs`). It takes everything that waits, applies it in order, makes one batch of it and
-//!   syncs once, so that many writers share one fsync; then it publishes the result to readers and watchers.
-//! * **Watchers pull** from a short log of recent changes (`recent.rs`), and from the engine where they are further behind.
-//! * **A witness beside the engine** says what was acknowledged last (`witness.rs`). When the store is opened, its files
-//!   are compared with their checksums (`checksums.rs`), the engine's recovery is tried on a copy (`rehearsal.rs`), everything in
-//!   it is looked at (`inspection.rs`), and where anything is missing the store is refused and left as it is (`opening.rs`).
-//! * **After a failed write** nothing is written until the engine was opened again, which the writer does by itself
-//!   (`reopening.rs`).
-//! * **Another thread compacts** (`compactor.rs`): it removes versions that nobody may read any more, in small batches.
+//! * **On disk** there is an ordered key-value engine (fjall, an LSM tree) with every version of every key, by key and by
+//!   revision (`layout.rs`). A transaction is acknowledged when its batch is synced to the engine's write-ahead log.
+//! * **In memory** there is an index of all existing keys, with a cache of values (`index.rs`). It serves comparisons, counts
+//!   and reads of the latest revision. Reads of earlier revisions use a snapshot of the engine (`snapshot.rs`).
+//! * **One thread writes** (`writer.rs`): group commit. It takes all queued transactions, applies them in order, writes one
+//!   batch and syncs once; then it publishes the result to readers and watches.
+//! * **Watches pull** from the recent changes in memory (`recent_changes.rs`), and from the engine if they are further behind.
+//! * **A witness file beside the engine** records what was acknowledged last (`witness.rs`). When the store is opened, its
+//!   files are compared with their checksums (`checksums.rs`), the engine's recovery runs on a copy (`recovery_copy.rs`), and
+//!   its result is verified (`verification.rs`). If anything is missing, the store is refused and no file is changed
+//!   (`open.rs`), unless the user asks for a repair with data loss (`repair.rs`).
+//! * **After a failed write** the store is read-only until the writer has reopened the engine (`reopen.rs`).
+//! * **Another thread compacts** (`compactor.rs`): it removes versions that can no longer be read, in small batches.
 
-mod account;
 mod checksums;
 mod compactor;
 mod config;
 mod directory;
+mod disk_space;
 mod engine;
+mod fingerprint;
 mod index;
-mod inspection;
 mod journal;
 mod layout;
-mod opening;
+mod open;
 mod pending;
-mod recent;
-mod rehearsal;
-mod reopening;
-mod salvage;
-mod space;
+mod recent_changes;
+mod recovery_copy;
+mod reopen;
+mod repair;
+mod snapshot;
 mod store;
-mod view;
+mod verification;
 mod watcher;
 mod witness;
 mod writer;

@@ -1,46 +1,46 @@
-//! What a batch of transactions does to the store, worked out before anything is written.
+//! Applies a batch of transactions to the index in memory, before anything is written.
 
 use crate::index::{Index, Slot};
 use crate::layout::{KeyState, Record};
-use crate::view::View;
+use crate::snapshot::EngineSnapshot;
 use bytes::Bytes;
 use restow_store::{Entry, Key, Mutation, Put, Revision, StoreError, Target, Txn, TxnOutcome};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The store as it will be once the transactions applied so far are committed.
+/// The store as it will be when the transactions applied so far are committed.
 pub(crate) struct Pending<'a> {
     index: &'a Index,
-    view: LazyView<'a>,
+    snapshot: LazySnapshot<'a>,
     revision: Revision,
     overlay: HashMap<Key, Option<Slot>>,
     changes: Vec<PendingChange>,
 }
 
-/// One change of a batch, in order.
+/// One change of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PendingChange {
     pub(crate) revision: Revision,
-    /// The place of the change within its transaction.
-    pub(crate) place: u32,
+    /// The position of the change in its transaction.
+    pub(crate) position: u32,
     pub(crate) key: Key,
     pub(crate) current: Option<Slot>,
     pub(crate) previous: Option<Slot>,
 }
 
-/// A view that is opened when the first value has to be read from the disk.
-struct LazyView<'a> {
-    open: &'a dyn Fn() -> Result<View, StoreError>,
-    view: std::cell::OnceCell<View>,
+/// A snapshot that is taken when the first value has to be read from the disk.
+struct LazySnapshot<'a> {
+    open: &'a dyn Fn() -> Result<EngineSnapshot, StoreError>,
+    snapshot: std::cell::OnceCell<EngineSnapshot>,
 }
 
 impl<'a> Pending<'a> {
-    pub(crate) fn new(index: &'a Index, open_view: &'a dyn Fn() -> Result<View, StoreError>) -> Self {
-        let view = LazyView { open: open_view, view: std::cell::OnceCell::new() };
-        Pending { index, view, revision: index.revision(), overlay: HashMap::new(), changes: Vec::new() }
+    pub(crate) fn new(index: &'a Index, open_snapshot: &'a dyn Fn() -> Result<EngineSnapshot, StoreError>) -> Self {
+        let snapshot = LazySnapshot { open: open_snapshot, snapshot: std::cell::OnceCell::new() };
+        Pending { index, snapshot, revision: index.revision(), overlay: HashMap::new(), changes: Vec::new() }
     }
 
-    /// Applies a transaction to what is pending.
+    /// Applies a transaction.
     pub(crate) fn apply(&mut self, txn: Txn, now: SystemTime) -> Result<TxnOutcome, StoreError> {
         for compare in &txn.when {
             let by_value = matches!(compare.target, Target::Value(_));
@@ -54,7 +54,7 @@ impl<'a> Pending<'a> {
             }
         }
         let revision = self.revision.next();
-        let mut place = 0;
+        let mut position = 0;
         for mutation in txn.then {
             let (key, current) = match mutation {
                 Mutation::Put(put) => self.put(put, revision, now),
@@ -63,16 +63,16 @@ impl<'a> Pending<'a> {
             };
             let previous = self.slot(&key).cloned();
             self.overlay.insert(key.clone(), current.clone());
-            self.changes.push(PendingChange { revision, place, key, current, previous });
-            place += 1;
+            self.changes.push(PendingChange { revision, position, key, current, previous });
+            position += 1;
         }
-        if place > 0 {
+        if position > 0 {
             self.revision = revision;
         }
         Ok(TxnOutcome::Committed { revision: self.revision })
     }
 
-    /// The revision after everything pending.
+    /// The revision after all transactions.
     pub(crate) fn revision(&self) -> Revision {
         self.revision
     }
@@ -104,27 +104,27 @@ impl<'a> Pending<'a> {
         let Some(slot) = self.slot(key) else { return Ok(None) };
         let value = match &slot.value {
             Some(value) => value.clone(),
-            None => self.view.value(key, slot.state.mod_revision)?,
+            None => self.snapshot.value(key, slot.state.mod_revision)?,
         };
         Ok(Some(slot.state.entry(key.clone(), value)))
     }
 }
 
-impl LazyView<'_> {
+impl LazySnapshot<'_> {
     fn value(&self, key: &Key, revision: Revision) -> Result<Bytes, StoreError> {
-        let view = match self.view.get() {
-            Some(view) => view,
+        let snapshot = match self.snapshot.get() {
+            Some(snapshot) => snapshot,
             None => {
                 let opened = (self.open)()?;
-                self.view.get_or_init(|| opened)
+                self.snapshot.get_or_init(|| opened)
             }
         };
-        view.value(key, revision)
+        snapshot.value(key, revision)
     }
 }
 
-impl View {
-    /// The value that a key has had since `revision`, which is its last change.
+impl EngineSnapshot {
+    /// The value of a key whose last change was at `revision`.
     pub(crate) fn value(&self, key: &Key, revision: Revision) -> Result<Bytes, StoreError> {
         match self.version(key, revision)? {
             Some(Record::Put { value, .. }) => Ok(value),
@@ -133,19 +133,18 @@ impl View {
     }
 }
 
-/// When a key expires. A time beyond what a clock can show is one that never comes.
+/// When a key expires; never, if the time is out of range.
 fn expiry(now: SystemTime, time_to_live: Duration) -> u64 {
     now.checked_add(time_to_live).map_or(u64::MAX, rounded_up)
 }
 
-/// The milliseconds since 1970 that have passed. The present is rounded down and a deadline up, so that nothing expires
-/// too early.
+/// The milliseconds since 1970. The present is rounded down and a deadline up, so that no key expires early.
 pub(crate) fn milliseconds(present: SystemTime) -> u64 {
     let since = present.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The first whole millisecond at which a deadline has passed.
+/// The first millisecond at which a deadline has passed.
 fn rounded_up(deadline: SystemTime) -> u64 {
     let since = deadline.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
@@ -156,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_does_not_expire_within_the_last_millisecond_of_its_time() {
+    fn a_key_does_not_expire_within_the_last_millisecond_of_its_time_to_live() {
         let written = UNIX_EPOCH + Duration::from_micros(1_000_900);
         let due = expiry(written, Duration::from_secs(2));
         assert!(milliseconds(written + Duration::from_micros(1_999_950)) < due);
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_to_live_may_be_longer_than_any_clock_runs() {
+    fn a_time_to_live_beyond_the_range_of_the_clock_never_ends() {
         let now = SystemTime::now();
         assert_eq!(expiry(now, Duration::MAX), u64::MAX);
         assert_eq!(expiry(now, Duration::from_secs(5)), rounded_up(now) + 5000);

@@ -1,16 +1,16 @@
-//! The store itself: opening, reading, and handing work to the threads behind it.
+//! `EmbeddedStore`: opens the store, serves reads, and passes writes and compactions to its threads.
 
 use crate::compactor;
 use crate::config::EmbeddedConfig;
 use crate::directory::{Directory, OpenError};
+use crate::disk_space::DiskSpace;
 use crate::engine::{Engine, Opened};
 use crate::index::Index;
-use crate::opening::{self, OpenFiles};
-use crate::recent::Recent;
-use crate::space::Space;
-use crate::view::View;
+use crate::open::{self, OpenFiles};
+use crate::recent_changes::RecentChanges;
+use crate::snapshot::EngineSnapshot;
 use crate::watcher::Watcher;
-use crate::writer::{Job, Ledger, Writer, size_of};
+use crate::writer::{Acknowledged, Job, Writer, size_of};
 use async_trait::async_trait;
 use bytes::Bytes;
 use restow_store::{
@@ -23,37 +23,38 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot, watch};
 
-/// How much may wait for the writer: so many transactions, or fewer that are larger than the room for one.
-const WAITING_TXNS: u32 = 8192;
-const WAITING_TXN_BYTES: usize = 32 << 10;
-/// From how many values that are not in memory on a range is read in order from the disk.
-const SCAN_FROM: usize = 64;
-/// Up to how many keys a read is so quick that it is done on the spot.
-const QUICK_KEYS: usize = 1000;
+/// The queue of the writer: how many transactions may wait, or fewer if they are large. A transaction takes one permit, and
+/// another one for each of so many bytes.
+const MAX_QUEUED_TXNS: u32 = 8192;
+const BYTES_PER_PERMIT: usize = 32 << 10;
+/// If more values than this are not cached, the whole range is scanned on disk.
+const SCAN_THRESHOLD: usize = 64;
+/// A read of at most so many keys is served without a blocking task.
+const MAX_INLINE_KEYS: usize = 1000;
 
 /// An embedded store. It is closed when it is dropped.
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
     config: EmbeddedConfig,
     jobs: Sender<Job>,
-    orders: Sender<compactor::Order>,
+    commands: Sender<compactor::Command>,
     waiting: Arc<Semaphore>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// What the threads, the watchers and the store share.
 pub(crate) struct Shared {
-    pub(crate) recent: Recent,
+    pub(crate) recent_changes: RecentChanges,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) directory: Directory,
     index: RwLock<Index>,
-    /// Absent for as long as it is being opened again.
+    /// `None` while it is reopened.
     engine: RwLock<Option<Arc<Engine>>>,
-    /// Why nothing can be written at present.
-    obstacle: RwLock<Option<StoreError>>,
+    /// Why the store is not ready for writes, if it is not.
+    not_ready: RwLock<Option<StoreError>>,
 }
 
-/// How far the store is, as watchers see it.
+/// The state of the store that watches wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) revision: Revision,
@@ -70,59 +71,59 @@ impl Shared {
         self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The engine. Nobody keeps it for long, so that it can be opened again.
+    /// The engine. Callers must not keep it for long, because it can be reopened only when it is not in use.
     pub(crate) fn engine(&self) -> Result<Arc<Engine>, StoreError> {
         let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
-        engine.clone().ok_or_else(|| StoreError::Unavailable("the store is being opened again".into()))
+        engine.clone().ok_or_else(|| StoreError::Unavailable("the store is being reopened".into()))
     }
 
-    /// A view of the engine as it is now.
-    pub(crate) fn view(&self) -> Result<View, StoreError> {
-        self.engine().map(View::of)
+    /// A snapshot of the engine.
+    pub(crate) fn snapshot(&self) -> Result<EngineSnapshot, StoreError> {
+        self.engine().map(EngineSnapshot::of)
     }
 
-    /// Puts another engine in the place of this one, or none.
+    /// Replaces the engine.
     pub(crate) fn replace_engine(&self, engine: Option<Arc<Engine>>) -> Option<Arc<Engine>> {
         std::mem::replace(&mut *self.engine.write().unwrap_or_else(PoisonError::into_inner), engine)
     }
 
-    /// Says why nothing can be written at present, or that everything can.
-    pub(crate) fn set_obstacle(&self, obstacle: Option<StoreError>) {
-        *self.obstacle.write().unwrap_or_else(PoisonError::into_inner) = obstacle;
+    /// Sets why the store is not ready for writes, or that it is.
+    pub(crate) fn set_not_ready(&self, not_ready: Option<StoreError>) {
+        *self.not_ready.write().unwrap_or_else(PoisonError::into_inner) = not_ready;
     }
 }
 
 impl EmbeddedStore {
-    /// Opens the store, or makes a new one where there is none. It blocks while it reads from the disk.
+    /// Opens the store, or creates it if the directory is empty. It blocks while it reads the disk.
     pub fn open(config: EmbeddedConfig) -> Result<Self, OpenError> {
-        let OpenFiles { directory, witness, opened } = opening::open(&config)?;
-        let Opened { engine, account, keys } = opened;
-        let (revision, compacted) = (account.revision, account.compacted);
+        let OpenFiles { directory, witness, opened } = open::open(&config)?;
+        let Opened { engine, fingerprint, keys } = opened;
+        let (revision, compacted) = (fingerprint.revision, fingerprint.compacted);
         let shared = Arc::new(Shared {
-            recent: Recent::after(revision),
+            recent_changes: RecentChanges::after(revision),
             progress: watch::channel(Progress { revision, closed: false }).0,
             directory,
             index: RwLock::new(Index::new(revision, compacted, keys, config.cache_bytes)),
             engine: RwLock::new(Some(Arc::new(engine))),
-            obstacle: RwLock::new(None),
+            not_ready: RwLock::new(None),
         });
         let (jobs, job_queue) = mpsc::channel();
-        let (orders, order_queue) = mpsc::channel();
-        let ledger = Ledger { account, witness };
-        let writer = Writer::new(shared.clone(), ledger, Space::new(&config), orders.clone());
-        let (compactor_shared, compactor_space) = (shared.clone(), Space::new(&config));
+        let (commands, command_queue) = mpsc::channel();
+        let acknowledged = Acknowledged { fingerprint, witness };
+        let writer = Writer::new(shared.clone(), acknowledged, DiskSpace::new(&config), commands.clone());
+        let (compactor_shared, compactor_space) = (shared.clone(), DiskSpace::new(&config));
         let threads = vec![
             spawn("restow-store-writer", &config, move || writer.run(&job_queue))?,
             spawn("restow-store-compactor", &config, move || {
-                compactor::run(&compactor_shared, compactor_space, &order_queue);
+                compactor::run(&compactor_shared, compactor_space, &command_queue);
             })?,
         ];
         if compacted > Revision::ZERO {
-            // Takes up what the last run left; the thread was just started, so it is there to hear it.
-            let _ = orders.send(compactor::Order::UpTo(compacted));
+            // Continues a compaction that the last run did not finish. The thread was just started, so it receives this.
+            let _ = commands.send(compactor::Command::UpTo(compacted));
         }
-        let waiting = Arc::new(Semaphore::new(WAITING_TXNS as usize));
-        Ok(EmbeddedStore { shared, config, jobs, orders, waiting, threads })
+        let waiting = Arc::new(Semaphore::new(MAX_QUEUED_TXNS as usize));
+        Ok(EmbeddedStore { shared, config, jobs, commands, waiting, threads })
     }
 
     #[cfg(test)]
@@ -144,42 +145,42 @@ impl EmbeddedStore {
             return Err(StoreError::Compacted { oldest: index.compacted() });
         }
         if at == latest {
-            return read_present(shared, index, request);
+            return read_latest(shared, index, request);
         }
-        let mut answer = Answer::new(request, latest);
+        let mut builder = ResponseBuilder::new(request, latest);
         if request.content == Content::CountOnly
             && let Some(count) = index.count_at(&request.range, at)
         {
-            answer.response.count = Some(count);
-            return Ok(answer.response);
+            builder.response.count = Some(count);
+            return Ok(builder.response);
         }
-        // Taken under the lock, so that no compaction can come in between.
-        let view = shared.view()?;
+        // Taken under the lock, so that no compaction can happen in between.
+        let snapshot = shared.snapshot()?;
         drop(index);
-        view.scan(&request.range, at, |key, state, value| answer.add(|| state.entry(key, value)))?;
-        Ok(answer.response)
+        snapshot.scan(&request.range, at, |key, state, value| builder.add(|| state.entry(key, value)))?;
+        Ok(builder.response)
     }
 }
 
-/// Reads the latest revision from the index, and says at which places the value is not in memory.
+/// Reads the latest revision from the index. Also returns the positions of the entries whose value is not cached.
 fn read_in_memory(index: &Index, request: &RangeRequest) -> (RangeResponse, Vec<usize>) {
-    let mut answer = Answer::new(request, index.revision());
+    let mut builder = ResponseBuilder::new(request, index.revision());
     let mut missing = Vec::new();
     for (key, slot) in index.range(&request.range) {
-        let place = answer.response.entries.len();
-        let goes_on = answer.add(|| slot.state.entry(key.clone(), slot.value.clone().unwrap_or_default()));
-        if slot.value.is_none() && request.content == Content::Full && answer.response.entries.len() > place {
-            missing.push(place);
+        let position = builder.response.entries.len();
+        let wants_more = builder.add(|| slot.state.entry(key.clone(), slot.value.clone().unwrap_or_default()));
+        if slot.value.is_none() && request.content == Content::Full && builder.response.entries.len() > position {
+            missing.push(position);
         }
-        if !goes_on {
+        if !wants_more {
             break;
         }
     }
-    (answer.response, missing)
+    (builder.response, missing)
 }
 
-/// Reads the latest revision from the index, and only values that are not in memory from the disk.
-fn read_present(
+/// Reads the latest revision from the index, and values that are not cached from the disk.
+fn read_latest(
     shared: &Shared,
     index: RwLockReadGuard<'_, Index>,
     request: &RangeRequest,
@@ -188,41 +189,41 @@ fn read_present(
     if missing.is_empty() {
         return Ok(response);
     }
-    // Taken under the lock, so that no compaction can come in between; read without it.
-    let view = shared.view()?;
+    // Taken under the lock, so that no compaction can happen in between; read without the lock.
+    let snapshot = shared.snapshot()?;
     let revision = index.revision();
     drop(index);
-    if missing.len() > SCAN_FROM {
-        // So much has to be read that reading all of it in order is quicker than seeking each.
-        let mut answer = Answer::new(request, revision);
-        view.scan(&request.range, revision, |key, state, value| answer.add(|| state.entry(key, value)))?;
-        return Ok(answer.response);
+    if missing.len() > SCAN_THRESHOLD {
+        // One scan is faster than so many lookups.
+        let mut builder = ResponseBuilder::new(request, revision);
+        snapshot.scan(&request.range, revision, |key, state, value| builder.add(|| state.entry(key, value)))?;
+        return Ok(builder.response);
     }
-    for place in &missing {
-        let entry = &mut response.entries[*place];
-        entry.value = view.value(&entry.key, entry.mod_revision)?;
+    for position in &missing {
+        let entry = &mut response.entries[*position];
+        entry.value = snapshot.value(&entry.key, entry.mod_revision)?;
     }
     let mut index = shared.index_mut();
-    for entry in missing.iter().map(|place| &response.entries[*place]) {
-        index.remember(&entry.key, entry.mod_revision, &entry.value);
+    for entry in missing.iter().map(|position| &response.entries[*position]) {
+        index.cache_value(&entry.key, entry.mod_revision, &entry.value);
     }
     Ok(response)
 }
 
-/// Gathers an answer within the limits of its request.
-struct Answer<'a> {
+/// Builds a response within the limits of its request.
+struct ResponseBuilder<'a> {
     request: &'a RangeRequest,
     response: RangeResponse,
     seen: u64,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> ResponseBuilder<'a> {
     fn new(request: &'a RangeRequest, revision: Revision) -> Self {
         let response = RangeResponse { revision, entries: Vec::new(), more: false, count: Some(0) };
-        Answer { request, response, seen: 0 }
+        ResponseBuilder { request, response, seen: 0 }
     }
 
-    /// Takes a key of the range; returns whether it wants another one.
+    /// Adds an entry; returns whether there should be more.
     fn add(&mut self, entry: impl FnOnce() -> Entry) -> bool {
         if self.request.content == Content::CountOnly {
             self.seen += 1;
@@ -230,7 +231,7 @@ impl<'a> Answer<'a> {
             return true;
         }
         if self.request.limit.is_some_and(|limit| self.response.entries.len() >= limit.get()) {
-            // The rest is not looked at, so it is not counted either.
+            // The rest is not read, so it is not counted either.
             self.response.more = true;
             self.response.count = None;
             return false;
@@ -250,7 +251,7 @@ impl<'a> Answer<'a> {
 impl Store for EmbeddedStore {
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
         let single = request.range.end().is_some_and(|end| end.len() == request.range.start().len() + 1);
-        let quick = request.limit.is_some_and(|limit| limit.get() <= QUICK_KEYS) || single;
+        let quick = request.limit.is_some_and(|limit| limit.get() <= MAX_INLINE_KEYS) || single;
         if quick && request.at == At::Latest {
             let (response, missing) = read_in_memory(&self.shared.index(), &request);
             if missing.is_empty() {
@@ -270,15 +271,15 @@ impl Store for EmbeddedStore {
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
         txn.check(&self.config.limits)?;
         let timeout = self.config.request_timeout;
-        let permit = self.waiting.clone().acquire_many_owned(places_for(&txn));
+        let permit = self.waiting.clone().acquire_many_owned(permits_for(&txn));
         let permit = tokio::time::timeout(timeout, permit).await;
         let Ok(Ok(permit)) = permit else {
-            return Err(StoreError::Unavailable("too many writes wait for the disk".into()));
+            return Err(StoreError::Unavailable("too many writes are queued for the disk".into()));
         };
         let (reply, answer) = oneshot::channel();
         let job = Job::Txn { txn, reply, _permit: permit };
         self.jobs.send(job).map_err(|_| StoreError::Unavailable("the store is closed".into()))?;
-        answer_within(timeout, answer).await
+        reply_within(timeout, answer).await
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
@@ -297,7 +298,7 @@ impl Store for EmbeddedStore {
         let (reply, answer) = oneshot::channel();
         let job = Job::Compact { revision, reply };
         self.jobs.send(job).map_err(|_| StoreError::Unavailable("the store is closed".into()))?;
-        answer_within(self.config.request_timeout, answer).await
+        reply_within(self.config.request_timeout, answer).await
     }
 
     async fn status(&self) -> Result<Status, StoreError> {
@@ -311,43 +312,40 @@ impl Store for EmbeddedStore {
 
     async fn ready(&self) -> Result<(), StoreError> {
         self.shared.engine()?;
-        self.shared.obstacle.read().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
+        self.shared.not_ready.read().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
     }
 }
 
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         self.shared.progress.send_modify(|progress| progress.closed = true);
-        // A thread that is gone already needs no telling.
+        // A send fails only if the thread has ended already.
         let _ = self.jobs.send(Job::Stop);
-        let _ = self.orders.send(compactor::Order::Stop);
+        let _ = self.commands.send(compactor::Command::Stop);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the store ended with a panic");
+                tracing::error!("a thread of the store panicked");
             }
         }
         if let Ok(engine) = self.shared.engine() {
-            engine.settle();
+            engine.flush();
         }
     }
 }
 
-/// Waits for the writer's answer.
-async fn answer_within<T>(
-    timeout: Duration,
-    answer: oneshot::Receiver<Result<T, StoreError>>,
-) -> Result<T, StoreError> {
+/// Waits for the reply of the writer.
+async fn reply_within<T>(timeout: Duration, answer: oneshot::Receiver<Result<T, StoreError>>) -> Result<T, StoreError> {
     match tokio::time::timeout(timeout, answer).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err(StoreError::OutcomeUnknown("the store was closed meanwhile".into())),
+        Ok(Err(_)) => Err(StoreError::OutcomeUnknown("the store was closed before it replied".into())),
         Err(_) => Err(StoreError::OutcomeUnknown(format!("the disk did not answer within {timeout:?}"))),
     }
 }
 
-/// How many of the waiting places a transaction takes, so that large ones do not fill the memory.
-fn places_for(txn: &Txn) -> u32 {
-    let places = 1 + size_of(txn) / WAITING_TXN_BYTES;
-    u32::try_from(places).unwrap_or(u32::MAX).min(WAITING_TXNS)
+/// How many permits of the queue a transaction takes, so that large ones do not fill the memory.
+fn permits_for(txn: &Txn) -> u32 {
+    let permits = 1 + size_of(txn) / BYTES_PER_PERMIT;
+    u32::try_from(permits).unwrap_or(u32::MAX).min(MAX_QUEUED_TXNS)
 }
 
 fn spawn(
@@ -365,24 +363,24 @@ mod tests {
     use restow_store::Key;
 
     #[tokio::test]
-    async fn an_answer_that_does_not_come_leaves_the_outcome_unknown() {
+    async fn a_reply_that_does_not_come_leaves_the_outcome_unknown() {
         let (reply, answer) = oneshot::channel::<Result<(), StoreError>>();
-        let outcome = answer_within(Duration::from_millis(10), answer).await;
+        let outcome = reply_within(Duration::from_millis(10), answer).await;
         assert!(matches!(outcome, Err(StoreError::OutcomeUnknown(reason)) if reason.contains("10ms")));
         drop(reply);
         let (reply, answer) = oneshot::channel::<Result<(), StoreError>>();
         drop(reply);
-        let outcome = answer_within(Duration::from_secs(10), answer).await;
+        let outcome = reply_within(Duration::from_secs(10), answer).await;
         assert!(matches!(outcome, Err(StoreError::OutcomeUnknown(reason)) if reason.contains("closed")));
     }
 
     #[test]
-    fn large_transactions_take_more_of_the_places() {
+    fn large_transactions_take_more_permits() {
         let key = |n: usize| Key::try_from(format!("k{n}")).unwrap();
         let put = |n: usize, size: usize| Txn::new().put(&key(n), vec![0; size]);
-        assert_eq!(places_for(&Txn::new()), 1);
-        assert_eq!(places_for(&put(1, 2000)), 1);
-        assert_eq!(places_for(&put(1, 1 << 20)), 33);
-        assert_eq!(places_for(&put(1, WAITING_TXNS as usize * WAITING_TXN_BYTES)), WAITING_TXNS);
+        assert_eq!(permits_for(&Txn::new()), 1);
+        assert_eq!(permits_for(&put(1, 2000)), 1);
+        assert_eq!(permits_for(&put(1, 1 << 20)), 33);
+        assert_eq!(permits_for(&put(1, MAX_QUEUED_TXNS as usize * BYTES_PER_PERMIT)), MAX_QUEUED_TXNS);
     }
 }

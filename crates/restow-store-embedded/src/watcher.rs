@@ -1,4 +1,4 @@
-//! A watch: a place in the history, and how it moves on.
+//! A watch: its position in the history, and reading the events from there on.
 
 use crate::layout::Record;
 use crate::pending::PendingChange;
@@ -11,19 +11,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How many changes are read from the disk at once for a watcher that is behind.
-const CATCH_UP: usize = 512;
-/// After how many bytes of values no further revision is read at once.
+/// How many changes are read from the disk at once for a watch that is behind.
+const CATCH_UP_CHANGES: usize = 512;
+/// The size of values at which a read from the disk ends.
 const CATCH_UP_BYTES: usize = 4 << 20;
 
 /// A watch that has delivered everything before `next`.
 pub(crate) struct Watcher {
-    /// A watch that nobody asks for more must not keep a closed store open.
+    /// Weak, so that a watch that is not polled does not keep a closed store open.
     shared: Weak<Shared>,
     request: WatchRequest,
     next: Revision,
     progress: watch::Receiver<Progress>,
-    /// When something was delivered last.
+    /// The time of the last delivery.
     delivered: Instant,
 }
 
@@ -59,15 +59,15 @@ impl Watcher {
                 if let Some(last) = events.last() {
                     return Ok(WatchBatch { revision: last.revision, events });
                 }
-                // Changes elsewhere may come so often that there is never a pause in which to wait for the mark.
-                if self.until_mark().is_some_and(|wait| wait.is_zero()) {
+                // Keys outside the range may change so often that the wait below never times out.
+                if self.until_progress().is_some_and(|wait| wait.is_zero()) {
                     return Ok(WatchBatch { revision: reached, events });
                 }
                 continue;
             }
-            let until_mark = self.until_mark();
+            let until_progress = self.until_progress();
             let changed = self.progress.changed();
-            let waited = match until_mark {
+            let waited = match until_progress {
                 None => Ok(changed.await),
                 Some(wait) => tokio::time::timeout(wait, changed).await,
             };
@@ -79,15 +79,15 @@ impl Watcher {
         }
     }
 
-    /// How long it is until a progress mark is due, where they are asked for.
-    fn until_mark(&self) -> Option<Duration> {
+    /// The time until a progress notification is due, if they were requested.
+    fn until_progress(&self) -> Option<Duration> {
         self.request.progress.map(|idle| idle.saturating_sub(self.delivered.elapsed()))
     }
 
-    /// The events from `next` on, and the revision up to which these are all. Never beyond `latest`.
+    /// Events from `next` on, and the revision up to which they are complete, which is at most `latest`.
     async fn advance(&self, latest: Revision) -> Result<(Vec<Event>, Revision), StoreError> {
         let shared = self.shared.upgrade().ok_or_else(store_closed)?;
-        if let Some(changes) = shared.recent.between(self.next, latest) {
+        if let Some(changes) = shared.recent_changes.between(self.next, latest) {
             let wanted = changes.iter().filter(|change| self.request.range.contains(&change.key));
             let events = wanted.map(|change| self.event(&shared, change)).collect::<Result<_, _>>()?;
             return Ok((events, latest));
@@ -105,7 +105,7 @@ impl Watcher {
         let previous = match &change.previous {
             Some(slot) if self.request.previous => match &slot.value {
                 Some(value) => Some(slot.state.entry(change.key.clone(), value.clone())),
-                None => previous(&shared.view()?, &change.key, slot.state.mod_revision.next())?,
+                None => previous(&shared.snapshot()?, &change.key, slot.state.mod_revision.next())?,
             },
             _ => None,
         };
@@ -113,22 +113,22 @@ impl Watcher {
     }
 }
 
-/// Reads some of the history from the disk.
+/// Reads events from the disk.
 fn catch_up(
     shared: &Shared,
     request: &WatchRequest,
     first: Revision,
     latest: Revision,
 ) -> Result<(Vec<Event>, Revision), StoreError> {
-    let view = shared.view()?;
-    // Asked after the snapshot was taken: what is not compacted now is whole in the snapshot.
+    let snapshot = shared.snapshot()?;
+    // Read after the snapshot was taken: what is not compacted now is complete in the snapshot.
     let oldest = shared.index().compacted();
     if first < oldest {
         return Err(StoreError::Compacted { oldest });
     }
-    let changes = view.changes(first, latest, CATCH_UP)?;
-    let whole = changes.len() < CATCH_UP;
-    let reached = if whole { latest } else { changes.last().map_or(latest, |change| change.revision) };
+    let changes = snapshot.changes(first, latest, CATCH_UP_CHANGES)?;
+    let complete = changes.len() < CATCH_UP_CHANGES;
+    let reached = if complete { latest } else { changes.last().map_or(latest, |change| change.revision) };
     let mut events: Vec<Event> = Vec::new();
     let mut bytes = 0;
     for change in changes.into_iter().filter(|change| request.range.contains(&change.key)) {
@@ -136,9 +136,9 @@ fn catch_up(
             let enough = last.revision;
             return Ok((events, enough));
         }
-        let record = view.version(&change.key, change.revision)?;
+        let record = snapshot.version(&change.key, change.revision)?;
         let previous = match request.previous {
-            true => previous(&view, &change.key, change.revision)?,
+            true => previous(&snapshot, &change.key, change.revision)?,
             false => None,
         };
         let current = match record {
@@ -163,10 +163,14 @@ fn bytes_of(change: &Change) -> usize {
     }
 }
 
-/// The entry of a key as it was before `revision`, if that is not compacted.
-fn previous(view: &crate::view::View, key: &Key, revision: Revision) -> Result<Option<Entry>, StoreError> {
+/// The entry of a key before `revision`, if it is not compacted.
+fn previous(
+    snapshot: &crate::snapshot::EngineSnapshot,
+    key: &Key,
+    revision: Revision,
+) -> Result<Option<Entry>, StoreError> {
     let before = Revision::new(revision.get().saturating_sub(1));
-    Ok(match view.version_at(key, before)? {
+    Ok(match snapshot.version_at(key, before)? {
         Some((_, Record::Put { state, value })) => Some(state.entry(key.clone(), Bytes::clone(&value))),
         _ => None,
     })

@@ -1,14 +1,14 @@
-//! The thread that writes. It takes every transaction that waits, works them out in order, and commits them with one
-//! sync; so the more writers there are, the more of them share it.
+//! The writer thread: group commit. It takes all queued transactions, applies them in order, and commits them as one batch
+//! with one sync. The more clients write, the more of them share a sync.
 
-use crate::account::Account;
 use crate::compactor;
+use crate::disk_space::DiskSpace;
 use crate::engine::{Durability, Engine, explain};
+use crate::fingerprint::Fingerprint;
 use crate::index::Slot;
 use crate::layout::Record;
 use crate::pending::{Pending, PendingChange, milliseconds};
-use crate::reopening::{self, Broken, Check};
-use crate::space::Space;
+use crate::reopen::{self, Check, WriteFailure};
 use crate::store::Shared;
 use crate::witness::Witness;
 use restow_clock::SteadyClock;
@@ -21,54 +21,59 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// The most transactions in one batch.
 const BATCH_TXNS: usize = 1024;
-/// The bytes of values after which a batch is closed.
+/// The size of a batch's values at which no more transactions are added.
 const BATCH_BYTES: usize = 4 << 20;
-/// The most keys that are let expire in one batch.
+/// The most expired keys that one batch deletes.
 const BATCH_EXPIRIES: usize = 256;
-/// How long the thread sleeps at most before it looks at the clock again.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The longest time that the thread waits for transactions before it looks for expired keys and checks the engine.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// How often it looks whether a check is over.
-const CHECK_PAUSE: Duration = Duration::from_millis(50);
+/// How often the thread looks whether a check has finished.
+const CHECK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Something for the writer to do.
+/// A request to the writer.
 pub(crate) enum Job {
     Txn { txn: Txn, reply: oneshot::Sender<Result<TxnOutcome, StoreError>>, _permit: OwnedSemaphorePermit },
     Compact { revision: Revision, reply: oneshot::Sender<Result<(), StoreError>> },
     Stop,
 }
 
-/// The writer's own state.
+/// The state of the writer thread.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    space: Space,
-    compactor: Sender<compactor::Order>,
-    /// By this it is told when keys expire. Deadlines outlive the process, so they are times of day; but a wall clock that
-    /// jumps must not let them come early.
+    space: DiskSpace,
+    compactor: Sender<compactor::Command>,
+    /// Decides when keys expire. Their deadlines survive the process, so they are wall-clock times; but a wall clock that is
+    /// set forward must not expire keys early.
     clock: SteadyClock,
-    /// What was acknowledged so far.
-    ledger: Ledger,
-    /// Why nothing can be written, for as long as that is so.
-    broken: Option<Broken>,
-    /// Whether it can go on, which is being found out.
+    /// The last acknowledged state.
+    acknowledged: Acknowledged,
+    /// The failure since which nothing can be written, if there is one.
+    write_failure: Option<WriteFailure>,
+    /// The check of the files after a failure, while it runs.
     check: Option<Check>,
 }
 
-/// What the store holds, and who testifies to it.
-pub(crate) struct Ledger {
-    pub(crate) account: Account,
+/// The fingerprint of the last acknowledged state, and the witness that records it.
+pub(crate) struct Acknowledged {
+    pub(crate) fingerprint: Fingerprint,
     pub(crate) witness: Witness,
 }
 
-type Waiting = (oneshot::Sender<Result<TxnOutcome, StoreError>>, Result<TxnOutcome, StoreError>);
+type StagedReply = (oneshot::Sender<Result<TxnOutcome, StoreError>>, Result<TxnOutcome, StoreError>);
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, ledger: Ledger, space: Space, compactor: Sender<compactor::Order>) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        acknowledged: Acknowledged,
+        space: DiskSpace,
+        compactor: Sender<compactor::Command>,
+    ) -> Self {
         let clock = SteadyClock::beginning_at(SystemTime::now());
-        Writer { shared, space, compactor, clock, ledger, broken: None, check: None }
+        Writer { shared, space, compactor, clock, acknowledged, write_failure: None, check: None }
     }
 
-    /// Works until it is told to stop.
+    /// Runs until [`Job::Stop`].
     pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
         loop {
             let mut next = match jobs.recv_timeout(self.sleep()) {
@@ -87,7 +92,7 @@ impl Writer {
                     }
                     Job::Compact { revision, reply } => {
                         self.commit(std::mem::take(&mut txns));
-                        // A caller that has gone away needs no answer.
+                        // The caller may not wait any more.
                         let _ = reply.send(self.compact(revision));
                     }
                     Job::Txn { txn, reply, .. } => {
@@ -104,75 +109,76 @@ impl Writer {
             if idle {
                 self.sync_witness();
             }
-            self.look_after_the_engine();
+            self.maintain_engine();
         }
     }
 
-    /// Opens an engine that has given up again, and while room is scarce, has it give back what it can.
-    fn look_after_the_engine(&mut self) {
+    /// Reopens the engine after a failed write, and deletes obsolete files while disk space is low.
+    fn maintain_engine(&mut self) {
         let engine = self.shared.engine().ok();
         self.space.refresh(engine.as_deref());
-        if let (None, Some(engine)) = (&self.broken, engine) {
-            let tidied = if self.space.asks_for_tidying() { engine.tidy() } else { engine.check() };
-            if let Err(error) = tidied {
+        if let (None, Some(engine)) = (&self.write_failure, engine) {
+            let checked =
+                if self.space.should_delete_obsolete_files() { engine.delete_obsolete_files() } else { engine.check() };
+            if let Err(error) = checked {
                 self.fail(&error, Vec::new());
             }
         }
-        self.heal();
-        let obstacle = match &self.broken {
-            Some(broken) => Some(read_only(&broken.reason)),
+        self.try_reopen();
+        let not_ready = match &self.write_failure {
+            Some(write_failure) => Some(read_only(&write_failure.reason)),
             None => self.space.may_grow().err(),
         };
-        self.shared.set_obstacle(obstacle);
+        self.shared.set_not_ready(not_ready);
     }
 
-    /// Opens the engine again after a failed write, as soon as there is room.
-    fn heal(&mut self) {
+    /// Reopens the engine after a failed write: checks its files first, on another thread, as soon as there is disk space.
+    fn try_reopen(&mut self) {
         if let Some(check) = self.check.take_if(|check| check.is_finished()) {
-            let checked = check.join().unwrap_or_else(|_| Err("looking at the files failed".into()));
+            let checked = check.join().unwrap_or_else(|_| Err("the check of the files panicked".into()));
             let reopened = checked.and_then(|()| self.reopen());
             if let Err(error) = reopened {
-                tracing::warn!(error, "the store cannot be written to yet; it is tried again");
+                tracing::warn!(error, "the store could not be reopened for writing; it is tried again");
             }
             return;
         }
-        let due = self.check.is_none() && self.broken.as_mut().is_some_and(Broken::is_due);
+        let due = self.check.is_none() && self.write_failure.as_mut().is_some_and(WriteFailure::is_due);
         if !due || self.space.may_grow().is_err() {
             return;
         }
-        match reopening::begin_check(&self.shared) {
+        match reopen::start_check(&self.shared) {
             Ok(check) => self.check = Some(check),
-            Err(error) => tracing::warn!(%error, "no thread can be started; it is tried again"),
+            Err(error) => tracing::warn!(%error, "could not start a thread to check the store; it is tried again"),
         }
     }
 
-    /// Opens the engine again. Whatever became of the writes whose outcome was unknown is found out, and published.
+    /// Reopens the engine, and publishes those writes of unknown outcome that turn out to be on disk.
     fn reopen(&mut self) -> Result<(), String> {
-        let account = reopening::reopen(&self.shared)?;
-        let changes = reopening::unpublished_changes(&self.shared).map_err(|error| error.to_string())?;
-        self.go_on(account, changes);
+        let fingerprint = reopen::reopen(&self.shared)?;
+        let changes = reopen::unpublished_changes(&self.shared).map_err(|error| error.to_string())?;
+        self.resume(fingerprint, changes);
         Ok(())
     }
 
-    fn go_on(&mut self, account: Account, changes: Vec<PendingChange>) {
+    fn resume(&mut self, fingerprint: Fingerprint, changes: Vec<PendingChange>) {
         tracing::info!(
             found = changes.len(),
-            "the store can be written to again; changes of unknown outcome were found"
+            "the store is writable again; changes of unknown outcome were found on disk"
         );
-        self.broken = None;
-        self.publish(changes, account.revision);
-        self.ledger.account = account;
-        if account.compacted > self.shared.index().compacted() {
-            self.shared.index_mut().set_compacted(account.compacted);
+        self.write_failure = None;
+        self.publish(changes, fingerprint.revision);
+        self.acknowledged.fingerprint = fingerprint;
+        if fingerprint.compacted > self.shared.index().compacted() {
+            self.shared.index_mut().set_compacted(fingerprint.compacted);
         }
-        if account.compacted > Revision::ZERO {
-            // The compactor gave up when the engine did.
-            let _ = self.compactor.send(compactor::Order::UpTo(account.compacted));
+        if fingerprint.compacted > Revision::ZERO {
+            // The compactor stopped when the engine failed.
+            let _ = self.compactor.send(compactor::Command::UpTo(fingerprint.compacted));
         }
     }
 
     fn sync_witness(&mut self) {
-        if let Err(error) = self.ledger.witness.sync() {
+        if let Err(error) = self.acknowledged.witness.sync() {
             self.fail(&fjall::Error::Io(error), Vec::new());
         }
     }
@@ -180,10 +186,10 @@ impl Writer {
     fn sleep(&self) -> Duration {
         let now = milliseconds(self.clock.now());
         let wait = self.shared.index().next_expiry().map(|due| Duration::from_millis(due.saturating_sub(now)));
-        // A short pause gathers the keys that expire together, and keeps a key that cannot be deleted from spinning.
-        let wait = wait.map_or(LONGEST_SLEEP, |wait| wait.clamp(Duration::from_millis(20), LONGEST_SLEEP));
-        let wait = wait.min(self.space.patience());
-        if self.check.is_some() { wait.min(CHECK_PAUSE) } else { wait }
+        // A minimum wait lets keys that expire together share a batch, and prevents a busy loop if one cannot be deleted.
+        let wait = wait.map_or(MAX_SLEEP, |wait| wait.clamp(Duration::from_millis(20), MAX_SLEEP));
+        let wait = wait.min(self.space.refresh_interval());
+        if self.check.is_some() { wait.min(CHECK_POLL_INTERVAL) } else { wait }
     }
 
     fn commit(&mut self, txns: Vec<(Txn, oneshot::Sender<Result<TxnOutcome, StoreError>>)>) {
@@ -192,7 +198,7 @@ impl Writer {
         if txns.is_empty() && expired.is_empty() {
             return;
         }
-        let (changes, revision, waiting) = self.work_out(txns, expired, now);
+        let (changes, revision, waiting) = self.stage(txns, expired, now);
         let outcome = if changes.is_empty() { Ok(()) } else { self.write(&changes, revision) };
         match outcome {
             Ok(()) => {
@@ -205,18 +211,18 @@ impl Writer {
         }
     }
 
-    fn work_out(
+    fn stage(
         &mut self,
         txns: Vec<(Txn, oneshot::Sender<Result<TxnOutcome, StoreError>>)>,
         expired: Vec<(Key, Revision)>,
         now: SystemTime,
-    ) -> (Vec<PendingChange>, Revision, Vec<Waiting>) {
+    ) -> (Vec<PendingChange>, Revision, Vec<StagedReply>) {
         self.space.refresh(self.shared.engine().ok().as_deref());
-        let broken = self.broken.as_ref().map(|broken| read_only(&broken.reason));
-        let open_view = || self.shared.view();
+        let write_failure = self.write_failure.as_ref().map(|write_failure| read_only(&write_failure.reason));
+        let open_snapshot = || self.shared.snapshot();
         let index = self.shared.index();
-        let mut pending = Pending::new(&index, &open_view);
-        if broken.is_none() && self.space.may_write().is_ok() {
+        let mut pending = Pending::new(&index, &open_snapshot);
+        if write_failure.is_none() && self.space.may_write().is_ok() {
             for (key, revision) in expired {
                 let expiry = Txn::new().when(Compare::mod_revision(&key, revision)).delete(&key);
                 if let Err(error) = pending.apply(expiry, now) {
@@ -226,7 +232,7 @@ impl Writer {
         }
         let mut waiting = Vec::with_capacity(txns.len());
         for (txn, reply) in txns {
-            let answer = match &broken {
+            let answer = match &write_failure {
                 Some(error) if !txn.then.is_empty() => Err(error.clone()),
                 _ => self.space.admit(&txn).and_then(|()| pending.apply(txn, now)),
             };
@@ -238,7 +244,7 @@ impl Writer {
 
     fn write(&mut self, changes: &[PendingChange], revision: Revision) -> fjall::Result<()> {
         let engine = self.engine()?;
-        let mut account = Account { revision, ..self.ledger.account };
+        let mut fingerprint = Fingerprint { revision, ..self.acknowledged.fingerprint };
         let mut batch = engine.batch(Durability::Synced);
         let mut last: HashMap<&Key, Option<&Slot>> = HashMap::new();
         for change in changes {
@@ -246,21 +252,21 @@ impl Writer {
                 Some(Slot { state, value }) => Record::Put { state: *state, value: value.clone().unwrap_or_default() },
                 None => Record::Deleted,
             };
-            batch.put_version(&change.key, change.revision, change.place, &record);
+            batch.put_version(&change.key, change.revision, change.position, &record);
             last.insert(&change.key, change.current.as_ref());
             if let Some(previous) = &change.previous {
-                account.remove(&change.key, &previous.state);
+                fingerprint.remove(&change.key, &previous.state);
             }
             if let Some(current) = &change.current {
-                account.add(&change.key, &current.state);
+                fingerprint.add(&change.key, &current.state);
             }
         }
         for (key, slot) in last {
             batch.set_key(key, slot.map(|slot| &slot.state));
         }
-        batch.set_account(&account);
+        batch.set_fingerprint(&fingerprint);
         batch.commit()?;
-        self.ledger.note(account)
+        self.acknowledged.record(fingerprint)
     }
 
     fn engine(&self) -> fjall::Result<Arc<Engine>> {
@@ -273,26 +279,26 @@ impl Writer {
         }
         let slots = changes.iter().map(|change| (change.revision, change.key.clone(), change.current.clone()));
         self.shared.index_mut().publish(revision, slots);
-        self.shared.recent.push(changes);
+        self.shared.recent_changes.push(changes);
         self.shared.progress.send_modify(|progress| progress.revision = revision);
     }
 
-    /// The batch may or may not have reached the disk. Nothing more is written, so that what is on the disk stays a
-    /// prefix of what was answered; whoever opens the store again finds out which it was.
-    fn fail(&mut self, error: &fjall::Error, waiting: Vec<Waiting>) {
+    /// A write failed: the batch may or may not be on disk. Nothing more is written until the engine is reopened, so that
+    /// the disk holds a prefix of what was acknowledged; reopening finds out whether the batch is on disk.
+    fn fail(&mut self, error: &fjall::Error, waiting: Vec<StagedReply>) {
         let reason = explain(error);
-        tracing::error!(reason, "writing to the disk failed; the store is read-only until that works again");
-        // Before anybody is answered: whoever hears of it may ask at once how the store is.
-        self.shared.set_obstacle(Some(read_only(&reason)));
+        tracing::error!(reason, "a write to the disk failed; the store is read-only until it can be reopened");
+        // Before the replies are sent: a client that gets one may ask for readiness at once.
+        self.shared.set_not_ready(Some(read_only(&reason)));
         for (reply, answer) in waiting {
             let answer = match answer {
-                Ok(TxnOutcome::Committed { .. }) => Err(unwritten(error)),
+                Ok(TxnOutcome::Committed { .. }) => Err(commit_error(error)),
                 Ok(TxnOutcome::Refused { .. }) => Err(read_only(&reason)),
                 Err(error) => Err(error),
             };
             let _ = reply.send(answer);
         }
-        self.broken = Some(Broken::because(reason));
+        self.write_failure = Some(WriteFailure::new(reason));
     }
 
     fn compact(&mut self, revision: Revision) -> Result<(), StoreError> {
@@ -306,59 +312,59 @@ impl Writer {
         if revision <= compacted {
             return Err(StoreError::Compacted { oldest: compacted });
         }
-        if let Some(broken) = &self.broken {
-            return Err(read_only(&broken.reason));
+        if let Some(write_failure) = &self.write_failure {
+            return Err(read_only(&write_failure.reason));
         }
         self.space.refresh(self.shared.engine().ok().as_deref());
         self.space.may_write()?;
         if let Err(error) = self.write_compacted(revision) {
             self.fail(&error, Vec::new());
-            return Err(unwritten(&error));
+            return Err(commit_error(&error));
         }
         self.shared.index_mut().set_compacted(revision);
-        // The compactor is gone only when the store is closing; then the next start takes the work up.
-        let _ = self.compactor.send(compactor::Order::UpTo(revision));
+        // The compactor has ended only if the store is closing; then the next start compacts.
+        let _ = self.compactor.send(compactor::Command::UpTo(revision));
         Ok(())
     }
 
     fn write_compacted(&mut self, revision: Revision) -> fjall::Result<()> {
         let engine = self.engine()?;
-        let account = Account { compacted: revision, ..self.ledger.account };
+        let fingerprint = Fingerprint { compacted: revision, ..self.acknowledged.fingerprint };
         let mut batch = engine.batch(Durability::Synced);
-        batch.set_account(&account);
+        batch.set_fingerprint(&fingerprint);
         batch.commit()?;
-        self.ledger.note(account)
+        self.acknowledged.record(fingerprint)
     }
 }
 
-impl Ledger {
-    /// Testifies to what is written and synced. Nobody is answered before.
-    fn note(&mut self, account: Account) -> fjall::Result<()> {
-        self.witness.note(&account)?;
-        self.account = account;
+impl Acknowledged {
+    /// Records what was written and synced. It must return before clients get their responses.
+    fn record(&mut self, fingerprint: Fingerprint) -> fjall::Result<()> {
+        self.witness.record(&fingerprint)?;
+        self.fingerprint = fingerprint;
         Ok(())
     }
 }
 
 fn read_only(reason: &str) -> StoreError {
     StoreError::Unavailable(format!(
-        "the store is read-only since a write to the disk failed ({reason}); it goes on by itself once the disk takes writes"
+        "the store is read-only since a write to the disk failed ({reason}); it recovers by itself when the disk accepts writes"
     ))
 }
 
-/// What became of a batch that could not be committed.
-fn unwritten(error: &fjall::Error) -> StoreError {
+/// The error for a batch whose commit failed.
+fn commit_error(error: &fjall::Error) -> StoreError {
     match error {
-        // An engine that has given up says so before it writes anything.
+        // An engine in which an earlier write failed writes nothing.
         fjall::Error::Poisoned => read_only(&explain(error)),
         _ => StoreError::OutcomeUnknown(format!(
-            "writing to the disk failed: {}; the store is read-only until that works again",
+            "a write to the disk failed: {}; the store is read-only until it can be reopened",
             explain(error)
         )),
     }
 }
 
-/// The bytes of the values that a transaction writes.
+/// The size of all values that a transaction writes.
 pub(crate) fn size_of(txn: &Txn) -> usize {
     let value = |mutation: &Mutation| match mutation {
         Mutation::Put(put) => put.value.len(),

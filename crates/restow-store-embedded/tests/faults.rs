@@ -1,4 +1,4 @@
-//! What happens when the disk is full, the process is killed, or somebody else has the directory.
+//! Crash and fault tests: the process is killed, the power fails, the disk fails or is full, another process has the lock.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -18,7 +18,7 @@ fn key(text: &str) -> restow_store::Key {
     restow_store::Key::try_from(text).unwrap()
 }
 
-/// A process that writes to a store and says what was acknowledged.
+/// A process that writes to a store and prints what was acknowledged.
 struct CrashWriter {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -58,7 +58,7 @@ impl CrashWriter {
     }
 }
 
-/// Reads one line; false at the end. A line that a kill cut off tells nothing.
+/// Reads one line; false at the end. An incomplete last line is ignored.
 fn next_acknowledged(lines: &mut BufReader<ChildStdout>, acknowledged: &mut [u64]) -> bool {
     let mut line = String::new();
     let read = lines.read_line(&mut line).unwrap();
@@ -157,8 +157,8 @@ impl SyncLog {
         SyncLog { library, log, before }
     }
 
-    /// Cuts every file to the length up to which it was synced, as a loss of power may. Returns how many bytes are gone.
-    fn lose_the_rest(&self, store: &Path) -> u64 {
+    /// Truncates every file to the length up to which it was synced, as a power failure may. Returns how many bytes are lost.
+    fn drop_unsynced(&self, store: &Path) -> u64 {
         let mut synced = self.before.clone();
         for line in std::fs::read_to_string(&self.log).unwrap().lines() {
             let (inode, length) = line.split_once(' ').unwrap();
@@ -188,7 +188,7 @@ fn files(store: &Path) -> Vec<(PathBuf, u64, u64)> {
     found
 }
 
-/// A kill cannot show this: what a killed process wrote, the system still has.
+/// A kill cannot test this: what a killed process wrote is still in the page cache.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_acknowledged_is_lost_when_the_power_fails() {
     let parent = tempfile::tempdir().unwrap();
@@ -202,7 +202,7 @@ async fn nothing_acknowledged_is_lost_when_the_power_fails() {
         let mut writer = CrashWriter::start_as(&mut command);
         writer.wait_for_first_write(&mut acknowledged);
         writer.kill_after(Duration::from_millis(rand::random_range(50..400)), &mut acknowledged);
-        let gone = log.lose_the_rest(&directory);
+        let gone = log.drop_unsynced(&directory);
         println!("round {round}: {gone} bytes were written and not synced");
         check_after_crash(&directory, &acknowledged).await;
         lost += gone;
@@ -223,7 +223,7 @@ fn a_first_start_may_be_killed_at_any_moment() {
     }
 }
 
-/// Takes away the directories that the engine writes to, as a disk without room does; or gives them back.
+/// Renames the directories that the engine writes tables to, so that flushes fail; or restores them.
 fn move_tables(directory: &Path, from: &str, to: &str) {
     for keyspace in std::fs::read_dir(directory.join("engine/keyspaces")).unwrap() {
         let keyspace = keyspace.unwrap().path();
@@ -231,7 +231,7 @@ fn move_tables(directory: &Path, from: &str, to: &str) {
     }
 }
 
-/// Closes the store, or fails where that takes for ever.
+/// Closes the store, or fails if that hangs.
 fn close(store: EmbeddedStore) {
     let (done, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -269,7 +269,7 @@ async fn a_disk_that_fails_in_the_background_stops_writes_and_nothing_else() {
             Err(error) => break error,
         }
     };
-    // The engine had given up before this was written, so it was certainly not written.
+    // The engine had failed before this was written, so it was certainly not written.
     assert!(matches!(&error, StoreError::Unavailable(reason) if reason.contains("read-only")), "{error}");
     assert_eq!(store.get(&key("/first")).await.unwrap().unwrap().value, "kept");
     assert_eq!(store.count(KeyRange::all(), restow_store::At::Latest).await, Ok(acknowledged + 1));
@@ -282,7 +282,7 @@ async fn a_disk_that_fails_in_the_background_stops_writes_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_is_mended_is_written_to_again_without_a_restart() {
+async fn a_disk_that_is_repaired_is_written_to_again_without_a_restart() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("store");
     let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
@@ -319,7 +319,7 @@ async fn a_disk_that_is_mended_is_written_to_again_without_a_restart() {
 }
 
 #[tokio::test]
-async fn a_second_process_is_told_who_has_the_store() {
+async fn a_second_process_reports_which_process_has_the_lock() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("store");
     let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
@@ -332,18 +332,18 @@ async fn a_second_process_is_told_who_has_the_store() {
 }
 
 #[tokio::test]
-async fn a_disk_without_room_refuses_writes_and_serves_reads() {
+async fn a_store_on_a_full_disk_refuses_writes_and_serves_reads() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("store");
     let store = EmbeddedStore::open(EmbeddedConfig::new(&directory)).unwrap();
     store.put(&key("/a"), "kept".into()).await.unwrap();
     drop(store);
 
-    // The reserve is set beyond the size of any disk, which is what a full one looks like.
+    // With a reserve larger than any disk, the disk counts as full.
     let full = EmbeddedConfig { disk_reserve: u64::MAX, ..EmbeddedConfig::new(&directory) };
     let store = EmbeddedStore::open(full).unwrap();
     let error = store.put(&key("/b"), "refused".into()).await.unwrap_err();
-    assert!(matches!(&error, StoreError::Full(reason) if reason.contains("make room")), "{error}");
+    assert!(matches!(&error, StoreError::Full(reason) if reason.contains("free disk space")), "{error}");
     let kept = store.get(&key("/a")).await.unwrap().unwrap();
     assert_eq!(kept.value, "kept");
     store.remove(&key("/a"), kept.mod_revision).await.unwrap();

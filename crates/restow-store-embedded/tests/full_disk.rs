@@ -1,4 +1,4 @@
-//! A disk that is really full, in the middle of a write.
+//! A disk that runs out of space during a write.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ fn key(n: usize) -> Key {
     Key::try_from(format!("/{n:06}")).unwrap()
 }
 
-/// A small disk of its own, gone when it is dropped.
+/// A small tmpfs, unmounted when it is dropped.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
@@ -33,20 +33,20 @@ impl Drop for Disk {
     }
 }
 
-/// Takes all room that is left.
+/// Fills the disk.
 fn fill(path: &Path) {
-    // It ends with an error; that is what it is for.
+    // dd fails when the disk is full.
     output(Command::new("dd").args(["if=/dev/zero", "bs=256k"]).arg(format!("of={}", path.display())));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_into_a_full_disk_is_unknown_and_the_store_goes_on_when_there_is_room() {
+async fn a_write_to_a_full_disk_has_an_unknown_outcome_and_the_store_recovers_when_there_is_space() {
     let Some(disk) = Disk::mount() else {
         skip("mounting a tmpfs needs root; run the tests as root to fill a disk");
         return;
     };
     let filler = disk.0.path().join("filler");
-    // Without a reserve, so that the disk itself says that it is full.
+    // Without a reserve, so that the file system itself fails.
     let config = EmbeddedConfig { disk_reserve: 0, ..EmbeddedConfig::new(disk.0.path().join("store")) };
     let store = EmbeddedStore::open(config.clone()).unwrap();
     let folder = || std::fs::metadata(disk.0.path().join("store/engine")).unwrap().ino();
@@ -64,7 +64,7 @@ async fn a_write_into_a_full_disk_is_unknown_and_the_store_goes_on_when_there_is
         next += 1;
         match store.put(&key(next), vec![b'x'; 100_000].into()).await {
             Ok(_) => drop(acknowledged.insert(key(next))),
-            // It was noticed before that there is no room, or the store is about to be opened again.
+            // The store has seen that the disk is full, or it is being reopened.
             Err(StoreError::Full(_) | StoreError::Unavailable(_)) => {
                 drop(std::fs::remove_file(&filler));
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -93,11 +93,11 @@ async fn a_write_into_a_full_disk_is_unknown_and_the_store_goes_on_when_there_is
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     acknowledged.insert(key(0));
-    assert_ne!(folder(), first_folder, "it goes on with journals that the system may not have written to the disk");
+    assert_ne!(folder(), first_folder, "the journals were not rewritten, and the last sync of them has failed");
     let present = check(&store, &acknowledged, &unknown).await;
     drop(store);
     let store = EmbeddedStore::open(config).unwrap();
-    assert_eq!(check(&store, &acknowledged, &unknown).await, present, "a restart shows something else");
+    assert_eq!(check(&store, &acknowledged, &unknown).await, present, "a restart shows other content");
 }
 
 /// Everything acknowledged is there, and nothing that was never written, or refused.

@@ -1,4 +1,4 @@
-//! What the suite for all stores does not ask of a watch.
+//! Properties of watches that the conformance suite does not check.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,7 +12,7 @@ fn key(text: &str) -> Key {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn marks_come_while_much_changes_elsewhere() {
+async fn progress_notifications_come_while_keys_outside_the_range_change() {
     let parent = tempfile::tempdir().unwrap();
     let store = Arc::new(EmbeddedStore::open(EmbeddedConfig::new(parent.path().join("store"))).unwrap());
     let request = WatchRequest::from_now(KeyRange::prefix("/quiet/")).with_progress(Duration::from_secs(1));
@@ -30,7 +30,7 @@ async fn marks_come_while_much_changes_elsewhere() {
     let mut before = Revision::ZERO;
     for _ in 0..3 {
         let mark = tokio::time::timeout(Duration::from_secs(30), watch.next()).await;
-        let mark = mark.expect("no mark came, because elsewhere is never a pause").unwrap().unwrap();
+        let mark = mark.expect("no progress notification came").unwrap().unwrap();
         assert!(mark.events.is_empty() && mark.revision > before);
         before = mark.revision;
     }
@@ -54,7 +54,7 @@ async fn a_watch_does_not_keep_a_closed_store_open() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_far_behind_gets_its_history_in_portions() {
+async fn a_watch_that_is_far_behind_gets_its_history_in_small_batches() {
     let parent = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(EmbeddedConfig::new(parent.path().join("store"))).unwrap();
     let first = store.status().await.unwrap().revision.next();

@@ -1,16 +1,17 @@
-//! The members together: sends a call to one that can serve it, within a deadline.
+//! The cluster: sends a call to a member that can serve it, and retries it on others, within a deadline.
 //!
-//! Knows which failures may be repeated; knows nothing of what the calls mean.
+//! It knows which failures may be retried, and not what the calls mean.
 
+use crate::auth::{Token, TokenSource};
 use crate::config::EtcdConfig;
-use crate::failure::{CallError, Failure, Rejection, Trouble};
+use crate::failure::{CallError, Failure, Problem, Rejection};
 use crate::member::{Connection, Member};
 use crate::proto::kv_client::KvClient;
 use crate::proto::lease_client::LeaseClient;
 use crate::proto::maintenance_client::MaintenanceClient;
 use crate::proto::watch_client::WatchClient;
-use crate::session::{Session, Token};
 use crate::version::{Feature, ServerVersion};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -20,50 +21,53 @@ use tonic::Status;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 
-/// The largest answer that is accepted. Lists come in pages of a few MiB; this is for pages of huge values.
-const MAX_ANSWER_BYTES: usize = 512 * 1024 * 1024;
-/// The least time that another attempt is worth.
-const WORTHWHILE: Duration = Duration::from_millis(20);
-/// The least time that a read gives one member while others are left to ask.
-const SHORTEST_TURN: Duration = Duration::from_secs(1);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// The largest response that is accepted. Lists come in pages of a few MiB; this is for pages of huge values.
+const MAX_RESPONSE_BYTES: usize = 512 * 1024 * 1024;
+/// With less time left than this, no further attempt is made.
+const MIN_REMAINING: Duration = Duration::from_millis(20);
+/// The shortest timeout of a read at one member, while there are others to try.
+const MIN_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The delays between rounds of attempts. A round tries every member once.
+const BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(50))
+    .with_max_delay(Duration::from_millis(500))
+    .without_max_times();
 
-/// All members, one of which is the current one.
+/// All members. Calls go to the current one.
 pub(crate) struct Cluster {
     members: Vec<Member>,
     current: AtomicUsize,
-    session: Arc<Session>,
+    tokens: Arc<TokenSource>,
     request_timeout: Duration,
-    announced: Mutex<Vec<ServerVersion>>,
+    logged_versions: Mutex<Vec<ServerVersion>>,
 }
 
-/// Whether a call changes something: only what changes nothing is repeated when it may have been carried out.
+/// Whether a call changes something. A write is not retried when it may have been applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum CallKind {
     Read,
     Write,
 }
 
-/// What one attempt needs: a connection to a member and the token to show there.
+/// A client for one attempt: the connection to a member, and the token to send.
 #[derive(Clone)]
-pub(crate) struct Link {
+pub(crate) struct Client {
     connection: Connection,
     token: Token,
     member: usize,
-    /// How long the server may work on a call; none for streams.
-    time: Option<Duration>,
+    /// The deadline that is sent to the server; `None` for streams.
+    timeout: Option<Duration>,
 }
 
-impl Link {
+impl Client {
     pub(crate) fn kv(&self) -> KvClient<Channel> {
         KvClient::new(self.connection.channel.clone())
-            .max_decoding_message_size(MAX_ANSWER_BYTES)
+            .max_decoding_message_size(MAX_RESPONSE_BYTES)
             .max_encoding_message_size(usize::MAX)
     }
 
     pub(crate) fn watch(&self) -> WatchClient<Channel> {
-        WatchClient::new(self.connection.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES)
+        WatchClient::new(self.connection.channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES)
     }
 
     pub(crate) fn lease(&self) -> LeaseClient<Channel> {
@@ -74,7 +78,7 @@ impl Link {
         MaintenanceClient::new(self.connection.channel.clone())
     }
 
-    /// The member's version, where we may know it.
+    /// The member's version, if it may be read.
     pub(crate) fn version(&self) -> Option<ServerVersion> {
         self.connection.version
     }
@@ -83,85 +87,89 @@ impl Link {
         self.connection.version.is_none_or(|version| version.has(feature))
     }
 
-    /// Adds to a message what etcd reads beside it.
+    /// Adds the gRPC metadata for etcd to a message.
     pub(crate) fn request<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
-        // A member that has lost its leader refuses at once, instead of letting the call wait or the watch starve.
+        // A member without a leader then fails at once; else the call would wait, and a watch would get no events.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         if let Some(token) = self.token.value() {
             request.metadata_mut().insert("token", token.clone());
         }
-        if let Some(time) = self.time {
-            request.set_timeout(time);
+        if let Some(timeout) = self.timeout {
+            request.set_timeout(timeout);
         }
         request
     }
 }
 
 impl Cluster {
-    /// The members at these endpoints; `any_key` is one that we may read.
+    /// A cluster with members at these endpoints; `any_key` is a key that we may read.
     pub(crate) fn new(config: &EtcdConfig, endpoints: Vec<Endpoint>, any_key: &Bytes) -> Self {
-        let session = Arc::new(Session::new(config.credentials.clone()));
+        let tokens = Arc::new(TokenSource::new(config.credentials.clone()));
         let identity = Arc::new(OnceLock::new());
         let members = endpoints
             .into_iter()
             .map(|endpoint| {
-                let (session, identity) = (session.clone(), identity.clone());
-                Member::new(endpoint, config.connect_timeout, session, identity, any_key.clone())
+                let (tokens, identity) = (tokens.clone(), identity.clone());
+                Member::new(endpoint, config.connect_timeout, tokens, identity, any_key.clone())
             })
             .collect();
         Cluster {
             members,
             current: AtomicUsize::new(0),
-            session,
+            tokens,
             request_timeout: config.request_timeout,
-            announced: Mutex::default(),
+            logged_versions: Mutex::default(),
         }
     }
 
-    /// The time that a call may take.
+    /// The deadline of a call, with all its attempts.
     pub(crate) fn request_timeout(&self) -> Duration {
         self.request_timeout
     }
 
-    /// Sends a call, to several members if need be, until it is answered or its time is over.
-    pub(crate) async fn call<T, Operation, Answer>(&self, kind: Kind, operation: Operation) -> Result<T, CallError>
+    /// Sends a call, to several members if necessary, until one responds or the deadline has passed.
+    pub(crate) async fn call<T, Operation, Response>(
+        &self,
+        kind: CallKind,
+        operation: Operation,
+    ) -> Result<T, CallError>
     where
-        Operation: Fn(Link) -> Answer,
-        Answer: Future<Output = Result<tonic::Response<T>, Status>>,
+        Operation: Fn(Client) -> Response,
+        Response: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let mut course = Course::new(kind, Instant::now() + self.request_timeout, self.members.len());
+        let mut attempts = Attempts::new(kind, Instant::now() + self.request_timeout, self.members.len());
         loop {
-            let mut link = match timeout(course.remaining(), self.link()).await {
-                Ok(Ok(link)) => link,
+            let mut client = match timeout(attempts.remaining(), self.client()).await {
+                Ok(Ok(client)) => client,
                 Ok(Err(failure)) => {
-                    course.not_connected(failure).await?;
+                    attempts.not_connected(failure).await?;
                     continue;
                 }
-                Err(_) => return Err(course.out_of_time("connecting took too long")),
+                Err(_) => return Err(attempts.out_of_time("connecting took too long")),
             };
-            let turn = course.turn();
-            link.time = Some(turn);
-            let failure = match timeout(turn, operation(link.clone())).await {
+            let attempt_timeout = attempts.attempt_timeout();
+            client.timeout = Some(attempt_timeout);
+            let failure = match timeout(attempt_timeout, operation(client.clone())).await {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
-                Ok(Err(status)) => Failure::of(&status),
-                Err(_) => Failure::no_answer(format!("no answer within {turn:?}")),
+                Ok(Err(status)) => Failure::from_status(&status),
+                Err(_) => Failure::no_response(format!("no response within {attempt_timeout:?}")),
             };
-            self.report(&link, &failure);
+            self.report(&client, &failure);
             match failure {
-                Failure::Unauthenticated(reason) => self.renew(&mut course, &link, reason).await?,
-                other => course.failed(other).await?,
+                Failure::Unauthenticated(reason) => self.renew(&mut attempts, &client, reason).await?,
+                other => attempts.failed(other).await?,
             }
         }
     }
 
-    /// A link to the current member. If it cannot be had, the next member becomes the current one.
-    pub(crate) async fn link(&self) -> Result<Link, Failure> {
+    /// A client of the current member. If it cannot be connected, the next member becomes the current one.
+    pub(crate) async fn client(&self) -> Result<Client, Failure> {
         let member = self.current.load(Ordering::Relaxed);
         let connect = async {
             let connection = self.members[member].connection().await?;
-            match self.session.token(&connection.channel).await {
-                Ok(token) => Ok(Link { connection, token, member, time: None }),
+            match self.tokens.token(&connection.channel).await {
+                Ok(token) => Ok(Client { connection, token, member, timeout: None }),
                 Err(failure) => {
                     self.disconnect(member, &connection, &failure);
                     Err(failure)
@@ -169,103 +177,103 @@ impl Cluster {
             }
         };
         match connect.await {
-            Ok(link) => {
-                self.announce(&link);
-                Ok(link)
+            Ok(client) => {
+                self.log_version(&client);
+                Ok(client)
             }
             Err(failure) => {
-                self.leave(member, &failure);
+                self.switch_member(member, &failure);
                 Err(failure)
             }
         }
     }
 
-    /// Draws the conclusions of a failure for the calls to come.
-    pub(crate) fn report(&self, link: &Link, failure: &Failure) {
-        self.disconnect(link.member, &link.connection, failure);
-        self.leave(link.member, failure);
+    /// Handles a failure for the calls to come: closes a broken connection, and switches to the next member.
+    pub(crate) fn report(&self, client: &Client, failure: &Failure) {
+        self.disconnect(client.member, &client.connection, failure);
+        self.switch_member(client.member, failure);
     }
 
-    /// Replaces a token that was refused; fails with [`Rejection::Denied`] where there is no other.
-    pub(crate) async fn replace_token(&self, link: &Link, reason: String) -> Result<(), Failure> {
-        if !self.session.can_renew() {
+    /// Replaces a token that was rejected; fails with [`Rejection::Denied`] if there are no credentials.
+    pub(crate) async fn replace_token(&self, client: &Client, reason: String) -> Result<(), Failure> {
+        if !self.tokens.can_renew() {
             return Err(Failure::Rejected(Rejection::Denied(reason)));
         }
-        self.session.renew(&link.token, &link.connection.channel).await.map(|_| ())
+        self.tokens.renew(&client.token, &client.connection.channel).await.map(|_| ())
     }
 
-    async fn renew(&self, course: &mut Course, link: &Link, reason: String) -> Result<(), CallError> {
-        if course.renewed {
+    async fn renew(&self, attempts: &mut Attempts, client: &Client, reason: String) -> Result<(), CallError> {
+        if attempts.token_renewed {
             return Err(CallError::Rejected(Rejection::Denied(reason)));
         }
-        match timeout(course.remaining(), self.replace_token(link, reason)).await {
+        match timeout(attempts.remaining(), self.replace_token(client, reason)).await {
             Ok(Ok(())) => {
-                course.renewed = true;
+                attempts.token_renewed = true;
                 Ok(())
             }
-            Ok(Err(failure)) => course.failed(failure).await,
-            Err(_) => Err(course.out_of_time("authenticating took too long")),
+            Ok(Err(failure)) => attempts.failed(failure).await,
+            Err(_) => Err(attempts.out_of_time("authenticating took too long")),
         }
     }
 
     fn disconnect(&self, member: usize, connection: &Connection, failure: &Failure) {
-        if let Failure::NotApplied(Trouble { disconnected: true, .. })
-        | Failure::InDoubt(Trouble { disconnected: true, .. }) = failure
+        if let Failure::NotApplied(Problem { disconnected: true, .. })
+        | Failure::OutcomeUnknown(Problem { disconnected: true, .. }) = failure
         {
             self.members[member].disconnect(connection);
         }
     }
 
-    fn leave(&self, member: usize, failure: &Failure) {
-        if !matches!(failure, Failure::NotApplied(_) | Failure::InDoubt(_)) {
+    fn switch_member(&self, member: usize, failure: &Failure) {
+        if !matches!(failure, Failure::NotApplied(_) | Failure::OutcomeUnknown(_)) {
             return;
         }
         let next = (member + 1) % self.members.len();
         if self.current.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let (from, to) = (self.members[member].address(), self.members[next].address());
-            tracing::debug!(reason = failure.reason(), from, to, "etcd member cannot serve, going on");
+            tracing::debug!(reason = failure.reason(), from, to, "an etcd member failed, switching to the next one");
         }
     }
 
-    /// Says, once for each version that is met, what it lacks.
-    fn announce(&self, link: &Link) {
-        let Some(version) = link.version() else { return };
-        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
-        if announced.contains(&version) {
+    /// Logs the version of a server and its known bugs, once for each version.
+    fn log_version(&self, client: &Client) {
+        let Some(version) = client.version() else { return };
+        let mut logged_versions = self.logged_versions.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged_versions.contains(&version) {
             return;
         }
-        announced.push(version);
-        tracing::info!(address = self.members[link.member].address(), %version, "speaking to etcd");
-        for lack in version.lacks() {
-            tracing::warn!(%version, "this etcd server has a flaw: {lack}");
+        logged_versions.push(version);
+        tracing::info!(address = self.members[client.member].address(), %version, "connected to etcd");
+        for bug in version.known_bugs() {
+            tracing::warn!(%version, "this etcd version has a bug: {bug}");
         }
     }
 }
 
-/// How far one call has come with its attempts.
-struct Course {
-    kind: Kind,
+/// The attempts of one call.
+struct Attempts {
+    kind: CallKind,
     deadline: Instant,
     members: usize,
     failures: usize,
-    /// How many members in a row could not be connected to.
-    unconnected: usize,
-    /// Whether a new token was had, so that another refusal is final.
-    renewed: bool,
-    pause: Duration,
+    /// How many members in a row could not be connected.
+    unreachable_members: usize,
+    /// Whether a new token was requested, so that another rejection is final.
+    token_renewed: bool,
+    backoff: ExponentialBackoff,
     last_reason: Option<String>,
 }
 
-impl Course {
-    fn new(kind: Kind, deadline: Instant, members: usize) -> Self {
-        Course {
+impl Attempts {
+    fn new(kind: CallKind, deadline: Instant, members: usize) -> Self {
+        Attempts {
             kind,
             deadline,
             members,
             failures: 0,
-            unconnected: 0,
-            renewed: false,
-            pause: FIRST_PAUSE,
+            unreachable_members: 0,
+            token_renewed: false,
+            backoff: BACKOFF.build(),
             last_reason: None,
         }
     }
@@ -274,48 +282,49 @@ impl Course {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// How long to wait for one member. A read leaves time to ask the others; a write that got no answer is over.
-    fn turn(&self) -> Duration {
+    /// The timeout of the next attempt. A read leaves time for the other members; a write without a response is not
+    /// retried, so it takes all the time.
+    fn attempt_timeout(&self) -> Duration {
         let others = self.members.saturating_sub(self.failures + 1) as u32;
         match self.kind {
-            Kind::Write => self.remaining(),
-            Kind::Read => (self.remaining() / (others + 1)).max(SHORTEST_TURN).min(self.remaining()),
+            CallKind::Write => self.remaining(),
+            CallKind::Read => (self.remaining() / (others + 1)).max(MIN_ATTEMPT_TIMEOUT).min(self.remaining()),
         }
     }
 
-    /// A member could not be connected to, so nothing was sent. When that is so of all members, nothing is gained by
-    /// waiting out the deadline.
+    /// A member could not be connected, so nothing was sent. If no member can be connected, the call fails before its
+    /// deadline.
     async fn not_connected(&mut self, failure: Failure) -> Result<(), CallError> {
-        self.unconnected += 1;
-        if self.unconnected >= self.members && matches!(failure, Failure::NotApplied(_)) {
+        self.unreachable_members += 1;
+        if self.unreachable_members >= self.members && matches!(failure, Failure::NotApplied(_)) {
             return Err(CallError::Unavailable(failure.reason()));
         }
-        let unconnected = self.unconnected;
+        let unreachable_members = self.unreachable_members;
         self.failed(failure).await?;
-        self.unconnected = unconnected;
+        self.unreachable_members = unreachable_members;
         Ok(())
     }
 
-    /// An attempt failed: fails for good, or returns when it is time for the next one.
+    /// An attempt failed: returns the final error, or waits until the next attempt.
     async fn failed(&mut self, failure: Failure) -> Result<(), CallError> {
-        self.unconnected = 0;
+        self.unreachable_members = 0;
         match failure {
             Failure::Rejected(rejection) => return Err(CallError::Rejected(rejection)),
             Failure::Unauthenticated(reason) => return Err(CallError::Rejected(Rejection::Denied(reason))),
-            Failure::InDoubt(trouble) if self.kind == Kind::Write => {
-                return Err(CallError::OutcomeUnknown(trouble.reason));
+            Failure::OutcomeUnknown(problem) if self.kind == CallKind::Write => {
+                return Err(CallError::OutcomeUnknown(problem.reason));
             }
-            Failure::InDoubt(trouble) | Failure::NotApplied(trouble) => self.last_reason = Some(trouble.reason),
+            Failure::OutcomeUnknown(problem) | Failure::NotApplied(problem) => self.last_reason = Some(problem.reason),
         }
         self.failures += 1;
         if self.failures.is_multiple_of(self.members) {
-            sleep(self.pause.min(self.remaining())).await;
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            let delay = self.backoff.next().unwrap_or_default();
+            sleep(delay.min(self.remaining())).await;
         }
-        if self.remaining() < WORTHWHILE { Err(self.out_of_time("no time is left")) } else { Ok(()) }
+        if self.remaining() < MIN_REMAINING { Err(self.out_of_time("no time is left")) } else { Ok(()) }
     }
 
-    /// The deadline came between two attempts: nothing is under way.
+    /// The error for a deadline that has passed between two attempts, so that nothing is in flight.
     fn out_of_time(&mut self, reason: &str) -> CallError {
         CallError::Unavailable(match self.last_reason.take() {
             Some(last) => format!("{reason}; the last attempt failed: {last}"),

@@ -1,4 +1,4 @@
-//! How to reach an etcd cluster, checked before anything is sent.
+//! The settings of the etcd store, which are checked before anything is sent.
 
 use bytes::Bytes;
 use restow_store::Limits;
@@ -12,14 +12,14 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 /// noticed after at most this and [`KEEP_ALIVE_TIMEOUT`].
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(5500);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_millis(2500);
-/// What one answer may have in flight. Large enough for long lists, small enough for many watches.
+/// The HTTP/2 window of a stream. Large enough for long lists, small enough for many watches.
 const STREAM_WINDOW: u32 = 1024 * 1024;
-/// What all answers on a connection may have in flight together: as good as unlimited, so that a watch whose consumer
-/// is slow cannot hold up the calls that share its connection.
+/// The HTTP/2 window of a connection: practically unlimited, so that a watch with a slow consumer cannot block the calls that
+/// share its connection.
 const CONNECTION_WINDOW: u32 = i32::MAX as u32;
 const MAX_PREFIX_BYTES: usize = 1024;
 
-/// Where a cluster is, and how to speak to it.
+/// The endpoints of a cluster, and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct EtcdConfig {
     /// The client addresses of the members: `http://host:port`, `https://host:port`, or `host:port`, which is `https`
@@ -27,40 +27,40 @@ pub struct EtcdConfig {
     pub endpoints: Vec<String>,
     /// Certificates, for `https`.
     pub tls: Option<TlsConfig>,
-    /// User and password, where the cluster wants them.
+    /// User and password, if authentication is enabled.
     pub credentials: Option<Credentials>,
-    /// What every key begins with in etcd, for instance `/registry`. It is added to each key that is sent and removed
-    /// from each that comes back. Users of one cluster need prefixes of which none begins with another.
+    /// The prefix of every key in etcd, for instance `/registry`. It is added to each key that is sent and removed from each
+    /// key that is received. Several users of one cluster need prefixes of which none begins with another.
     pub prefix: String,
-    /// The sizes that are accepted. A quota for the whole store is set on the server.
+    /// The largest value. The quota of the store is set on the server.
     pub limits: Limits,
-    /// The time that a call may take with all its attempts; a long list may take this time for each of its pages.
+    /// The timeout of a call with all its retries; a long list has this timeout for each page.
     pub request_timeout: Duration,
-    /// The time that connecting to one member may take.
+    /// The timeout for connecting to one member.
     pub connect_timeout: Duration,
 }
 
-/// How to know the servers, and how to be known to them. All in PEM.
+/// TLS settings. All in PEM.
 #[derive(Clone)]
 pub struct TlsConfig {
-    /// The certificates of the authorities that the servers' certificates must come from.
+    /// The CA certificates for the servers' certificates.
     pub ca: Vec<u8>,
-    /// The certificate to show to the servers.
+    /// The client certificate.
     pub identity: Option<ClientIdentity>,
-    /// The name that the servers' certificates must carry, where it is not the endpoint's.
+    /// The name in the servers' certificates, if it is not the endpoint's.
     pub domain: Option<String>,
 }
 
-/// A client's certificate and its key, in PEM.
+/// A client certificate and its key, in PEM.
 #[derive(Clone)]
 pub struct ClientIdentity {
-    /// The certificate, with the intermediate ones after it.
+    /// The certificate, followed by intermediate ones.
     pub certificate: Vec<u8>,
     /// The private key.
     pub key: Vec<u8>,
 }
 
-/// A user of the cluster.
+/// A user of etcd's authentication.
 #[derive(Clone)]
 pub struct Credentials {
     /// The user's name.
@@ -69,14 +69,14 @@ pub struct Credentials {
     pub password: String,
 }
 
-/// What is wrong with an [`EtcdConfig`].
+/// Why an [`EtcdConfig`] is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There is nobody to talk to.
-    #[error("no etcd endpoint is given")]
+    /// There are no endpoints.
+    #[error("no etcd endpoint is configured")]
     NoEndpoints,
-    /// An endpoint is not an address.
+    /// An endpoint is not a valid address.
     #[error("the etcd endpoint {endpoint:?} is invalid: {reason}")]
     Endpoint {
         /// The endpoint as it was given.
@@ -84,25 +84,25 @@ pub enum ConfigError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The certificates cannot be used.
+    /// The certificates or keys are invalid.
     #[error("the TLS settings for etcd are invalid: {0}")]
     Tls(String),
-    /// The prefix cannot begin a key.
+    /// The prefix is not valid in a key.
     #[error("the key prefix for etcd is invalid: {0}")]
     Prefix(String),
     /// The user's name is empty.
     #[error("the user name for etcd is empty")]
     EmptyUser,
-    /// A deadline of zero can never be met.
+    /// A timeout is zero.
     #[error("the {0} for etcd must not be zero")]
     ZeroTimeout(&'static str),
-    /// The size of the whole store is limited where it is stored.
-    #[error("etcd's quota is set on its servers, with --quota-backend-bytes; leave the limit of the whole store out")]
+    /// A quota is configured; it belongs on the servers.
+    #[error("etcd's quota is set on its servers, with --quota-backend-bytes; remove the limit of the store here")]
     StoreLimit,
 }
 
 impl EtcdConfig {
-    /// A cluster without TLS, password and prefix, with the usual limits.
+    /// A cluster without TLS, password and prefix, with the default limits.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         EtcdConfig {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -115,12 +115,12 @@ impl EtcdConfig {
         }
     }
 
-    /// Says what is wrong with this configuration, without talking to anyone.
+    /// Checks this configuration without connecting.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.resolve().map(|_| ())
     }
 
-    /// Checks everything and prepares one way to connect for each member.
+    /// Checks everything, and returns the endpoints.
     pub(crate) fn resolve(&self) -> Result<Vec<Endpoint>, ConfigError> {
         if self.endpoints.is_empty() {
             return Err(ConfigError::NoEndpoints);
@@ -152,7 +152,7 @@ impl EtcdConfig {
     }
 
     fn endpoint(&self, text: &str, tls: Option<&ClientTlsConfig>) -> Result<Endpoint, ConfigError> {
-        // What stands before an `@` may be a password.
+        // The text before an `@` may be a password.
         let shown = text.rsplit('@').next().unwrap_or_default();
         let invalid = |reason: String| ConfigError::Endpoint { endpoint: shown.into(), reason };
         let uri = parse_endpoint(text, tls.is_some()).map_err(invalid)?;
@@ -215,7 +215,7 @@ fn require_pem(pem: &[u8], label: &str, what: &str) -> Result<(), ConfigError> {
     let text = String::from_utf8_lossy(pem);
     let found =
         text.lines().any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&format!("{label}-----")));
-    if found { Ok(()) } else { Err(ConfigError::Tls(format!("{what} holds no {label} in PEM"))) }
+    if found { Ok(()) } else { Err(ConfigError::Tls(format!("{what} contains no {label} in PEM"))) }
 }
 
 fn parse_endpoint(text: &str, with_tls: bool) -> Result<Uri, String> {
@@ -226,16 +226,16 @@ fn parse_endpoint(text: &str, with_tls: bool) -> Result<Uri, String> {
     };
     let uri: Uri = full.parse().map_err(|error| format!("{error}"))?;
     match uri.scheme_str() {
-        Some("https") if !with_tls => return Err("it is https, but no TLS settings are given".into()),
-        Some("http") if with_tls => return Err("TLS settings are given, but it is http".into()),
+        Some("https") if !with_tls => return Err("it is https, but no TLS settings are configured".into()),
+        Some("http") if with_tls => return Err("TLS settings are configured, but it is http".into()),
         Some("http" | "https") => {}
         _ => return Err("it is neither http nor https".into()),
     }
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err("it holds a user or password; give them as credentials".into());
+        return Err("it contains a user or password; configure them as credentials".into());
     }
     if uri.port_u16().is_none() {
-        return Err("it names no port; etcd's usual one is 2379".into());
+        return Err("it has no port; etcd's default is 2379".into());
     }
     if uri.path() != "/" || uri.query().is_some() {
         return Err("it has a path or a query".into());
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_checked_too() {
+    fn other_settings_are_checked_too() {
         assert!(matches!(check(|config| config.prefix = "a\0".into()), Err(ConfigError::Prefix(_))));
         assert!(matches!(check(|config| config.request_timeout = Duration::ZERO), Err(ConfigError::ZeroTimeout(_))));
         assert_eq!(check(|config| config.limits.store_bytes = Some(1)), Err(ConfigError::StoreLimit));

@@ -1,6 +1,6 @@
-//! What a failed call means: whether it can have been applied, and whether someone else may succeed.
+//! What a failed call means: whether it can have been applied, and whether a retry may succeed.
 //!
-//! etcd tells its errors apart by their text alone. Everything that knows those texts is here.
+//! Many errors of etcd differ only in their text. Everything that knows those texts is here.
 
 use crate::version::ServerVersion;
 use restow_store::StoreError;
@@ -10,26 +10,26 @@ use tonic::{Code, Status};
 /// Why one attempt failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// It was certainly not applied; another member, or this one later, may do it.
-    NotApplied(Trouble),
-    /// It may have been applied.
-    InDoubt(Trouble),
-    /// The token was not accepted, and nothing was applied.
+    /// It was certainly not applied; a retry, at this or another member, may succeed.
+    NotApplied(Problem),
+    /// It may or may not have been applied.
+    OutcomeUnknown(Problem),
+    /// The token was rejected, and nothing was applied.
     Unauthenticated(String),
-    /// The cluster has decided; asking again would change nothing.
+    /// The cluster rejected the request; a retry would be rejected, too.
     Rejected(Rejection),
 }
 
-/// What went wrong between us and a member.
+/// A problem with a member or the connection to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Trouble {
-    /// For people.
+pub(crate) struct Problem {
+    /// For messages.
     pub(crate) reason: String,
-    /// Whether the connection is of no use any more.
+    /// Whether the connection is broken.
     pub(crate) disconnected: bool,
 }
 
-/// A definite no.
+/// Why the cluster rejected a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Rejection {
     Compacted,
@@ -37,8 +37,8 @@ pub(crate) enum Rejection {
     LeaseNotFound,
     Full(String),
     RequestTooLarge(String),
-    /// The answer is larger than we are willing to receive.
-    AnswerTooLarge(String),
+    /// The response is larger than [`MAX_RESPONSE_BYTES`](crate::cluster) or the server's limit.
+    ResponseTooLarge(String),
     Denied(String),
     Invalid(String),
     Corrupted(String),
@@ -56,32 +56,32 @@ pub(crate) enum CallError {
 impl Failure {
     /// The member cannot be reached.
     pub(crate) fn unreachable(reason: impl Into<String>) -> Self {
-        Failure::NotApplied(Trouble { reason: reason.into(), disconnected: true })
+        Failure::NotApplied(Problem { reason: reason.into(), disconnected: true })
     }
 
-    /// A request was sent and nothing came back.
-    pub(crate) fn no_answer(reason: impl Into<String>) -> Self {
-        Failure::InDoubt(Trouble { reason: reason.into(), disconnected: true })
+    /// A request was sent, and no response came.
+    pub(crate) fn no_response(reason: impl Into<String>) -> Self {
+        Failure::OutcomeUnknown(Problem { reason: reason.into(), disconnected: true })
     }
 
-    /// Reads the answer to a call.
-    pub(crate) fn of(status: &Status) -> Self {
+    /// Interprets the status of a call.
+    pub(crate) fn from_status(status: &Status) -> Self {
         if status.source().is_some() {
-            let trouble = Trouble { reason: with_sources(status), disconnected: true };
-            return if was_never_sent(status) { Failure::NotApplied(trouble) } else { Failure::InDoubt(trouble) };
+            let problem = Problem { reason: with_sources(status), disconnected: true };
+            return if was_not_sent(status) { Failure::NotApplied(problem) } else { Failure::OutcomeUnknown(problem) };
         }
-        Self::said(status.code(), status.message())
+        Self::from_message(status.code(), status.message())
     }
 
-    /// Reads what a server says, as the status of a call or as the reason for the end of a watch.
-    pub(crate) fn said(code: Code, message: &str) -> Self {
+    /// Interprets an error of the server: the status of a call, or the reason why a watch was canceled.
+    pub(crate) fn from_message(code: Code, message: &str) -> Self {
         let text = || message.to_owned();
-        let trouble = || Trouble { reason: message.to_owned(), disconnected: false };
-        let says = |part: &str| message.contains(part);
+        let problem = || Problem { reason: message.to_owned(), disconnected: false };
+        let contains = |part: &str| message.contains(part);
         if let Some(rejection) = known_rejection(message) {
             return Failure::Rejected(rejection);
         }
-        // A lost proposal never reached the log; the others are refused before they are proposed.
+        // A dropped proposal never reached the raft log; the others are refused before they are proposed.
         let not_applied = [
             "etcdserver: no leader",
             "etcdserver: too many requests",
@@ -89,10 +89,11 @@ impl Failure {
             "etcdserver: rpc not supported for learner",
             "raft proposal dropped",
         ];
-        if not_applied.into_iter().any(says) {
-            return Failure::NotApplied(trouble());
+        if not_applied.into_iter().any(contains) {
+            return Failure::NotApplied(problem());
         }
-        if says("invalid auth token") || says("user name is empty") || says("revision of auth store is old") {
+        if contains("invalid auth token") || contains("user name is empty") || contains("revision of auth store is old")
+        {
             return Failure::Unauthenticated(text());
         }
         match code {
@@ -102,14 +103,14 @@ impl Failure {
             Code::InvalidArgument | Code::FailedPrecondition | Code::Unimplemented => {
                 Failure::Rejected(Rejection::Invalid(text()))
             }
-            _ => Failure::InDoubt(trouble()),
+            _ => Failure::OutcomeUnknown(problem()),
         }
     }
 
-    /// For people.
+    /// The reason, for messages.
     pub(crate) fn reason(&self) -> String {
         match self {
-            Failure::NotApplied(trouble) | Failure::InDoubt(trouble) => trouble.reason.clone(),
+            Failure::NotApplied(problem) | Failure::OutcomeUnknown(problem) => problem.reason.clone(),
             Failure::Unauthenticated(reason) => reason.clone(),
             Failure::Rejected(rejection) => StoreError::from(CallError::Rejected(rejection.clone())).to_string(),
         }
@@ -118,27 +119,27 @@ impl Failure {
 
 fn known_rejection(message: &str) -> Option<Rejection> {
     let text = || message.to_owned();
-    let says = |part: &str| message.contains(part);
+    let contains = |part: &str| message.contains(part);
     Some(match () {
-        () if says("required revision has been compacted") => Rejection::Compacted,
-        () if says("required revision is a future revision") => Rejection::FutureRevision,
-        () if says("requested lease not found") => Rejection::LeaseNotFound,
-        () if says("database space exceeded") => Rejection::Full(text()),
-        () if says("request is too large") || says("received message larger than max") => {
+        () if contains("required revision has been compacted") => Rejection::Compacted,
+        () if contains("required revision is a future revision") => Rejection::FutureRevision,
+        () if contains("requested lease not found") => Rejection::LeaseNotFound,
+        () if contains("database space exceeded") => Rejection::Full(text()),
+        () if contains("request is too large") || contains("received message larger than max") => {
             Rejection::RequestTooLarge(text())
         }
-        () if says("decoded message length too large") || says("trying to send message larger than max") => {
-            Rejection::AnswerTooLarge(text())
+        () if contains("decoded message length too large") || contains("trying to send message larger than max") => {
+            Rejection::ResponseTooLarge(text())
         }
-        () if says("permission denied") || says("authentication failed") => Rejection::Denied(text()),
-        () if says("too large lease TTL") => Rejection::Invalid(text()),
-        () if says("corrupt cluster") => Rejection::Corrupted(text()),
+        () if contains("permission denied") || contains("authentication failed") => Rejection::Denied(text()),
+        () if contains("too large lease TTL") => Rejection::Invalid(text()),
+        () if contains("corrupt cluster") => Rejection::Corrupted(text()),
         () => return None,
     })
 }
 
 impl From<CallError> for StoreError {
-    /// For callers that have no better answer of their own.
+    /// For callers without a more specific error.
     fn from(error: CallError) -> Self {
         match error {
             CallError::Unavailable(reason) => StoreError::Unavailable(reason),
@@ -150,17 +151,17 @@ impl From<CallError> for StoreError {
                 Rejection::RequestTooLarge(reason) => {
                     StoreError::Invalid(format!("{reason}; the server's limit is its --max-request-bytes"))
                 }
-                Rejection::Invalid(reason) | Rejection::AnswerTooLarge(reason) => StoreError::Invalid(reason),
+                Rejection::Invalid(reason) | Rejection::ResponseTooLarge(reason) => StoreError::Invalid(reason),
                 Rejection::TooOld(version) => StoreError::Unavailable(format!("etcd {version} is too old")),
                 Rejection::Compacted | Rejection::FutureRevision | Rejection::LeaseNotFound => {
-                    StoreError::Corrupted(format!("etcd answered {rejection:?} where it makes no sense"))
+                    StoreError::Corrupted(format!("etcd returned the unexpected error {rejection:?}"))
                 }
             },
         }
     }
 }
 
-/// An error with everything that caused it, on one line.
+/// An error with all its sources, on one line.
 pub(crate) fn with_sources(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -174,9 +175,8 @@ pub(crate) fn with_sources(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Whether the request did not leave this process: there was no connection, or it was closed while the request waited
-/// in line for it.
-fn was_never_sent(status: &Status) -> bool {
+/// Whether the request did not leave this process: there was no connection, or it was closed while the request was queued.
+fn was_not_sent(status: &Status) -> bool {
     let mut source = status.source();
     while let Some(cause) = source {
         if cause.is::<tonic::ConnectError>() {
@@ -195,9 +195,9 @@ mod tests {
     use super::*;
 
     fn kind(code: Code, message: &str) -> &'static str {
-        match Failure::of(&Status::new(code, message)) {
+        match Failure::from_status(&Status::new(code, message)) {
             Failure::NotApplied(_) => "not applied",
-            Failure::InDoubt(_) => "in doubt",
+            Failure::OutcomeUnknown(_) => "outcome unknown",
             Failure::Unauthenticated(_) => "unauthenticated",
             Failure::Rejected(rejection) => match rejection {
                 Rejection::Compacted => "compacted",
@@ -205,7 +205,7 @@ mod tests {
                 Rejection::LeaseNotFound => "no lease",
                 Rejection::Full(_) => "full",
                 Rejection::RequestTooLarge(_) => "request too large",
-                Rejection::AnswerTooLarge(_) => "answer too large",
+                Rejection::ResponseTooLarge(_) => "response too large",
                 Rejection::Denied(_) => "denied",
                 Rejection::Invalid(_) => "invalid",
                 Rejection::Corrupted(_) => "corrupted",
@@ -215,18 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn what_etcd_says_is_understood() {
+    fn errors_of_etcd_are_classified() {
         let check = |code, message: &str, expected| assert_eq!(kind(code, message), expected, "{message}");
         check(Code::Unavailable, "etcdserver: no leader", "not applied");
         check(Code::ResourceExhausted, "etcdserver: too many requests", "not applied");
         check(Code::FailedPrecondition, "etcdserver: not capable", "not applied");
         check(Code::Unavailable, "etcdserver: rpc not supported for learner", "not applied");
-        check(Code::Unavailable, "etcdserver: leader changed", "in doubt");
-        check(Code::Unavailable, "etcdserver: server stopped", "in doubt");
-        check(Code::Unavailable, "etcdserver: request timed out", "in doubt");
-        check(Code::Unavailable, "etcdserver: request timed out, possibly due to connection lost", "in doubt");
-        check(Code::DeadlineExceeded, "context deadline exceeded", "in doubt");
-        check(Code::Unknown, "something new", "in doubt");
+        check(Code::Unavailable, "etcdserver: leader changed", "outcome unknown");
+        check(Code::Unavailable, "etcdserver: server stopped", "outcome unknown");
+        check(Code::Unavailable, "etcdserver: request timed out", "outcome unknown");
+        check(Code::Unavailable, "etcdserver: request timed out, possibly due to connection lost", "outcome unknown");
+        check(Code::DeadlineExceeded, "context deadline exceeded", "outcome unknown");
+        check(Code::Unknown, "something new", "outcome unknown");
         check(Code::Unauthenticated, "etcdserver: invalid auth token", "unauthenticated");
         check(Code::InvalidArgument, "etcdserver: user name is empty", "unauthenticated");
         check(Code::PermissionDenied, "etcdserver: permission denied", "denied");

@@ -1,4 +1,4 @@
-//! Our keys as etcd has them: every one begins with the configured prefix.
+//! Translates our keys, ranges and entries to etcd's and back: in etcd every key begins with the configured prefix.
 
 use crate::proto::KeyValue;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -10,7 +10,7 @@ pub(crate) struct Keyspace {
     prefix: Bytes,
 }
 
-/// A range in etcd's terms: an empty end is the one key, a single zero byte is no end.
+/// A range as etcd has it: an empty end means the one key, a single zero byte means no end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EtcdRange {
     pub(crate) key: Bytes,
@@ -27,8 +27,8 @@ impl Keyspace {
         self.prefixed(key.as_bytes())
     }
 
-    /// A key of ours that says nothing: for reads that are only about the revision. Whoever may read everything under
-    /// the prefix may read it, whether or not that was granted with a slash at the end.
+    /// A key for reads of which only the revision matters. A user with read permission for the prefix, with or without a
+    /// slash at its end, may read it.
     pub(crate) fn any_key(&self) -> Bytes {
         if self.prefix.ends_with(b"/") { self.prefix.clone() } else { self.prefixed(b"/") }
     }
@@ -38,7 +38,7 @@ impl Keyspace {
         if range.is_empty() {
             return EtcdRange { key: self.impossible_key(), range_end: Bytes::new() };
         }
-        // A key that is just the prefix is not one of ours.
+        // The bare prefix is not one of our keys.
         let start = if range.start().is_empty() { &Bytes::from_static(b"\0") } else { range.start() };
         let range_end = match range.end() {
             Some(end) if end.strip_suffix(b"\0").is_some_and(|key| key == start) => Bytes::new(),
@@ -48,7 +48,7 @@ impl Keyspace {
         EtcdRange { key: self.prefixed(start), range_end }
     }
 
-    /// Our key of a key in etcd.
+    /// Removes the prefix of a key in etcd.
     pub(crate) fn strip(&self, key: Vec<u8>) -> Result<Key, StoreError> {
         let key = Bytes::from(key);
         let ours = key.strip_prefix(self.prefix.as_ref()).map(|rest| key.slice_ref(rest));
@@ -60,7 +60,7 @@ impl Keyspace {
         Err(StoreError::Corrupted(format!("the key {:?} is not one of ours: {reason}", String::from_utf8_lossy(&key))))
     }
 
-    /// Our entry of an entry in etcd.
+    /// Converts an entry of etcd.
     pub(crate) fn entry(&self, found: KeyValue) -> Result<Entry, StoreError> {
         Ok(Entry {
             key: self.strip(found.key)?,
@@ -71,7 +71,7 @@ impl Keyspace {
         })
     }
 
-    /// A key under our prefix that nobody can write, because it holds a zero byte.
+    /// A key under our prefix that cannot exist, because it contains a zero byte.
     fn impossible_key(&self) -> Bytes {
         let mut key = BytesMut::from(self.any_key().as_ref());
         key.put_u8(0);
@@ -91,7 +91,7 @@ pub(crate) fn revision(number: i64) -> Revision {
     Revision::new(number.try_into().unwrap_or_default())
 }
 
-/// etcd's numbers end earlier than ours; no store lives long enough to tell the difference.
+/// etcd's revisions are `i64`; no store reaches the end of that range.
 pub(crate) fn number(value: u64) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }

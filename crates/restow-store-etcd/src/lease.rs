@@ -1,10 +1,10 @@
-//! Keys that expire. In etcd a lease expires, and its keys with it; a lease costs a write of its own, so keys that are
-//! written soon after each other with the same time to live share one.
+//! Leases, for keys with a time to live. In etcd a lease expires, and its keys with it. Granting a lease costs a write, so
+//! keys that are written soon after each other with the same time to live share one.
 //!
-//! No key may expire early. So a lease is granted for longer than was asked for, and is shared only while enough of
-//! that reserve is left.
+//! No key may expire early. So a lease is granted for longer than the time to live, and is shared only while enough of that
+//! reserve is left.
 
-use crate::cluster::{Cluster, Kind};
+use crate::cluster::{CallKind, Cluster};
 use crate::failure::{CallError, Failure};
 use crate::proto::{LeaseGrantRequest, LeaseKeepAliveRequest};
 use restow_clock::Moment;
@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-const LEAST_RESERVE: Duration = Duration::from_secs(1);
-const MOST_RESERVE: Duration = Duration::from_secs(60);
-/// A lease that expires deletes all its keys in one go; this bounds the work.
+const MIN_RESERVE: Duration = Duration::from_secs(1);
+const MAX_RESERVE: Duration = Duration::from_secs(60);
+/// etcd deletes all keys of a lease at once when it expires; this bounds the work.
 const KEYS_PER_LEASE: usize = 1000;
 
 /// The leases that can still be shared, by time to live.
@@ -30,14 +30,14 @@ struct Shared {
     keys: usize,
 }
 
-/// The right to put one key under a lease.
+/// A lease that was granted.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
     id: i64,
     time_to_live: Duration,
-    /// It was granted after this, and lives for so long. The time goes on in etcd while this machine is suspended.
+    /// It was granted after this moment. Its time also passes while this machine is suspended.
     granted: Moment,
-    lives: Duration,
+    duration: Duration,
 }
 
 impl Lease {
@@ -45,23 +45,23 @@ impl Lease {
         self.id
     }
 
-    /// Whether a key written by now may expire before its time.
-    pub(crate) fn is_short(&self) -> bool {
-        self.rest() < self.time_to_live
+    /// Whether less than the time to live is left.
+    pub(crate) fn is_too_short(&self) -> bool {
+        self.remaining() < self.time_to_live
     }
 
-    fn rest(&self) -> Duration {
-        self.lives.saturating_sub(self.granted.elapsed())
+    fn remaining(&self) -> Duration {
+        self.duration.saturating_sub(self.granted.elapsed())
     }
 
-    /// Whether it can be shared with a key that is about to be written. A part of the reserve is for the writing.
+    /// Whether a key that is about to be written can share it. A part of the reserve is for the duration of the write.
     fn is_fresh(&self) -> bool {
-        self.rest() >= self.time_to_live + reserve(self.time_to_live) / 4
+        self.remaining() >= self.time_to_live + reserve(self.time_to_live) / 4
     }
 }
 
 impl Leases {
-    /// A lease under which a key can live this long from now on.
+    /// A lease that lasts for this time to live from now on.
     pub(crate) async fn claim(&self, cluster: &Cluster, time_to_live: Duration) -> Result<Lease, StoreError> {
         let Ok(mut shared) = timeout(cluster.request_timeout(), self.shared.lock()).await else {
             return Err(StoreError::Unavailable("etcd did not grant a lease in time".into()));
@@ -76,56 +76,56 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Stops sharing leases that the cluster does not know any more.
+    /// Stops sharing leases that have expired in etcd.
     pub(crate) async fn forget(&self, leases: &[Option<Lease>]) {
         let mut shared = self.shared.lock().await;
         shared.retain(|_, shared| !leases.iter().flatten().any(|lease| lease.id == shared.lease.id));
     }
 
-    /// Starts the time of a lease anew.
-    pub(crate) async fn prolong(&self, cluster: &Cluster, lease: &Lease) {
+    /// Renews a lease (keep-alive).
+    pub(crate) async fn renew(&self, cluster: &Cluster, lease: &Lease) {
         let id = lease.id;
-        let call = cluster.call(Kind::Read, |link| async move {
+        let call = cluster.call(CallKind::Read, |client| async move {
             let request = futures::stream::iter([LeaseKeepAliveRequest { id }]);
-            let mut answers = link.lease().lease_keep_alive(link.request(request)).await?.into_inner();
+            let mut answers = client.lease().lease_keep_alive(client.request(request)).await?.into_inner();
             let answer = answers.message().await?;
             Ok(tonic::Response::new(answer.map_or(0, |answer| answer.ttl)))
         });
         match call.await {
-            Ok(seconds) if seconds > 0 => tracing::debug!(id, "a slow write was given its full time to live"),
-            Ok(_) => tracing::warn!(id, "a write took so long that its time to live was over when it was done"),
+            Ok(seconds) if seconds > 0 => tracing::debug!(id, "renewed the lease of a slow write"),
+            Ok(_) => tracing::warn!(id, "a write was so slow that its lease expired before it finished"),
             Err(error) => {
                 let error = StoreError::from(error);
-                tracing::warn!(id, %error, "a slow write may live shorter than asked for");
+                tracing::warn!(id, %error, "could not renew the lease of a slow write; its key may expire early");
             }
         }
     }
 }
 
-/// How much longer than asked for a lease lives.
+/// How much longer than the time to live a lease lasts.
 fn reserve(time_to_live: Duration) -> Duration {
-    (time_to_live / 20).clamp(LEAST_RESERVE, MOST_RESERVE)
+    (time_to_live / 20).clamp(MIN_RESERVE, MAX_RESERVE)
 }
 
 async fn grant(cluster: &Cluster, time_to_live: Duration) -> Result<Lease, StoreError> {
     let whole = time_to_live.saturating_add(reserve(time_to_live));
     let seconds = whole.as_secs() + u64::from(whole.subsec_nanos() > 0);
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-    // The time is counted from before the request is sent: the server cannot have begun earlier.
+    // The time is measured from before the request: the server cannot have granted the lease earlier.
     let before = Moment::now();
-    // A lease that was granted without our knowing has no keys and goes by itself, so asking again does no harm.
-    let call = cluster.call(Kind::Read, |link| async move {
-        link.lease().lease_grant(link.request(LeaseGrantRequest { ttl: seconds, id: 0 })).await
+    // A lease whose grant we do not learn of has no keys and expires, so a retry is harmless: hence `Read`.
+    let call = cluster.call(CallKind::Read, |client| async move {
+        client.lease().lease_grant(client.request(LeaseGrantRequest { ttl: seconds, id: 0 })).await
     });
     let granted = call.await?;
     if !granted.error.is_empty() {
-        return Err(match Failure::said(tonic::Code::Unknown, &granted.error) {
+        return Err(match Failure::from_message(tonic::Code::Unknown, &granted.error) {
             Failure::Rejected(rejection) => CallError::Rejected(rejection).into(),
             other => StoreError::Unavailable(other.reason()),
         });
     }
-    let lives = Duration::from_secs(granted.ttl.max(seconds).try_into().unwrap_or_default());
-    Ok(Lease { id: granted.id, time_to_live, granted: before, lives })
+    let duration = Duration::from_secs(granted.ttl.max(seconds).try_into().unwrap_or_default());
+    Ok(Lease { id: granted.id, time_to_live, granted: before, duration })
 }
 
 #[cfg(test)]
@@ -148,8 +148,8 @@ mod tests {
     fn a_lease_is_shared_only_while_its_reserve_lasts() {
         let time_to_live = Duration::from_secs(1000);
         let with_rest = |seconds: u64| {
-            let lease = Lease { id: 1, time_to_live, granted: Moment::now(), lives: Duration::from_secs(seconds) };
-            (lease.is_fresh(), lease.is_short())
+            let lease = Lease { id: 1, time_to_live, granted: Moment::now(), duration: Duration::from_secs(seconds) };
+            (lease.is_fresh(), lease.is_too_short())
         };
         assert_eq!(with_rest(1050), (true, false));
         assert_eq!(with_rest(1010), (false, false), "too little is left for another key");

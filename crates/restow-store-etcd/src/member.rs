@@ -1,12 +1,12 @@
-//! One member of the cluster: connects when asked to, once for all who wait, and remembers the connection.
+//! One member of the cluster and the connection to it, which is opened on demand and shared by all calls.
 //!
-//! Connecting is kept apart from calling so that a call knows whether its request can have been sent.
+//! Connecting is separate from calling, so that a call knows whether its request can have been sent.
 
+use crate::auth::{Token, TokenSource};
 use crate::failure::{Failure, Rejection, with_sources};
 use crate::proto::kv_client::KvClient;
 use crate::proto::maintenance_client::MaintenanceClient;
 use crate::proto::{RangeRequest, StatusRequest};
-use crate::session::{Session, Token};
 use crate::version::ServerVersion;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -19,8 +19,8 @@ use tonic::transport::{Channel, Endpoint};
 pub(crate) struct Member {
     endpoint: Endpoint,
     connect_timeout: Duration,
-    session: Arc<Session>,
-    /// The cluster's identity, as the first member told it.
+    tokens: Arc<TokenSource>,
+    /// The cluster id, as the first connected member reported it.
     cluster: Arc<OnceLock<u64>>,
     /// A key that we may read.
     any_key: Bytes,
@@ -35,12 +35,12 @@ struct State {
 
 type Dial = BoxFuture<'static, Result<Connection, Failure>>;
 
-/// A connection that has answered at least once.
+/// A connection on which a request has succeeded.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) channel: Channel,
-    /// What the member was when the connection was made. Some releases tell their version to root alone; all of those
-    /// are newer than what [`Feature`](crate::version::Feature) is about.
+    /// The member's version when the connection was opened. Some releases report their version only to root; those are
+    /// newer than all bugs of [`Feature`](crate::version::Feature).
     pub(crate) version: Option<ServerVersion>,
     generation: u64,
 }
@@ -49,14 +49,14 @@ impl Member {
     pub(crate) fn new(
         endpoint: Endpoint,
         connect_timeout: Duration,
-        session: Arc<Session>,
+        tokens: Arc<TokenSource>,
         cluster: Arc<OnceLock<u64>>,
         any_key: Bytes,
     ) -> Self {
-        Member { endpoint, connect_timeout, session, cluster, any_key, state: Mutex::default() }
+        Member { endpoint, connect_timeout, tokens, cluster, any_key, state: Mutex::default() }
     }
 
-    /// The connection, which is made first if there is none. All who wait for it succeed or fail together.
+    /// The connection, which is opened if there is none. All callers that wait for it get the same result.
     pub(crate) async fn connection(&self) -> Result<Connection, Failure> {
         let (dial, generation) = self.dial();
         let result = dial.await;
@@ -66,12 +66,12 @@ impl Member {
         result
     }
 
-    /// Gives up a connection that is of no use any more. One that was made since then is kept.
+    /// Drops a broken connection. A newer connection is kept.
     pub(crate) fn disconnect(&self, connection: &Connection) {
         self.forget(connection.generation);
     }
 
-    /// The address, for people.
+    /// The address, for messages.
     pub(crate) fn address(&self) -> String {
         self.endpoint.uri().to_string()
     }
@@ -84,22 +84,24 @@ impl Member {
         state.generation += 1;
         let dialer = Dialer {
             endpoint: self.endpoint.clone(),
-            session: self.session.clone(),
+            tokens: self.tokens.clone(),
             cluster: self.cluster.clone(),
             any_key: self.any_key.clone(),
             generation: state.generation,
         };
         let timeout = self.connect_timeout;
-        // A task of its own: it goes on when the call that needed it first is abandoned.
+        // In a task of its own, so that it continues when the call that started it is dropped.
         let task = tokio::spawn(async move {
             let address = dialer.endpoint.uri().to_string();
             match tokio::time::timeout(timeout, dialer.run()).await {
                 Ok(result) => result,
-                Err(_) => Err(Failure::unreachable(format!("{address} did not answer within {timeout:?}"))),
+                Err(_) => Err(Failure::unreachable(format!("{address} did not respond within {timeout:?}"))),
             }
         });
         let dial = async move {
-            task.await.unwrap_or_else(|_| Err(Failure::unreachable("connecting was interrupted by a shutdown")))
+            task.await.unwrap_or_else(|_| {
+                Err(Failure::unreachable("connecting was interrupted by the shutdown of the runtime"))
+            })
         };
         let dial = dial.boxed().shared();
         state.dial = Some(dial.clone());
@@ -116,7 +118,7 @@ impl Member {
 
 struct Dialer {
     endpoint: Endpoint,
-    session: Arc<Session>,
+    tokens: Arc<TokenSource>,
     cluster: Arc<OnceLock<u64>>,
     any_key: Bytes,
     generation: u64,
@@ -129,15 +131,15 @@ impl Dialer {
             self.endpoint.connect().await.map_err(|error| {
                 Failure::unreachable(format!("cannot connect to {address}: {}", with_sources(&error)))
             })?;
-        let version = self.introduce(&channel).await.map_err(|failure| match failure {
-            Failure::InDoubt(trouble) | Failure::NotApplied(trouble) => {
-                // A server that does not accept the client's certificate says so only after the client believes that
-                // all is well; what arrives is a closed connection.
+        let version = self.identify(&channel).await.map_err(|failure| match failure {
+            Failure::OutcomeUnknown(problem) | Failure::NotApplied(problem) => {
+                // In TLS 1.3 a server rejects the client's certificate after the handshake has succeeded for the client,
+                // which then only sees a closed connection.
                 let hint = match address.scheme_str() {
-                    Some("https") if trouble.disconnected => " (it may want a client certificate, or another one)",
+                    Some("https") if problem.disconnected => " (it may require a client certificate, or another one)",
                     _ => "",
                 };
-                Failure::unreachable(format!("{address}: {}{hint}", trouble.reason))
+                Failure::unreachable(format!("{address}: {}{hint}", problem.reason))
             }
             other => other,
         })?;
@@ -145,13 +147,13 @@ impl Dialer {
         Ok(Connection { channel, version, generation: self.generation })
     }
 
-    /// Asks the member what it is, and whether it is one of ours.
-    async fn introduce(&self, channel: &Channel) -> Result<Option<ServerVersion>, Failure> {
-        let mut token = self.session.token(channel).await?;
-        let mut answer = self.ask(channel, &token).await;
-        if matches!(answer, Err(Failure::Unauthenticated(_))) && self.session.can_renew() {
-            token = self.session.renew(&token, channel).await?;
-            answer = self.ask(channel, &token).await;
+    /// Requests the cluster id and the version, and checks both.
+    async fn identify(&self, channel: &Channel) -> Result<Option<ServerVersion>, Failure> {
+        let mut token = self.tokens.token(channel).await?;
+        let mut answer = self.request_identity(channel, &token).await;
+        if matches!(answer, Err(Failure::Unauthenticated(_))) && self.tokens.can_renew() {
+            token = self.tokens.renew(&token, channel).await?;
+            answer = self.request_identity(channel, &token).await;
         }
         let (cluster, version) = answer.map_err(|failure| match failure {
             Failure::Unauthenticated(reason) => Failure::Rejected(Rejection::Denied(reason)),
@@ -160,7 +162,7 @@ impl Dialer {
         let expected = *self.cluster.get_or_init(|| cluster);
         if cluster != expected {
             return Err(Failure::unreachable(format!(
-                "{} belongs to the cluster {cluster:x}, not to {expected:x} like the others",
+                "{} belongs to the cluster {cluster:x}, and the other endpoints to {expected:x}",
                 self.endpoint.uri()
             )));
         }
@@ -172,15 +174,15 @@ impl Dialer {
         Ok(Some(version))
     }
 
-    /// The cluster's identity and, if we may know it, the member's version.
-    async fn ask(&self, channel: &Channel, token: &Token) -> Result<(u64, Option<String>), Failure> {
+    /// The cluster id and, if it may be read, the member's version.
+    async fn request_identity(&self, channel: &Channel, token: &Token) -> Result<(u64, Option<String>), Failure> {
         let status = with_token(StatusRequest {}, token);
         match MaintenanceClient::new(channel.clone()).status(status).await {
             Ok(answer) => {
                 let answer = answer.into_inner();
                 return Ok((answer.header.unwrap_or_default().cluster_id, Some(answer.version)));
             }
-            Err(status) => match Failure::of(&status) {
+            Err(status) => match Failure::from_status(&status) {
                 Failure::Rejected(Rejection::Denied(_)) => {}
                 failure => return Err(failure),
             },
@@ -189,7 +191,7 @@ impl Dialer {
             RangeRequest { key: self.any_key.clone(), serializable: true, count_only: true, ..Default::default() };
         match KvClient::new(channel.clone()).range(with_token(read, token)).await {
             Ok(answer) => Ok((answer.into_inner().header.unwrap_or_default().cluster_id, None)),
-            Err(status) => Err(Failure::of(&status)),
+            Err(status) => Err(Failure::from_status(&status)),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Reading ranges. Long ones are fetched page by page at one revision, so that no single message grows too large.
+//! Range reads. Long ranges are read in pages at one revision, so that no message becomes too large.
 
-use crate::cluster::Kind;
+use crate::cluster::CallKind;
 use crate::failure::{CallError, Rejection};
 use crate::keyspace::{EtcdRange, number};
 use crate::proto;
@@ -8,22 +8,22 @@ use crate::store::EtcdStore;
 use bytes::{BufMut, Bytes, BytesMut};
 use restow_store::{At, Content, RangeRequest, RangeResponse, Revision, StoreError};
 
-/// How many entries are asked for before it is known how large they are.
+/// The size of the first page, in entries. Later pages depend on the size of the entries.
 const FIRST_PAGE: usize = 1000;
-const LARGEST_PAGE: usize = 10_000;
-const SMALLEST_PAGE: usize = 16;
-/// How many bytes a page should have.
+const MAX_PAGE: usize = 10_000;
+const MIN_PAGE: usize = 16;
+/// The size of a page, in bytes, that is aimed at.
 const PAGE_BYTES: usize = 8 * 1024 * 1024;
-/// How often a list of the latest revision is begun again because a compaction overtook it, before it is asked for in
-/// one piece.
-const RESTARTS: usize = 3;
+/// How often a list at the latest revision is restarted because that revision was compacted meanwhile. After that, it is
+/// read in one page.
+const MAX_RESTARTS: usize = 3;
 
 impl EtcdStore {
     pub(crate) async fn read_range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError> {
         let at = match request.at {
             At::Latest => 0,
             At::Revision(wanted) => match i64::try_from(wanted.get()) {
-                // To etcd 0 is the latest revision. It has no revision 0, and nothing is stored at revision 1.
+                // etcd takes 0 for the latest revision. Nothing is stored at revision 1.
                 Ok(number) => number.max(1),
                 Err(_) => return Err(self.future_revision(wanted).await),
             },
@@ -35,14 +35,14 @@ impl EtcdStore {
                 at,
                 limit: request.limit.map_or(usize::MAX, |limit| limit.get()),
                 content: request.content,
-                whole: restarts == RESTARTS,
+                whole: restarts == MAX_RESTARTS,
             };
             let error = match pages.fetch(self).await {
                 Ok(found) => return self.translate(found),
                 Err(error) => error,
             };
             match (error, request.at) {
-                (CallError::Rejected(Rejection::Compacted), At::Latest) if restarts < RESTARTS => restarts += 1,
+                (CallError::Rejected(Rejection::Compacted), At::Latest) if restarts < MAX_RESTARTS => restarts += 1,
                 (CallError::Rejected(Rejection::Compacted), at) => {
                     let requested = if let At::Revision(requested) = at { requested } else { Revision::ZERO };
                     return Err(self.compacted(requested.next()).await);
@@ -61,18 +61,18 @@ impl EtcdStore {
     }
 }
 
-/// A range to fetch.
+/// A range to read.
 struct Pages {
     range: EtcdRange,
     /// The revision, or 0 for the latest.
     at: i64,
     limit: usize,
     content: Content,
-    /// Whether to ask for everything at once.
+    /// Whether to read everything in one page.
     whole: bool,
 }
 
-/// What was fetched, in etcd's terms.
+/// What was read.
 #[derive(Default)]
 struct Found {
     revision: Revision,
@@ -87,17 +87,17 @@ impl Pages {
         let mut page = FIRST_PAGE;
         let mut first = true;
         loop {
-            let seen = store.history.seen();
+            let seen = store.rollback_detector.seen();
             let wanted = self.limit - found.entries.len();
             let answer = match self.page(store, wanted.min(page)).await {
-                Err(CallError::Rejected(Rejection::AnswerTooLarge(_))) if page > 1 => {
+                Err(CallError::Rejected(Rejection::ResponseTooLarge(_))) if page > 1 => {
                     page = (wanted.min(page) / 2).max(1);
                     continue;
                 }
                 other => other?,
             };
             if first {
-                found.revision = store.history.meet(seen, answer.header);
+                found.revision = store.rollback_detector.observe(seen, answer.header);
                 found.count = answer.count.try_into().unwrap_or_default();
                 self.at = if self.at == 0 { number(found.revision.get()) } else { self.at };
                 first = false;
@@ -126,19 +126,19 @@ impl Pages {
             keys_only: self.content == Content::KeysOnly,
             count_only: self.content == Content::CountOnly,
         };
-        let call = store.cluster.call(Kind::Read, |link| {
+        let call = store.cluster.call(CallKind::Read, |client| {
             let request = request.clone();
-            async move { link.kv().range(link.request(request)).await }
+            async move { client.kv().range(client.request(request)).await }
         });
         call.await
     }
 }
 
-/// How many entries like these make a good page.
+/// How many entries of this size fill a page.
 fn next_page(entries: &[proto::KeyValue]) -> Option<usize> {
     let bytes: usize = entries.iter().map(|entry| entry.key.len() + entry.value.len()).sum();
     let fitting = (PAGE_BYTES * entries.len()).checked_div(bytes)?;
-    Some(fitting.clamp(SMALLEST_PAGE, LARGEST_PAGE))
+    Some(fitting.clamp(MIN_PAGE, MAX_PAGE))
 }
 
 fn after(key: &[u8]) -> Bytes {

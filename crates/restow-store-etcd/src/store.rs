@@ -1,12 +1,12 @@
-//! The store itself: opens it, and hands each call of the trait to the file that is about it.
+//! `EtcdStore`: connects to the cluster, and implements the trait. Each call has a file of its own.
 
-use crate::cluster::{Cluster, Kind};
+use crate::cluster::{CallKind, Cluster};
 use crate::config::{ConfigError, EtcdConfig};
 use crate::failure::{CallError, Rejection};
-use crate::history::History;
 use crate::keyspace::Keyspace;
 use crate::lease::Leases;
 use crate::proto;
+use crate::rollback::RollbackDetector;
 use crate::version::{Feature, ServerVersion};
 use async_trait::async_trait;
 use restow_store::{
@@ -23,29 +23,28 @@ pub struct EtcdStore {
     pub(crate) keyspace: Keyspace,
     pub(crate) limits: Limits,
     pub(crate) leases: Leases,
-    /// Where the history began when that was last found out; 0 if it never was.
-    pub(crate) last_cut: AtomicU64,
-    /// How far the history was seen to go.
-    pub(crate) history: Arc<History>,
+    /// The last known compact revision; 0 if none is known.
+    pub(crate) last_compact_revision: AtomicU64,
+    pub(crate) rollback_detector: Arc<RollbackDetector>,
 }
 
-/// Why a cluster cannot be used.
+/// Why a store could not be connected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The configuration is wrong; nothing was sent.
+    /// The configuration is invalid; nothing was sent.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The server does not know calls that are needed.
+    /// The server is older than [`ServerVersion::OLDEST`].
     #[error("etcd {0} is too old; {oldest} is the oldest that works", oldest = ServerVersion::OLDEST)]
     TooOld(ServerVersion),
-    /// The cluster did not answer as it should.
+    /// The first request failed.
     #[error(transparent)]
     Store(StoreError),
 }
 
 impl EtcdStore {
-    /// Checks the configuration, connects to a member, and makes sure that it can be worked with.
+    /// Checks the configuration, connects to a member, and checks its version.
     pub async fn connect(config: EtcdConfig) -> Result<Self, ConnectError> {
         let endpoints = config.resolve()?;
         let keyspace = Keyspace::new(&config.prefix);
@@ -54,8 +53,8 @@ impl EtcdStore {
             keyspace,
             limits: config.limits,
             leases: Leases::default(),
-            last_cut: AtomicU64::new(0),
-            history: Arc::default(),
+            last_compact_revision: AtomicU64::new(0),
+            rollback_detector: Arc::default(),
         };
         match store.current_revision().await {
             Ok(_) => Ok(store),
@@ -67,15 +66,15 @@ impl EtcdStore {
     /// The latest revision, by a linearizable read.
     pub(crate) async fn current_revision(&self) -> Result<Revision, CallError> {
         let request = proto::RangeRequest { key: self.keyspace.any_key(), count_only: true, ..Default::default() };
-        let seen = self.history.seen();
+        let seen = self.rollback_detector.seen();
         let answer = self
             .cluster
-            .call(Kind::Read, |link| {
+            .call(CallKind::Read, |client| {
                 let request = request.clone();
-                async move { link.kv().range(link.request(request)).await }
+                async move { client.kv().range(client.request(request)).await }
             })
             .await?;
-        Ok(self.history.meet(seen, answer.header))
+        Ok(self.rollback_detector.observe(seen, answer.header))
     }
 
     /// The error for a revision that does not exist yet.
@@ -102,34 +101,34 @@ impl Store for EtcdStore {
     }
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        self.cut_history(revision).await
+        self.compact_at(revision).await
     }
 
     async fn status(&self) -> Result<Status, StoreError> {
         let revision = self.current_revision().await?;
-        let call = self.cluster.call(Kind::Read, |link| async move {
-            let answer = match link.maintenance().status(link.request(proto::StatusRequest {})).await {
+        let call = self.cluster.call(CallKind::Read, |client| async move {
+            let answer = match client.maintenance().status(client.request(proto::StatusRequest {})).await {
                 Ok(answer) => answer.into_inner(),
-                // Some releases tell this to root alone; that they can be read from is known by now.
+                // Some releases report their status only to root. The read above has shown that the store works.
                 Err(refused) if refused.code() == tonic::Code::PermissionDenied => Default::default(),
                 Err(status) => return Err(status),
             };
-            Ok(tonic::Response::new((link, answer)))
+            Ok(tonic::Response::new((client, answer)))
         });
-        let (link, answer) = call.await?;
+        let (client, answer) = call.await?;
         Ok(Status {
-            backend: match link.version() {
+            backend: match client.version() {
                 Some(version) => format!("etcd {version}"),
-                None => "etcd (it tells its version and size to root alone)".into(),
+                None => "etcd (it reports its version and size only to root)".into(),
             },
             revision,
             disk_bytes: answer.db_size.try_into().unwrap_or_default(),
-            prompt_progress: link.has(Feature::PromptProgress),
+            prompt_progress: client.has(Feature::PromptProgress),
         })
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
-        // As Kubernetes does: an etcd that is full says so to whoever writes.
+        // As in Kubernetes: a full etcd is ready, and refuses writes.
         self.status().await.map(drop)
     }
 }

@@ -1,6 +1,6 @@
-//! Transactions.
+//! Transactions: encoding them for etcd, leases for keys with a time to live, and what a failure means.
 
-use crate::cluster::Kind;
+use crate::cluster::CallKind;
 use crate::failure::{CallError, Rejection};
 use crate::keyspace::{Keyspace, number};
 use crate::lease::Lease;
@@ -12,35 +12,35 @@ use restow_store::{
     Compare, Entry, Key, Mutation, Put, RangeRequest, Relation, Revision, StoreError, Target, Txn, TxnOutcome,
 };
 
-/// Requests up to this size are sent; what beyond its own limit etcd then refuses, it refuses by name.
-const LEAST_REQUEST_LIMIT: usize = 2 * 1024 * 1024;
-/// What a request may have beside its largest value.
-const REQUEST_SLACK: usize = 512 * 1024;
-/// A lease can expire between its grant and its use only if everything stands still in between.
+/// Requests up to this size are always sent. If they exceed the server's own limit, etcd refuses them with its own error.
+const MIN_REQUEST_LIMIT: usize = 2 * 1024 * 1024;
+/// How much larger than the largest value a request may be.
+const REQUEST_OVERHEAD: usize = 512 * 1024;
+/// A lease can expire between its grant and its use only if the process was suspended in between.
 const LEASE_ATTEMPTS: usize = 3;
-/// How many revisions are looked through for a write that may have been applied.
-const MOST_REVISIONS_SEARCHED: u64 = 32;
+/// How many revisions are searched for a write that may have been applied.
+const MAX_REVISIONS_SEARCHED: u64 = 32;
 
 impl EtcdStore {
     pub(crate) async fn run_txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError> {
         txn.check(&self.limits)?;
-        let kind = if txn.then.is_empty() { Kind::Read } else { Kind::Write };
+        let kind = if txn.then.is_empty() { CallKind::Read } else { CallKind::Write };
         let mut attempt = 1;
         loop {
             let leases = self.claim_leases(&txn).await?;
-            let seen = self.history.seen();
+            let seen = self.rollback_detector.seen();
             let request = self.encode(&txn, &leases);
             self.check_size(&txn, request.encoded_len())?;
-            let sent = self.cluster.call(kind, |link| {
+            let sent = self.cluster.call(kind, |client| {
                 let request = request.clone();
-                async move { link.kv().txn(link.request(request)).await }
+                async move { client.kv().txn(client.request(request)).await }
             });
             return match sent.await {
                 Ok(answer) => {
                     if answer.succeeded {
-                        self.prolong_leases(&leases).await;
+                        self.renew_leases(&leases).await;
                     }
-                    let revision = self.history.meet(seen, answer.header);
+                    let revision = self.rollback_detector.observe(seen, answer.header);
                     self.outcome(&txn, revision, answer)
                 }
                 Err(CallError::Rejected(Rejection::LeaseNotFound)) if attempt < LEASE_ATTEMPTS => {
@@ -49,7 +49,7 @@ impl EtcdStore {
                     continue;
                 }
                 Err(CallError::Rejected(Rejection::LeaseNotFound)) => {
-                    Err(StoreError::Unavailable("leases expire before they can be used".into()))
+                    Err(StoreError::Unavailable("leases expired before they could be used".into()))
                 }
                 Err(CallError::Rejected(Rejection::RequestTooLarge(reason))) => Err(self.too_large(&txn, &reason)),
                 Err(CallError::Rejected(Rejection::Full(reason))) => {
@@ -60,7 +60,7 @@ impl EtcdStore {
         }
     }
 
-    /// One lease for each mutation that puts a key for some time.
+    /// One lease for each put with a time to live.
     async fn claim_leases(&self, txn: &Txn) -> Result<Vec<Option<Lease>>, StoreError> {
         let mut leases = Vec::with_capacity(txn.then.len());
         for mutation in &txn.then {
@@ -74,13 +74,13 @@ impl EtcdStore {
         Ok(leases)
     }
 
-    /// A write that took long may have used up more than the time that its lease has in reserve.
-    async fn prolong_leases(&self, leases: &[Option<Lease>]) {
-        let mut prolonged = Vec::new();
+    /// Renews leases of which less than the time to live is left, because the write was slow.
+    async fn renew_leases(&self, leases: &[Option<Lease>]) {
+        let mut renewed = Vec::new();
         for lease in leases.iter().flatten() {
-            if lease.is_short() && !prolonged.contains(&lease.id()) {
-                prolonged.push(lease.id());
-                self.leases.prolong(&self.cluster, lease).await;
+            if lease.is_too_short() && !renewed.contains(&lease.id()) {
+                renewed.push(lease.id());
+                self.leases.renew(&self.cluster, lease).await;
             }
         }
     }
@@ -99,17 +99,17 @@ impl EtcdStore {
         let reads = txn.otherwise.iter().map(|key| {
             request_op::Request::RequestRange(proto::RangeRequest { key: self.keyspace.key(key), ..Default::default() })
         });
-        // etcd answers a transaction without any operation from what one member happens to know. A read makes it ask the
-        // others, so that comparisons alone are as good as those of a write.
+        // etcd executes a transaction without operations on one member, which may be behind. A read in it makes it
+        // linearizable, so that its comparisons are as reliable as those of a write.
         let bare = txn.then.is_empty() && txn.otherwise.is_empty();
-        let witness = txn.when.first().filter(|_| bare).map(|compare| {
+        let linearizing_read = txn.when.first().filter(|_| bare).map(|compare| {
             let key = self.keyspace.key(&compare.key);
             request_op::Request::RequestRange(proto::RangeRequest { key, count_only: true, ..Default::default() })
         });
         let operation = |request| proto::RequestOp { request: Some(request) };
         proto::TxnRequest {
             compare: txn.when.iter().map(|compare| encode_compare(&self.keyspace, compare)).collect(),
-            success: mutations.chain(witness).map(operation).collect(),
+            success: mutations.chain(linearizing_read).map(operation).collect(),
             failure: reads.map(operation).collect(),
         }
     }
@@ -121,8 +121,8 @@ impl EtcdStore {
         let found: Vec<Option<Entry>> =
             answer.responses.into_iter().map(|response| self.found(response)).collect::<Result<_, _>>()?;
         if found.len() != txn.otherwise.len() {
-            let (asked, answered) = (txn.otherwise.len(), found.len());
-            return Err(StoreError::Corrupted(format!("etcd answered {answered} of {asked} reads")));
+            let (requested, returned) = (txn.otherwise.len(), found.len());
+            return Err(StoreError::Corrupted(format!("etcd returned the results of {returned} of {requested} reads")));
         }
         Ok(TxnOutcome::Refused { revision, found })
     }
@@ -132,31 +132,32 @@ impl EtcdStore {
             Some(response_op::Response::ResponseRange(range)) => {
                 range.kvs.into_iter().next().map(|found| self.keyspace.entry(found)).transpose()
             }
-            _ => Err(StoreError::Corrupted("etcd answered a read with something else".into())),
+            _ => Err(StoreError::Corrupted("etcd returned another result for a read".into())),
         }
     }
 
     fn check_size(&self, txn: &Txn, size: usize) -> Result<(), StoreError> {
-        let limit = LEAST_REQUEST_LIMIT.max(self.limits.value_bytes) + REQUEST_SLACK;
+        let limit = MIN_REQUEST_LIMIT.max(self.limits.value_bytes) + REQUEST_OVERHEAD;
         if size <= limit {
             return Ok(());
         }
-        Err(self.too_large(txn, &format!("the transaction has {size} bytes, more than the {limit} that are sent")))
+        Err(self.too_large(txn, &format!("the transaction has {size} bytes, and the limit is {limit}")))
     }
 
-    /// The error for a write that etcd has no room for. It says the same of a write that it refuses and of one that it
-    /// applies and that exceeds the quota, so the key tells which it was; `before` is a revision from before the write.
+    /// The error for a write that failed with NOSPACE. etcd returns it for a write that it refuses, and also for the write
+    /// that it applies and that exceeds the quota, so the key is read to tell which it was. `before` is a revision from
+    /// before the write.
     async fn full(&self, txn: &Txn, before: Revision, reason: String) -> StoreError {
         let put = txn.then.iter().find(|mutation| matches!(mutation, Mutation::Put(_)));
         match put {
             Some(put) if self.was_put_since(put.key(), before).await != Ok(false) => {
-                StoreError::OutcomeUnknown(format!("etcd ran full while it was writing: {reason}"))
+                StoreError::OutcomeUnknown(format!("etcd ran out of space during the write: {reason}"))
             }
             _ => StoreError::Full(reason),
         }
     }
 
-    /// Whether a key was written after a revision, or may have been.
+    /// Whether a key was, or may have been, written after a revision.
     async fn was_put_since(&self, key: &Key, before: Revision) -> Result<bool, StoreError> {
         let now = self.read_range(RangeRequest::key(key)).await?;
         if let Some(entry) = now.entries.first() {
@@ -164,7 +165,7 @@ impl EtcdStore {
         }
         // It may have been written and deleted again.
         let searched = before.get() + 1..=now.revision.get();
-        if now.revision.get().saturating_sub(before.get()) > MOST_REVISIONS_SEARCHED {
+        if now.revision.get().saturating_sub(before.get()) > MAX_REVISIONS_SEARCHED {
             return Ok(true);
         }
         for revision in searched {
@@ -175,7 +176,8 @@ impl EtcdStore {
         Ok(false)
     }
 
-    /// Blames the value where there is only one. How much the server would have taken is not known; less than this.
+    /// The error for a request that is too large. It names the key if there is only one put. The limit of the server is not
+    /// known, only that it is less than the size of the value.
     fn too_large(&self, txn: &Txn, reason: &str) -> StoreError {
         let mut puts = txn.then.iter().filter_map(|mutation| match mutation {
             Mutation::Put(put) => Some(put),

@@ -1,4 +1,4 @@
-//! What a server's version says about what it can do. Only differences that matter to this crate are listed.
+//! Server versions, and the bugs of older ones that matter to this crate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,15 +14,15 @@ pub struct ServerVersion {
     pub patch: u32,
 }
 
-/// Something that not every supported server does well.
+/// A feature with a bug in some supported servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feature {
-    /// A progress mark that is asked for never overtakes an event.
+    /// A requested progress notification never overtakes an event.
     PromptProgress,
-    /// A watch that falls behind while the history is compacted is told so.
-    SlowWatchers,
-    /// A watch that begins at the revision of the last compaction gets the deletions of that revision.
-    WatchFromCut,
+    /// A watch that falls behind a compaction is canceled.
+    SlowWatches,
+    /// A watch that starts at the compact revision gets the deletions of that revision.
+    WatchFromCompactRevision,
 }
 
 impl ServerVersion {
@@ -32,8 +32,8 @@ impl ServerVersion {
     pub(crate) fn has(self, feature: Feature) -> bool {
         let (in_3_4, in_3_5) = match feature {
             Feature::PromptProgress => (25, 8),
-            Feature::SlowWatchers => (31, 13),
-            Feature::WatchFromCut => (36, 18),
+            Feature::SlowWatches => (31, 13),
+            Feature::WatchFromCompactRevision => (36, 18),
         };
         match (self.major, self.minor) {
             (3, 4) => self.patch >= in_3_4,
@@ -42,23 +42,23 @@ impl ServerVersion {
         }
     }
 
-    /// What this server lacks, and what is done about it, for people.
-    pub(crate) fn lacks(self) -> impl Iterator<Item = &'static str> {
+    /// The known bugs of this version and their workarounds, for the log.
+    pub(crate) fn known_bugs(self) -> impl Iterator<Item = &'static str> {
         let all = [
             (
                 Feature::PromptProgress,
-                "progress marks that are asked for can overtake events (fixed in 3.4.25 and 3.5.8); watches get marks \
-                 at the server's own pace instead, every 10 minutes by default",
+                "requested progress notifications can overtake events (fixed in 3.4.25 and 3.5.8); watches rely on \
+                 the server's own notifications instead, every 10 minutes by default",
             ),
             (
-                Feature::SlowWatchers,
+                Feature::SlowWatches,
                 "a watch that falls behind during a compaction can lose events (fixed in 3.4.31 and 3.5.13); watches \
                  with slow consumers are closed and resumed, but an upgrade is advised",
             ),
             (
-                Feature::WatchFromCut,
-                "a watch from the very revision of a compaction can miss deletions (fixed in 3.4.36 and 3.5.18); such \
-                 watches are reported as compacted",
+                Feature::WatchFromCompactRevision,
+                "a watch that starts at the compact revision can miss deletions (fixed in 3.4.36 and 3.5.18); such \
+                 watches fail as compacted",
             ),
         ];
         all.into_iter().filter(move |(feature, _)| !self.has(*feature)).map(|(_, sentence)| sentence)
@@ -105,8 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn fixes_are_known_by_release_line() {
-        let check = |text: &str, expected: usize| assert_eq!(version(text).lacks().count(), expected, "{text}");
+    fn known_bugs_depend_on_the_release_line() {
+        let check = |text: &str, expected: usize| assert_eq!(version(text).known_bugs().count(), expected, "{text}");
         check("3.4.23", 3);
         check("3.4.25", 2);
         check("3.4.36", 0);

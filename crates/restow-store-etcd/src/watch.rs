@@ -1,15 +1,17 @@
-//! Watches: one gRPC stream each, resumed after the last delivered revision whenever it breaks.
+//! Watches: one gRPC stream each, which is resumed after the last delivered revision whenever it breaks.
 //!
-//! A task reads the stream and hands batches to the consumer through a short queue. It ends when the consumer drops the
-//! watch, when the history that it needs is compacted, or when access is denied; everything else it sits out.
+//! A task reads the stream and sends batches to the consumer through a short queue. It ends when the consumer drops the
+//! watch, when the revisions that it needs are compacted or rolled back, or when access is denied. After all other failures
+//! it opens the stream again.
 
-use crate::cluster::{Cluster, Kind, Link};
+use crate::cluster::{CallKind, Client, Cluster};
 use crate::failure::{CallError, Failure, Rejection};
-use crate::history::History;
 use crate::keyspace::{EtcdRange, Keyspace, number, revision};
 use crate::proto::{self, WatchCreateRequest, WatchProgressRequest, WatchResponse, watch_request};
+use crate::rollback::RollbackDetector;
 use crate::store::EtcdStore;
 use crate::version::Feature;
+use backon::{BackoffBuilder, ExponentialBuilder};
 use bytes::Bytes;
 use restow_store::{Change, Event, StoreError, Watch, WatchBatch, WatchRequest};
 use std::sync::Arc;
@@ -19,75 +21,78 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
 
-/// The batches that may wait for the consumer.
-const QUEUE: usize = 16;
-/// How long a full queue is borne with. After that the watch is closed at the server, to be resumed when the consumer
-/// has caught up: the server would keep what is not fetched in its memory, and some versions lose it.
-const STALL: Duration = Duration::from_millis(500);
-/// How long a server may take to confirm a watch.
-const OPEN_PATIENCE: Duration = Duration::from_secs(3);
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The most often that progress is asked for.
-const SHORTEST_IDLE: Duration = Duration::from_millis(10);
+/// How many batches may wait for the consumer.
+const QUEUED_BATCHES: usize = 16;
+/// How long the queue may be full. After that the watch is closed at the server, and resumed when the consumer has caught up:
+/// the server would keep unread events in memory, and some versions lose them.
+const STALL_TIMEOUT: Duration = Duration::from_millis(500);
+/// The timeout for connecting, and for the creation of a watch.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+const MIN_DELAY: Duration = Duration::from_millis(50);
+const MAX_DELAY: Duration = Duration::from_secs(2);
+/// The delays before a stream is opened again.
+const BACKOFF: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(MIN_DELAY).with_max_delay(MAX_DELAY).without_max_times();
+/// The shortest interval between requests for progress notifications.
+const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 
 impl EtcdStore {
     pub(crate) async fn start_watch(&self, request: WatchRequest) -> Result<Watch, StoreError> {
         let next = match request.from {
-            // To etcd 0 is "from now on".
+            // etcd takes 0 for "from now on".
             Some(from) => number(from.get()).max(1),
-            // Fixed here, so that a stream that breaks before it delivers anything resumes at the right place.
+            // Fixed here, so that a stream that breaks before its first event resumes at the right revision.
             None => number(self.current_revision().await?.get()).saturating_add(1),
         };
-        let (batches, received) = mpsc::channel(QUEUE);
-        let mut losses = self.history.losses();
-        let mut follower = Follower {
+        let (batches, received) = mpsc::channel(QUEUED_BATCHES);
+        let mut rollbacks = self.rollback_detector.subscribe();
+        let mut task = WatchTask {
             cluster: self.cluster.clone(),
-            history: self.history.clone(),
+            rollback_detector: self.rollback_detector.clone(),
             last: None,
             keyspace: self.keyspace.clone(),
             range: self.keyspace.range(&request.range),
             previous: request.previous,
-            progress: request.progress.map(|idle| idle.max(SHORTEST_IDLE)),
+            progress: request.progress.map(|idle| idle.max(MIN_PROGRESS_INTERVAL)),
             next,
             batches,
         };
-        let stream = follower.open_within(self.cluster.request_timeout()).await?;
-        // etcd would say so by the stream, too, but only after a while.
-        let start = revision(follower.start_revision(&stream.link));
+        let stream = task.open_within(self.cluster.request_timeout()).await?;
+        // etcd would cancel the stream for the same reason, but only after a while.
+        let start = revision(task.start_revision(&stream.client));
         if let Some(from) = request.from {
             if !self.is_readable(start).await? {
                 return Err(self.compacted(start.next()).await);
             }
-            // Whoever asks for more than there is speaks of a history that is lost, unless none ever was.
-            let was_lost = *losses.borrow() > 0;
-            if was_lost && from > self.current_revision().await?.next() {
+            // After a rollback, a start revision in the future belongs to the lost history.
+            let was_rolled_back = *rollbacks.borrow() > 0;
+            if was_rolled_back && from > self.current_revision().await?.next() {
                 return Err(StoreError::HistoryLost);
             }
         }
         tokio::spawn(async move {
-            let consumer = follower.batches.clone();
+            let consumer = task.batches.clone();
             tokio::select! {
                 () = consumer.closed() => {}
-                Ok(()) = losses.changed() => drop(consumer.send(Err(StoreError::HistoryLost)).await),
-                () = follower.run(stream) => {}
+                Ok(()) = rollbacks.changed() => drop(consumer.send(Err(StoreError::HistoryLost)).await),
+                () = task.run(stream) => {}
             }
         });
         Ok(Watch::new(ReceiverStream::new(received)))
     }
 }
 
-/// The task behind a watch.
-struct Follower {
+/// The task that serves a watch.
+struct WatchTask {
     cluster: Arc<Cluster>,
-    history: Arc<History>,
-    /// The last change that was delivered: where, when, and whether something was there afterwards.
+    rollback_detector: Arc<RollbackDetector>,
+    /// The last delivered change: its key and revision, and whether the key exists since then.
     last: Option<(Bytes, i64, Presence)>,
     keyspace: Keyspace,
     range: EtcdRange,
     previous: bool,
     progress: Option<Duration>,
-    /// The first revision that is not delivered yet.
+    /// The first revision that was not delivered yet.
     next: i64,
     batches: mpsc::Sender<Result<WatchBatch, StoreError>>,
 }
@@ -99,44 +104,45 @@ enum Presence {
     Deleted,
 }
 
-/// An open watch at one member.
+/// An open watch stream at one member.
 struct OpenStream {
-    link: Link,
+    client: Client,
     responses: Streaming<WatchResponse>,
-    /// Also keeps the stream of requests from ending, which would end the watch.
+    /// It also keeps the stream of requests open, whose end would end the watch.
     requests: mpsc::Sender<proto::WatchRequest>,
 }
 
-/// Why a stream is not read any further.
+/// Why reading a stream ended.
 enum Interruption {
-    /// The connection, the member or the cluster has a problem.
+    /// The connection, the member or the cluster failed.
     Failed(Failure),
-    /// The consumer has left no room for this batch.
+    /// The queue is full, and this batch is not delivered yet.
     Stalled(WatchBatch),
-    /// The history from the next revision on is gone; it now begins here.
+    /// The next revision is compacted; this is the compact revision.
     Compacted(i64),
-    /// The consumer is gone.
+    /// The consumer has dropped the watch.
     Dropped,
-    /// The server sends what makes no sense.
+    /// The server sent an invalid event.
     Corrupted(StoreError),
 }
 
-impl Follower {
+impl WatchTask {
     async fn run(mut self, mut stream: OpenStream) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = BACKOFF.build();
         loop {
             let opened = Instant::now();
-            let interruption = self.follow(&mut stream).await;
-            let link = stream.link;
+            let interruption = self.deliver_all(&mut stream).await;
+            let client = stream.client;
             drop(stream.responses);
             let end = match interruption {
                 Interruption::Failed(failure) => {
                     tracing::debug!(reason = failure.reason(), next = self.next, "a watch was interrupted");
-                    self.cluster.report(&link, &failure);
-                    // Streams that break as soon as they are opened are opened less and less often.
-                    pause = if opened.elapsed() > LONGEST_PAUSE { FIRST_PAUSE } else { pause };
-                    sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    self.cluster.report(&client, &failure);
+                    // The delays grow while streams break soon after they were opened.
+                    if opened.elapsed() > MAX_DELAY {
+                        backoff = BACKOFF.build();
+                    }
+                    sleep(backoff.next().unwrap_or(MAX_DELAY)).await;
                     None
                 }
                 Interruption::Stalled(batch) => self.batches.send(Ok(batch)).await.err().map(|_| None),
@@ -160,112 +166,113 @@ impl Follower {
         }
     }
 
-    /// Opens a stream anew, if the history is still the one of which changes were delivered.
+    /// Opens the stream again, if the history was not rolled back.
     async fn reopen(&mut self) -> Result<OpenStream, StoreError> {
         loop {
             let stream = self.open_within(Duration::MAX).await?;
-            match self.goes_on().await {
+            match self.resumes_same_history().await {
                 Ok(true) => return Ok(stream),
                 Ok(false) => {
-                    self.history.lose();
+                    self.rollback_detector.report();
                     return Err(StoreError::HistoryLost);
                 }
                 Err(error) => {
-                    tracing::debug!(error = %StoreError::from(error), "whether a watch can go on is not known yet");
-                    sleep(FIRST_PAUSE).await;
+                    tracing::debug!(error = %StoreError::from(error), "could not check whether the history was rolled back; trying again");
+                    sleep(MIN_DELAY).await;
                 }
             }
         }
     }
 
-    /// Whether the last change that was delivered is part of the history. A store that was restored from a backup may
-    /// have gone on meanwhile, and then its revision says nothing.
-    async fn goes_on(&self) -> Result<bool, CallError> {
+    /// Whether the last delivered change is still part of the history. A store that was restored from a backup may have
+    /// reached the same revision again, so comparing revisions is not enough.
+    async fn resumes_same_history(&self) -> Result<bool, CallError> {
         let Some((key, changed, presence)) = self.last.clone() else { return Ok(true) };
         let request = proto::RangeRequest { key, revision: changed, keys_only: true, ..Default::default() };
-        let seen = self.history.seen();
-        let call = self.cluster.call(Kind::Read, |link| {
+        let seen = self.rollback_detector.seen();
+        let call = self.cluster.call(CallKind::Read, |client| {
             let request = request.clone();
-            async move { link.kv().range(link.request(request)).await }
+            async move { client.kv().range(client.request(request)).await }
         });
         match call.await {
             Ok(answer) => {
-                self.history.meet(seen, answer.header);
+                self.rollback_detector.observe(seen, answer.header);
                 Ok(match presence {
                     Presence::Stored => answer.kvs.first().is_some_and(|kv| kv.mod_revision == changed),
                     Presence::Deleted => answer.kvs.is_empty(),
                 })
             }
             Err(CallError::Rejected(Rejection::FutureRevision)) => Ok(false),
-            // What cannot be compared any more is told by the stream, if it matters.
+            // If a revision that the watch needs is compacted, the stream reports it.
             Err(CallError::Rejected(Rejection::Compacted)) => Ok(true),
             Err(error) => Err(error),
         }
     }
 
-    /// Opens a stream at a member that can serve it, with growing pauses between the attempts.
+    /// Opens a stream at a member that can serve it, with backoff between attempts.
     async fn open_within(&mut self, time: Duration) -> Result<OpenStream, StoreError> {
         let begun = Instant::now();
-        let mut pause = FIRST_PAUSE;
-        let mut renewed = false;
+        let mut backoff = BACKOFF.build();
+        let mut delay = MIN_DELAY;
+        let mut token_renewed = false;
         loop {
-            let (link, failure) = match self.open().await {
+            let (client, failure) = match self.open().await {
                 Ok(stream) => return Ok(stream),
                 Err(failed) => failed,
             };
             let refused = match failure {
-                // Before 3.5 a token that has run out is answered with "permission denied".
+                // Before 3.5 an expired token fails with "permission denied".
                 Failure::Rejected(Rejection::Denied(reason)) | Failure::Unauthenticated(reason) => reason,
                 Failure::Rejected(rejection) => return Err(CallError::Rejected(rejection).into()),
-                Failure::NotApplied(trouble) | Failure::InDoubt(trouble) => {
-                    if begun.elapsed().saturating_add(pause) >= time {
-                        return Err(StoreError::Unavailable(trouble.reason));
+                Failure::NotApplied(problem) | Failure::OutcomeUnknown(problem) => {
+                    delay = backoff.next().unwrap_or(MAX_DELAY);
+                    if begun.elapsed().saturating_add(delay) >= time {
+                        return Err(StoreError::Unavailable(problem.reason));
                     }
-                    sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    sleep(delay).await;
                     continue;
                 }
             };
-            let Some(link) = link.filter(|_| !renewed) else {
+            let Some(client) = client.filter(|_| !token_renewed) else {
                 return Err(StoreError::Denied(refused));
             };
-            match timeout(OPEN_PATIENCE, self.cluster.replace_token(&link, refused)).await {
-                Ok(Ok(())) => renewed = true,
+            match timeout(OPEN_TIMEOUT, self.cluster.replace_token(&client, refused)).await {
+                Ok(Ok(())) => token_renewed = true,
                 Ok(Err(Failure::Rejected(rejection))) => return Err(CallError::Rejected(rejection).into()),
-                // The next attempt asks again.
-                Ok(Err(_)) | Err(_) => sleep(pause).await,
+                // The next attempt requests a token again.
+                Ok(Err(_)) | Err(_) => sleep(delay).await,
             }
         }
     }
 
-    /// Opens a stream at the current member and waits until the watch is confirmed.
-    async fn open(&self) -> Result<OpenStream, (Option<Link>, Failure)> {
-        let link = match timeout(OPEN_PATIENCE, self.cluster.link()).await {
-            Ok(link) => link.map_err(|failure| (None, failure))?,
+    /// Opens a stream at the current member, and waits until the server has created the watch.
+    async fn open(&self) -> Result<OpenStream, (Option<Client>, Failure)> {
+        let client = match timeout(OPEN_TIMEOUT, self.cluster.client()).await {
+            Ok(client) => client.map_err(|failure| (None, failure))?,
             Err(_) => return Err((None, Failure::unreachable("connecting took too long"))),
         };
-        let opened = match timeout(OPEN_PATIENCE, self.create(&link)).await {
+        let opened = match timeout(OPEN_TIMEOUT, self.create(&client)).await {
             Ok(opened) => opened,
-            Err(_) => Err(Failure::no_answer(format!("a watch was not confirmed within {OPEN_PATIENCE:?}"))),
+            Err(_) => Err(Failure::no_response(format!("a watch was not created within {OPEN_TIMEOUT:?}"))),
         };
         opened.map_err(|failure| {
-            self.cluster.report(&link, &failure);
-            (Some(link), failure)
+            self.cluster.report(&client, &failure);
+            (Some(client), failure)
         })
     }
 
-    /// Where to begin. A server that forgets the deletions of the revision that it compacts at would let a watch from
-    /// there miss them; asked for one revision more, it says that this one is compacted.
-    fn start_revision(&self, link: &Link) -> i64 {
-        if link.has(Feature::WatchFromCut) { self.next } else { (self.next - 1).max(1) }
+    /// The start revision for the server. With the bug of [`Feature::WatchFromCompactRevision`] a watch from the compact
+    /// revision would miss deletions; started one revision earlier, it fails as compacted.
+    fn start_revision(&self, client: &Client) -> i64 {
+        if client.has(Feature::WatchFromCompactRevision) { self.next } else { (self.next - 1).max(1) }
     }
 
-    async fn create(&self, link: &Link) -> Result<OpenStream, Failure> {
+    async fn create(&self, client: &Client) -> Result<OpenStream, Failure> {
         let create = WatchCreateRequest {
             key: self.range.key.clone(),
             range_end: self.range.range_end.clone(),
-            start_revision: self.start_revision(link),
-            // Also where nobody asked for marks: they move the point from which an idle watch resumes.
+            start_revision: self.start_revision(client),
+            // Also if no progress was requested: notifications advance the revision from which an idle watch resumes.
             progress_notify: true,
             prev_kv: self.previous,
         };
@@ -273,38 +280,38 @@ impl Follower {
         let create = watch_request::RequestUnion::CreateRequest(create);
         let sent = requests.send(proto::WatchRequest { request_union: Some(create) }).await;
         sent.map_err(|_| Failure::unreachable("the stream of requests is closed"))?;
-        let answer = link.watch().watch(link.request(ReceiverStream::new(outgoing))).await;
-        let mut responses = answer.map_err(|status| Failure::of(&status))?.into_inner();
+        let answer = client.watch().watch(client.request(ReceiverStream::new(outgoing))).await;
+        let mut responses = answer.map_err(|status| Failure::from_status(&status))?.into_inner();
         match responses.message().await {
             Ok(Some(response)) if response.created && !response.canceled => {
-                Ok(OpenStream { link: link.clone(), responses, requests })
+                Ok(OpenStream { client: client.clone(), responses, requests })
             }
-            Ok(Some(response)) => Err(Failure::said(Code::Unknown, &response.cancel_reason)),
-            Ok(None) => Err(Failure::no_answer("the watch was closed")),
-            Err(status) => Err(Failure::of(&status)),
+            Ok(Some(response)) => Err(Failure::from_message(Code::Unknown, &response.cancel_reason)),
+            Ok(None) => Err(Failure::no_response("the watch was closed")),
+            Err(status) => Err(Failure::from_status(&status)),
         }
     }
 
-    /// Delivers what comes until something is in the way.
-    async fn follow(&mut self, stream: &mut OpenStream) -> Interruption {
-        let prompting = self.progress.filter(|_| stream.link.has(Feature::PromptProgress));
+    /// Delivers events until the stream, the queue or the consumer ends it.
+    async fn deliver_all(&mut self, stream: &mut OpenStream) -> Interruption {
+        let prompting = self.progress.filter(|_| stream.client.has(Feature::PromptProgress));
         let mut delivered = Instant::now();
         loop {
             let idle = prompting.unwrap_or(Duration::from_secs(3600));
             let response = tokio::select! {
                 response = stream.responses.message() => response,
                 () = sleep_until(delivered + idle), if prompting.is_some() => {
-                    let ask = watch_request::RequestUnion::ProgressRequest(WatchProgressRequest {});
-                    // A full queue holds requests enough.
-                    let _ = stream.requests.try_send(proto::WatchRequest { request_union: Some(ask) });
+                    let request = watch_request::RequestUnion::ProgressRequest(WatchProgressRequest {});
+                    // If the queue is full, requests are waiting already.
+                    let _ = stream.requests.try_send(proto::WatchRequest { request_union: Some(request) });
                     delivered = Instant::now();
                     continue;
                 }
             };
             let accepted = match response {
                 Ok(Some(response)) => self.accept(response).await,
-                Ok(None) => Err(Interruption::Failed(Failure::no_answer("the watch was closed"))),
-                Err(status) => Err(Interruption::Failed(Failure::of(&status))),
+                Ok(None) => Err(Interruption::Failed(Failure::no_response("the watch was closed"))),
+                Err(status) => Err(Interruption::Failed(Failure::from_status(&status))),
             };
             match accepted {
                 Ok(()) => delivered = Instant::now(),
@@ -318,14 +325,14 @@ impl Follower {
             return Err(Interruption::Compacted(response.compact_revision));
         }
         if response.canceled {
-            return Err(Interruption::Failed(Failure::said(Code::Unknown, &response.cancel_reason)));
+            return Err(Interruption::Failed(Failure::from_message(Code::Unknown, &response.cancel_reason)));
         }
         if response.created {
             return Ok(());
         }
         match response.events.last().map(|event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision)) {
-            None => self.mark(response.header.unwrap_or_default().revision).await,
-            // Sent again after the stream was resumed.
+            None => self.notify_progress(response.header.unwrap_or_default().revision).await,
+            // Delivered already, before the stream was resumed.
             Some(last) if last < self.next => Ok(()),
             Some(last) => {
                 self.last = response.events.last().and_then(changed);
@@ -336,9 +343,9 @@ impl Follower {
         }
     }
 
-    /// The server says that it has sent everything up to this revision.
-    async fn mark(&mut self, up_to: i64) -> Result<(), Interruption> {
-        // A member that lags behind the one that was asked before has nothing new to say.
+    /// A progress notification: the server has sent everything up to this revision.
+    async fn notify_progress(&mut self, up_to: i64) -> Result<(), Interruption> {
+        // A member may be behind the one that served the stream before.
         let stale = up_to.saturating_add(1) < self.next;
         self.next = self.next.max(up_to.saturating_add(1));
         if stale || self.progress.is_none() {
@@ -348,9 +355,9 @@ impl Follower {
     }
 
     async fn deliver(&self, batch: WatchBatch) -> Result<(), Interruption> {
-        match timeout(STALL, self.batches.reserve()).await {
-            Ok(Ok(room)) => {
-                room.send(Ok(batch));
+        match timeout(STALL_TIMEOUT, self.batches.reserve()).await {
+            Ok(Ok(permit)) => {
+                permit.send(Ok(batch));
                 Ok(())
             }
             Ok(Err(_)) => Err(Interruption::Dropped),
@@ -381,7 +388,7 @@ impl Follower {
     }
 }
 
-/// Where and when an event changed something.
+/// The key and revision of an event, and whether the key exists since then.
 fn changed(event: &proto::Event) -> Option<(Bytes, i64, Presence)> {
     let presence = match event.r#type() {
         proto::event::EventType::Delete => Presence::Deleted,

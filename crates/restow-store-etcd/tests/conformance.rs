@@ -1,14 +1,15 @@
-//! The suite that every store must pass, on private etcd servers: one for each check, because a check counts revisions.
+//! The conformance suite on private etcd servers: one for each check, because a check counts revisions.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use async_trait::async_trait;
+use restow_local_etcd::{LocalEtcd, LocalEtcdOptions};
 use restow_store::conformance::{Fixture, Opened};
 use restow_store::{
     Limits, Mutation, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome,
     Watch, WatchRequest,
 };
-use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd, LocalEtcdOptions};
+use restow_store_etcd::{EtcdConfig, EtcdStore};
 use std::sync::Arc;
 
 struct Etcd;
@@ -42,8 +43,8 @@ impl Fixture for Etcd {
     }
 }
 
-/// etcd may apply the write that makes it full and yet say that it has no room, which the store reports as unknown. To
-/// the suite a store is either full or not; it is the only one who writes here, so it can be told what became of it.
+/// etcd may apply the write that exceeds its quota and still return NOSPACE, which the store reports as unknown. The suite
+/// expects that a store is either full or not. It is the only writer here, so reading the key tells the outcome.
 struct SoleWriter(EtcdStore);
 
 #[async_trait]
@@ -53,7 +54,7 @@ impl Store for SoleWriter {
         let (Err(StoreError::OutcomeUnknown(reason)), [Mutation::Put(put)]) = (&outcome, txn.then.as_slice()) else {
             return outcome;
         };
-        assert!(reason.contains("ran full"), "nothing else can have gone wrong: {reason}");
+        assert!(reason.contains("ran out of space"), "nothing else can have gone wrong: {reason}");
         match self.0.get(&put.key).await? {
             Some(entry) if entry.value == put.value => Ok(TxnOutcome::Committed { revision: entry.mod_revision }),
             _ => Err(StoreError::Full(reason.clone())),

@@ -1,4 +1,4 @@
-//! The suite that every back end must pass, and the pieces that it is made of.
+//! The conformance suite that every back end must pass, and its parts.
 //!
 //! A back end plugs in with a [`Fixture`], which opens a fresh, empty store for each check, and one line:
 //!
@@ -26,29 +26,29 @@
 //! restow_store::conformance_tests!(Fresh);
 //! ```
 //!
-//! That makes one named test per check: `cargo test ranges::` runs those about ranges. A failed check that used
-//! randomness prints its seed; `RESTOW_SEED=<seed>` repeats it. What a back end does not offer (a small quota, prompt
-//! progress marks) is said on standard error, so that a check that was not made cannot pass for one that was.
+//! That creates one named test per check: `cargo test ranges::` runs those for ranges. A failed check that used randomness
+//! prints its seed; `RESTOW_SEED=<seed>` repeats it. Checks that are skipped because a back end lacks something (a small
+//! quota, prompt progress notifications) are reported on standard error.
 //!
-//! The pieces are useful elsewhere too: [`Model`] is the semantics as plain code, [`ModelStore`] a [`Store`] of it that
-//! needs no disk, [`Follower`] reads a watch and verifies what any watch must keep, and [`history`] records what
-//! concurrent clients saw and decides whether it was linearizable, also over crashes.
+//! The parts are useful elsewhere, too: [`Model`] is the semantics as plain code, [`ModelStore`] an in-memory [`Store`],
+//! [`WatchReader`] reads a watch and verifies its guarantees, and [`history`] records the calls of concurrent clients and
+//! checks that they were linearizable, also across crashes.
 //!
-//! Nothing here is for production: these modules panic where a store misbehaves.
+//! Nothing here is for production: these modules panic when a store violates its semantics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod checks;
-mod follower;
 pub mod history;
 mod mirror;
 mod model;
 mod model_store;
 mod seed;
+mod watch_reader;
 mod writers;
 
-pub use follower::Follower;
 pub use model::Model;
 pub use model_store::ModelStore;
+pub use watch_reader::WatchReader;
 
 use crate::{Limits, Store};
 use async_trait::async_trait;
@@ -58,17 +58,17 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the suite waits for what must happen. It is long because machines are slow, and short enough to wait out.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the suite waits for an event before a check fails. Only failing checks wait so long.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How a back end gives the suite its stores. A fixture that cannot open a store panics.
+/// Opens the stores of a back end for the suite. It panics if it cannot open one.
 #[async_trait]
 pub trait Fixture: Send + Sync {
-    /// Opens a fresh, empty store that nobody else uses.
+    /// Opens a new, empty store for one check.
     async fn open(&self) -> Opened;
 
-    /// Opens a fresh, empty store with a quota of its own of a few MiB, told in [`Limits::store_bytes`]; `None` where
-    /// the back end has no quotas.
+    /// Opens a new, empty store with a quota of a few MiB, set in [`Limits::store_bytes`]; `None` if the back end has no
+    /// quotas.
     async fn open_small(&self) -> Option<Opened> {
         None
     }
@@ -76,22 +76,22 @@ pub trait Fixture: Send + Sync {
 
 /// A store for one check.
 pub struct Opened {
-    /// The store. It is dropped before what is kept alive for it.
+    /// The store. It is dropped before the guards.
     pub store: Arc<dyn Store>,
     /// The limits that the store was opened with.
     pub limits: Limits,
-    kept: Vec<Box<dyn Any + Send + Sync>>,
+    guards: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl Opened {
     /// A store and the limits that it was opened with.
     pub fn new(store: Arc<dyn Store>, limits: Limits) -> Self {
-        Opened { store, limits, kept: Vec::new() }
+        Opened { store, limits, guards: Vec::new() }
     }
 
-    /// Keeps something alive until the check is over: a temporary directory, a server's process.
+    /// Keeps a guard until the check has ended: a temporary directory, a server process.
     pub fn keep(mut self, guard: impl Any + Send + Sync) -> Self {
-        self.kept.push(Box::new(guard));
+        self.guards.push(Box::new(guard));
         self
     }
 }
@@ -101,25 +101,25 @@ pub async fn run(group: &str, check: &str, fixture: &dyn Fixture) {
     checks::run(group, check, fixture).await;
 }
 
-/// Makes one `#[tokio::test]` of every check, in a module per concern; the argument is an expression of a type that
+/// Creates one `#[tokio::test]` for every check, in a module per concern; the argument is an expression of a type that
 /// implements [`Fixture`](crate::conformance::Fixture). See [`conformance`](crate::conformance).
 #[macro_export]
 macro_rules! conformance_tests {
-    // The one list of checks: a function that is missing here is dead code, and the compiler says so.
+    // The only list of checks: the compiler warns of dead code if a function is missing here.
     (@list $use:ident $context:tt) => {
         $crate::conformance_tests! { @$use $context
             revisions {
                 an_empty_store_is_at_a_revision_of_at_least_one
                 each_change_takes_one_revision
-                what_changes_nothing_takes_no_revision
+                a_transaction_without_changes_takes_no_revision
                 a_recreated_key_starts_over
-                status_tells_how_the_store_is
+                status_reports_backend_revision_and_size
             }
             ranges {
                 exact_prefix_and_whole_ranges_hold_their_keys_in_order
-                a_limit_cuts_and_says_so
+                a_limit_truncates_and_sets_more
                 pages_at_one_revision_are_its_snapshot
-                content_is_what_was_asked_for
+                content_is_what_was_requested
                 every_old_revision_is_exact
                 a_future_revision_is_an_error
                 revision_zero_is_not_the_latest
@@ -132,39 +132,39 @@ macro_rules! conformance_tests {
                 a_refused_transaction_reads_in_order
                 mutations_share_one_revision
                 a_refused_transaction_changes_nothing
-                rule_breaking_transactions_are_refused
+                invalid_transactions_are_refused
                 the_largest_transaction_works
                 readers_see_all_of_a_transaction_or_nothing
                 conflicts_carry_the_current_entry
             }
             watches {
                 every_start_revision_gives_the_rest_of_history
-                from_now_begins_after_the_call
-                a_future_start_is_waited_for
+                a_watch_from_now_starts_after_the_call
+                a_watch_from_a_future_revision_waits_for_it
                 revision_zero_is_not_now
-                previous_entries_come_where_asked_for
+                previous_entries_come_if_requested
                 only_changes_in_the_range_come
                 one_revision_comes_in_one_batch
                 concurrent_writers_are_seen_in_order_by_every_watcher
-                watches_begun_amid_writes_miss_nothing
+                watches_started_during_writes_miss_nothing
                 a_slow_watcher_gets_everything_or_an_error
-                dropped_watches_disturb_nobody
+                dropped_watches_do_not_affect_others
             }
             progress {
-                marks_come_when_nothing_changes
-                marks_never_lie
+                notifications_come_when_nothing_changes
+                notifications_never_overtake_events
             }
             time_to_live {
-                a_key_lives_its_time_and_goes_by_itself
+                a_key_expires_after_its_time_to_live
                 writing_again_replaces_the_time_to_live
             }
             compaction {
-                reads_before_the_cut_fail_and_later_ones_are_exact
+                reads_before_the_compact_revision_fail_and_later_ones_are_exact
                 impossible_compactions_fail
-                watches_before_the_cut_fail_and_later_ones_are_exact
-                a_watch_from_the_cut_itself_misses_nothing
-                a_running_watch_goes_on
-                pages_amid_compaction_are_whole_or_refused
+                watches_before_the_compact_revision_fail_and_later_ones_are_exact
+                a_watch_from_the_compact_revision_misses_nothing
+                a_running_watch_continues
+                pages_during_compaction_are_complete_or_refused
             }
             limits {
                 a_value_of_exactly_the_limit_works
@@ -174,7 +174,7 @@ macro_rules! conformance_tests {
                 a_full_store_refuses_to_grow_but_serves
             }
             random_operations {
-                answers_equal_the_models
+                responses_equal_those_of_the_model
             }
             concurrent_histories {
                 are_linearizable
@@ -208,7 +208,7 @@ macro_rules! conformance_tests {
     };
 }
 
-/// What is shown of a thing in a failure: enough to recognise it, for values can have megabytes.
+/// The debug output for a failure message, truncated because values can have megabytes.
 fn short(thing: &dyn Debug) -> String {
     const MOST: usize = 4000;
     let mut text = format!("{thing:?}");
@@ -219,7 +219,7 @@ fn short(thing: &dyn Debug) -> String {
     text
 }
 
-/// Says on standard error that something was not checked. Test harnesses capture what is printed by macros, not this.
-fn say_not_checked(backend: &str, what: &str) {
+/// Reports on standard error that something was not checked. Test harnesses capture the output of macros, not this.
+fn report_not_checked(backend: &str, what: &str) {
     let _ = writeln!(std::io::stderr(), "\n*** NOT CHECKED for {backend}: {what} ***\n");
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 pub struct Entry {
     /// The key.
     pub key: Key,
-    /// The value; empty when only keys were asked for.
+    /// The value; empty if only keys were requested.
     pub value: Bytes,
     /// The revision at which the key was last created.
     pub create_revision: Revision,

@@ -1,4 +1,4 @@
-//! What can go wrong in a store, by what the caller can do about it.
+//! Errors of a store, by what the caller can do about them.
 
 use crate::{Entry, Key, Revision};
 use thiserror::Error;
@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The key is not as the caller expected: read again, decide again.
+    /// The key is not as the caller expected: read it again and retry.
     #[error("the key {key} was changed by someone else")]
     Conflict {
         /// The key.
@@ -15,20 +15,20 @@ pub enum StoreError {
         /// What is stored now; `None` when the key does not exist.
         current: Option<Box<Entry>>,
     },
-    /// The history asked for was given up: list again, then watch from there.
-    #[error("the revision asked for has been compacted; the oldest one available is {oldest}")]
+    /// The requested revision was compacted: list again, then watch from there.
+    #[error("the requested revision has been compacted; the oldest one available is {oldest}")]
     Compacted {
         /// The oldest revision that can still be read.
         oldest: Revision,
     },
-    /// The store has gone back to an earlier state, as after a backup was restored: revisions that were told before may
-    /// come again with something else. Forget what was read, and list again.
-    #[error("the store has gone back to an earlier state; everything has to be read again")]
+    /// The store was rolled back, as after a backup was restored: known revisions may be used again for other changes.
+    /// Discard what was read, and list again.
+    #[error("the store was rolled back to an earlier state; everything has to be read again")]
     HistoryLost,
-    /// The revision asked for does not exist yet.
-    #[error("revision {requested} lies in the future; the store is at {current}")]
+    /// The requested revision does not exist yet.
+    #[error("revision {requested} is in the future; the store is at {current}")]
     FutureRevision {
-        /// The revision asked for.
+        /// The requested revision.
         requested: Revision,
         /// The latest revision.
         current: Revision,
@@ -43,19 +43,19 @@ pub enum StoreError {
         /// The most bytes accepted.
         limit: usize,
     },
-    /// The store has no room left, by its quota or on its disk: compact, delete, or make room. Nothing was written.
+    /// The store is full, by its quota or on its disk (NOSPACE): delete and compact, or free disk space. Nothing was written.
     #[error("the store is full: {0}")]
     Full(String),
-    /// The request breaks a rule of the store.
+    /// The request is invalid.
     #[error("invalid request: {0}")]
     Invalid(String),
-    /// The store could not be reached or could not serve; the request was not applied and can be repeated.
+    /// The store could not be reached or could not serve; the request was not applied and can be retried.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// The request was sent and no answer came: it may or may not have been applied, now or later.
+    /// The request was sent and no response came: it may or may not have been applied, or may be applied later.
     #[error("the outcome is unknown: {0}")]
     OutcomeUnknown(String),
-    /// What is stored cannot be understood. Someone has to look.
+    /// Stored data is corrupt. A person has to look at it.
     #[error("the store is corrupted: {0}")]
     Corrupted(String),
     /// The credentials were refused.

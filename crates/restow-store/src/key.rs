@@ -1,4 +1,4 @@
-//! Keys and ranges of keys. Whatever can be written here is storable by every back end.
+//! Keys and ranges of keys, checked at construction: every back end can store them.
 
 use bytes::Bytes;
 use std::fmt;
@@ -17,7 +17,7 @@ pub enum InvalidKey {
     /// The key is longer than [`Key::MAX_BYTES`].
     #[error("a key may have at most {max} bytes, this one has {0}", max = Key::MAX_BYTES)]
     TooLong(usize),
-    /// Zero bytes are kept for the back ends, which use them to separate a key from what follows it.
+    /// Zero bytes are reserved for the back ends, which use them as a separator after a key.
     #[error("a key must not contain a zero byte (found at offset {0})")]
     ZeroByte(usize),
 }
@@ -118,12 +118,12 @@ impl KeyRange {
         KeyRange { start: successor(&key.0).max(self.start.clone()), end: self.end.clone() }
     }
 
-    /// Whether `key` lies in this range.
+    /// Whether `key` is in this range.
     pub fn contains(&self, key: &Key) -> bool {
         key.0 >= self.start && self.end.as_ref().is_none_or(|end| key.0 < *end)
     }
 
-    /// Whether no key can lie in this range.
+    /// Whether no key can be in this range.
     pub fn is_empty(&self) -> bool {
         self.end.as_ref().is_some_and(|end| self.start >= *end)
     }

@@ -1,19 +1,19 @@
-//! The store under Restow's API server: a small trait with etcd's semantics, and the words it is spoken in.
+//! The store under Restow's API server: a small trait with etcd's semantics, and its types.
 //!
-//! This crate names no back end. `restow-store-embedded` and `restow-store-etcd` implement [`Store`]; anything else
-//! can, and proves it by passing the suite in [`conformance`] (feature `conformance`).
+//! This crate depends on no back end. `restow-store-embedded` and `restow-store-etcd` implement [`Store`]. Every
+//! implementation must pass the suite in [`conformance`] (feature `conformance`).
 //!
-//! # Semantics that every back end keeps
+//! # Semantics of every back end
 //!
 //! * **One revision.** The whole store has one revision, a number that grows by one with each transaction that changes
-//!   something. A transaction that changes nothing (its comparisons fail, or it deletes keys that are not there) leaves
-//!   it alone. An empty store is at some revision of at least 1, so that 0 can mean "never".
-//! * **Every read is a snapshot.** A range is answered at exactly one revision: the latest when the request was
-//!   received or later, or the older one that was asked for. Reads and transactions are linearizable.
-//! * **History until compaction.** Older revisions stay readable and watchable until [`Store::compact`] gives them up;
-//!   after that they fail with [`StoreError::Compacted`], never with a partial answer.
+//!   something. A transaction without changes (its comparisons fail, or it deletes keys that do not exist) does not change
+//!   it. The revision of an empty store is at least 1, so that 0 can mean "never".
+//! * **Every read is a snapshot.** A range is read at exactly one revision: the latest when the request was
+//!   received, or a later one, or the requested one. Reads and transactions are linearizable.
+//! * **History until compaction.** Older revisions can be read and watched until [`Store::compact`] removes them; after that
+//!   such requests fail with [`StoreError::Compacted`], and never return a partial result.
 //! * **Watches miss nothing.** A watch delivers every change in its range from its start revision on, once, in order
-//!   of revision, all changes of one revision together; or it ends with an error that says why.
+//!   of revision, all changes of one revision together; or it ends with an error.
 //! * **Unknown is not failed.** A transaction that returns [`StoreError::OutcomeUnknown`] may or may not have been
 //!   applied. Every other error means that it was not applied and never will be.
 

@@ -1,4 +1,4 @@
-//! How large things may grow.
+//! Limits: the size of a value, and the quota of a store.
 
 use crate::{Key, StoreError};
 
@@ -7,13 +7,13 @@ use crate::{Key, StoreError};
 pub struct Limits {
     /// The most bytes in one value.
     pub value_bytes: usize,
-    /// The most bytes that the store may take on disk before it refuses to grow. Deletes and compaction still work.
-    /// `None` leaves it to the back end's own quota, or to the disk.
+    /// The quota: the size on disk at which the store refuses to grow. Deletes and compaction still work. With `None` only
+    /// the back end's own quota, or the disk, is a limit.
     pub store_bytes: Option<u64>,
 }
 
 impl Default for Limits {
-    /// Values of 1.5 MiB, as Kubernetes has them, in a store without a quota of its own.
+    /// Values of 1.5 MiB, as in Kubernetes, and no quota.
     fn default() -> Self {
         Limits { value_bytes: 3 * 512 * 1024, store_bytes: None }
     }

@@ -1,4 +1,4 @@
-//! Reading: one key, or many in order, at one revision.
+//! Range reads: one key, or many in order, at one revision.
 
 use crate::{Entry, Key, KeyRange, Revision};
 use std::num::NonZeroUsize;
@@ -16,13 +16,13 @@ pub struct RangeRequest {
     pub content: Content,
 }
 
-/// The revision that a read is answered at.
+/// The revision of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum At {
     /// The latest revision when the request is received, or a later one.
     #[default]
     Latest,
-    /// Exactly this revision. It must not be compacted and must not lie in the future.
+    /// Exactly this revision. It must not be compacted and must not be in the future.
     Revision(Revision),
 }
 
@@ -41,15 +41,15 @@ pub enum Content {
 /// A snapshot of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeResponse {
-    /// The latest revision of the store when it answered. A later page of the same list is asked for at the
-    /// revision that the *first* page was read at.
+    /// The latest revision of the store when it responded. Later pages of the same list are read at the revision of the
+    /// *first* page.
     pub revision: Revision,
     /// The entries in the order of their keys.
     pub entries: Vec<Entry>,
-    /// Whether the limit cut off further entries.
+    /// Whether there are more entries than the limit.
     pub more: bool,
-    /// How many keys the whole range holds at the revision read, whatever the limit. Answered for
-    /// [`Content::CountOnly`]; other reads answer it when the back end knows it without extra work.
+    /// The number of keys in the whole range at that revision, independent of the limit. It is always set for
+    /// [`Content::CountOnly`]; for other reads only if the back end knows it without extra work.
     pub count: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The store's logical clock.
+//! Revisions: the logical clock of a store.
 
 use std::fmt;
 

@@ -9,49 +9,49 @@ use bytes::Bytes;
 
 /// A versioned, watchable, transactional key-value store. The crate's documentation states its semantics.
 ///
-/// Every call is bounded in time by the back end's own deadline. Dropping the future of a call abandons it; a
-/// transaction that was abandoned has an unknown outcome.
+/// Every call has a deadline, which the back end sets. A call is canceled by dropping its future; the outcome of a canceled
+/// transaction is unknown.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Reads a range of keys at one revision.
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, StoreError>;
 
-    /// Compares, then changes all or nothing. When it returns [`TxnOutcome::Committed`], the change is durable.
+    /// Runs a transaction, atomically. When it returns [`TxnOutcome::Committed`], the change is durable.
     async fn txn(&self, txn: Txn) -> Result<TxnOutcome, StoreError>;
 
-    /// Follows the changes of a range, from a revision on. A start revision that is compacted is reported as
-    /// [`StoreError::Compacted`], here or as the first item; one in the future is waited for.
+    /// Watches the changes of a range, from a revision on. A compacted start revision fails with
+    /// [`StoreError::Compacted`], here or as the first item; a watch from a future revision waits for it.
     async fn watch(&self, request: WatchRequest) -> Result<Watch, StoreError>;
 
-    /// Gives up the history before `revision`: reads at `revision` and later still work, reads and watches before it
-    /// fail with [`StoreError::Compacted`]. Returns when the cut is in force; space is reclaimed in the background.
+    /// Compacts the history before `revision`: reads at `revision` and later still work, reads and watches before it fail
+    /// with [`StoreError::Compacted`]. Space is reclaimed later, in the background.
     ///
-    /// Compacting at or before an earlier cut fails with [`StoreError::Compacted`], beyond the latest revision with
-    /// [`StoreError::FutureRevision`].
+    /// Compacting at or before the last compact revision fails with [`StoreError::Compacted`], beyond the latest revision
+    /// with [`StoreError::FutureRevision`].
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
 
-    /// Asks how the store is. Succeeds only if the store can serve reads now.
+    /// The status of the store. It succeeds only if the store can serve reads now.
     async fn status(&self) -> Result<Status, StoreError>;
 
-    /// Says whether the store serves reads and takes writes now; if not, why. A back end that learns of it only by writing
-    /// answers as [`Store::status`] does.
+    /// Fails if the store cannot serve reads or accept writes now. A back end that learns only from a write that it cannot
+    /// accept writes checks what [`Store::status`] does.
     async fn ready(&self) -> Result<(), StoreError>;
 }
 
-/// How a store is.
+/// The status of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The back end and its version, for people: "embedded (fjall)", "etcd 3.4.23".
+    /// The back end and its version, for display: "embedded (fjall)", "etcd 3.4.23".
     pub backend: String,
     /// The latest revision.
     pub revision: Revision,
-    /// The bytes that the store takes on disk.
+    /// The size of the store on disk, in bytes.
     pub disk_bytes: u64,
-    /// Whether a watch that asks for progress marks gets them soon after it was asked, even when nothing changes.
+    /// Whether a watch gets the progress notifications that it requested in time, even when nothing changes.
     pub prompt_progress: bool,
 }
 
-/// What is often asked of a store, in terms of [`Store`]'s own calls.
+/// Common operations, in terms of [`Store`]'s calls.
 #[async_trait]
 pub trait StoreExt: Store {
     /// Reads one key at the latest revision.
@@ -65,7 +65,7 @@ pub trait StoreExt: Store {
         Ok(response.count.unwrap_or_default())
     }
 
-    /// Writes a value whatever was there before.
+    /// Writes a value unconditionally.
     async fn put(&self, key: &Key, value: Bytes) -> Result<Revision, StoreError> {
         self.commit(key, Txn::new().put(key, value)).await
     }
@@ -85,7 +85,7 @@ pub trait StoreExt: Store {
         self.commit(key, Txn::new().when(Compare::mod_revision(key, expected)).delete(key)).await
     }
 
-    /// Runs a transaction about `key`; when it is refused, says what is stored there in a [`StoreError::Conflict`].
+    /// Runs a transaction; if it is refused, fails with a [`StoreError::Conflict`] that has the current entry of `key`.
     async fn commit(&self, key: &Key, txn: Txn) -> Result<Revision, StoreError> {
         match self.txn(txn.otherwise_get(key)).await? {
             TxnOutcome::Committed { revision } => Ok(revision),

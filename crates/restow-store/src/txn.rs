@@ -1,4 +1,4 @@
-//! Writing: every change to a store is a transaction of comparisons and mutations.
+//! Transactions: every change to a store consists of comparisons and mutations.
 
 use crate::{Entry, Key, Limits, Revision, StoreError};
 use bytes::Bytes;
@@ -8,9 +8,9 @@ use std::time::Duration;
 /// If all comparisons hold, apply all mutations at one new revision; else change nothing and read some keys instead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// What must hold. No comparison at all always holds.
+    /// The comparisons, all of which must hold.
     pub when: Vec<Compare>,
-    /// What is then applied, in this order. A key may occur once.
+    /// The mutations, applied in this order. A key may occur once.
     pub then: Vec<Mutation>,
     /// The keys to read when a comparison does not hold.
     pub otherwise: Vec<Key>,
@@ -59,7 +59,7 @@ pub enum Target {
 pub enum Mutation {
     /// Writes a value, creating the key where it does not exist.
     Put(Put),
-    /// Removes the key; nothing happens where it does not exist.
+    /// Deletes the key, if it exists.
     Delete(Key),
 }
 
@@ -70,12 +70,12 @@ pub struct Put {
     pub key: Key,
     /// The value.
     pub value: Bytes,
-    /// How long the key lives. It is deleted, as by a transaction of its own, not before this time has passed and soon
-    /// after. Writing the key again replaces the time to live, or with `None` removes it.
+    /// The time to live of the key. Soon after this time has passed, and never before, the key is deleted by a transaction
+    /// of its own. Writing the key again replaces the time to live, or removes it with `None`.
     pub time_to_live: Option<Duration>,
 }
 
-/// What a transaction did.
+/// The outcome of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnOutcome {
     /// All comparisons held and the mutations are applied, durably.
@@ -107,12 +107,12 @@ impl Txn {
         self
     }
 
-    /// Adds the write of a value that stays until it is removed.
+    /// Adds the write of a value without a time to live.
     pub fn put(self, key: &Key, value: impl Into<Bytes>) -> Self {
         self.mutate(Mutation::Put(Put { key: key.clone(), value: value.into(), time_to_live: None }))
     }
 
-    /// Adds the write of a value that is removed after some time.
+    /// Adds the write of a value with a time to live.
     pub fn put_for(self, key: &Key, value: impl Into<Bytes>, time_to_live: Duration) -> Self {
         self.mutate(Mutation::Put(Put { key: key.clone(), value: value.into(), time_to_live: Some(time_to_live) }))
     }
@@ -134,7 +134,7 @@ impl Txn {
         self
     }
 
-    /// Refuses what no back end may accept. Every back end calls it first, so that all refuse alike.
+    /// Checks the limits of every back end. Each back end calls it first, so that all refuse the same transactions.
     pub fn check(&self, limits: &Limits) -> Result<(), StoreError> {
         for (what, count) in
             [("comparisons", self.when.len()), ("mutations", self.then.len()), ("reads", self.otherwise.len())]

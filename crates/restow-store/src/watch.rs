@@ -1,4 +1,4 @@
-//! Following changes.
+//! Watches: requests, events, and the stream of batches.
 
 use crate::{Entry, Key, KeyRange, Revision, StoreError};
 use futures::Stream;
@@ -8,21 +8,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What to follow.
+/// What to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchRequest {
-    /// The keys to follow.
+    /// The keys to watch.
     pub range: KeyRange,
     /// The first revision to deliver: one after the revision of the list that the watcher has. `None` starts with the
     /// first change after the call returns.
     pub from: Option<Revision>,
-    /// Whether each event carries the entry as it was before. It is missing where that revision is compacted.
+    /// Whether each event has the entry before the change. It is missing if that revision is compacted.
     pub previous: bool,
-    /// Asks for a progress mark whenever nothing was delivered for this long; see [`WatchBatch`].
+    /// Requests a progress notification whenever nothing was delivered for this long; see [`WatchBatch`].
     pub progress: Option<Duration>,
 }
 
-/// The changes of one or more whole revisions, in order; or, without events, a progress mark.
+/// The changes of one or more whole revisions, in order; or, without events, a progress notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchBatch {
     /// Everything in the range up to and including this revision has been delivered.
@@ -38,7 +38,7 @@ pub struct Event {
     pub revision: Revision,
     /// What changed.
     pub change: Change,
-    /// The entry before the change, where it was asked for and there was one.
+    /// The entry before the change, if it was requested and there was one.
     pub previous: Option<Entry>,
 }
 
@@ -57,22 +57,22 @@ pub struct Watch {
 }
 
 impl WatchRequest {
-    /// Follows a range from `revision` on.
+    /// Watches a range from `revision` on.
     pub fn from(range: KeyRange, revision: Revision) -> Self {
         WatchRequest { range, from: Some(revision), previous: false, progress: None }
     }
 
-    /// Follows what changes from now on.
+    /// Watches a range from now on.
     pub fn from_now(range: KeyRange) -> Self {
         WatchRequest { range, from: None, previous: false, progress: None }
     }
 
-    /// Lets each event carry the entry as it was before.
+    /// Adds the entry before the change to each event.
     pub fn with_previous(self) -> Self {
         WatchRequest { previous: true, ..self }
     }
 
-    /// Asks for a progress mark after each such time without a delivery.
+    /// Requests a progress notification after each such time without a delivery.
     pub fn with_progress(self, idle: Duration) -> Self {
         WatchRequest { progress: Some(idle), ..self }
     }
@@ -89,7 +89,7 @@ impl Event {
 }
 
 impl Watch {
-    /// Makes a watch of a back end's stream.
+    /// Creates a watch from a back end's stream.
     pub fn new(batches: impl Stream<Item = Result<WatchBatch, StoreError>> + Send + 'static) -> Self {
         Watch { batches: Box::pin(batches) }
     }

@@ -1,4 +1,4 @@
-//! The conformance suite against stores that are broken on purpose: a check that lets them pass is no check.
+//! The conformance suite against stores with a known bug: the checks named for it must fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A way to be wrong.
+/// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     // Reads.
@@ -23,7 +23,7 @@ enum Fault {
     NeverSaysMore,
     ReturnsValuesUnasked,
     ServesWhatIsCompacted,
-    NamesAWrongCut,
+    ReportsAWrongCompactRevision,
     // Transactions.
     LosesWrites,
     DoublesWrites,
@@ -38,13 +38,13 @@ enum Fault {
     LosesEvents,
     RepeatsBatches,
     TearsRevisions,
-    MarksRunAhead,
+    NotificationsOvertakeEvents,
     StartsLate,
     TakesZeroForNow,
     ForgetsPrevious,
     IgnoresTheRange,
     SkipsWhatIsCompacted,
-    EndsWithoutAWord,
+    EndsWithoutAnError,
     // Compaction.
     CompactsTwice,
 }
@@ -61,19 +61,19 @@ struct Opener(Fault);
 #[async_trait]
 impl Fixture for Opener {
     async fn open(&self) -> Opened {
-        let told = Limits::default();
+        let limits = Limits::default();
         let kept = match self.0 {
-            Fault::HasNoLimits => Limits { value_bytes: usize::MAX, ..told },
-            _ => told,
+            Fault::HasNoLimits => Limits { value_bytes: usize::MAX, ..limits },
+            _ => limits,
         };
         let (inner, calls, cache) = (Arc::new(ModelStore::new(kept)), AtomicUsize::new(0), Mutex::default());
-        Opened::new(Arc::new(Faulty { inner, fault: self.0, calls, cache }), told)
+        Opened::new(Arc::new(Faulty { inner, fault: self.0, calls, cache }), limits)
     }
 
     async fn open_small(&self) -> Option<Opened> {
-        let told = Limits { store_bytes: Some(1 << 20), ..Limits::default() };
+        let limits = Limits { store_bytes: Some(1 << 20), ..Limits::default() };
         let mut opened = self.open().await;
-        opened.limits = told;
+        opened.limits = limits;
         Some(opened)
     }
 }
@@ -110,7 +110,7 @@ impl Store for Faulty {
             (Err(StoreError::Compacted { oldest }), Fault::ServesWhatIsCompacted) => {
                 return self.inner.range(request.at(*oldest)).await;
             }
-            (Err(StoreError::Compacted { oldest }), Fault::NamesAWrongCut) => *oldest = oldest.next(),
+            (Err(StoreError::Compacted { oldest }), Fault::ReportsAWrongCompactRevision) => *oldest = oldest.next(),
             _ => {}
         }
         answer
@@ -184,7 +184,7 @@ impl Store for Faulty {
         let fault = self.fault;
         let batches = self.inner.watch(request).await?.flat_map(move |item| stream::iter(spoil(fault, item)));
         Ok(match fault {
-            Fault::EndsWithoutAWord => Watch::new(batches.take(2)),
+            Fault::EndsWithoutAnError => Watch::new(batches.take(2)),
             _ => Watch::new(batches),
         })
     }
@@ -205,12 +205,12 @@ impl Store for Faulty {
     }
 }
 
-/// Does the fault's damage to a batch.
+/// Applies the bug to a batch.
 fn spoil(fault: Fault, item: Result<WatchBatch, StoreError>) -> Vec<Result<WatchBatch, StoreError>> {
     let Ok(mut batch) = item else { return vec![item] };
     match fault {
         Fault::LosesEvents => batch.events.retain(|event| event.revision.get() % 5 != 0),
-        Fault::MarksRunAhead if batch.events.is_empty() => batch.revision = batch.revision.next(),
+        Fault::NotificationsOvertakeEvents if batch.events.is_empty() => batch.revision = batch.revision.next(),
         Fault::RepeatsBatches => return vec![Ok(batch.clone()), Ok(batch)],
         Fault::TearsRevisions if batch.events.len() > 1 => {
             let rest = batch.events.split_off(batch.events.len() - 1);
@@ -252,18 +252,18 @@ macro_rules! caught {
 caught! {
     an_ignored_revision: IgnoresTheRevision by
         ranges::every_old_revision_is_exact, ranges::pages_at_one_revision_are_its_snapshot,
-        ranges::a_future_revision_is_an_error, random_operations::answers_equal_the_models;
+        ranges::a_future_revision_is_an_error, random_operations::responses_equal_those_of_the_model;
     zero_for_latest: TakesZeroForLatest by ranges::revision_zero_is_not_the_latest;
     a_stale_cache: AnswersFromACache by
-        concurrent_histories::are_linearizable, random_operations::answers_equal_the_models;
+        concurrent_histories::are_linearizable, random_operations::responses_equal_those_of_the_model;
     a_wrong_order: SortsBackwards by
         ranges::exact_prefix_and_whole_ranges_hold_their_keys_in_order, limits::keys_of_all_bytes_and_lengths_work;
-    a_missing_more: NeverSaysMore by ranges::a_limit_cuts_and_says_so, ranges::pages_at_one_revision_are_its_snapshot;
-    values_unasked: ReturnsValuesUnasked by ranges::content_is_what_was_asked_for;
+    a_missing_more: NeverSaysMore by ranges::a_limit_truncates_and_sets_more, ranges::pages_at_one_revision_are_its_snapshot;
+    values_unasked: ReturnsValuesUnasked by ranges::content_is_what_was_requested;
     a_read_of_the_compacted: ServesWhatIsCompacted by
-        compaction::reads_before_the_cut_fail_and_later_ones_are_exact,
-        compaction::pages_amid_compaction_are_whole_or_refused;
-    a_wrong_cut: NamesAWrongCut by compaction::reads_before_the_cut_fail_and_later_ones_are_exact;
+        compaction::reads_before_the_compact_revision_fail_and_later_ones_are_exact,
+        compaction::pages_during_compaction_are_complete_or_refused;
+    a_wrong_compact_revision: ReportsAWrongCompactRevision by compaction::reads_before_the_compact_revision_fail_and_later_ones_are_exact;
     lost_writes: LosesWrites by
         revisions::each_change_takes_one_revision, concurrent_histories::are_linearizable,
         concurrent_histories::abandoned_calls_happen_once_or_not_at_all,
@@ -276,30 +276,30 @@ caught! {
         concurrent_histories::are_linearizable;
     missing_values_that_differ: FindsMissingValuesDifferent by transactions::every_comparison_holds_when_it_should;
     reads_in_another_order: ReadsInAnotherOrder by transactions::a_refused_transaction_reads_in_order;
-    revisions_for_nothing: SpendsRevisionsOnNothing by revisions::what_changes_nothing_takes_no_revision;
+    revisions_for_nothing: SpendsRevisionsOnNothing by revisions::a_transaction_without_changes_takes_no_revision;
     no_limits: HasNoLimits by
         limits::a_value_beyond_the_limit_is_refused, limits::a_full_store_refuses_to_grow_but_serves;
-    no_end_of_life: ForgetsTimeToLive by
-        time_to_live::a_key_lives_its_time_and_goes_by_itself, time_to_live::writing_again_replaces_the_time_to_live;
-    too_short_a_life: ShortensTimeToLive by
-        time_to_live::a_key_lives_its_time_and_goes_by_itself, time_to_live::writing_again_replaces_the_time_to_live;
+    keys_that_never_expire: ForgetsTimeToLive by
+        time_to_live::a_key_expires_after_its_time_to_live, time_to_live::writing_again_replaces_the_time_to_live;
+    keys_that_expire_early: ShortensTimeToLive by
+        time_to_live::a_key_expires_after_its_time_to_live, time_to_live::writing_again_replaces_the_time_to_live;
     lost_events: LosesEvents by
         watches::every_start_revision_gives_the_rest_of_history,
         watches::concurrent_writers_are_seen_in_order_by_every_watcher,
-        watches::watches_begun_amid_writes_miss_nothing, watches::a_slow_watcher_gets_everything_or_an_error,
-        watches::dropped_watches_disturb_nobody, compaction::a_running_watch_goes_on;
+        watches::watches_started_during_writes_miss_nothing, watches::a_slow_watcher_gets_everything_or_an_error,
+        watches::dropped_watches_do_not_affect_others, compaction::a_running_watch_continues;
     repeated_batches: RepeatsBatches by
-        watches::every_start_revision_gives_the_rest_of_history, watches::dropped_watches_disturb_nobody;
+        watches::every_start_revision_gives_the_rest_of_history, watches::dropped_watches_do_not_affect_others;
     torn_revisions: TearsRevisions by watches::one_revision_comes_in_one_batch;
-    marks_that_lie: MarksRunAhead by progress::marks_come_when_nothing_changes, progress::marks_never_lie;
-    a_late_start: StartsLate by watches::from_now_begins_after_the_call, watches::only_changes_in_the_range_come;
+    notifications_that_overtake_events: NotificationsOvertakeEvents by progress::notifications_come_when_nothing_changes, progress::notifications_never_overtake_events;
+    a_late_start: StartsLate by watches::a_watch_from_now_starts_after_the_call, watches::only_changes_in_the_range_come;
     zero_for_now: TakesZeroForNow by watches::revision_zero_is_not_now;
     forgotten_previous_entries: ForgetsPrevious by
-        watches::previous_entries_come_where_asked_for,
-        compaction::watches_before_the_cut_fail_and_later_ones_are_exact;
+        watches::previous_entries_come_if_requested,
+        compaction::watches_before_the_compact_revision_fail_and_later_ones_are_exact;
     an_ignored_range: IgnoresTheRange by watches::only_changes_in_the_range_come;
-    a_skipped_past: SkipsWhatIsCompacted by compaction::watches_before_the_cut_fail_and_later_ones_are_exact;
-    a_silent_end: EndsWithoutAWord by
-        watches::dropped_watches_disturb_nobody, compaction::a_running_watch_goes_on;
+    skipped_compacted_events: SkipsWhatIsCompacted by compaction::watches_before_the_compact_revision_fail_and_later_ones_are_exact;
+    a_watch_that_ends_without_an_error: EndsWithoutAnError by
+        watches::dropped_watches_do_not_affect_others, compaction::a_running_watch_continues;
     a_second_compaction: CompactsTwice by compaction::impossible_compactions_fail;
 }

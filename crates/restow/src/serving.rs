@@ -174,7 +174,7 @@ pub(crate) async fn run(
     tls: Arc<rustls::ServerConfig>,
     greeting: String,
 ) -> anyhow::Result<()> {
-    let mut serving = std::pin::pin!(server.clone().serve(listener, tls, stop_signal()));
+    let mut serving = std::pin::pin!(restow_apiserver::serve(server.clone(), listener, tls, stop_signal()));
     tokio::select! {
         () = &mut serving => {}
         ready = server.ready() => {

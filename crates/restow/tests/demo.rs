@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use restow_local_etcd::LocalEtcd;
 use restow_store::{RangeRequest, Store};
-use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
+use restow_store_etcd::{EtcdConfig, EtcdStore};
 use restow_testkit::{output, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};

@@ -39,6 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "restow-api",
             "restow-rules",
+            "restow-local-etcd",
             "restow-store",
             "restow-store-embedded",
             "restow-store-etcd",
@@ -48,8 +49,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "restow-migrate",
         ],
     ),
+    // For tests and benchmarks: private etcd servers.
+    ("restow-local-etcd", &[]),
     // For tests of every crate.
     ("restow-testkit", &[]),
+    // A tool of this repository, not of Restow.
+    ("xtask", &[]),
 ];
 
 /// Past this many lines a file hides what is in it.

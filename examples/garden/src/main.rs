@@ -36,7 +36,7 @@ async fn main() -> anyhow::Result<()> {
     server.ready().await?;
     println!("try: kubectl --kubeconfig {} get plants", folder.join("kubeconfig").display());
     let interrupted = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
-    server.clone().serve(listener, pki.tls()?, interrupted).await;
+    restow_apiserver::serve(server.clone(), listener, pki.tls()?, interrupted).await;
     server.leave().await;
     Ok(())
 }

@@ -3,10 +3,10 @@
 //!
 //! The rights are verbs on `signers`, a resource that is only ever asked about.
 
+use crate::admission::AdmissionCall;
 use crate::admission::plugins::forbidden;
 use crate::admission::rule::Operation;
 use crate::error::ApiError;
-use crate::handlers::Call;
 use crate::resource::Origin;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -25,7 +25,7 @@ const API_SERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Refuses what the signer of a request, or of a bundle, does not let the user do.
 pub(super) fn check(
-    call: &Call<'_>,
+    call: &AdmissionCall<'_>,
     operation: Operation,
     object: Option<&Object>,
     old: Option<&Object>,
@@ -54,7 +54,7 @@ pub(super) fn check(
 }
 
 /// Refuses who has neither this right to the signer nor to all signers of its domain.
-fn check_signer(call: &Call<'_>, object: &Object, verb: &str, doing: &str) -> Result<(), ApiError> {
+fn check_signer(call: &AdmissionCall<'_>, object: &Object, verb: &str, doing: &str) -> Result<(), ApiError> {
     let signer = object.text(&["spec", "signerName"]);
     let domain = signer.split('/').next().unwrap_or_default();
     let allowed = |name: String| {
@@ -66,7 +66,7 @@ fn check_signer(call: &Call<'_>, object: &Object, verb: &str, doing: &str) -> Re
             name,
             ..ResourceAttributes::default()
         };
-        call.server.access().authorize(&call.user, &Attributes::Resource(attributes)).is_ok()
+        call.admission.access.authorize(&call.user, &Attributes::Resource(attributes)).is_ok()
     };
     if allowed(signer.to_string()) || allowed(format!("{domain}/*")) {
         return Ok(());
@@ -84,7 +84,7 @@ fn is_signed_anew(object: &Object, old: &Object) -> bool {
 }
 
 /// Refuses a request for a certificate that would make its owner a member of the group that may do everything.
-fn check_subject(call: &Call<'_>, object: &Object) -> Result<(), ApiError> {
+fn check_subject(call: &AdmissionCall<'_>, object: &Object) -> Result<(), ApiError> {
     if object.text(&["spec", "signerName"]) != API_SERVER_CLIENT {
         return Ok(());
     }

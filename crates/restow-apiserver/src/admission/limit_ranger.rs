@@ -1,11 +1,11 @@
 //! LimitRanges: what containers of a namespace are given that do not say what they need, and how little or how much pods,
 //! containers and claims may ask for. The words are Kubernetes'.
 
+use crate::admission::AdmissionCall;
 use crate::admission::compute::{self, LIMITS, REQUESTS, written};
 use crate::admission::plugins::{forbidden, stored};
 use crate::admission::rule::Operation;
 use crate::error::ApiError;
-use crate::handlers::Call;
 use crate::resource::Origin;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// Whether what a call writes is bounded. What a pod asks for can change only by its size.
-fn is_bounded(call: &Call<'_>, operation: Operation) -> bool {
+fn is_bounded(call: &AdmissionCall<'_>, operation: Operation) -> bool {
     let (kind, subresource) = (call.resource.names.kind.as_str(), call.target.subresource.as_str());
     let bounded = matches!(
         (operation, kind, subresource),
@@ -27,13 +27,17 @@ fn is_bounded(call: &Call<'_>, operation: Operation) -> bool {
     bounded && call.resource.origin == Origin::Builtin
 }
 
-async fn ranges(call: &Call<'_>) -> Result<Vec<Object>, ApiError> {
+async fn ranges(call: &AdmissionCall<'_>) -> Result<Vec<Object>, ApiError> {
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
     stored(call, &version, "limitranges", &call.target.namespace).await
 }
 
 /// Gives a pod what its namespace has for those that do not say what they need.
-pub(super) async fn complete(call: &Call<'_>, operation: Operation, object: &mut Object) -> Result<(), ApiError> {
+pub(super) async fn complete(
+    call: &AdmissionCall<'_>,
+    operation: Operation,
+    object: &mut Object,
+) -> Result<(), ApiError> {
     if is_bounded(call, operation) && call.resource.names.kind == "Pod" {
         ranges(call).await?.iter().for_each(|range| fill(range, object));
     }
@@ -42,7 +46,7 @@ pub(super) async fn complete(call: &Call<'_>, operation: Operation, object: &mut
 
 /// Refuses what asks for too little or too much.
 pub(super) async fn check(
-    call: &Call<'_>,
+    call: &AdmissionCall<'_>,
     operation: Operation,
     object: Option<&Object>,
     old: Option<&Object>,

@@ -1,9 +1,9 @@
 //! Admission that every cluster has: what is set for clients, owners that block, and namespaces that stay.
 
+use crate::admission::AdmissionCall;
 use crate::admission::pods;
 use crate::admission::rule::Operation;
 use crate::error::ApiError;
-use crate::handlers::Call;
 use crate::resource::{Origin, Scope};
 use futures::FutureExt;
 use restow_api::GroupVersion;
@@ -17,7 +17,11 @@ use std::collections::HashSet;
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 /// Sets what clients may leave out, and what they may not say of themselves.
-pub(super) async fn complete(call: &Call<'_>, operation: Operation, object: &mut Object) -> Result<(), ApiError> {
+pub(super) async fn complete(
+    call: &AdmissionCall<'_>,
+    operation: Operation,
+    object: &mut Object,
+) -> Result<(), ApiError> {
     if call.resource.origin != Origin::Builtin || !call.target.subresource.is_empty() {
         return Ok(());
     }
@@ -31,7 +35,7 @@ pub(super) async fn complete(call: &Call<'_>, operation: Operation, object: &mut
 }
 
 /// Writes down who asks for a certificate, which nobody can say of another; not even what changes objects on their way.
-pub(super) fn seal(call: &Call<'_>, operation: Operation, object: &mut Object) {
+pub(super) fn seal(call: &AdmissionCall<'_>, operation: Operation, object: &mut Object) {
     let request = call.resource.origin == Origin::Builtin && call.resource.names.kind == "CertificateSigningRequest";
     if !request || operation != Operation::Create || !call.target.subresource.is_empty() {
         return;
@@ -54,7 +58,7 @@ pub(super) fn seal(call: &Call<'_>, operation: Operation, object: &mut Object) {
 
 /// Refuses to let an object hold up the removal of an owner whose finalizers the user may not set.
 pub(super) fn check(
-    call: &Call<'_>,
+    call: &AdmissionCall<'_>,
     operation: Operation,
     object: Option<&Object>,
     old: Option<&Object>,
@@ -64,7 +68,7 @@ pub(super) fn check(
     for owner in blocking_owners(object).filter(|owner| !before.contains(owner)) {
         let attributes = finalizers_of(call, owner);
         let allowed =
-            attributes.is_some_and(|attributes| call.server.access().authorize(&call.user, &attributes).is_ok());
+            attributes.is_some_and(|attributes| call.admission.access.authorize(&call.user, &attributes).is_ok());
         if !allowed {
             let why =
                 "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: ";
@@ -75,7 +79,7 @@ pub(super) fn check(
 }
 
 /// Refuses to remove what a cluster cannot do without.
-pub(super) fn check_removal(call: &Call<'_>, old: &Object) -> Result<(), ApiError> {
+pub(super) fn check_removal(call: &AdmissionCall<'_>, old: &Object) -> Result<(), ApiError> {
     let namespace = call.resource.origin == Origin::Builtin && call.resource.names.kind == "Namespace";
     match namespace && IMMORTAL.contains(&old.name()) {
         true => Err(forbidden(call, old.name(), "this namespace may not be deleted".into())),
@@ -89,9 +93,9 @@ fn blocking_owners(object: &Object) -> impl Iterator<Item = &Value> {
 }
 
 /// What a user must be allowed to block the removal of this owner; `None` when there is no such kind.
-fn finalizers_of(call: &Call<'_>, owner: &Value) -> Option<Attributes> {
+fn finalizers_of(call: &AdmissionCall<'_>, owner: &Value) -> Option<Attributes> {
     let version: GroupVersion = owner["apiVersion"].as_str()?.parse().ok()?;
-    let registry = call.server.registry();
+    let registry = call.admission.core.registry();
     let mut resources = registry.in_version(&version)?.values();
     let resource = resources.find(|resource| owner["kind"] == resource.names.kind.as_str())?;
     Some(Attributes::Resource(ResourceAttributes {
@@ -110,18 +114,19 @@ fn finalizers_of(call: &Call<'_>, owner: &Value) -> Option<Attributes> {
 
 /// All objects of a resource that are stored in a namespace, or in all of them; none where there is no such resource.
 pub(super) async fn stored(
-    call: &Call<'_>,
+    call: &AdmissionCall<'_>,
     version: &GroupVersion,
     plural: &str,
     namespace: &str,
 ) -> Result<Vec<Object>, ApiError> {
-    let registry = call.server.registry();
+    let registry = call.admission.core.registry();
     let Some(resource) = registry.find(version, plural) else { return Ok(Vec::new()) };
     let Some(storage) = &resource.storage else { return Ok(Vec::new()) };
-    let entries = call.server.objects().store().range(RangeRequest::new(storage.range(namespace))).await?.entries;
+    let entries =
+        call.admission.core.objects().store().range(RangeRequest::new(storage.range(namespace))).await?.entries;
     resource.decode_all(&entries, version).await
 }
 
-pub(super) fn forbidden(call: &Call<'_>, name: &str, message: String) -> ApiError {
+pub(super) fn forbidden(call: &AdmissionCall<'_>, name: &str, message: String) -> ApiError {
     ApiError::Forbidden { resource: call.resource.group_resource.clone(), name: name.to_string(), message }
 }

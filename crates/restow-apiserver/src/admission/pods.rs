@@ -1,10 +1,10 @@
 //! What a new pod is given by every cluster: its service account, its priority, and patience with nodes that are gone.
 
+use crate::admission::AdmissionCall;
 use crate::admission::plugins::{forbidden, stored};
 use crate::error::ApiError;
-use crate::handlers::Call;
+use crate::resource::ObjectRef;
 use crate::resource::object_meta;
-use crate::storage::object_store::ObjectRef;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ struct Class {
     preemption: String,
 }
 
-pub(super) async fn complete(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
+pub(super) async fn complete(call: &AdmissionCall<'_>, object: &mut Object) -> Result<(), ApiError> {
     let Some(mut spec) = object.get("spec").cloned().filter(Value::is_object) else { return Ok(()) };
     if spec["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
         spec["serviceAccountName"] = DEFAULT_ACCOUNT.into();
@@ -42,7 +42,7 @@ pub(super) async fn complete(call: &Call<'_>, object: &mut Object) -> Result<(),
     tolerate(&mut spec);
     let name = spec["serviceAccountName"].as_str().unwrap_or_default().to_string();
     let namespace = &call.target.namespace;
-    let Some(account) = call.server.service_account(namespace, &name).await? else {
+    let Some(account) = call.admission.namespaces.service_account(namespace, &name).await? else {
         let why = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
         return Err(forbidden(call, object.name(), why));
     };
@@ -107,7 +107,7 @@ fn mount_token(spec: &mut Value) {
 }
 
 /// Sets the priority that the pod's class has, or the class of pods that name none.
-async fn prioritize(call: &Call<'_>, pod: &str, spec: &mut Value) -> Result<(), ApiError> {
+async fn prioritize(call: &AdmissionCall<'_>, pod: &str, spec: &mut Value) -> Result<(), ApiError> {
     let named = spec["priorityClassName"].as_str().unwrap_or_default().to_string();
     let class = match named.as_str() {
         "" => default_class(call).await?,
@@ -150,11 +150,11 @@ fn classes() -> Result<GroupVersion, ApiError> {
     GroupVersion::new("scheduling.k8s.io", "v1").map_err(|error| ApiError::Internal(error.to_string()))
 }
 
-async fn class_named(call: &Call<'_>, pod: &str, name: &str) -> Result<Class, ApiError> {
-    let (registry, version) = (call.server.registry(), classes()?);
+async fn class_named(call: &AdmissionCall<'_>, pod: &str, name: &str) -> Result<Class, ApiError> {
+    let (registry, version) = (call.admission.core.registry(), classes()?);
     if let Some(resource) = registry.find(&version, "priorityclasses") {
         let place = ObjectRef { resource, version: &version, namespace: "", name };
-        if let Some(entry) = call.server.objects().get(place).await? {
+        if let Some(entry) = call.admission.core.objects().get(place).await? {
             return Ok(class_of(&resource.decode(&entry, &version).await?));
         }
     }
@@ -165,7 +165,7 @@ async fn class_named(call: &Call<'_>, pod: &str, name: &str) -> Result<Class, Ap
 }
 
 /// The class of pods that name none: of several, the lowest.
-async fn default_class(call: &Call<'_>) -> Result<Option<Class>, ApiError> {
+async fn default_class(call: &AdmissionCall<'_>) -> Result<Option<Class>, ApiError> {
     let classes = stored(call, &classes()?, "priorityclasses", "").await?;
     let defaults = classes.iter().filter(|class| class.get("globalDefault") == Some(&Value::Bool(true)));
     Ok(defaults.map(class_of).min_by_key(|class| class.priority))

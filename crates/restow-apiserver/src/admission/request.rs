@@ -1,10 +1,11 @@
 //! A request as webhooks and policies look at it.
 
+use crate::admission::AdmissionCall;
 use crate::admission::rule::{Operation, Subject};
 use crate::error::ApiError;
-use crate::handlers::{Call, body};
+use crate::request::body;
+use crate::resource::ObjectRef;
 use crate::resource::Scope;
-use crate::storage::object_store::ObjectRef;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, TypeTable};
@@ -25,7 +26,7 @@ pub(crate) enum DryRun {
 
 /// What the user of a request may do, for expressions that ask.
 pub(super) struct Permissions<'a> {
-    call: &'a Call<'a>,
+    call: &'a AdmissionCall<'a>,
     /// What the request itself is about.
     pub(super) question: Question,
 }
@@ -48,7 +49,7 @@ impl Authorizer for Permissions<'_> {
                 name: question.name.clone(),
             }),
         };
-        match self.call.server.access().authorize(&user, &attributes) {
+        match self.call.admission.access.authorize(&user, &attributes) {
             Ok(()) => Verdict { allowed: true, reason: String::new() },
             Err(error) => Verdict { allowed: false, reason: error.to_string() },
         }
@@ -57,7 +58,7 @@ impl Authorizer for Permissions<'_> {
 
 /// A request that webhooks and policies are asked about.
 pub(super) struct Request<'a> {
-    pub(super) call: &'a Call<'a>,
+    pub(super) call: &'a AdmissionCall<'a>,
     pub(super) operation: Operation,
     pub(super) old: Option<&'a Object>,
     pub(super) dry_run: DryRun,
@@ -66,12 +67,21 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn new(call: &'a Call<'a>, operation: Operation, old: Option<&'a Object>) -> Result<Self, ApiError> {
+    pub(super) fn new(
+        call: &'a AdmissionCall<'a>,
+        operation: Operation,
+        old: Option<&'a Object>,
+    ) -> Result<Self, ApiError> {
         let dry_run = if call.dry_run()? { DryRun::Yes } else { DryRun::No };
         Ok(Self::about(call, operation, old, dry_run))
     }
 
-    pub(super) fn about(call: &'a Call<'a>, operation: Operation, old: Option<&'a Object>, dry_run: DryRun) -> Self {
+    pub(super) fn about(
+        call: &'a AdmissionCall<'a>,
+        operation: Operation,
+        old: Option<&'a Object>,
+        dry_run: DryRun,
+    ) -> Self {
         Request { call, operation, old, dry_run, namespace: OnceCell::new() }
     }
 
@@ -160,12 +170,12 @@ impl<'a> Request<'a> {
     async fn read_namespace(&self) -> Result<Option<Object>, ApiError> {
         let name = &self.call.target.namespace;
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-        let registry = self.call.server.registry();
+        let registry = self.call.admission.core.registry();
         let Some(resource) = registry.find(&version, "namespaces").filter(|_| !name.is_empty()) else {
             return Ok(None);
         };
         let place = ObjectRef { resource, version: &version, namespace: "", name };
-        match self.call.server.objects().get(place).await? {
+        match self.call.admission.core.objects().get(place).await? {
             Some(entry) => resource.decode(&entry, &version).await.map(Some),
             None => Ok(None),
         }

@@ -9,14 +9,16 @@ mod usage;
 
 use crate::admission::compute::written;
 use crate::admission::plugins::forbidden;
+use crate::admission::{Admission, AdmissionCall};
+use crate::core::Core;
+use crate::core::reflector::ReflectedStore;
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::{self, PermitsByName};
-use crate::handlers::Call;
+use crate::resource::ObjectRef;
 use crate::resource::codec;
 use crate::resource::{Origin, Resource, Scope, Storage};
-use crate::server::ApiServer;
-use crate::storage::object_store::{Change, Decision, EncodedBy, ObjectRef};
-use crate::storage::reflector::{ReflectedStore, name_of, namespace_of};
+use crate::storage::key_pages::{name_of, namespace_of};
+use crate::storage::object_store::{Change, Decision, EncodedBy};
 use crate::storage::watch_cache::CacheEvent;
 use async_trait::async_trait;
 use restow_api::{GroupResource, GroupVersion};
@@ -83,12 +85,12 @@ pub(crate) struct Charge {
 /// Takes from the quotas what an object takes, or what it takes more than `old` whose place it takes, or refuses it. What
 /// was charged before for the same object is handed back to be charged anew.
 pub(crate) async fn charge(
-    call: &Call<'_>,
+    call: &AdmissionCall<'_>,
     object: &Object,
     old: Option<&Object>,
     before: Charge,
 ) -> Result<Charge, ApiError> {
-    let quotas = &call.server.admission().quotas;
+    let quotas = &call.admission.quotas;
     let namespace = &call.target.namespace;
     let storage = call.resource.storage.as_ref().filter(|_| call.resource.scope == Scope::Namespaced);
     let concerned = quotas.bound(namespace) && old.is_none_or(|old| may_take_more(call, object, old));
@@ -100,9 +102,10 @@ pub(crate) async fn charge(
         None => quotas.turn(namespace).await,
     };
     let mut charge = Charge { turn, ..Charge::default() };
-    let (resource, version) = resource_of(call.server)?;
+    let (resource, version) = resource_of(&call.admission.core)?;
     let Some(stored) = resource.storage.as_ref() else { return Ok(charge) };
-    let entries = call.server.objects().store().range(RangeRequest::new(stored.range(namespace))).await?.entries;
+    let entries =
+        call.admission.core.objects().store().range(RangeRequest::new(stored.range(namespace))).await?.entries;
     for entry in entries {
         let mut quota = resource.decode(&entry, &version).await?;
         let limits = limits(&quota, &call.resource.group_resource);
@@ -122,10 +125,11 @@ pub(crate) async fn charge(
             continue;
         }
         let remembered = remembered(&quota, &call.resource.group_resource, &limits);
-        let used = match remembered.filter(|_| !is_touched(call.server, [storage], namespace, entry.mod_revision)) {
-            Some(used) => used,
-            None => reckon(call.server, &call.resource, namespace, &quota, &limits).await?,
-        };
+        let used =
+            match remembered.filter(|_| !is_touched(&call.admission.core, [storage], namespace, entry.mod_revision)) {
+                Some(used) => used,
+                None => reckon(&call.admission.core, &call.resource, namespace, &quota, &limits).await?,
+            };
         let after: Usage = used.iter().map(|(name, used)| (name.clone(), *used + amount(&taken, name))).collect();
         let exceeded: Vec<&String> = after.keys().filter(|name| grows(name) && after[*name] > limits[*name]).collect();
         if !exceeded.is_empty() {
@@ -156,7 +160,7 @@ pub(crate) async fn charge(
 
 /// Whether a changed object may take more than before: pods by another size, or in another scope; claims and services by
 /// what they ask for.
-fn may_take_more(call: &Call<'_>, object: &Object, old: &Object) -> bool {
+fn may_take_more(call: &AdmissionCall<'_>, object: &Object, old: &Object) -> bool {
     if call.resource.origin != Origin::Builtin {
         return false;
     }
@@ -214,7 +218,7 @@ fn remembered(quota: &Object, resource: &GroupResource, limits: &Usage) -> Optio
 
 /// What is used of each of these by what is there now.
 async fn reckon(
-    server: &ApiServer,
+    core: &Core,
     resource: &Arc<Resource>,
     namespace: &str,
     quota: &Object,
@@ -222,7 +226,7 @@ async fn reckon(
 ) -> Result<Usage, ApiError> {
     let mut used: Usage = limits.keys().map(|name| (name.clone(), Amount::default())).collect();
     let (Some(storage), Some(version)) = (&resource.storage, resource.served.first()) else { return Ok(used) };
-    let store = server.objects().store();
+    let store = core.objects().store();
     if !scope::is_scoped(quota) && limits.keys().all(|name| usage::is_count(&resource.group_resource, name)) {
         let count = Amount::whole(store.count(storage.range(namespace), At::Latest).await?);
         used.values_mut().for_each(|used| *used = count);
@@ -238,9 +242,9 @@ async fn reckon(
     Ok(used)
 }
 
-fn resource_of(server: &ApiServer) -> Result<(Arc<Resource>, GroupVersion), ApiError> {
+fn resource_of(core: &Core) -> Result<(Arc<Resource>, GroupVersion), ApiError> {
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-    let resource = server.registry().find(&version, "resourcequotas").cloned();
+    let resource = core.registry().find(&version, "resourcequotas").cloned();
     Ok((resource.ok_or(ApiError::NoSuchResource)?, version))
 }
 
@@ -256,9 +260,15 @@ fn set_used(quota: &mut Object, used: Usage) {
 }
 
 /// Follows the quotas, and keeps what they say is used in step with what is there.
-#[derive(Default)]
 pub(super) struct QuotaStore {
+    admission: Arc<Admission>,
     reckoning: tokio::sync::Mutex<Reckoning>,
+}
+
+impl QuotaStore {
+    pub(super) fn new(admission: Arc<Admission>) -> Self {
+        QuotaStore { admission, reckoning: tokio::sync::Mutex::default() }
+    }
 }
 
 #[derive(Default)]
@@ -270,28 +280,29 @@ struct Reckoning {
 
 #[async_trait]
 impl ReflectedStore for QuotaStore {
-    fn reset(&self, server: &ApiServer, entries: &[Entry]) {
+    fn replace(&self, entries: &[Entry]) {
         let found = entries.iter().map(|entry| (namespace_of(&entry.key).to_string(), name_of(&entry.key).to_string()));
-        server.admission().quotas.change(|known| *known = found.collect());
+        self.admission.quotas.change(|known| *known = found.collect());
     }
 
-    fn change(&self, server: &ApiServer, event: &CacheEvent) {
+    fn apply(&self, event: &CacheEvent) {
         let place = (namespace_of(&event.key).to_string(), name_of(&event.key).to_string());
-        server.admission().quotas.change(|known| match event.current {
+        self.admission.quotas.change(|known| match event.current {
             Some(_) => drop(known.insert(place)),
             None => drop(known.remove(&place)),
         });
     }
 
-    async fn settle(&self, server: &ApiServer) {
-        let quotas = server.admission().quotas.known();
+    async fn resync(&self) {
+        let core = self.admission.core.as_ref();
+        let quotas = self.admission.quotas.known();
         let mut reckoning = self.reckoning.lock().await;
         if quotas.is_empty() || reckoning.last.is_some_and(|time| time.elapsed() < RECOUNT) {
             return;
         }
         reckoning.last = Some(Instant::now());
         reckoning.up_to.retain(|quota, _| quotas.contains(quota));
-        let registry = server.registry();
+        let registry = core.registry();
         let bounded = registry.resources().iter().filter(|resource| resource.scope == Scope::Namespaced);
         let storages: Vec<_> = bounded.filter_map(|resource| resource.storage.as_ref()).collect();
         for quota in quotas {
@@ -299,12 +310,12 @@ impl ReflectedStore for QuotaStore {
             if reckoning
                 .up_to
                 .get(&quota)
-                .is_some_and(|since| !is_touched(server, storages.iter().copied(), namespace, *since))
+                .is_some_and(|since| !is_touched(core, storages.iter().copied(), namespace, *since))
             {
                 continue;
             }
-            let reached = server.watch_cache().reached();
-            match recount(server, namespace, name).await {
+            let reached = core.watch_cache().reached();
+            match recount(core, namespace, name).await {
                 Ok(()) => drop(reckoning.up_to.insert(quota, reached)),
                 Err(error) => tracing::debug!(%error, namespace, name, "a quota could not be counted"),
             }
@@ -314,28 +325,28 @@ impl ReflectedStore for QuotaStore {
 
 /// Whether anything of these that is in a namespace has changed since a revision, or may have.
 fn is_touched<'a>(
-    server: &ApiServer,
+    core: &Core,
     storages: impl IntoIterator<Item = &'a Arc<Storage>>,
     namespace: &str,
     since: Revision,
 ) -> bool {
     let mut storages = storages.into_iter();
     storages.any(|storage| {
-        let changes = server.watch_cache().subscribe(&storage.folder(), storage.range(namespace), since);
+        let changes = core.watch_cache().subscribe(&storage.folder(), storage.range(namespace), since);
         changes.and_then(|mut changes| changes.take()).map_or(true, |(changes, _)| !changes.is_empty())
     })
 }
 
 /// Counts what a quota is about, and writes it down where it has changed.
-async fn recount(server: &ApiServer, namespace: &str, name: &str) -> Result<(), ApiError> {
-    let (resource, version) = resource_of(server)?;
+async fn recount(core: &Core, namespace: &str, name: &str) -> Result<(), ApiError> {
+    let (resource, version) = resource_of(core)?;
     let place = ObjectRef { resource: &resource, version: &version, namespace, name };
-    server.objects().change(place, &mut Recount { server, namespace }).await?;
+    core.objects().change(place, &mut Recount { core, namespace }).await?;
     Ok(())
 }
 
 struct Recount<'a> {
-    server: &'a ApiServer,
+    core: &'a Core,
     namespace: &'a str,
 }
 
@@ -344,14 +355,14 @@ impl Decision for Recount<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let Some(quota) = before else { return Ok(Change::Keep) };
         let mut used = Usage::new();
-        for resource in self.server.registry().resources() {
+        for resource in self.core.registry().resources() {
             if resource.storage.is_none() || resource.scope != Scope::Namespaced {
                 continue;
             }
             let mut limits = limits(quota, &resource.group_resource);
             limits.retain(|name, _| !used.contains_key(name));
             if !limits.is_empty() {
-                used.extend(reckon(self.server, resource, self.namespace, quota, &limits).await?);
+                used.extend(reckon(self.core, resource, self.namespace, quota, &limits).await?);
             }
         }
         let mut counted = quota.clone();

@@ -95,7 +95,11 @@ async fn configure(server: &ApiServer, plural: &str, name: &str, webhooks: Vec<V
     let body = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": webhooks});
     let (code, answer, _) = post(server, &path, &body).await;
     assert_eq!(code, 201, "{answer}");
-    let phase = if plural.starts_with('m') { &server.admission().mutating } else { &server.admission().validating };
+    let phase = if plural.starts_with('m') {
+        &server.handlers.admission.mutating
+    } else {
+        &server.handlers.admission.validating
+    };
     while phase.all.load().iter().filter(|webhook| webhook.configuration == name).count() < count {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
@@ -186,7 +190,7 @@ async fn have_side_effects(server: &ApiServer, name: &str) {
     let text = String::from_utf8(store.get(&key).await.unwrap().unwrap().value.to_vec()).unwrap();
     let changed = text.replace("\"sideEffects\":\"None\"", "\"sideEffects\":\"Some\"");
     store.txn(restow_store::Txn::new().put(&key, changed)).await.unwrap();
-    while !server.admission().validating.all.load().iter().any(|webhook| !webhook.dry_run) {
+    while !server.handlers.admission.validating.all.load().iter().any(|webhook| !webhook.dry_run) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
@@ -238,7 +242,7 @@ async fn pods_get_a_service_account_and_quotas_bound_what_is_created() {
 
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"count/configmaps": "1"}}});
     assert_eq!(post(&server, "/api/v1/namespaces/default/resourcequotas", &quota).await.0, 201);
-    while !server.admission().quotas.bound("default") {
+    while !server.handlers.admission.quotas.bound("default") {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let names: Vec<String> = (0..20).map(|number| format!("racing-{number}")).collect();
@@ -266,11 +270,11 @@ async fn who_counts_in_one_namespace_holds_up_no_other() {
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "9"}}});
     for name in ["default", "other"] {
         assert_eq!(post(&server, &format!("/api/v1/namespaces/{name}/resourcequotas"), &quota).await.0, 201);
-        while !server.admission().quotas.bound(name) {
+        while !server.handlers.admission.quotas.bound(name) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
-    let held = server.admission().quotas.turn("default").await;
+    let held = server.handlers.admission.quotas.turn("default").await;
     let object = map("a");
     let mut waiting = Box::pin(post(&server, MAPS, &object));
     let patience = std::time::Duration::from_millis(300);
@@ -441,7 +445,7 @@ async fn policies_guard_what_bindings_tell_them_to() {
     let bound = post(&server, &format!("{group}/validatingadmissionpolicybindings"), &binding("warn", &["Warn"])).await;
     assert_eq!(bound.0, 201, "{}", bound.1);
     let in_force = |count: usize| {
-        let admission = server.admission();
+        let admission = &server.handlers.admission;
         admission.policies.all.load().len() == 1 && admission.bindings.all.load().len() == count
     };
     while !in_force(1) {

@@ -161,7 +161,7 @@ impl Request<'_> {
     async fn params(&self, (version, kind): &(String, String), reference: &Value) -> Result<Vec<Value>, String> {
         let unknown = || format!("failed to find resource referenced by paramKind: '{version}, Kind={kind}'");
         let version: GroupVersion = version.parse().map_err(|_| unknown())?;
-        let registry = self.call.server.registry();
+        let registry = self.call.admission.core.registry();
         let resources = registry.in_version(&version).ok_or_else(unknown)?;
         let resource = resources.values().find(|it| it.names.kind == *kind).ok_or_else(unknown)?;
         let storage = resource.storage.as_ref().ok_or_else(unknown)?;
@@ -170,7 +170,8 @@ impl Request<'_> {
             (Scope::Namespaced, Some(namespace)) => namespace,
             (Scope::Namespaced, None) => &self.call.target.namespace,
         };
-        let entries = self.call.server.objects().store().range(RangeRequest::new(storage.range(namespace))).await;
+        let entries =
+            self.call.admission.core.objects().store().range(RangeRequest::new(storage.range(namespace))).await;
         let entries = entries.map_err(|error| error.to_string())?.entries;
         let objects = resource.decode_all(&entries, &version).await.map_err(|error| error.to_string())?;
         let selector =

@@ -5,10 +5,10 @@
 //! what it takes since it was looked at ([`assign`]). So two who want the same at the same time cannot both have it. A key
 //! whose service does not have what it says, as earlier versions left them, counts for nothing.
 
+use crate::core::Core;
 use crate::error::ApiError;
-use crate::handlers::Call;
-use crate::server::ApiServer;
-use crate::storage::object_store::ObjectRef;
+use crate::request::Request;
+use crate::resource::ObjectRef;
 use rand::Rng;
 use restow_api::GroupVersion;
 use restow_apimachinery::field::FieldError;
@@ -41,7 +41,8 @@ enum Claim {
 /// Gives a service what it needs and does not have. Tells what must hold in the store for it to be had; when that does not
 /// hold any more, it has to be asked again. What `old` has stays its own.
 pub(crate) async fn assign(
-    call: &Call<'_>,
+    core: &Core,
+    call: &Request,
     object: &mut Object,
     old: Option<&Object>,
 ) -> Result<Vec<Compare>, ApiError> {
@@ -50,7 +51,7 @@ pub(crate) async fn assign(
         return Ok(Vec::new());
     }
     let mut claims =
-        Claims { call, owner: owner(object), own: old.map(held).unwrap_or_default(), looked_at: Vec::new() };
+        Claims { core, call, owner: owner(object), own: old.map(held).unwrap_or_default(), looked_at: Vec::new() };
     let mut spec = object.get("spec").cloned().unwrap_or_default();
     let address = match spec["clusterIP"].as_str().unwrap_or_default() {
         "" => free_address(&mut claims).await?,
@@ -212,7 +213,8 @@ impl Claim {
 
 /// What one service is about to take.
 struct Claims<'a> {
-    call: &'a Call<'a>,
+    core: &'a Core,
+    call: &'a Request,
     owner: String,
     /// What it has already.
     own: BTreeSet<Claim>,
@@ -226,9 +228,9 @@ impl Claims<'_> {
         if self.own.contains(&claim) || self.looked_at.iter().any(|(known, _)| *known == claim) {
             return Ok(true);
         }
-        let current = self.call.server.objects().store().get(&claim.key()?).await?;
+        let current = self.core.objects().store().get(&claim.key()?).await?;
         if let Some(entry) = &current
-            && let Some(holder) = holder(self.call.server, entry).await?
+            && let Some(holder) = holder(self.core, entry).await?
             && owner(&holder) != self.owner
             && held(&holder).contains(&claim)
         {
@@ -251,14 +253,14 @@ impl Claims<'_> {
 }
 
 /// The service that a key names, if there is one.
-async fn holder(server: &ApiServer, entry: &Entry) -> Result<Option<Object>, ApiError> {
+async fn holder(core: &Core, entry: &Entry) -> Result<Option<Object>, ApiError> {
     let owner = String::from_utf8_lossy(&entry.value).to_string();
     let (namespace, name) = owner.split_once('/').unwrap_or_default();
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-    let registry = server.registry();
+    let registry = core.registry();
     let Some(resource) = registry.find(&version, "services").filter(|_| !name.is_empty()) else { return Ok(None) };
     let place = ObjectRef { resource, version: &version, namespace, name };
-    match server.objects().get(place).await? {
+    match core.objects().get(place).await? {
         Some(entry) => Ok(Some(resource.decode(&entry, &version).await?)),
         None => Ok(None),
     }
@@ -266,13 +268,13 @@ async fn holder(server: &ApiServer, entry: &Entry) -> Result<Option<Object>, Api
 
 /// What must hold in the store for a service that this server makes by itself to take what it asks for. An error names the service
 /// that has it.
-pub(crate) async fn claim(server: &ApiServer, service: &Object) -> Result<Vec<Compare>, ApiError> {
+pub(crate) async fn claim(core: &Core, service: &Object) -> Result<Vec<Compare>, ApiError> {
     let mut conditions = Vec::new();
     for claim in held(service) {
         let key = claim.key()?;
-        let current = server.objects().store().get(&key).await?;
+        let current = core.objects().store().get(&key).await?;
         if let Some(entry) = &current
-            && let Some(other) = holder(server, entry).await?
+            && let Some(other) = holder(core, entry).await?
             && owner(&other) != owner(service)
             && held(&other).contains(&claim)
         {
@@ -287,12 +289,12 @@ pub(crate) async fn claim(server: &ApiServer, service: &Object) -> Result<Vec<Co
 }
 
 /// Writes the keys that are missing: earlier versions wrote them beside the services, and restored stores may lack them.
-pub(crate) async fn repair(server: &ApiServer) -> Result<(), ApiError> {
+pub(crate) async fn repair(core: &Core) -> Result<(), ApiError> {
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-    let registry = server.registry();
+    let registry = core.registry();
     let Some(resource) = registry.find(&version, "services") else { return Ok(()) };
     let Some(storage) = &resource.storage else { return Ok(()) };
-    let store = server.objects().store();
+    let store = core.objects().store();
     for entry in store.range(RangeRequest::new(storage.range(""))).await?.entries {
         // A service that cannot be read is found out about where it is used.
         let Ok(service) = resource.decode(&entry, &version).await else { continue };
@@ -300,7 +302,7 @@ pub(crate) async fn repair(server: &ApiServer) -> Result<(), ApiError> {
             let key = claim.key()?;
             let current = store.get(&key).await?;
             if let Some(known) = &current
-                && let Some(other) = holder(server, known).await?
+                && let Some(other) = holder(core, known).await?
                 && held(&other).contains(&claim)
             {
                 if owner(&other) != owner(&service) {

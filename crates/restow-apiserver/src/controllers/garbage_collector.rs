@@ -11,12 +11,13 @@ mod queue;
 use crate::admission::{self, DryRun};
 use crate::controllers::leadership::{Claim, RENEWAL};
 use crate::error::ApiError;
-use crate::handlers::Call;
+use crate::handlers::{Call, Handlers};
+use crate::request::Request;
+use crate::resource::ObjectRef;
 use crate::resource::Resource;
-use crate::server::ApiServer;
 use crate::storage::deletion::{self, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::storage::format_mark;
-use crate::storage::object_store::{Change, Decision, ObjectRef};
+use crate::storage::object_store::{Change, Decision};
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use graph::{Fate, Graph, Seen, Work};
@@ -28,14 +29,14 @@ use restow_store::{
     Change as StoreChange, Compare, Event, Key, KeyRange, RangeRequest, Revision, StoreExt, WatchRequest,
 };
 use serde_json::Value;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Whom webhooks see when they are asked about what is deleted.
 const ACCOUNT: &str = "generic-garbage-collector";
 /// How long to wait after a failure.
-const BREATH: Duration = Duration::from_millis(500);
+const RESYNC_PERIOD: Duration = Duration::from_millis(500);
 /// How often the owners of one object are looked at again at once, where others change them or where a definition has changed
 /// of which this server has not heard.
 const PATIENCE: usize = 3;
@@ -44,63 +45,62 @@ const PAGE: usize = 500;
 /// How many objects are tended to at once: a webhook that is asked about one of them may take long.
 const AT_ONCE: usize = 16;
 
-/// Collects garbage for as long as the server lives, whenever it is this server's turn.
-pub(crate) async fn collect_garbage(server: Weak<ApiServer>) {
-    let Some(store) = server.upgrade().map(|server| server.objects().store().clone()) else { return };
-    let Ok(claim) = Claim::to("garbage-collector", store) else { return };
-    while server.strong_count() > 0 {
-        match claim.renew().await {
-            Ok(true) => {
-                let pause = match collect(&server, &claim).await {
-                    Err(ApiError::UnusableStore(reason)) => {
-                        tracing::error!(reason, "no garbage is collected");
-                        RENEWAL
-                    }
-                    Err(error) => {
-                        tracing::debug!(%error, "collecting garbage was interrupted");
-                        BREATH
-                    }
-                    Ok(()) => BREATH,
-                };
-                tokio::time::sleep(pause).await;
-            }
-            Ok(false) => tokio::time::sleep(RENEWAL).await,
-            Err(_) => tokio::time::sleep(BREATH).await,
-        }
+/// Collects garbage until the server stops, whenever it is this server's turn.
+pub(crate) async fn collect_garbage(handlers: Arc<Handlers>) {
+    let Ok(claim) = Claim::to("garbage-collector", handlers.objects().store().clone()) else { return };
+    tokio::select! {
+        () = hold_and_collect(&handlers, &claim) => {}
+        // Another server takes over at once, and need not wait until the claim expires.
+        () = handlers.core.stopping() => claim.release().await,
     }
-    claim.release().await;
+}
+
+async fn hold_and_collect(handlers: &Handlers, claim: &Claim) {
+    loop {
+        let pause = match claim.renew().await {
+            Ok(true) => match collect(handlers, claim).await {
+                Err(ApiError::UnusableStore(reason)) => {
+                    tracing::error!(reason, "no garbage is collected");
+                    RENEWAL
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "collecting garbage was interrupted");
+                    RESYNC_PERIOD
+                }
+                Ok(()) => RESYNC_PERIOD,
+            },
+            Ok(false) => RENEWAL,
+            Err(_) => RESYNC_PERIOD,
+        };
+        tokio::time::sleep(pause).await;
+    }
 }
 
 /// Collects until the claim or the place in the store's history is lost.
-async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError> {
+async fn collect(handlers: &Handlers, claim: &Claim) -> Result<(), ApiError> {
     let mut graph = Graph::default();
     let mut queue = Queue::default();
-    let Some(strong) = server.upgrade() else { return Ok(()) };
-    let revision = strong.objects().store().status().await?.revision;
-    scan(&strong, revision, &mut graph, &mut queue).await?;
+    let revision = handlers.objects().store().status().await?.revision;
+    scan(handlers, revision, &mut graph, &mut queue).await?;
     let request = WatchRequest::from(KeyRange::all(), revision.next()).with_previous();
-    let mut watch = strong.objects().store().watch(request).await?;
-    drop(strong);
+    let mut watch = handlers.objects().store().watch(request).await?;
     let mut renewed = Instant::now();
     loop {
-        let Some(strong) = server.upgrade() else { return Ok(()) };
-        work(&strong, &graph, &mut queue).await;
-        drop(strong);
+        work(handlers, &graph, &mut queue).await;
         if renewed.elapsed() > RENEWAL {
             if !claim.renew().await? {
                 return Ok(());
             }
             renewed = Instant::now();
         }
-        let wait = if queue.is_idle(Instant::now()) { BREATH } else { Duration::ZERO };
+        let wait = if queue.is_idle(Instant::now()) { RESYNC_PERIOD } else { Duration::ZERO };
         match tokio::time::timeout(wait, watch.next()).await {
             Err(_) => {}
             Ok(None) => return Ok(()),
             Ok(Some(batch)) => {
-                let Some(strong) = server.upgrade() else { return Ok(()) };
                 for event in batch?.events {
                     if let StoreChange::Put(entry) = &event.change {
-                        check_owner(&strong, &entry.key)?;
+                        check_owner(handlers, &entry.key)?;
                     }
                     queue.extend(note(&mut graph, &event));
                 }
@@ -110,13 +110,13 @@ async fn collect(server: &Weak<ApiServer>, claim: &Claim) -> Result<(), ApiError
 }
 
 /// Looks at everything that is stored, a page at a time: also at kinds that this server does not serve yet.
-async fn scan(server: &ApiServer, revision: Revision, graph: &mut Graph, queue: &mut Queue) -> Result<(), ApiError> {
+async fn scan(handlers: &Handlers, revision: Revision, graph: &mut Graph, queue: &mut Queue) -> Result<(), ApiError> {
     let mut range = KeyRange::all();
     loop {
         let request = RangeRequest::new(range.clone()).at(revision).limit(PAGE);
-        let page = server.objects().store().range(request).await?;
+        let page = handlers.objects().store().range(request).await?;
         for entry in &page.entries {
-            check_owner(server, &entry.key)?;
+            check_owner(handlers, &entry.key)?;
             if let Some(seen) = Seen::of(&entry.value) {
                 queue.extend(graph.put(&entry.key, seen));
             }
@@ -130,8 +130,8 @@ async fn scan(server: &ApiServer, revision: Revision, graph: &mut Graph, queue: 
 
 /// Makes sure that a key may be one of ours. Where somebody else has begun to use the store, an owner may lie in a place of
 /// which we know nothing, so nothing is collected at all.
-fn check_owner(server: &ApiServer, key: &Key) -> Result<(), ApiError> {
-    match format_mark::may_be_ours(key, |group| format_mark::groups_of(&server.registry()).contains(group)) {
+fn check_owner(handlers: &Handlers, key: &Key) -> Result<(), ApiError> {
+    match format_mark::may_be_ours(key, |group| format_mark::groups_of(&handlers.registry()).contains(group)) {
         true => Ok(()),
         false => Err(ApiError::UnusableStore(format!("somebody else uses the store too: {key} lies there"))),
     }
@@ -148,12 +148,12 @@ fn note(graph: &mut Graph, event: &Event) -> Vec<Work> {
 }
 
 /// Does some of what there is to do.
-async fn work(server: &ApiServer, graph: &Graph, queue: &mut Queue) {
+async fn work(handlers: &Handlers, graph: &Graph, queue: &mut Queue) {
     let next = queue.take(PAGE, Instant::now());
     let tend = |item: Work| async move {
         let done = match &item {
-            Work::Dependent(key) => tend_dependent(server, graph, key).await.map(|()| Vec::new()),
-            Work::Owner(key) => tend_owner(server, graph, key).await,
+            Work::Dependent(key) => tend_dependent(handlers, graph, key).await.map(|()| Vec::new()),
+            Work::Owner(key) => tend_owner(handlers, graph, key).await,
         };
         (item, done)
     };
@@ -172,26 +172,26 @@ async fn work(server: &ApiServer, graph: &Graph, queue: &mut Queue) {
     }
 }
 
-async fn tend_dependent(server: &ApiServer, graph: &Graph, key: &Key) -> Result<(), ApiError> {
+async fn tend_dependent(handlers: &Handlers, graph: &Graph, key: &Key) -> Result<(), ApiError> {
     // A kind that is not served yet may be served later.
-    let found = Found::at(server, key).ok_or(ApiError::NoSuchResource)?;
-    let Some(entry) = server.objects().store().get(key).await? else { return Ok(()) };
+    let found = Found::at(handlers, key).ok_or(ApiError::NoSuchResource)?;
+    let Some(entry) = handlers.objects().store().get(key).await? else { return Ok(()) };
     let Some(seen) = Seen::of(&entry.value) else { return Ok(()) };
-    let judgement = Judgement::of(server, graph, seen, &found.namespace).await?;
+    let judgement = Judgement::of(handlers, graph, seen, &found.namespace).await?;
     match &judgement.fate {
         Fate::Stays => Ok(()),
         Fate::LosesOwners(_) | Fate::Goes(_) => {
             let uid = judgement.seen.uid.clone();
-            found.change(server, Step::Carry(judgement, graph), &uid).await
+            found.change(handlers, Step::Carry(judgement, graph), &uid).await
         }
     }
 }
 
 /// Does what there is to do about an owner, and returns what comes next.
-async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key) -> Result<Vec<Work>, ApiError> {
+async fn tend_owner(handlers: &Handlers, graph: &Graph, key: &Key) -> Result<Vec<Work>, ApiError> {
     // A kind that is not served yet may be served later.
-    let found = Found::at(server, key).ok_or(ApiError::NoSuchResource)?;
-    let Some(entry) = server.objects().store().get(key).await? else { return Ok(Vec::new()) };
+    let found = Found::at(handlers, key).ok_or(ApiError::NoSuchResource)?;
+    let Some(entry) = handlers.objects().store().get(key).await? else { return Ok(Vec::new()) };
     let Some(seen) = Seen::of(&entry.value) else { return Ok(Vec::new()) };
     let dependents = graph.dependents(&seen.uid);
     match seen.waits_for {
@@ -199,15 +199,15 @@ async fn tend_owner(server: &ApiServer, graph: &Graph, key: &Key) -> Result<Vec<
             for (key, _) in dependents {
                 // One of a kind that is not served must not be left with the reference: when the kind is served again, its
                 // owner would be gone, and it would be deleted though it was to be kept.
-                let dependent = Found::at(server, &key).ok_or(ApiError::NoSuchResource)?;
-                dependent.change(server, Step::LoseOwners(vec![seen.uid.clone()]), "").await?;
+                let dependent = Found::at(handlers, &key).ok_or(ApiError::NoSuchResource)?;
+                dependent.change(handlers, Step::LoseOwners(vec![seen.uid.clone()]), "").await?;
             }
-            found.change(server, Step::Release(ORPHAN), &seen.uid).await?;
+            found.change(handlers, Step::Release(ORPHAN), &seen.uid).await?;
         }
         Some(Propagation::Foreground) if dependents.iter().any(|(_, blocks)| *blocks) => {
             return Ok(dependents.into_iter().map(|(key, _)| Work::Dependent(key)).collect());
         }
-        Some(Propagation::Foreground) => found.change(server, Step::Release(FOREGROUND), &seen.uid).await?,
+        Some(Propagation::Foreground) => found.change(handlers, Step::Release(FOREGROUND), &seen.uid).await?,
         Some(Propagation::Background) | None => {}
     }
     Ok(Vec::new())
@@ -222,9 +222,9 @@ struct Found {
 }
 
 impl Found {
-    fn at(server: &ApiServer, key: &Key) -> Option<Self> {
+    fn at(handlers: &Handlers, key: &Key) -> Option<Self> {
         let text = std::str::from_utf8(key.as_ref()).ok()?;
-        let registry = server.registry();
+        let registry = handlers.registry();
         let resource = registry
             .resources()
             .iter()
@@ -240,16 +240,16 @@ impl Found {
         })
     }
 
-    async fn change(&self, server: &ApiServer, step: Step<'_>, uid: &str) -> Result<(), ApiError> {
+    async fn change(&self, handlers: &Handlers, step: Step<'_>, uid: &str) -> Result<(), ApiError> {
         let place = ObjectRef {
             resource: &self.resource,
             version: &self.version,
             namespace: &self.namespace,
             name: &self.name,
         };
-        let call = Call::by_controller(server, ACCOUNT, self.resource.clone(), place);
+        let call = Call { handlers, request: Request::by_controller(ACCOUNT, self.resource.clone(), place) };
         let mut collecting = Collecting { call, step, uid, asked: 0 };
-        server.objects().change(place, &mut collecting).await.map(drop)
+        handlers.objects().change(place, &mut collecting).await.map(drop)
     }
 }
 
@@ -281,7 +281,7 @@ impl Collecting<'_> {
             return Err(ApiError::Unavailable { message, retry_after: RETRY });
         }
         if self.asked > 1 || judgement.seen != seen {
-            *judgement = Judgement::of(self.call.server, graph, seen, &self.call.target.namespace).await?;
+            *judgement = Judgement::of(self.call.handlers, graph, seen, &self.call.target.namespace).await?;
         }
         let (uid, fate) = (&judgement.seen.uid, &judgement.fate);
         let propagation = match fate {
@@ -299,7 +299,7 @@ impl Collecting<'_> {
         if matches!(change, Change::Keep) {
             return Ok(unblocked);
         }
-        admission::admit_removal(&self.call, object, DryRun::No).await?;
+        admission::admit_removal(&self.call.admission(), object, DryRun::No).await?;
         Ok(change)
     }
 }

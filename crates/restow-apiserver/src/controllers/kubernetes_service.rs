@@ -6,11 +6,13 @@
 //! endpoints in Kubernetes may not have such addresses, and publishes nothing.
 
 use crate::builtin::addresses;
+use crate::core::Core;
 use crate::error::ApiError;
+use crate::resource::ObjectRef;
 use crate::resource::Resource;
 use crate::resource::object_meta;
-use crate::server::ApiServer;
-use crate::storage::object_store::{Change, Decision, ObjectRef};
+use crate::storage::object_store::{Change, Decision};
+use crate::storage_version::Agreement;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
@@ -18,11 +20,11 @@ use restow_store::{Compare, Key, RangeRequest, Txn};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often everything is looked at though no server came or went.
-const BREATH: Duration = Duration::from_secs(10);
+const RESYNC_PERIOD: Duration = Duration::from_secs(10);
 /// How long to wait after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The name of the service, its endpoints, and the first of its slices.
@@ -32,68 +34,72 @@ const CLUSTER_ADDRESS: &str = "10.96.0.1";
 /// The label by which a slice belongs to its service.
 const OF_SERVICE: &str = "kubernetes.io/service-name";
 
-/// Publishes where the servers are, from when this one has started for as long as it runs.
-pub(crate) async fn publish_servers(server: Weak<ApiServer>) {
-    while let Some(server) = server.upgrade() {
-        if server.is_stopped() || server.agreement().has_left() {
-            return;
-        }
-        let coming_and_going = server.agreement().somebody_comes_or_goes(server.watch_cache());
-        let wait = match publish(&server, None).await {
-            Ok(()) => BREATH,
+/// What publishing the servers needs.
+pub(crate) struct KubernetesService {
+    pub(crate) core: Arc<Core>,
+    pub(crate) agreement: Arc<Agreement>,
+    /// Where clients reach this server.
+    pub(crate) address: SocketAddr,
+}
+
+/// Publishes where the servers are, from when this one has started until it stops or leaves.
+pub(crate) async fn publish_servers(service: Arc<KubernetesService>) {
+    while !service.core.is_stopping() && !service.agreement.has_left() {
+        let coming_and_going = service.agreement.somebody_comes_or_goes(service.core.watch_cache());
+        let wait = match publish(&service, None).await {
+            Ok(()) => RESYNC_PERIOD,
             Err(error) => {
                 tracing::warn!(%error, "where the API servers are could not be published; trying again");
                 PAUSE
             }
         };
-        drop(server);
         let _ = tokio::time::timeout(wait, coming_and_going).await;
     }
 }
 
 /// Takes this server out, because it is about to stop. Without it the entry goes with the lease.
-pub(crate) async fn withdraw_server(server: &ApiServer) {
-    if !server.starting().is_done() {
+pub(crate) async fn withdraw_server(service: &KubernetesService) {
+    if !service.core.startup().is_done() {
         return;
     }
     // A store that does not answer must not keep the server from stopping.
-    let withdrawal = tokio::time::timeout(PAUSE, publish(server, Some(server.socket_address())));
+    let withdrawal = tokio::time::timeout(PAUSE, publish(service, Some(service.address)));
     if !matches!(withdrawal.await, Ok(Ok(()))) {
         tracing::debug!("this server could not be taken out of the endpoints of the service kubernetes");
     }
 }
 
-async fn publish(server: &ApiServer, leaving: Option<SocketAddr>) -> Result<(), ApiError> {
+async fn publish(service: &KubernetesService, leaving: Option<SocketAddr>) -> Result<(), ApiError> {
     // A server of one's own may have no services at all.
-    if find(server, "v1", "services").is_none() || server.socket_address().ip().is_loopback() {
+    if find(&service.core, "v1", "services").is_none() || service.address.ip().is_loopback() {
         return Ok(());
     }
-    let mut addresses = server.agreement().addresses_of_all().await?;
+    let mut addresses = service.agreement.addresses_of_all().await?;
     addresses.retain(|address| !address.ip().is_loopback());
     match leaving {
         Some(own) => addresses.remove(&own),
-        None => addresses.insert(server.socket_address()),
+        None => addresses.insert(service.address),
     };
     // Where somebody else's service has the address, the servers can still be found by their endpoints.
-    let made = put(server, "v1", "services", service(server.socket_address().port()), Existing::Stays).await;
+    let made = put(&service.core, "v1", "services", kubernetes_service(service.address.port()), Existing::Stays).await;
     if made.is_ok() {
-        claim_address(server).await?;
+        claim_address(&service.core).await?;
     }
-    put(server, "v1", "endpoints", endpoints(&addresses), Existing::IsReplaced).await?;
+    put(&service.core, "v1", "endpoints", endpoints(&addresses), Existing::IsReplaced).await?;
     let slices = slices(&addresses);
     for slice in &slices {
-        put(server, "discovery.k8s.io/v1", "endpointslices", slice.clone(), Existing::IsReplaced).await?;
+        put(&service.core, "discovery.k8s.io/v1", "endpointslices", slice.clone(), Existing::IsReplaced).await?;
     }
-    remove_other_slices(server, &slices).await?;
+    remove_other_slices(&service.core, &slices).await?;
     made
 }
 
 /// Says that the address of the service is taken, so that no other service gets it.
-async fn claim_address(server: &ApiServer) -> Result<(), ApiError> {
+async fn claim_address(core: &Core) -> Result<(), ApiError> {
     let key = Key::try_from(format!("/restow/addresses/{CLUSTER_ADDRESS}"));
     let key = key.map_err(|error| ApiError::Internal(error.to_string()))?;
     let claim = Txn::new().when(Compare::absent(&key)).put(&key, format!("default/{NAME}"));
-    server.objects().store().txn(claim).await?;
+    core.objects().store().txn(claim).await?;
     Ok(())
 }
 
@@ -106,7 +112,7 @@ fn by_port(addresses: &BTreeSet<SocketAddr>) -> BTreeMap<(bool, u16), Vec<IpAddr
     groups
 }
 
-fn service(port: u16) -> Value {
+fn kubernetes_service(port: u16) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
@@ -163,10 +169,10 @@ fn slices(addresses: &BTreeSet<SocketAddr>) -> Vec<Value> {
 }
 
 /// Removes the slices of ports at which there is no server any more.
-async fn remove_other_slices(server: &ApiServer, wanted: &[Value]) -> Result<(), ApiError> {
-    let Some((resource, version)) = find(server, "discovery.k8s.io/v1", "endpointslices") else { return Ok(()) };
+async fn remove_other_slices(core: &Core, wanted: &[Value]) -> Result<(), ApiError> {
+    let Some((resource, version)) = find(core, "discovery.k8s.io/v1", "endpointslices") else { return Ok(()) };
     let Some(storage) = &resource.storage else { return Ok(()) };
-    let listed = server.objects().store().range(RangeRequest::new(storage.range("default"))).await?;
+    let listed = core.objects().store().range(RangeRequest::new(storage.range("default"))).await?;
     for entry in listed.entries {
         let slice = match resource.decode(&entry, &version).await {
             Ok(slice) => slice,
@@ -179,15 +185,15 @@ async fn remove_other_slices(server: &ApiServer, wanted: &[Value]) -> Result<(),
         let ours = slice.text(&["metadata", "labels", OF_SERVICE]) == NAME && slice.name().starts_with(NAME);
         if ours && wanted.iter().all(|other| other["metadata"]["name"] != slice.name()) {
             let place = ObjectRef { resource: &resource, version: &version, namespace: "default", name: slice.name() };
-            server.objects().change(place, &mut Remove).await?;
+            core.objects().change(place, &mut Remove).await?;
         }
     }
     Ok(())
 }
 
-fn find(server: &ApiServer, version: &str, plural: &str) -> Option<(Arc<Resource>, GroupVersion)> {
+fn find(core: &Core, version: &str, plural: &str) -> Option<(Arc<Resource>, GroupVersion)> {
     let version: GroupVersion = version.parse().ok()?;
-    let resource = server.registry().find(&version, plural)?.clone();
+    let resource = core.registry().find(&version, plural)?.clone();
     Some((resource, version))
 }
 
@@ -198,21 +204,15 @@ enum Existing {
     IsReplaced,
 }
 
-async fn put(
-    server: &ApiServer,
-    version: &str,
-    plural: &str,
-    wanted: Value,
-    existing: Existing,
-) -> Result<(), ApiError> {
-    let Some((resource, version)) = find(server, version, plural) else { return Ok(()) };
+async fn put(core: &Core, version: &str, plural: &str, wanted: Value, existing: Existing) -> Result<(), ApiError> {
+    let Some((resource, version)) = find(core, version, plural) else { return Ok(()) };
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_string();
     let place = ObjectRef { resource: &resource, version: &version, namespace: "default", name: &name };
-    server.objects().change(place, &mut Put { server, wanted, existing, claims: Vec::new() }).await.map(|_| ())
+    core.objects().change(place, &mut Put { core, wanted, existing, claims: Vec::new() }).await.map(|_| ())
 }
 
 struct Put<'a> {
-    server: &'a ApiServer,
+    core: &'a Core,
     wanted: Value,
     existing: Existing,
     /// What must hold for a service to have the address that it asks for.
@@ -240,7 +240,7 @@ impl Decision for Put<'_> {
                 fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
                 fields.insert("creationTimestamp".into(), object_meta::now().into());
                 if object.kind() == "Service" {
-                    self.claims = addresses::claim(self.server, &object).await?;
+                    self.claims = addresses::claim(self.core, &object).await?;
                 }
             }
         }

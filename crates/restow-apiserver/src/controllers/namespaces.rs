@@ -3,12 +3,13 @@
 
 use crate::admission::{self, DryRun};
 use crate::error::ApiError;
-use crate::handlers::Call;
-use crate::namespaces::Dismiss;
+use crate::handlers::{Call, Handlers};
+use crate::request::Request;
+use crate::resource::ObjectRef;
 use crate::resource::{Resource, Scope, Storage, Verb};
-use crate::server::ApiServer;
-use crate::storage::object_store::{Change, Changed, Decision, ObjectRef};
-use crate::storage::reflector::KeyPages;
+use crate::storage::deletion::Dismiss;
+use crate::storage::key_pages::KeyPages;
+use crate::storage::object_store::{Change, Changed, Decision};
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -17,14 +18,14 @@ use restow_apimachinery::object::Object;
 use restow_store::{Compare, Content, Entry, Key, KeyRange, RangeRequest, StoreExt};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Whom webhooks see.
 const ACCOUNT: &str = "namespace-controller";
 /// How long to wait before looking again: what held a namespace may have let go.
-const BREATH: Duration = Duration::from_millis(500);
+const RESYNC_PERIOD: Duration = Duration::from_millis(500);
 /// How long to wait at most, and where a kind is not served: it takes reads of the whole store to find that out.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How many namespaces are emptied at once, so that a large one does not hold up the others.
@@ -61,26 +62,25 @@ fn pause(outcome: &Outcome, before: Option<(&Outcome, Duration)>) -> Duration {
     match before {
         _ if matches!(outcome, Outcome::Unserved(_)) => PATIENCE,
         Some((same, pause)) if same == outcome => (pause * 2).min(PATIENCE),
-        _ => BREATH,
+        _ => RESYNC_PERIOD,
     }
 }
 
-/// Empties namespaces for as long as the server lives.
-pub(crate) async fn empty_namespaces(server: Weak<ApiServer>) {
+/// Empties terminating namespaces until the server ends.
+pub(crate) async fn empty_namespaces(handlers: Arc<Handlers>) {
     let mut waiting: BTreeMap<String, Waiting> = BTreeMap::new();
     let mut under_way: BTreeSet<String> = BTreeSet::new();
     let mut passes = FuturesUnordered::new();
-    while let Some(strong) = server.upgrade() {
-        let changed = strong.namespaces().changed();
-        let terminating = strong.namespaces().terminating();
+    loop {
+        let changed = handlers.namespaces.changed();
+        let terminating = handlers.namespaces.terminating();
         waiting.retain(|name, _| terminating.contains(name));
         for name in terminating {
             let waits = waiting.get(&name).is_some_and(|waiting| Instant::now() < waiting.until);
             if !waits && passes.len() < AT_ONCE && under_way.insert(name.clone()) {
-                passes.push(pass(strong.clone(), name));
+                passes.push(pass(handlers.clone(), name));
             }
         }
-        drop(strong);
         tokio::select! {
             Some((name, outcome)) = passes.next() => {
                 under_way.remove(&name);
@@ -89,13 +89,13 @@ pub(crate) async fn empty_namespaces(server: Weak<ApiServer>) {
                 waiting.insert(name, next);
             }
             // Whether it was told of a change or only waited, everything is looked at again.
-            _ = tokio::time::timeout(BREATH, changed.notified()) => {}
+            _ = tokio::time::timeout(RESYNC_PERIOD, changed.notified()) => {}
         }
     }
 }
 
-async fn pass(server: Arc<ApiServer>, name: String) -> (String, Outcome) {
-    let outcome = empty(&server, &name).await.unwrap_or_else(|error| Outcome::Failed(error.to_string()));
+async fn pass(handlers: Arc<Handlers>, name: String) -> (String, Outcome) {
+    let outcome = empty(&handlers, &name).await.unwrap_or_else(|error| Outcome::Failed(error.to_string()));
     (name, outcome)
 }
 
@@ -110,18 +110,20 @@ fn tell(name: &str, outcome: &Outcome, before: Option<&Waiting>) {
 }
 
 /// Deletes everything in a namespace; once nothing is left, lets the namespace go.
-async fn empty(server: &ApiServer, name: &str) -> Result<Outcome, ApiError> {
-    let Some((namespaces, namespaces_version)) = server.namespace_resource() else { return Ok(Outcome::Done) };
+async fn empty(handlers: &Handlers, name: &str) -> Result<Outcome, ApiError> {
+    let Some((namespaces, namespaces_version)) = handlers.core.core_resource("namespaces") else {
+        return Ok(Outcome::Done);
+    };
     let place = ObjectRef { resource: &namespaces, version: &namespaces_version, namespace: "", name };
-    let Some(instance) = Instance::to_go(server, place).await? else { return Ok(Outcome::Done) };
+    let Some(instance) = Instance::to_go(handlers, place).await? else { return Ok(Outcome::Done) };
     let (mut left, mut failure) = (0, None);
-    for resource in server.registry().resources() {
+    for resource in handlers.registry().resources() {
         let Some((storage, version)) = emptied(resource) else { continue };
         let mut pages = KeyPages::new(storage.range(name));
-        while let Some(keys) = pages.next(server).await? {
+        while let Some(keys) = pages.next(handlers.objects().store().as_ref()).await? {
             for key in keys {
-                let object = crate::storage::reflector::name_of(&key);
-                match dismiss(server, resource, version, (name, object), &instance).await {
+                let object = crate::storage::key_pages::name_of(&key);
+                match dismiss(handlers, resource, version, (name, object), &instance).await {
                     Ok(Changed::Removed(_) | Changed::Absent) => {}
                     Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
                     // One that cannot go must not keep the others.
@@ -136,10 +138,10 @@ async fn empty(server: &ApiServer, name: &str) -> Result<Outcome, ApiError> {
     if left > 0 {
         return Ok(Outcome::Held(left));
     }
-    if let Some(folder) = unserved(server, name).await? {
+    if let Some(folder) = unserved(handlers, name).await? {
         return Ok(Outcome::Unserved(folder));
     }
-    server.objects().change(place, &mut Release { instance: &instance }).await?;
+    handlers.objects().change(place, &mut Release { instance: &instance }).await?;
     Ok(Outcome::Done)
 }
 
@@ -153,8 +155,8 @@ struct Instance {
 
 impl Instance {
     /// The namespace as it lies in the store, if it is to go.
-    async fn to_go(server: &ApiServer, place: ObjectRef<'_>) -> Result<Option<Self>, ApiError> {
-        let Some(entry) = server.objects().get(place).await? else { return Ok(None) };
+    async fn to_go(handlers: &Handlers, place: ObjectRef<'_>) -> Result<Option<Self>, ApiError> {
+        let Some(entry) = handlers.objects().get(place).await? else { return Ok(None) };
         let object = place.resource.decode(&entry, place.version).await?;
         let uid = object.uid().to_string();
         Ok(object.is_being_deleted().then_some(Instance { entry, uid }))
@@ -173,9 +175,9 @@ fn emptied(resource: &Resource) -> Option<(&Storage, &GroupVersion)> {
 
 /// Where something lies in a namespace that is of no kind which this server serves: it may be served soon, for instance
 /// when its definition has been read. The folders are found in the store itself, one read each.
-async fn unserved(server: &ApiServer, name: &str) -> Result<Option<String>, ApiError> {
-    let store = server.objects().store();
-    let registry = server.registry();
+async fn unserved(handlers: &Handlers, name: &str) -> Result<Option<String>, ApiError> {
+    let store = handlers.objects().store();
+    let registry = handlers.registry();
     let emptied = registry.resources().iter().filter_map(|resource| Some(emptied(resource)?.0.folder()));
     let emptied: BTreeSet<String> = emptied.collect();
     let first_in = |range: KeyRange| RangeRequest::new(range).content(Content::KeysOnly).limit(1);
@@ -202,15 +204,15 @@ fn folder_of(key: &Key) -> String {
 }
 
 async fn dismiss(
-    server: &ApiServer,
+    handlers: &Handlers,
     resource: &Arc<Resource>,
     version: &GroupVersion,
     (namespace, name): (&str, &str),
     instance: &Instance,
 ) -> Result<Changed, ApiError> {
     let place = ObjectRef { resource, version, namespace, name };
-    let call = Call::by_controller(server, ACCOUNT, resource.clone(), place);
-    server.objects().change(place, &mut Admitted { call, instance, asked: 0 }).await
+    let call = Call { handlers, request: Request::by_controller(ACCOUNT, resource.clone(), place) };
+    handlers.objects().change(place, &mut Admitted { call, instance, asked: 0 }).await
 }
 
 /// Removes or marks an object if nobody is against it, and its namespace is still the one that is to go.
@@ -226,14 +228,14 @@ impl Decision for Admitted<'_> {
         self.asked += 1;
         if self.asked > 1 {
             // Something has changed, perhaps the namespace. It is looked at again with everything else in it.
-            let found = self.call.server.objects().store().get(&self.instance.entry.key).await?;
+            let found = self.call.handlers.objects().store().get(&self.instance.entry.key).await?;
             if !self.instance.is_still_there().holds(found.as_ref()) {
                 return Ok(Change::Keep);
             }
         }
         let change = Dismiss.decide(before).await?;
         if let (Some(old), Change::Remove | Change::Write(_)) = (before, &change) {
-            admission::admit_removal(&self.call, old, DryRun::No).await?;
+            admission::admit_removal(&self.call.admission(), old, DryRun::No).await?;
         }
         Ok(change)
     }
@@ -282,7 +284,7 @@ mod tests {
             before = Some((&held, next));
         }
         assert_eq!(found, [500, 1000, 2000, 4000, 5000, 5000]);
-        assert_eq!(pause(&Outcome::Held(2), before), BREATH, "something went");
+        assert_eq!(pause(&Outcome::Held(2), before), RESYNC_PERIOD, "something went");
         assert_eq!(pause(&Outcome::Unserved("/a/b/".into()), None), PATIENCE);
     }
 }

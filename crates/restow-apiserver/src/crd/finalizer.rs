@@ -1,16 +1,17 @@
 //! Removing what a deleted definition has defined: all its objects first, then the definition itself.
 
 use crate::apiextensions::definition::{CLEANUP, Definition};
+use crate::core::Core;
 use crate::crd::handler::Handler;
 use crate::crd::resources;
 use crate::crd::status::condition;
 use crate::crd::strategy::{set_condition, set_status};
 use crate::error::ApiError;
-use crate::namespaces::Dismiss;
+use crate::resource::ObjectRef;
 use crate::resource::{Membership, Scope, Storage};
-use crate::server::ApiServer;
-use crate::storage::object_store::{Change, Changed, Decision, ObjectRef};
-use crate::storage::reflector::{KeyPages, name_of, namespace_of};
+use crate::storage::deletion::Dismiss;
+use crate::storage::key_pages::{KeyPages, name_of, namespace_of};
+use crate::storage::object_store::{Change, Changed, Decision};
 use async_trait::async_trait;
 use restow_apimachinery::object::Object;
 use restow_store::{Content, RangeRequest};
@@ -19,7 +20,7 @@ use serde_json::Value;
 /// Goes on with the removal of a definition. Some of its objects may be held by their finalizers; then it has to be
 /// called again.
 pub(crate) async fn remove(
-    server: &ApiServer,
+    core: &Core,
     place: ObjectRef<'_>,
     definition: &Definition,
     handler: Option<&Handler>,
@@ -32,13 +33,13 @@ pub(crate) async fn remove(
         if definition.holds("Established") {
             return Ok(());
         }
-        if is_stored(server, definition).await? {
+        if is_stored(core, definition).await? {
             // It was established once, whatever its status says by now; so that its objects can be removed, it is again.
             tracing::warn!(definition = definition.metadata.name, "objects lie there, so it was established");
-            server.objects().change(place, &mut Reestablish { uid: &definition.metadata.uid }).await?;
+            core.objects().change(place, &mut Reestablish { uid: &definition.metadata.uid }).await?;
             return Ok(());
         }
-        return release(server, place, definition, "NeverEstablished", "resource was never established").await;
+        return release(core, place, definition, "NeverEstablished", "resource was never established").await;
     };
     if handler.storage.write_gate().takes_new() {
         return Ok(());
@@ -47,22 +48,22 @@ pub(crate) async fn remove(
     if handler.storage.encoding().membership == Membership::Pending {
         return Ok(());
     }
-    if dismiss_all(server, handler).await? == 0 {
-        return release(server, place, definition, "InstanceDeletionCompleted", "removed all instances").await;
+    if dismiss_all(core, handler).await? == 0 {
+        return release(core, place, definition, "InstanceDeletionCompleted", "removed all instances").await;
     }
-    server.objects().change(place, &mut Waiting { uid: &definition.metadata.uid }).await?;
+    core.objects().change(place, &mut Waiting { uid: &definition.metadata.uid }).await?;
     Ok(())
 }
 
 /// Whether any object of this definition lies in the store. It is to go, so no server can make one from now on.
-async fn is_stored(server: &ApiServer, definition: &Definition) -> Result<bool, ApiError> {
+async fn is_stored(core: &Core, definition: &Definition) -> Result<bool, ApiError> {
     let location = resources::group_resource(definition).map_err(|error| ApiError::Internal(error.to_string()))?;
     let version = definition.storage_version().and_then(|version| definition.group_version(version));
     // Without a storage version nothing can have been stored.
     let Some(version) = version else { return Ok(false) };
     let range = Storage::new(location, version, Vec::new()).range("");
     let first = RangeRequest::new(range).content(Content::KeysOnly).limit(1);
-    Ok(!server.objects().store().range(first).await?.entries.is_empty())
+    Ok(!core.objects().store().range(first).await?.entries.is_empty())
 }
 
 /// Says of a definition that it is established, with the names that it asks for.
@@ -107,17 +108,17 @@ impl Decision for Waiting<'_> {
 
 /// Removes all objects, and counts those that something holds. The definition may serve no version at all, so they are
 /// removed by the resource that stands for all versions.
-async fn dismiss_all(server: &ApiServer, handler: &Handler) -> Result<usize, ApiError> {
+async fn dismiss_all(core: &Core, handler: &Handler) -> Result<usize, ApiError> {
     let storage = &handler.storage;
     let resource = &handler.whole;
     let version = &storage.encoding().version;
     let (mut left, mut failure) = (0, None);
     let mut pages = KeyPages::new(storage.range(""));
-    while let Some(keys) = pages.next(server).await? {
+    while let Some(keys) = pages.next(core.objects().store().as_ref()).await? {
         for key in keys {
             let namespace = if resource.scope == Scope::Namespaced { namespace_of(&key) } else { "" };
             let place = ObjectRef { resource, version, namespace, name: name_of(&key) };
-            match server.objects().change(place, &mut Dismiss).await {
+            match core.objects().change(place, &mut Dismiss).await {
                 Ok(Changed::Removed(_) | Changed::Absent) => {}
                 Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
                 // One that cannot go must not keep the others.
@@ -130,14 +131,14 @@ async fn dismiss_all(server: &ApiServer, handler: &Handler) -> Result<usize, Api
 
 /// Takes the server's finalizer off a definition; without any left, the definition is gone.
 async fn release(
-    server: &ApiServer,
+    core: &Core,
     place: ObjectRef<'_>,
     definition: &Definition,
     reason: &'static str,
     message: &'static str,
 ) -> Result<(), ApiError> {
     let mut decision = Release { uid: &definition.metadata.uid, reason, message };
-    server.objects().change(place, &mut decision).await?;
+    core.objects().change(place, &mut decision).await?;
     Ok(())
 }
 

@@ -2,11 +2,11 @@
 
 use crate::apiextensions::definition::Definition;
 use crate::apiextensions::kind::Kind;
+use crate::crd::CustomResources;
 use crate::crd::resources::{self, Making};
 use crate::crd::version_in_force::{self, InForce};
 use crate::error::ApiError;
 use crate::resource::{Fence, Membership, Resource, Storage};
-use crate::server::ApiServer;
 use arc_swap::ArcSwap;
 use restow_store::{Compare, Entry, StoreExt, Txn, TxnOutcome};
 use std::sync::Arc;
@@ -57,14 +57,14 @@ impl Handler {
     /// in another one are done, and those that came meanwhile have waited. `None` when the definition has changed
     /// since, which this server is about to hear of.
     pub(crate) async fn make(
-        server: &ApiServer,
+        custom: &CustomResources,
         definition: &Arc<Definition>,
         entry: &Entry,
         before: Option<&Handler>,
     ) -> Result<Option<Handler>, ApiError> {
         let internal = |error: &dyn std::fmt::Display| ApiError::Internal(error.to_string());
         let Some(wanted) = InForce::of(definition) else { return Ok(None) };
-        let Some((says, fence)) = read_in_force(server, definition, &wanted, entry).await? else { return Ok(None) };
+        let Some((says, fence)) = read_in_force(custom, definition, &wanted, entry).await? else { return Ok(None) };
         if says != wanted {
             return Ok(None);
         }
@@ -77,13 +77,13 @@ impl Handler {
             None => Storage::new(location, version.clone(), decodable),
         });
         // What is not reported yet must not be written yet; whoever writes waits for the report.
-        if server.agreement().takes_part() {
+        if custom.agreement.takes_part() {
             storage.await_report();
         }
         // Requests and watches that hold earlier resources of this definition see the new schemas too.
         let kind = before.map_or_else(|| Arc::new(ArcSwap::from_pointee(Kind::default())), |it| it.kind.clone());
         kind.store(Arc::new(Kind::new(definition, entry.value.clone())));
-        let converter = resources::converter(definition, server.custom().services());
+        let converter = resources::converter(definition, custom.services());
         let making = Making { storage: storage.clone(), kind: kind.clone(), converter };
         let resources = resources::resources(definition, &making).map_err(|error| internal(&error))?;
         let whole = resources::whole(definition, &making).map_err(|error| internal(&error))?;
@@ -102,8 +102,8 @@ impl Handler {
 
     /// Reports the storage version and all others to the other servers, unless that is done; until then writes in another
     /// storage version than before wait. A server that is about to join them does it afterwards.
-    pub(crate) async fn report(&self, server: &ApiServer) {
-        let agreement = server.agreement();
+    pub(crate) async fn report(&self, custom: &CustomResources) {
+        let agreement = &custom.agreement;
         if !agreement.takes_part() {
             return;
         }
@@ -122,14 +122,14 @@ impl Handler {
 /// What the store says is in force, and the comparison that holds as long as it says so. A definition from before there
 /// were such keys gets one.
 async fn read_in_force(
-    server: &ApiServer,
+    custom: &CustomResources,
     definition: &Definition,
     wanted: &InForce,
     stored: &Entry,
 ) -> Result<Option<(InForce, Compare)>, ApiError> {
     let key =
         version_in_force::key(&definition.metadata.name).map_err(|error| ApiError::Internal(error.to_string()))?;
-    let store = server.objects().store();
+    let store = custom.core.objects().store();
     if let Some(entry) = store.get(&key).await? {
         let fence = Compare::mod_revision(&key, entry.mod_revision);
         return Ok(InForce::parse(&entry.value).map(|says| (says, fence)));

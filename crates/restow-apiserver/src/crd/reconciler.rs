@@ -4,38 +4,42 @@
 //! wins and the others find nothing left to do.
 
 use crate::apiextensions::definition::{Definition, GROUP, Status};
+use crate::core::Core;
+use crate::core::reflector::{ReflectedStore, reflect};
 use crate::crd::finalizer;
 use crate::crd::handler::{Handler, Step};
 use crate::crd::status::{Taken, decide};
 use crate::crd::strategy::set_status;
 use crate::error::ApiError;
+use crate::resource::ObjectRef;
 use crate::resource::object_meta::now;
 use crate::resource::registry::Registry;
 use crate::resource::{Resource, Storage};
-use crate::server::ApiServer;
-use crate::storage::object_store::{Change, Decision, ObjectRef};
-use crate::storage::reflector::{ReflectedStore, follow, name_of};
+use crate::storage::key_pages::name_of;
+use crate::storage::object_store::{Change, Decision};
 use crate::storage::watch_cache::CacheEvent;
+use crate::storage_version::Agreement;
 use crate::webhook::ServiceResolver;
-use crate::webhook::services::Services;
 use async_trait::async_trait;
 use futures::FutureExt;
 use restow_api::{GroupResource, GroupVersion};
 use restow_apimachinery::object::Object;
 use restow_store::{Entry, Key, Revision};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// The definitions that this server knows, and what serves them.
 pub(crate) struct CustomResources {
+    pub(crate) core: Arc<Core>,
+    pub(crate) agreement: Arc<Agreement>,
     /// What is served beside them.
     builtin: Vec<Arc<Resource>>,
     known: Mutex<BTreeMap<String, Known>>,
     /// Up to which revision of the definitions everything is served.
     caught_up: watch::Sender<Revision>,
-    services: Arc<Services>,
+    services: Arc<dyn ServiceResolver>,
     /// What is gone, and still reported.
     removed: Mutex<Vec<Arc<Storage>>>,
 }
@@ -51,12 +55,14 @@ struct Known {
 
 impl CustomResources {
     /// No definitions, beside these resources.
-    pub(crate) fn new(builtin: &[Arc<Resource>]) -> Self {
+    pub(crate) fn new(core: Arc<Core>, agreement: Arc<Agreement>, services: Arc<dyn ServiceResolver>) -> Self {
         CustomResources {
-            builtin: builtin.to_vec(),
+            builtin: core.registry().resources().to_vec(),
+            core,
+            agreement,
             known: Mutex::default(),
             caught_up: watch::Sender::new(Revision::ZERO),
-            services: Arc::default(),
+            services,
             removed: Mutex::default(),
         }
     }
@@ -144,15 +150,15 @@ impl CustomResources {
     }
 }
 
-/// Reads a stored definition. The entry that comes back holds it in the version that is read here, not in the one that
-/// definitions are stored in, which has another shape.
-fn read(server: &ApiServer, entry: &Entry) -> Option<(Entry, Definition)> {
-    let (resource, version) = server.definitions()?;
-    // Converting a definition needs nobody else, so it is done at once.
+/// Reads a stored CRD. The entry that comes back holds it in the version that is read here, not in the one that
+/// CRDs are stored in, which has another shape.
+fn read(custom: &CustomResources, entry: &Entry) -> Option<(Entry, Definition)> {
+    let (resource, version) = custom.definitions()?;
+    // Converting a CRD needs no webhook, so it is done at once.
     let object = match resource.decode(entry, &version).now_or_never()? {
         Ok(object) => object,
         Err(error) => {
-            tracing::error!(%error, "a definition cannot be read");
+            tracing::error!(%error, "a CRD cannot be read");
             return None;
         }
     };
@@ -160,86 +166,85 @@ fn read(server: &ApiServer, entry: &Entry) -> Option<(Entry, Definition)> {
     Some((Entry { value, ..entry.clone() }, Definition::of(&object)?))
 }
 
-impl ApiServer {
-    /// Starts to follow the definitions, and returns when everything that is defined is served.
-    pub(crate) async fn tend_custom_resources(self: &Arc<Self>) -> Result<(), ApiError> {
+impl CustomResources {
+    /// Starts to reflect the CRDs, and returns when everything that they define is served.
+    pub(crate) async fn start(self: &Arc<Self>) -> Result<(), ApiError> {
         let Some((_, version)) = self.definitions() else { return Ok(()) };
-        self.custom().services.look_in(Arc::downgrade(self));
-        let mut caught_up = self.custom().caught_up.subscribe();
-        let follower = DefinitionFollower { server: Arc::downgrade(self), removals: Mutex::default() };
-        tokio::spawn(follow(Arc::downgrade(self), version, "customresourcedefinitions", follower));
-        // The sender lives as long as the server does.
+        let mut caught_up = self.caught_up.subscribe();
+        let store = DefinitionStore { custom: self.clone(), removals: Mutex::default() };
+        self.core.spawn(reflect(self.core.clone(), version, "customresourcedefinitions", store));
+        // The sender lives as long as this.
         let _ = caught_up.wait_for(|revision| *revision > Revision::ZERO).await;
         Ok(())
     }
 
-    /// The resource of the definitions themselves, where this server has it.
+    /// The resource of the CRDs themselves, where this server has it.
     fn definitions(&self) -> Option<(Arc<Resource>, GroupVersion)> {
         let version = GroupVersion::new(GROUP, "v1").ok()?;
-        let resource = self.registry().find(&version, "customresourcedefinitions")?.clone();
+        let resource = self.core.registry().find(&version, "customresourcedefinitions")?.clone();
         Some((resource, version))
     }
 }
 
-/// Follows the definitions.
-struct DefinitionFollower {
-    server: Weak<ApiServer>,
-    /// The definitions whose objects are being removed, by uid.
+/// Keeps the served custom resources in step with the CRDs.
+struct DefinitionStore {
+    custom: Arc<CustomResources>,
+    /// The CRDs whose objects are being removed, by uid.
     removals: Mutex<HashMap<String, JoinHandle<()>>>,
 }
 
 #[async_trait]
-impl ReflectedStore for DefinitionFollower {
-    fn reset(&self, server: &ApiServer, entries: &[Entry]) {
-        let custom = server.custom();
+impl ReflectedStore for DefinitionStore {
+    fn replace(&self, entries: &[Entry]) {
+        let custom = &self.custom;
         let gone: Vec<Key> = {
             let known = custom.known();
             let gone = known.values().filter(|it| !entries.iter().any(|entry| entry.key == it.entry.key));
             gone.map(|it| it.entry.key.clone()).collect()
         };
         gone.iter().for_each(|key| custom.note(key, None));
-        entries.iter().for_each(|entry| custom.note(&entry.key, read(server, entry)));
-        server.serve_resources(custom.registry());
+        entries.iter().for_each(|entry| custom.note(&entry.key, read(custom, entry)));
+        custom.core.serve_resources(custom.registry());
     }
 
-    fn change(&self, server: &ApiServer, event: &CacheEvent) {
-        server.custom().note(&event.key, event.current.as_ref().and_then(|entry| read(server, entry)));
+    fn apply(&self, event: &CacheEvent) {
+        let custom = &self.custom;
+        custom.note(&event.key, event.current.as_ref().and_then(|entry| read(custom, entry)));
         if event.current.is_none() {
-            server.serve_resources(server.custom().registry());
+            custom.core.serve_resources(custom.registry());
         }
     }
 
-    async fn settle(&self, server: &ApiServer) {
-        withdraw_removed(server).await;
-        update_handlers(server).await;
-        let reached = server.watch_cache().reached();
-        server.custom().caught_up.send_replace(reached.max(Revision::new(1)));
-        update_statuses(server).await;
-        self.remove_terminating(server);
+    async fn resync(&self) {
+        let custom = &self.custom;
+        withdraw_removed(custom).await;
+        update_handlers(custom).await;
+        let reached = custom.core.watch_cache().reached();
+        custom.caught_up.send_replace(reached.max(Revision::new(1)));
+        update_statuses(custom).await;
+        self.remove_terminating();
     }
 }
 
-impl DefinitionFollower {
-    /// Goes on with the removal of definitions that are about to go, each in a task of its own: one may have many objects,
-    /// and the other definitions do not wait for that.
-    fn remove_terminating(&self, server: &ApiServer) {
+impl DefinitionStore {
+    /// Goes on with the removal of CRDs that are about to go, each in a task of its own: one may have many objects,
+    /// and the other CRDs do not wait for that.
+    fn remove_terminating(&self) {
         let mut removals = self.removals.lock().unwrap_or_else(PoisonError::into_inner);
         removals.retain(|_, removal| !removal.is_finished());
-        for known in server.custom().terminating() {
-            let Some(server) = self.server.upgrade() else { return };
+        for known in self.custom.terminating() {
             let uid = known.definition.metadata.uid.clone();
-            removals.entry(uid).or_insert_with(|| tokio::spawn(remove(server, known)));
+            removals.entry(uid).or_insert_with(|| self.custom.core.spawn(remove(self.custom.clone(), known)));
         }
     }
 }
 
 /// Makes the handlers of what is new or has changed, and serves them.
-async fn update_handlers(server: &ApiServer) {
-    let custom = server.custom();
+async fn update_handlers(custom: &CustomResources) {
     let mut changed = false;
     for (name, it, step) in custom.pending() {
         let made = match step {
-            Step::Make => Handler::make(server, &it.definition, &it.entry, it.handler.as_ref()).await,
+            Step::Make => Handler::make(custom, &it.definition, &it.entry, it.handler.as_ref()).await,
             Step::Keep | Step::Remove => Ok(None),
         };
         let made = match made {
@@ -259,53 +264,53 @@ async fn update_handlers(server: &ApiServer) {
         }
     }
     if changed {
-        server.serve_resources(custom.registry());
+        custom.core.serve_resources(custom.registry());
     }
     let handlers: Vec<Handler> = custom.known().values().filter_map(|it| it.handler.clone()).collect();
     for handler in handlers {
-        handler.report(server).await;
+        handler.report(custom).await;
     }
 }
 
 /// Takes back what was reported about resources that are gone. What cannot be done now is tried again.
-async fn withdraw_removed(server: &ApiServer) {
-    let removed = std::mem::take(&mut *server.custom().removed());
+async fn withdraw_removed(custom: &CustomResources) {
+    let removed = std::mem::take(&mut *custom.removed());
     for storage in removed {
         // What is on its way arrives while it is still reported.
         drop(storage.write_gate().halt().await);
         // A resource of the same name may be served again by now; that one's report stays.
-        if server.custom().serves(&storage.location) {
+        if custom.serves(&storage.location) {
             continue;
         }
-        let withdrawn = server.agreement().withdraw(&storage.location).await;
+        let withdrawn = custom.agreement.withdraw(&storage.location).await;
         if let Err(error) = &withdrawn {
             tracing::warn!(resource = %storage.location, %error, "a report could not be withdrawn; trying again");
         }
-        if withdrawn.is_err() || !server.agreement().is_settled() {
-            server.custom().removed().push(storage);
+        if withdrawn.is_err() || !custom.agreement.is_settled() {
+            custom.removed().push(storage);
         }
     }
 }
 
 /// Writes what has been decided about names and conditions.
-async fn update_statuses(server: &ApiServer) {
-    let Some((resource, version)) = server.definitions() else { return };
-    while let Some((known, status)) = server.custom().undecided(&now()) {
+async fn update_statuses(custom: &CustomResources) {
+    let Some((resource, version)) = custom.definitions() else { return };
+    while let Some((known, status)) = custom.undecided(&now()) {
         let name = &known.definition.metadata.name;
         let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
         let mut decision = Settle { known: &known, status: &status };
-        if let Err(error) = server.objects().change(place, &mut decision).await {
+        if let Err(error) = custom.core.objects().change(place, &mut decision).await {
             tracing::warn!(definition = name, %error, "the status of a definition could not be written");
             return;
         }
         // Until the change comes back, others are decided upon as if it had.
         let mut definition = known.definition.as_ref().clone();
         definition.status = status;
-        if let Some(it) = server.custom().known().get_mut(name).filter(|it| it.entry == known.entry) {
+        if let Some(it) = custom.known().get_mut(name).filter(|it| it.entry == known.entry) {
             it.definition = Arc::new(definition);
         }
     }
-    update_handlers(server).await;
+    update_handlers(custom).await;
 }
 
 /// Writes a status, unless the definition is not what it was decided for.
@@ -326,11 +331,11 @@ impl Decision for Settle<'_> {
 }
 
 /// Goes on with the removal of one definition, as far as that is possible now.
-async fn remove(server: Arc<ApiServer>, known: Known) {
-    let Some((resource, version)) = server.definitions() else { return };
+async fn remove(custom: Arc<CustomResources>, known: Known) {
+    let Some((resource, version)) = custom.definitions() else { return };
     let name = &known.definition.metadata.name;
     let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
-    if let Err(error) = finalizer::remove(&server, place, &known.definition, known.handler.as_ref()).await {
+    if let Err(error) = finalizer::remove(&custom.core, place, &known.definition, known.handler.as_ref()).await {
         tracing::warn!(definition = name, %error, "the objects of a definition could not be removed yet");
     }
 }

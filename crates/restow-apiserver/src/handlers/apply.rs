@@ -2,7 +2,8 @@
 
 use crate::error::ApiError;
 use crate::field_manager::{Application, FieldConflict};
-use crate::handlers::{Answer, Call, body, patch, update};
+use crate::handlers::{Answer, Call, patch, update};
+use crate::request::body;
 use crate::request::negotiation::Media;
 use crate::resource::object_meta;
 use async_trait::async_trait;

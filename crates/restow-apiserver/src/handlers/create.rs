@@ -5,8 +5,9 @@ use crate::admission::{self, Operation};
 use crate::builtin::addresses;
 use crate::error::ApiError;
 use crate::field_manager;
-use crate::handlers::{Answer, Call, body, metadata, update};
+use crate::handlers::{Answer, Call, metadata, update};
 use crate::namespaces::Freshness;
+use crate::request::body;
 use crate::resource::object_meta;
 use crate::storage::object_store::{Begin, Change, Changed, Decision, EncodedBy};
 use async_trait::async_trait;
@@ -42,19 +43,19 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
     metadata::prepare_new(call, &mut object)?;
     call.check_namespace(object.name(), Freshness::Cached).await?;
     record(call, &mut object, entries);
-    let object = admission::mutate(call, Operation::Create, object, None).await?;
+    let object = admission::mutate(&call.admission(), Operation::Create, object, None).await?;
     let mut object = checked(call, object)?;
     let name = object.name().to_string();
     let unassigned = update::is_service(call).then(|| object.clone());
     let claims = match &unassigned {
-        Some(_) => addresses::assign(call, &mut object, None).await?,
+        Some(_) => addresses::assign(&call.handlers.core, call, &mut object, None).await?,
         None => Vec::new(),
     };
-    call.server.access().check_grant(&call.user, &object, None, &call.target.name).await?;
-    admission::validate(call, Operation::Create, Some(&object), None).await?;
+    call.handlers.access().check_grant(&call.user, &object, None, &call.target.name).await?;
+    admission::validate(&call.admission(), Operation::Create, Some(&object), None).await?;
     if call.dry_run()? {
-        resource_quota::charge(call, &object, None, Charge::default()).await?;
-        return match call.server.objects().get(call.place(&name)).await? {
+        resource_quota::charge(&call.admission(), &object, None, Charge::default()).await?;
+        return match call.handlers.objects().get(call.place(&name)).await? {
             Some(_) => Err(taken(call, &name)),
             None => Ok(Answer::Object { code: 201, object }),
         };
@@ -62,7 +63,7 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
     let charge = Charge::default();
     let freshness = Freshness::Cached;
     let mut decision = Creation { call, object, unassigned, claims, freshness, namespace: None, charge };
-    match call.server.objects().change(call.place(&name), &mut decision).await? {
+    match call.handlers.objects().change(call.place(&name), &mut decision).await? {
         Changed::Created(written) => Ok(call.written(201, written).await),
         other => Err(ApiError::Internal(format!("creating ended with {other:?}"))),
     }
@@ -97,11 +98,13 @@ impl Decision for Creation<'_> {
         // The second time, what was chosen may have been taken meanwhile.
         if let Some(unassigned) = self.unassigned.as_ref().filter(|_| self.freshness == Freshness::Live) {
             self.object = unassigned.clone();
-            self.claims = addresses::assign(self.call, &mut self.object, None).await?;
+            self.claims = addresses::assign(&self.call.handlers.core, self.call, &mut self.object, None).await?;
         }
         self.namespace = self.call.check_namespace(self.object.name(), self.freshness).await?;
         self.freshness = Freshness::Live;
-        self.charge = resource_quota::charge(self.call, &self.object, None, std::mem::take(&mut self.charge)).await?;
+        self.charge =
+            resource_quota::charge(&self.call.admission(), &self.object, None, std::mem::take(&mut self.charge))
+                .await?;
         Ok(Change::Write(self.object.clone()))
     }
 

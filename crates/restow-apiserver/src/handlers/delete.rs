@@ -2,7 +2,8 @@
 
 use crate::admission::{self, DryRun};
 use crate::error::{ApiError, GroupKind};
-use crate::handlers::{Answer, Call, body};
+use crate::handlers::{Answer, Call};
+use crate::request::body;
 use crate::storage::deletion::{self, DeleteOptions, IGNORE_READ_ERROR};
 use crate::storage::object_store::{Change, Changed, Decision, Force};
 use async_trait::async_trait;
@@ -43,13 +44,13 @@ async fn delete_unreadable(call: &Call<'_>, options: &DeleteOptions) -> Result<A
         namespace: call.target.namespace.clone(),
         name: name.clone(),
     });
-    call.server.access().authorize(&call.user, &attributes).map_err(|_| ApiError::Forbidden {
+    call.handlers.access().authorize(&call.user, &attributes).map_err(|_| ApiError::Forbidden {
         resource: call.resource.group_resource.clone(),
         name: name.clone(),
         message: format!("not permitted to do {VERB:?}, reason: "),
     })?;
     let force = if options.dry_run { Force::Rehearse } else { Force::Remove };
-    call.server.objects().remove_unreadable(call.place(name), force).await?;
+    call.handlers.objects().remove_unreadable(call.place(name), force).await?;
     let details = json!({"name": name, "kind": call.resource.names.kind});
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details, "code": 200,
@@ -90,7 +91,7 @@ pub(super) fn options(call: &Call<'_>) -> Result<DeleteOptions, ApiError> {
         })?;
         given = decoded.value;
     }
-    if let Some(fields) = given.as_object_mut().filter(|_| !call.server.deletes_unreadable()) {
+    if let Some(fields) = given.as_object_mut().filter(|_| !call.handlers.deletes_unreadable) {
         fields.remove(IGNORE_READ_ERROR);
     }
     let mut options = DeleteOptions::from_value(&given).map_err(invalid_options)?;
@@ -120,7 +121,7 @@ pub(super) async fn delete_one(
     admission: Admission,
 ) -> Result<Option<Answer>, ApiError> {
     let mut decision = Removal { call, name, options, admission, rehearsed: None };
-    let changed = call.server.objects().change(call.place(name), &mut decision).await?;
+    let changed = call.handlers.objects().change(call.place(name), &mut decision).await?;
     let object = match (changed, decision.rehearsed) {
         (Changed::Absent, _) => return Ok(None),
         (Changed::Updated(old), Some(Change::Remove)) => removed(call, old.into_object()),
@@ -165,7 +166,7 @@ impl Decision for Removal<'_> {
         }
         let dry_run = if self.options.dry_run { DryRun::Yes } else { DryRun::No };
         if self.admission == Admission::Due {
-            admission::admit_removal(self.call, old, dry_run).await?;
+            admission::admit_removal(&self.call.admission(), old, dry_run).await?;
         }
         let strategy = self.call.resource.strategy.as_ref();
         let change = deletion::decide(strategy, old, self.options, jiff::Timestamp::now());

@@ -3,6 +3,7 @@
 use crate::error::ApiError;
 use crate::handlers::delete::{self, Admission, delete_one};
 use crate::handlers::{Answer, Call, list};
+use crate::request::Request;
 use crate::storage::deletion::IGNORE_READ_ERROR;
 use restow_apimachinery::field::FieldError;
 
@@ -19,8 +20,7 @@ pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiErro
             name: object.name().to_string(),
             ..(*call.target).clone()
         };
-        let single = Call {
-            server: call.server,
+        let request = Request {
             user: call.user.clone(),
             resource: call.resource.clone(),
             version: call.version.clone(),
@@ -34,6 +34,7 @@ pub(super) async fn delete_collection(call: &Call<'_>) -> Result<Answer, ApiErro
             warnings: Default::default(),
             annotations: Default::default(),
         };
+        let single = Call { handlers: call.handlers, request };
         // One that is gone meanwhile is what was wanted.
         let deleted = delete_one(&single, object.name(), &options, Admission::Due).await;
         single.warnings().into_iter().for_each(|warning| call.warn(warning));

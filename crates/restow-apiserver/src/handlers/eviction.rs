@@ -5,11 +5,13 @@
 
 use crate::error::ApiError;
 use crate::handlers::delete::{self, Admission};
-use crate::handlers::{Answer, Call, body, subresource};
+use crate::handlers::{Answer, Call, subresource};
+use crate::request::body;
+use crate::resource::ObjectRef;
 use crate::resource::Resource;
 use crate::resource::object_meta;
 use crate::storage::deletion::DeleteOptions;
-use crate::storage::object_store::{Change, Decision, ObjectRef};
+use crate::storage::object_store::{Change, Decision};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
@@ -39,7 +41,7 @@ pub(super) async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
     }
     let mut options = DeleteOptions::from_value(&eviction["deleteOptions"]).map_err(delete::invalid_options)?;
     options.dry_run |= call.dry_run()?;
-    let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let entry = call.handlers.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
     let pod = call.resource.decode(&entry, &call.version).await?;
     if let Some(message) = options.unmet(&pod) {
         return Err(ApiError::ConflictOn { kind: "Pod".into(), name: name.clone(), message });
@@ -48,7 +50,7 @@ pub(super) async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
         spend(call, &pod, options.dry_run).await?;
     }
     if !options.dry_run {
-        call.server.objects().change(call.place(name), &mut Mark).await?;
+        call.handlers.objects().change(call.place(name), &mut Mark).await?;
     }
     delete::delete_one(call, name, &options, Admission::Settled).await?.ok_or_else(|| call.not_found(name))?;
     Ok(Answer::Object { code: 201, object: subresource::success(201) })
@@ -63,7 +65,7 @@ fn counts(pod: &Object) -> bool {
 /// Spends what the pod's budget has, or refuses.
 async fn spend(call: &Call<'_>, pod: &Object, dry_run: bool) -> Result<(), ApiError> {
     let version = GroupVersion::new("policy", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-    let registry = call.server.registry();
+    let registry = call.handlers.registry();
     let Some(resource) = registry.find(&version, "poddisruptionbudgets") else { return Ok(()) };
     let budgets = budgets_of(call, resource, &version, pod).await?;
     let [budget] = budgets.as_slice() else {
@@ -76,7 +78,7 @@ async fn spend(call: &Call<'_>, pod: &Object, dry_run: bool) -> Result<(), ApiEr
         };
     };
     let place = ObjectRef { resource, version: &version, namespace: &call.target.namespace, name: budget.name() };
-    call.server.objects().change(place, &mut Spending { pod, dry_run }).await?;
+    call.handlers.objects().change(place, &mut Spending { pod, dry_run }).await?;
     Ok(())
 }
 
@@ -88,7 +90,7 @@ async fn budgets_of(
 ) -> Result<Vec<Object>, ApiError> {
     let storage = resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
     let range = RangeRequest::new(storage.range(&call.target.namespace));
-    let entries = call.server.objects().store().range(range).await?.entries;
+    let entries = call.handlers.objects().store().range(range).await?.entries;
     let budgets = resource.decode_all(&entries, version).await?;
     Ok(budgets.into_iter().filter(|budget| covers(budget, pod)).collect())
 }

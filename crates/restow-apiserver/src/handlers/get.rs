@@ -8,11 +8,11 @@ use crate::resource::codec;
 pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
     let name = &call.target.name;
     let wanted = list::wanted_revision(call)?.unwrap_or(0);
-    let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let entry = call.handlers.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
     // What was read is the latest there is; whoever has seen more has seen another store.
-    let latest = entry.mod_revision.get().max(call.server.watch_cache().reached().get());
+    let latest = entry.mod_revision.get().max(call.handlers.watch_cache().reached().get());
     if wanted > latest {
-        let latest = call.server.objects().store().status().await?.revision.get();
+        let latest = call.handlers.objects().store().status().await?.revision.get();
         if wanted > latest {
             return Err(ApiError::TooLargeResourceVersion { requested: wanted, current: latest });
         }

@@ -127,7 +127,7 @@ async fn protobuf_list(call: &Call<'_>) -> Result<Answer, ApiError> {
 async fn first_page(call: &Call<'_>, storage: &Storage) -> Result<(Page, Option<Pages>), ApiError> {
     let (at, after) = start(call, storage).await?;
     let range = rest(call, storage, &Selector::default(), after.as_ref());
-    let mut pages = Pages::new(call.server.objects().store().clone(), range, at);
+    let mut pages = Pages::new(call.handlers.objects().store().clone(), range, at);
     let first = pages.next().await.map_err(|error| failed(call, error, after.as_ref()))?;
     let page = Page { revision: revision_of(at, &first), entries: first.entries, ..Page::default() };
     Ok((page, first.more.then_some(pages)))
@@ -157,7 +157,7 @@ async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
     }
     let mut page = Page::default();
     // Most of what is read may not match, so it is read as for a list in parts, and never lies in memory whole.
-    let mut pages = Pages::new(call.server.objects().store().clone(), range, at);
+    let mut pages = Pages::new(call.handlers.objects().store().clone(), range, at);
     loop {
         let response = pages.next().await.map_err(|error| failed(call, error, after.as_ref()))?;
         if page.revision == Revision::ZERO {
@@ -208,7 +208,7 @@ async fn whole_page(call: &Call<'_>, response: RangeResponse, at: At, range: &Ke
         (None, _) => None,
         (Some(_), Some(count)) => Some(count.saturating_sub(response.entries.len() as u64)),
         (Some(next), None) => {
-            let rest = call.server.objects().store().count(range.after(next), At::Revision(revision)).await;
+            let rest = call.handlers.objects().store().count(range.after(next), At::Revision(revision)).await;
             rest.ok()
         }
     };
@@ -223,7 +223,7 @@ async fn fetch(
     after: Option<&Key>,
 ) -> Result<RangeResponse, ApiError> {
     let request = RangeRequest { at, ..RangeRequest::new(range) }.limit(limit);
-    call.server.objects().store().range(request).await.map_err(|error| failed(call, error, after))
+    call.handlers.objects().store().range(request).await.map_err(|error| failed(call, error, after))
 }
 
 /// Why a list cannot be read. One that cannot go on as it began gets a token to go on at the latest revision.
@@ -266,7 +266,7 @@ async fn start(call: &Call<'_>, storage: &Storage) -> Result<(At, Option<Key>), 
         (_, None) => Ok((At::Latest, None)),
         ("Exact", Some(exact)) => Ok((At::Revision(Revision::new(exact)), None)),
         (_, Some(oldest)) => {
-            let latest = call.server.objects().store().status().await?.revision.get();
+            let latest = call.handlers.objects().store().status().await?.revision.get();
             match oldest > latest {
                 true => Err(ApiError::TooLargeResourceVersion { requested: oldest, current: latest }),
                 false => Ok((At::Latest, None)),

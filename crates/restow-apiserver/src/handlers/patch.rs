@@ -1,7 +1,8 @@
 //! Changing part of an object.
 
 use crate::error::{ApiError, GroupKind};
-use crate::handlers::{Answer, Call, apply, body, update};
+use crate::handlers::{Answer, Call, apply, update};
+use crate::request::body;
 use async_trait::async_trait;
 use restow_apimachinery::bounded_patch::{self, BoundedPatchError, json_size};
 use restow_apimachinery::field::FieldError;

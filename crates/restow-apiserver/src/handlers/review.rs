@@ -1,7 +1,8 @@
 //! Questions that are answered and forgotten: access reviews, token reviews and requests for tokens.
 
 use crate::error::ApiError;
-use crate::handlers::{Answer, Call, body, subresource};
+use crate::handlers::{Answer, Call, subresource};
+use crate::request::body;
 use restow_api::GroupResource;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, TypeTable};
@@ -11,7 +12,7 @@ use restow_auth::service_account::{Account, IssueError};
 /// Answers an object of a kind that is not stored.
 pub(super) async fn review(call: &Call<'_>) -> Result<Answer, ApiError> {
     let now = jiff::Timestamp::now();
-    let access = call.server.access();
+    let access = call.handlers.access();
     let posted = body::object(call)?.into_value();
     let answered = match call.resource.group_resource.resource() {
         "subjectaccessreviews" => review::subject_access_review(access.authorizer(), &posted),
@@ -33,10 +34,10 @@ pub(super) async fn review(call: &Call<'_>) -> Result<Answer, ApiError> {
 
 /// Issues a token for a service account.
 pub(super) async fn token(call: &Call<'_>) -> Result<Answer, ApiError> {
-    let access = call.server.access();
+    let access = call.handlers.access();
     let Some(tokens) = &access.authenticators().tokens else { return Err(ApiError::NoSuchResource) };
     let name = &call.target.name;
-    let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let entry = call.handlers.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
     let account = call.resource.decode(&entry, &call.version).await?;
     let account = Account { namespace: &call.target.namespace, name, uid: account.uid() };
     let mut request = body::value(call)?;

@@ -3,7 +3,8 @@
 use crate::admission::{self, Operation};
 use crate::error::ApiError;
 use crate::field_manager::Application;
-use crate::handlers::{Answer, Call, apply, body, patch, update};
+use crate::handlers::{Answer, Call, apply, patch, update};
+use crate::request::body;
 use crate::resource::Verb;
 use crate::resource::object_meta;
 use crate::resource::strategy::{ScaleFields, ScaleSelector};
@@ -21,7 +22,7 @@ pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
     let name = &call.target.name;
     let wanted = match call.target.verb {
         Verb::Get => {
-            let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+            let entry = call.handlers.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
             let object = call.resource.decode(&entry, &call.version).await?;
             return Ok(Answer::Object { code: 200, object: scale_of(&fields, &object) });
         }
@@ -33,7 +34,7 @@ pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
         _ => Wanted::Whole(given(call)?),
     };
     let mut decision = Scaling { call, fields: &fields, wanted, dry_run: call.dry_run()?, rehearsed: None };
-    let changed = call.server.objects().change(call.place(name), &mut decision).await?;
+    let changed = call.handlers.objects().change(call.place(name), &mut decision).await?;
     let object = match (decision.rehearsed, changed) {
         (Some(object), _) => object,
         (None, Changed::Updated(written) | Changed::Created(written)) => written.into_object(),
@@ -85,7 +86,7 @@ impl Decision for Scaling<'_> {
                 wanted.name()
             )));
         }
-        let wanted = admission::mutate(self.call, Operation::Update, wanted, Some(&current)).await?;
+        let wanted = admission::mutate(&self.call.admission(), Operation::Update, wanted, Some(&current)).await?;
         update::check_expectations(self.call, &wanted, old)?;
         let replicas = wanted.at(&["spec", "replicas"]).and_then(Value::as_i64).unwrap_or_default();
         let given = self.entries(old, replicas).await?;
@@ -105,7 +106,7 @@ impl Decision for Scaling<'_> {
             return Err(self.call.invalid(name, problems));
         }
         let scale = scale_of(self.fields, &object);
-        admission::validate(self.call, Operation::Update, Some(&scale), Some(&current)).await?;
+        admission::validate(&self.call.admission(), Operation::Update, Some(&scale), Some(&current)).await?;
         update::record(self.call, old, &mut object, given).await?;
         if self.dry_run {
             self.rehearsed = Some(object);

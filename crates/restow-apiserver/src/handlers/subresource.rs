@@ -2,7 +2,8 @@
 
 use crate::admission::{self, Operation};
 use crate::error::ApiError;
-use crate::handlers::{Answer, Call, body, eviction, review, scale};
+use crate::handlers::{Answer, Call, eviction, review, scale};
+use crate::request::body;
 use crate::resource::{Origin, Verb};
 use crate::storage::object_store::{Change, Decision};
 use async_trait::async_trait;
@@ -216,8 +217,8 @@ pub(super) async fn admitted(call: &Call<'_>, sent: Value) -> Result<Object, Api
     let own = (&call.version, call.resource.names.kind.as_str());
     let (version, kind) = call.resource.foreign_kind(&call.target.subresource, &call.version).unwrap_or(own);
     sent.set_type(&version.to_string(), kind);
-    let object = admission::mutate(call, Operation::Create, sent, None).await?;
-    admission::validate(call, Operation::Create, Some(&object), None).await?;
+    let object = admission::mutate(&call.admission(), Operation::Create, sent, None).await?;
+    admission::validate(&call.admission(), Operation::Create, Some(&object), None).await?;
     Ok(object)
 }
 
@@ -243,11 +244,11 @@ pub(super) async fn bind(call: &Call<'_>, name: &str) -> Result<Answer, ApiError
     if let Some(problem) = problem {
         return Err(ApiError::BadRequest(problem.to_string()));
     }
-    let registry = call.server.registry();
+    let registry = call.handlers.registry();
     let pods = registry.find(&call.version, "pods").ok_or(ApiError::NoSuchResource)?;
-    let place = crate::storage::object_store::ObjectRef { resource: pods, ..call.place(name) };
+    let place = crate::resource::ObjectRef { resource: pods, ..call.place(name) };
     let mut decision = Assignment { name, node, dry_run: call.dry_run()? };
-    call.server.objects().change(place, &mut decision).await?;
+    call.handlers.objects().change(place, &mut decision).await?;
     Ok(Answer::Object { code: 201, object: success(201) })
 }
 
@@ -303,7 +304,7 @@ pub(super) fn success(code: u16) -> Object {
 /// What only a node could answer. Nothing here runs on nodes, so the object is looked up and that is said.
 async fn unreachable_answer(call: &Call<'_>) -> Result<Answer, ApiError> {
     let name = &call.target.name;
-    let entry = call.server.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let entry = call.handlers.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
     let object = call.resource.decode(&entry, &call.version).await?;
     let unavailable = |message: String| ApiError::Unavailable { message, retry_after: Duration::from_secs(1) };
     match call.resource.group_resource.resource() {

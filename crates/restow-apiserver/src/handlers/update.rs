@@ -5,7 +5,8 @@ use crate::admission::{self, Operation};
 use crate::builtin::addresses;
 use crate::error::{ApiError, GroupKind};
 use crate::field_manager;
-use crate::handlers::{Answer, Call, body, create, list, metadata, subresource};
+use crate::handlers::{Answer, Call, create, list, metadata, subresource};
+use crate::request::body;
 use crate::resource::object_meta;
 use crate::resource::{Origin, Verb};
 use crate::storage::deletion;
@@ -101,7 +102,7 @@ pub(super) async fn replace(call: &Call<'_>, wish: &dyn Wish) -> Result<Answer, 
     let charge = Charge::default();
     let mut decision =
         Replacement { call, wish, dry_run, rehearsed: None, last_state: None, claims: Vec::new(), charge };
-    let changed = call.server.objects().change(call.place(name), &mut decision).await?;
+    let changed = call.handlers.objects().change(call.place(name), &mut decision).await?;
     if let Some(answer) = decision.rehearsed {
         return Ok(answer);
     }
@@ -135,15 +136,15 @@ impl Decision for Replacement<'_> {
         // Nobody waits for a turn at the quotas while webhooks are asked.
         (self.claims, self.charge) = (Vec::new(), Charge::default());
         let (object, entries) = self.wish.make(old).await?;
-        let object = admission::mutate(self.call, Operation::Update, object, before).await?;
+        let object = admission::mutate(&self.call.admission(), Operation::Update, object, before).await?;
         let mut object = replacement(self.call, object, old, entries).await?;
         if is_service(self.call) && old.get("spec") != object.get("spec") {
-            self.claims = addresses::assign(self.call, &mut object, before).await?;
+            self.claims = addresses::assign(&self.call.handlers.core, self.call, &mut object, before).await?;
         }
-        self.claims.extend(self.call.server.agreement().conclude(&self.call.resource, &mut object, before).await?);
-        self.call.server.access().check_grant(&self.call.user, &object, before, name).await?;
-        admission::validate(self.call, Operation::Update, Some(&object), before).await?;
-        self.charge = resource_quota::charge(self.call, &object, before, Charge::default()).await?;
+        self.claims.extend(self.call.handlers.agreement.conclude(&self.call.resource, &mut object, before).await?);
+        self.call.handlers.access().check_grant(&self.call.user, &object, before, name).await?;
+        admission::validate(&self.call.admission(), Operation::Update, Some(&object), before).await?;
+        self.charge = resource_quota::charge(&self.call.admission(), &object, before, Charge::default()).await?;
         let change = match ends(self.call, &object, old) {
             true => {
                 object.set_meta("resourceVersion", old.resource_version());

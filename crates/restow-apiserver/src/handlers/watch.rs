@@ -105,7 +105,7 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
         media: call.accepted.media,
         initial: None,
         source,
-        store: call.server.objects().store().clone(),
+        store: call.handlers.objects().store().clone(),
         range,
         taken: VecDeque::new(),
         ready: VecDeque::new(),
@@ -133,12 +133,12 @@ async fn starting_point(
         call.query.is_on("sendInitialEvents") || wanted == 0 && call.query.text("sendInitialEvents").is_empty();
     if !list_first {
         let revision = match wanted {
-            0 => call.server.objects().store().status().await?.revision,
+            0 => call.handlers.objects().store().status().await?.revision,
             wanted => Revision::new(wanted),
         };
         return Ok((None, revision));
     }
-    let mut pages = Pages::new(call.server.objects().store().clone(), range.clone(), At::Latest);
+    let mut pages = Pages::new(call.handlers.objects().store().clone(), range.clone(), At::Latest);
     let first = pages.next().await?;
     let revision = first.revision;
     if wanted > revision.get() {
@@ -148,10 +148,10 @@ async fn starting_point(
 }
 
 async fn source(call: &Call<'_>, folder: &str, range: KeyRange, after: Revision) -> Result<Source, ApiError> {
-    if let Ok(subscription) = call.server.watch_cache().subscribe(folder, range.clone(), after) {
+    if let Ok(subscription) = call.handlers.watch_cache().subscribe(folder, range.clone(), after) {
         return Ok(Source::Recent(subscription));
     }
-    history(call.server.objects().store(), range, after).await
+    history(call.handlers.objects().store(), range, after).await
 }
 
 /// The changes after a revision as the store has kept them.

@@ -22,8 +22,8 @@ pub(crate) struct Peer {
     pub(crate) certificate: Option<Result<ClientCertificate, CertificateError>>,
 }
 
-/// Serves until `stop` completes, then lets running requests finish.
-pub(crate) async fn serve(
+/// Serves a server's API on a listener until `stop` completes, then lets running requests finish.
+pub async fn serve(
     server: Arc<ApiServer>,
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -32,7 +32,7 @@ pub(crate) async fn serve(
     let transport = Transport::Tls(Arc::new(move || tls.clone()));
     let limits = connection_limits(server.limits());
     let handler = Arc::new(Requests(server.clone()));
-    serving::serve(listener, transport, limits, handler, stop, || server.stop()).await;
+    serving::serve(listener, transport, limits, handler, stop, || server.core.stop()).await;
 }
 
 fn connection_limits(limits: &LoadLimits) -> ConnectionLimits {

@@ -1,6 +1,7 @@
 //! From a request to its answer.
 
 use crate::audit::Asking;
+use crate::discovery::documents::DocumentName;
 use crate::discovery::openapi;
 use crate::discovery::{self, Half};
 use crate::error::ApiError;
@@ -11,11 +12,12 @@ use crate::http::body::Body;
 use crate::http::compress::compress;
 use crate::http::connections::Peer;
 use crate::http::deadline;
-use crate::http::documents::{self, DocumentName};
+use crate::http::documents;
 use crate::http::health;
 use crate::http::record::{Record, Subject};
 use crate::http::render;
 use crate::metrics;
+use crate::request::Request as ResourceRequest;
 use crate::request::headers;
 use crate::request::negotiation::{self, Beside, Media, Shape};
 use crate::request::options;
@@ -256,8 +258,7 @@ where
         None => None,
     };
     let patch_type = content_type.as_deref().and_then(|text| text.split(';').next()).unwrap_or_default();
-    let call = Call {
-        server,
+    let request = ResourceRequest {
         user: asker.user,
         resource: resource.clone(),
         version: version.clone(),
@@ -271,6 +272,7 @@ where
         warnings: Mutex::default(),
         annotations: Mutex::default(),
     };
+    let call = Call { handlers: &server.handlers, request };
     let work = async {
         let _room = server.fair_queue().room(&asker.share, call.body.len()).await;
         drop(arrived);
@@ -286,7 +288,7 @@ where
             }
             Answer::Watch(changes) => {
                 let taken = Taken { turns: server.fair_queue().clone(), share: asker.share.clone() };
-                render::watch(*changes, taken, server.stopping())
+                render::watch(*changes, taken, server.core.stopping())
             }
         })
     };

@@ -1,68 +1,52 @@
-//! What a server does once when it starts, after it has joined the others: make what every cluster has.
+//! What a server does once after it has joined the others: it creates what every cluster has.
 
+use crate::authorization::Access;
 use crate::builtin::addresses;
-use crate::controllers;
+use crate::controllers::{KubernetesService, publish_servers};
+use crate::core::Core;
 use crate::error::ApiError;
-use crate::server::ApiServer;
-use std::sync::{Arc, Weak};
+use crate::namespaces::Namespaces;
+use crate::storage_version::Agreement;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// How long to wait before trying again what the store could not do.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How far the server has come in starting.
-#[derive(Debug)]
-pub(crate) struct Starting {
-    done: watch::Sender<Option<Result<(), ApiError>>>,
+/// The parts that are started.
+pub(crate) struct PostStart {
+    pub(crate) core: Arc<Core>,
+    pub(crate) agreement: Arc<Agreement>,
+    pub(crate) namespaces: Arc<Namespaces>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) service: Arc<KubernetesService>,
 }
 
-impl Default for Starting {
-    fn default() -> Self {
-        Starting { done: watch::Sender::new(None) }
-    }
-}
-
-impl Starting {
-    /// Completes when the server has started, or cannot.
-    pub(crate) async fn done(&self) -> Result<(), ApiError> {
-        let mut done = self.done.subscribe();
-        match done.wait_for(Option::is_some).await.map(|done| done.clone()) {
-            Ok(Some(result)) => result,
-            _ => Err(ApiError::Internal("the server ended while it was starting".into())),
-        }
-    }
-
-    pub(crate) fn is_done(&self) -> bool {
-        matches!(*self.done.borrow(), Some(Ok(())))
-    }
-}
-
-/// Starts: waits until the storage versions are reported, then makes what every cluster has.
-pub(crate) async fn start(server: Weak<ApiServer>) {
-    let Some(agreement) = server.upgrade().map(|server| server.agreement().clone()) else { return };
-    agreement.settled().await;
-    drop(agreement);
-    while let Some(server) = server.upgrade() {
-        match make(&server).await {
+/// Starts: waits until the storage versions are reported, then creates what every cluster has.
+pub(crate) async fn start(hooks: PostStart) {
+    hooks.agreement.settled().await;
+    loop {
+        match hooks.run().await {
             Err(error @ (ApiError::Unavailable { .. } | ApiError::Timeout(_))) => {
                 tracing::warn!(%error, "the server cannot start yet; trying again");
             }
             result => {
                 if result.is_ok() {
-                    tokio::spawn(controllers::publish_servers(Arc::downgrade(&server)));
+                    hooks.core.spawn(publish_servers(hooks.service.clone()));
                 }
-                server.starting().done.send_replace(Some(result));
+                hooks.core.startup().finish(result);
                 return;
             }
         }
-        drop(server);
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-async fn make(server: &ApiServer) -> Result<(), ApiError> {
-    server.make_namespaces().await?;
-    addresses::repair(server).await?;
-    server.establish_policy().await
+impl PostStart {
+    /// Creates what every cluster has.
+    async fn run(&self) -> Result<(), ApiError> {
+        self.namespaces.make_namespaces().await?;
+        addresses::repair(&self.core).await?;
+        self.access.establish_policy().await
+    }
 }

@@ -1,8 +1,10 @@
 //! What becomes of an object that is to be deleted: removed at once, or marked while a grace period or finalizers hold
 //! it. Pure; time is an argument.
 
+use crate::error::ApiError;
 use crate::resource::strategy::Strategy;
-use crate::storage::object_store::Change;
+use crate::storage::object_store::{Change, Decision};
+use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::object::Object;
@@ -238,6 +240,25 @@ fn set_finalizers(object: &mut Object, finalizers: &[String]) {
 
 fn written(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Removes an object, or marks it where finalizers hold it.
+pub(crate) struct Dismiss;
+
+#[async_trait]
+impl Decision for Dismiss {
+    async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
+        let Some(object) = before else { return Ok(Change::Keep) };
+        if object.finalizers().is_empty() {
+            return Ok(Change::Remove);
+        }
+        if object.is_being_deleted() {
+            return Ok(Change::Keep);
+        }
+        let mut marked = object.clone();
+        mark(&mut marked, 0, jiff::Timestamp::now());
+        Ok(Change::Write(marked))
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::error::corrupt::{CorruptObject, MOST_NAMED};
 use crate::flow_control::fair_queue::{self, YieldBudget};
 use crate::resource::codec;
 use crate::resource::write_gate::passes_barrier;
-use crate::resource::{Encoding, Fence, Membership, Resource, Storage};
+use crate::resource::{Encoding, Fence, Membership, ObjectRef, Resource, Storage};
 use crate::storage::fence_alarm::FenceAlarm;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -40,19 +40,6 @@ struct Start {
     entry: Option<Entry>,
     /// Whether it is only remembered. What it says may be out of date, so nothing is refused or left alone because of it.
     guessed: bool,
-}
-
-/// The place of an object: its resource, the version it is spoken of in, and its name.
-#[derive(Clone, Copy)]
-pub struct ObjectRef<'a> {
-    /// The resource.
-    pub resource: &'a Resource,
-    /// The version that objects are given and taken in.
-    pub version: &'a GroupVersion,
-    /// The namespace; empty for resources without.
-    pub namespace: &'a str,
-    /// The name.
-    pub name: &'a str,
 }
 
 /// What becomes of an object.

@@ -109,15 +109,17 @@ pub struct Subscription {
 pub struct Overtaken;
 
 impl WatchCache {
-    /// Starts following a store from its latest revision on. The returned task runs until it is aborted.
-    pub async fn start(store: Arc<dyn Store>) -> Result<(Arc<Self>, tokio::task::JoinHandle<()>), StoreError> {
+    /// Starts following a store from its latest revision on. Whoever starts it runs the returned future for as long as the cache is used.
+    pub async fn start(
+        store: Arc<dyn Store>,
+    ) -> Result<(Arc<Self>, impl Future<Output = ()> + Send + 'static), StoreError> {
         let since = store.status().await?.revision;
         let (reached, _) = watch::channel(since);
         let state = State { rings: HashMap::new(), since, lost: Revision::ZERO };
         let (state, losses) = (Mutex::new(state), watch::Sender::new(0));
         let watch_cache = Arc::new(WatchCache { state, reached, losses, kept: Arc::default(), most: ALL_BYTES });
-        let task = tokio::spawn(watch_cache.clone().follow(store, since));
-        Ok((watch_cache, task))
+        let following = watch_cache.clone().follow(store, since);
+        Ok((watch_cache, following))
     }
 
     /// The latest revision up to which every change has been passed on.

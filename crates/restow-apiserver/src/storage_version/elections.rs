@@ -10,7 +10,7 @@ use super::lease_watch::{Leases, nobody_joined};
 use super::registrar::{ATTEMPTS, Registrar, pause};
 use super::{Agreement, AgreementError, Standing, keys};
 use crate::resource::{Fence, Origin, Resource};
-use crate::storage::reflector::name_of;
+use crate::storage::key_pages::name_of;
 use crate::storage::watch_cache::{Subscription, WatchCache};
 use restow_api::internal_apiserver::StorageVersion as Report;
 use restow_api::kube_apiserver_internal::StorageVersion as Election;

@@ -1,7 +1,7 @@
 //! Everybody's leases in `kube-system`: who takes part, and whose time is over.
 
 use super::{AgreementError, keys};
-use crate::storage::reflector::name_of;
+use crate::storage::key_pages::name_of;
 use restow_api::{MicroTime, ObjectMeta, ResourceVersion, ServerId};
 use restow_clock::since_boot;
 use restow_rules::collect::IdentityLease;

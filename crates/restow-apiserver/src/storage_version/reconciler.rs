@@ -7,7 +7,7 @@
 use super::registrar::jittered;
 use super::{Agreement, AgreementError, Standing, keys};
 use crate::resource::Membership;
-use crate::storage::reflector::name_of;
+use crate::storage::key_pages::name_of;
 use crate::storage::watch_cache::{Subscription, WatchCache};
 use jiff::{SignedDuration, Timestamp};
 use prometheus_client::collector::Collector;

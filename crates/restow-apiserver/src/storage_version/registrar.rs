@@ -8,7 +8,7 @@ use super::identity::Tenure;
 use super::lease_watch::Roll;
 use super::{Agreement, AgreementError, keys};
 use crate::resource::{Membership, Resource};
-use crate::storage::reflector::name_of;
+use crate::storage::key_pages::name_of;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use rand::Rng;

@@ -1,33 +1,21 @@
 //! Where the services of the cluster can be reached, for webhooks that are given as services.
 
+use crate::core::Core;
 use crate::error::ApiError;
-use crate::server::ApiServer;
-use crate::storage::object_store::ObjectRef;
+use crate::resource::ObjectRef;
 use crate::webhook::ServiceResolver;
 use async_trait::async_trait;
 use restow_api::GroupVersion;
 use serde_json::Value;
-use std::sync::{OnceLock, Weak};
+use std::sync::Arc;
 
 /// Finds services among the objects of a server.
-#[derive(Default)]
-pub(crate) struct Services {
-    server: OnceLock<Weak<ApiServer>>,
-}
-
-impl Services {
-    /// From now on, services are looked up here.
-    pub(crate) fn look_in(&self, server: Weak<ApiServer>) {
-        // A second server is none of this resolver's business.
-        let _ = self.server.set(server);
-    }
-}
+pub(crate) struct Services(pub(crate) Arc<Core>);
 
 #[async_trait]
 impl ServiceResolver for Services {
     async fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<String, String> {
-        let server = self.server.get().and_then(Weak::upgrade).ok_or("the server is stopping")?;
-        let object = |plural: &'static str| read(&server, plural, namespace, name);
+        let object = |plural: &'static str| read(&self.0, plural, namespace, name);
         let service = object("services").await.map_err(|error| error.to_string())?;
         let Some(service) = service else { return Err(format!("service {name:?} not found")) };
         let external = service["spec"]["externalName"].as_str().unwrap_or_default();
@@ -63,12 +51,12 @@ fn joined(address: &str, port: u64) -> String {
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
-async fn read(server: &ApiServer, plural: &str, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+async fn read(core: &Core, plural: &str, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
-    let registry = server.registry();
+    let registry = core.registry();
     let Some(resource) = registry.find(&version, plural) else { return Ok(None) };
     let place = ObjectRef { resource, version: &version, namespace, name };
-    let Some(entry) = server.objects().get(place).await? else { return Ok(None) };
+    let Some(entry) = core.objects().get(place).await? else { return Ok(None) };
     Ok(Some(resource.decode(&entry, &version).await?.into_value()))
 }
 

@@ -1,4 +1,4 @@
-//! Writes to an embedded store until it is killed, and says what was acknowledged. For the crash tests.
+//! Writes to an embedded store until it is killed, and prints what was acknowledged. For the crash tests.
 //!
 //! Each of its tasks counts up. It writes its counter under two keys in one transaction, and prints its number and the
 //! counter once that is acknowledged. Now and then the history is compacted.

@@ -1,6 +1,6 @@
-//! Flipped bits at every class of offset, and each file missing or cut.
+//! Flipped bits at every class of offset, and each file missing or truncated.
 
-use crate::world::{Outcome, World};
+use crate::fixture::{Outcome, StoreFixture};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -41,9 +41,9 @@ impl Tally {
         }
     }
 
-    fn print(&self, world: &World) {
+    fn print(&self, fixture: &StoreFixture) {
         for (kind, (whole, refused)) in &self.0 {
-            println!("{} {kind}: {whole} opened whole, {refused} refused", world.name);
+            println!("{} {kind}: {whole} opened whole, {refused} refused", fixture.name);
         }
     }
 
@@ -57,17 +57,17 @@ fn kind(path: &Path) -> String {
     path.to_str().unwrap().trim_start_matches("engine/").replace(|letter: char| letter.is_ascii_digit(), "N")
 }
 
-async fn flip_bits(world: World, count: usize) {
+async fn flip_bits(fixture: StoreFixture, count: usize) {
     let mut random = random();
     let mut tally = Tally::default();
-    let files: Vec<PathBuf> = world.files();
+    let files: Vec<PathBuf> = fixture.files();
     let journals: Vec<PathBuf> =
         files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "jnl")).cloned().collect();
     for _ in 0..count {
         // The journal is what a crash leaves, and what the engine checks least.
         let among = if random.random_bool(0.5) { &journals } else { &files };
         let file = &among[random.random_range(0..among.len())];
-        let mut bytes = std::fs::read(world.directory().join(file)).unwrap();
+        let mut bytes = std::fs::read(fixture.directory().join(file)).unwrap();
         if bytes.is_empty() {
             continue;
         }
@@ -75,121 +75,122 @@ async fn flip_bits(world: World, count: usize) {
         let bit = random.random_range(0..8);
         bytes[place] ^= 1 << bit;
         let what = format!("bit {bit} of byte {place} in {}", file.display());
-        let outcome = world.damaged(&what, |directory| std::fs::write(directory.join(file), &bytes).unwrap()).await;
+        let outcome = fixture.damaged(&what, |directory| std::fs::write(directory.join(file), &bytes).unwrap()).await;
         tally.count(kind(file), &outcome);
     }
-    tally.print(&world);
+    tally.print(&fixture);
     assert!(tally.refused() > 0, "no flip did any harm, so none was tried");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flipped_bit_in_the_journal_loses_nothing_silently() {
-    flip_bits(World::journal().await, rounds(120, 3000)).await;
+    flip_bits(StoreFixture::journal().await, rounds(120, 3000)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flipped_bit_in_tables_and_manifests_loses_nothing_silently() {
-    flip_bits(World::tables().await, rounds(120, 3000)).await;
+    flip_bits(StoreFixture::tables().await, rounds(120, 3000)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flipped_bit_after_an_orderly_end_loses_nothing_silently() {
-    flip_bits(World::closed().await, rounds(120, 1500)).await;
+    flip_bits(StoreFixture::closed().await, rounds(120, 1500)).await;
 }
 
 /// Every byte of the first batches: each field of their frames.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_byte_of_a_frame_can_be_changed_silently() {
-    let world = World::journal().await;
+    let fixture = StoreFixture::journal().await;
     let journal = Path::new("engine/0.jnl");
-    let bytes = std::fs::read(world.directory().join(journal)).unwrap();
+    let bytes = std::fs::read(fixture.directory().join(journal)).unwrap();
     let mut tally = Tally::default();
     for place in (0..600).step_by(rounds(5, 1)) {
         let mut damaged = bytes.clone();
         damaged[place] ^= 0x01;
         let what = format!("byte {place} of the journal");
         let outcome =
-            world.damaged(&what, |directory| std::fs::write(directory.join(journal), &damaged).unwrap()).await;
+            fixture.damaged(&what, |directory| std::fs::write(directory.join(journal), &damaged).unwrap()).await;
         tally.count(kind(journal), &outcome);
     }
-    tally.print(&world);
+    tally.print(&fixture);
 }
 
 /// The engine reads some parts of a table only now and then, such as its filters.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_part_of_a_table_is_compared_with_its_checksum() {
-    let world = World::closed().await;
-    for file in world.files().into_iter().filter(|file| file.parent().is_some_and(|folder| folder.ends_with("tables")))
+    let fixture = StoreFixture::closed().await;
+    for file in
+        fixture.files().into_iter().filter(|file| file.parent().is_some_and(|folder| folder.ends_with("tables")))
     {
-        let bytes = std::fs::read(world.directory().join(&file)).unwrap();
+        let bytes = std::fs::read(fixture.directory().join(&file)).unwrap();
         for place in (0..bytes.len()).step_by(1 + bytes.len() / 16) {
             let mut damaged = bytes.clone();
             damaged[place] ^= 0x04;
             let what = format!("byte {place} of {}", file.display());
             let outcome =
-                world.damaged(&what, |directory| std::fs::write(directory.join(&file), &damaged).unwrap()).await;
+                fixture.damaged(&what, |directory| std::fs::write(directory.join(&file), &damaged).unwrap()).await;
             assert!(matches!(&outcome, Outcome::Refused(said) if said.contains("checksum differs")), "{outcome:?}");
         }
     }
 }
 
-/// The engine would ask for so much memory before it finds that the journal is shorter.
+/// The engine would allocate that much memory before it finds that the journal is shorter.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_journal_that_announces_gigabytes_is_refused_unread() {
-    let world = World::journal().await;
+async fn a_journal_item_with_a_length_of_gigabytes_is_refused() {
+    let fixture = StoreFixture::journal().await;
     let journal = Path::new("engine/0.jnl");
-    let mut bytes = std::fs::read(world.directory().join(journal)).unwrap();
+    let mut bytes = std::fs::read(fixture.directory().join(journal)).unwrap();
     // A batch begins with 13 bytes; the length of the first value is the last of the 21 before its key.
     bytes[13 + 20] |= 0x80;
     let damage = |directory: &Path| std::fs::write(directory.join(journal), &bytes).unwrap();
-    let outcome = world.damaged("a length of gigabytes", damage).await;
-    assert!(matches!(&outcome, Outcome::Refused(said) if said.contains("announces an item of 2")), "{outcome:?}");
+    let outcome = fixture.damaged("a length of gigabytes", damage).await;
+    assert!(matches!(&outcome, Outcome::Refused(said) if said.contains("an item with a length of 2")), "{outcome:?}");
 }
 
-async fn lose_files(world: World) {
+async fn lose_files(fixture: StoreFixture) {
     let mut tally = Tally::default();
-    for file in world.files() {
+    for file in fixture.files() {
         let what = format!("{} is missing", file.display());
-        let outcome = world.damaged(&what, |directory| std::fs::remove_file(directory.join(&file)).unwrap()).await;
+        let outcome = fixture.damaged(&what, |directory| std::fs::remove_file(directory.join(&file)).unwrap()).await;
         tally.count(kind(&file), &outcome);
-        let length = std::fs::metadata(world.directory().join(&file)).unwrap().len();
+        let length = std::fs::metadata(fixture.directory().join(&file)).unwrap().len();
         for kept in [0, length / 2, length.saturating_sub(1)] {
             let what = format!("{} has {kept} of {length} bytes", file.display());
             let cut = |directory: &Path| {
                 let file = std::fs::OpenOptions::new().write(true).open(directory.join(&file)).unwrap();
                 file.set_len(kept).unwrap();
             };
-            let outcome = world.damaged(&what, cut).await;
+            let outcome = fixture.damaged(&what, cut).await;
             tally.count(kind(&file), &outcome);
         }
     }
-    tally.print(&world);
+    tally.print(&fixture);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_file_may_be_missing_or_cut_in_a_store_that_crashed() {
-    lose_files(World::journal().await).await;
-    lose_files(World::tables().await).await;
+    lose_files(StoreFixture::journal().await).await;
+    lose_files(StoreFixture::tables().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_file_may_be_missing_or_cut_in_a_store_that_was_closed() {
-    lose_files(World::closed().await).await;
+    lose_files(StoreFixture::closed().await).await;
 }
 
-/// What was found: each of these started an empty cluster.
+/// Regression: each of these once started as an empty cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_without_its_engine_is_no_empty_store() {
-    for world in [World::journal().await, World::tables().await, World::closed().await] {
+    for fixture in [StoreFixture::journal().await, StoreFixture::tables().await, StoreFixture::closed().await] {
         let lost = ["engine", "engine/keyspaces", "engine/keyspaces/0", "engine/keyspaces/1", "engine/keyspaces/3"];
         for lost in lost {
             let what = format!("{lost} is missing");
-            let outcome = world.damaged(&what, |store| std::fs::remove_dir_all(store.join(lost)).unwrap()).await;
+            let outcome = fixture.damaged(&what, |store| std::fs::remove_dir_all(store.join(lost)).unwrap()).await;
             assert!(matches!(&outcome, Outcome::Refused(said) if said.contains("damaged")), "{what}: {outcome:?}");
         }
         for lost in ["FORMAT", "WITNESS", "engine/keyspaces/3/current"] {
             let what = format!("{lost} is missing");
-            let outcome = world.damaged(&what, |store| std::fs::remove_file(store.join(lost)).unwrap()).await;
+            let outcome = fixture.damaged(&what, |store| std::fs::remove_file(store.join(lost)).unwrap()).await;
             let named = lost.starts_with("engine") || format!("{outcome:?}").contains(lost);
             assert!(matches!(&outcome, Outcome::Refused(said) if said.contains("damaged")) && named, "{outcome:?}");
         }
@@ -197,13 +198,13 @@ async fn a_store_without_its_engine_is_no_empty_store() {
             std::fs::remove_dir_all(store.join("engine")).unwrap();
             std::fs::remove_file(store.join("FORMAT")).unwrap();
         };
-        let outcome = world.damaged("only the witness is left", without_all).await;
+        let outcome = fixture.damaged("only the witness is left", without_all).await;
         assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
         let unwitnessed = |store: &Path| {
             std::fs::remove_dir_all(store.join("engine")).unwrap();
             std::fs::remove_file(store.join("WITNESS")).unwrap();
         };
-        let outcome = world.damaged("only the format is left", unwitnessed).await;
+        let outcome = fixture.damaged("only the format is left", unwitnessed).await;
         assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! What becomes of a store whose files are damaged, cut or gone: everything that was acknowledged is there, or the store is
-//! refused by name and left as it is. Nothing in between.
+//! Stores whose files are corrupt, truncated or missing: either everything that was acknowledged is there, or the store is
+//! refused with the reason, and no file is changed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cases;
-mod loss_accepted;
+mod fixture;
+mod repair;
 mod upgrade;
 mod witness;
-mod world;

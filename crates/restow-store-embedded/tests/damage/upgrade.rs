@@ -1,7 +1,7 @@
-//! Stores of format 1, which had no witness, no account and no checksums. `format-1/` was written by the last version that
-//! made such stores: one was closed in an orderly way, one was not.
+//! Stores of format 1, which had no witness, no fingerprint and no checksums. `format-1/` was written by the last version
+//! that created such stores: one was shut down cleanly, one was not.
 
-use crate::world::{contents, copy, entries, key, open, write};
+use crate::fixture::{contents, copy, entries, key, open, write};
 use restow_store::{Entry, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt};
 use restow_store_embedded::OpenError;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn assert_content(entries: &[Entry]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_of_format_1_is_brought_up_to_date() {
+async fn a_store_of_format_1_is_upgraded() {
     for name in ["closed", "open"] {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("store");
@@ -41,7 +41,7 @@ async fn a_store_of_format_1_is_brought_up_to_date() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_that_was_interrupted_is_done_again() {
+async fn an_interrupted_upgrade_is_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("store");
     copy(&format_1("open"), &directory);
@@ -54,7 +54,7 @@ async fn an_upgrade_that_was_interrupted_is_done_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_contradicts_itself_in_format_1_is_refused() {
+async fn a_store_of_format_1_with_missing_files_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("store");
     let lost = ["engine", "engine/keyspaces/1", "engine/keyspaces/2", "engine/keyspaces/3"];

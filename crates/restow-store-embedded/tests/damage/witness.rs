@@ -1,10 +1,10 @@
-//! The engine and its witness, each of another time.
+//! An engine and a witness of different times.
 
-use crate::world::{Outcome, World, contents, copy, entries, fresh, key, open, write};
+use crate::fixture::{Outcome, StoreFixture, contents, copy, entries, fresh, key, open, write};
 use restow_store::StoreExt;
 use std::path::Path;
 
-/// Puts one part of a store of earlier in the place of the present one.
+/// Replaces a part of the store by that of an earlier copy.
 fn replace(part: &str, earlier: &Path, store: &Path) {
     let target = store.join(part);
     match earlier.join(part).is_dir() {
@@ -24,7 +24,7 @@ fn copy_all(from: &Path, to: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_of_earlier_is_refused_and_a_witness_of_earlier_is_not() {
+async fn an_engine_behind_its_witness_is_refused_and_one_ahead_of_it_is_not() {
     let (parent, store) = fresh();
     write(&store, 0..20).await;
     let earlier = parent.path().join("earlier");
@@ -53,7 +53,7 @@ async fn an_engine_of_earlier_is_refused_and_a_witness_of_earlier_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_that_was_cut_off_before_it_was_acknowledged_is_dropped() {
+async fn a_torn_batch_that_was_not_acknowledged_is_dropped() {
     let (parent, store) = fresh();
     write(&store, 0..20).await;
     let before = entries(&store).await.unwrap();
@@ -82,22 +82,22 @@ async fn a_batch_that_was_cut_off_before_it_was_acknowledged_is_dropped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_engine_of_another_store_is_refused() {
-    let world = World::journal().await;
-    let other = World::journal().await;
-    let outcome = world.damaged("another engine", |store| replace("engine", &other.directory(), store)).await;
+    let fixture = StoreFixture::journal().await;
+    let other = StoreFixture::journal().await;
+    let outcome = fixture.damaged("another engine", |store| replace("engine", &other.directory(), store)).await;
     assert!(matches!(&outcome, Outcome::Refused(said) if said.contains("belong to another store")), "{outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_damaged_slot_of_the_witness_is_survived() {
-    let world = World::journal().await;
+    let fixture = StoreFixture::journal().await;
     for slot in [0, 4096] {
         let what = format!("the slot at {slot}");
-        let outcome = world.damaged(&what, |store| flip(&store.join("WITNESS"), slot + 30)).await;
+        let outcome = fixture.damaged(&what, |store| flip(&store.join("WITNESS"), slot + 30)).await;
         assert_eq!(outcome, Outcome::Whole);
     }
     let both = |store: &Path| [30, 4126].into_iter().for_each(|place| flip(&store.join("WITNESS"), place));
-    let outcome = world.damaged("both slots", both).await;
+    let outcome = fixture.damaged("both slots", both).await;
     assert!(matches!(&outcome, Outcome::Refused(said) if said.contains("WITNESS")), "{outcome:?}");
 }
 

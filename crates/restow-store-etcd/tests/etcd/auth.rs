@@ -1,9 +1,10 @@
-//! Users and passwords.
+//! Authentication with users and passwords.
 
 use crate::gateway::admin;
 use crate::support::{changes_until, config, key, next, start};
+use restow_local_etcd::LocalEtcd;
 use restow_store::{KeyRange, Revision, Store, StoreError, StoreExt, WatchRequest};
-use restow_store_etcd::{ConnectError, Credentials, EtcdConfig, EtcdStore, LocalEtcd};
+use restow_store_etcd::{ConnectError, Credentials, EtcdConfig, EtcdStore};
 
 async fn root_token(etcd: &LocalEtcd) -> String {
     let answer = admin(etcd, None, "auth/authenticate", r#"{"name":"root","password":"secret"}"#).await;
@@ -46,7 +47,7 @@ async fn change_password(etcd: &LocalEtcd, password: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_opens_what_is_granted_and_nothing_else() {
+async fn a_user_can_access_only_keys_that_its_role_grants() {
     let etcd = guarded().await;
     let denied = |error: ConnectError| assert!(matches!(error, ConnectError::Store(StoreError::Denied(_))), "{error}");
     denied(EtcdStore::connect(as_user(&etcd, "alice", "wrong")).await.unwrap_err());
@@ -79,9 +80,9 @@ async fn a_token_that_has_become_invalid_is_replaced() {
     change_password(&etcd, "rabbit").await;
     let mut watch = store.watch(WatchRequest::from(KeyRange::prefix("/"), first)).await.unwrap();
     next(&mut watch).await.unwrap();
-    // So does a restart; the watch has to show a new token, too.
+    // So does a restart; the watch needs a new token, too.
     etcd.restart().await.unwrap();
-    let last: Revision = crate::support::put_at_last(&store, "/a", "3").await;
+    let last: Revision = crate::support::put_with_retries(&store, "/a", "3").await;
     changes_until(&mut watch, last).await;
 
     change_password(&etcd, "hare").await;
@@ -98,7 +99,7 @@ async fn a_token_that_has_become_invalid_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn credentials_for_a_server_that_does_not_ask_are_no_obstacle() {
+async fn credentials_are_ignored_if_authentication_is_not_enabled() {
     let etcd = start().await;
     let store = EtcdStore::connect(as_user(&etcd, "alice", "rabbit")).await.unwrap();
     store.put(&key("/a"), "1".into()).await.unwrap();

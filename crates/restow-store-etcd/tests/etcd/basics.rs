@@ -1,8 +1,9 @@
-//! What a store on etcd does beside what every store does: prefixes, long lists, its version.
+//! Properties of the etcd store that the conformance suite does not check: prefixes, long lists, its version.
 
 use crate::support::{changes_until, config, connect, fresh, key};
+use restow_local_etcd::{LocalEtcd, LocalEtcdOptions};
 use restow_store::{Content, KeyRange, RangeRequest, Store, StoreError, StoreExt, Txn, WatchRequest};
-use restow_store_etcd::{EtcdStore, LocalEtcd, LocalEtcdOptions};
+use restow_store_etcd::EtcdStore;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_with_different_prefixes_do_not_see_each_other() {
@@ -76,7 +77,7 @@ async fn the_status_names_the_server_and_its_size() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_server_and_a_request_beyond_its_limit_are_told_apart() {
+async fn a_full_server_and_a_request_that_is_too_large_fail_differently() {
     let options = LocalEtcdOptions { quota_bytes: Some(2 * 1024 * 1024), ..Default::default() };
     let etcd = LocalEtcd::start_with(options).await.unwrap();
     let store = connect(etcd.endpoint()).await;
@@ -88,7 +89,7 @@ async fn a_full_server_and_a_request_beyond_its_limit_are_told_apart() {
         let name = names.next().expect("the quota is not kept");
         match store.put(&name, value.clone()).await {
             Ok(revision) => assert_eq!(store.get(&name).await.unwrap().unwrap().mod_revision, revision),
-            // etcd complains also about the write that it applies and that makes it full.
+            // etcd also returns NOSPACE for the write that it applies and that exceeds the quota.
             Err(StoreError::OutcomeUnknown(_)) => unknown += 1,
             Err(StoreError::Full(_)) => break name,
             Err(error) => panic!("{error}"),

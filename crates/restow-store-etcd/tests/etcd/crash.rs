@@ -1,7 +1,7 @@
-//! A server that is killed and restarted under load: what was acknowledged is there, what failed is not, and only what
-//! is reported as unknown may be either.
+//! A server that is killed and restarted under load: acknowledged writes are there, failed ones are not, and only writes of
+//! unknown outcome may be either.
 
-use crate::support::{PATIENCE, connect, key, start};
+use crate::support::{TIMEOUT, connect, key, start};
 use restow_store::{At, Content, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt};
 use restow_store_etcd::EtcdStore;
 use std::collections::BTreeMap;
@@ -13,32 +13,32 @@ const WRITERS: usize = 6;
 const CRASHES: usize = 5;
 
 #[derive(Clone, Debug)]
-enum Fate {
+enum WriteOutcome {
     Written(Revision),
     NotWritten,
     Unknown,
 }
 
-/// Creates one key after the other until told to stop, and notes what became of each.
-async fn write(store: Arc<EtcdStore>, writer: usize, stop: Arc<AtomicBool>) -> BTreeMap<String, Fate> {
-    let mut fates = BTreeMap::new();
+/// Creates keys until `stop` is set, and returns the outcome of each.
+async fn write(store: Arc<EtcdStore>, writer: usize, stop: Arc<AtomicBool>) -> BTreeMap<String, WriteOutcome> {
+    let mut outcomes = BTreeMap::new();
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
         let name = format!("w{writer}/{number:06}");
         number += 1;
-        let fate = match store.create(&key(&name), name.clone().into()).await {
-            Ok(revision) => Fate::Written(revision),
+        let outcome = match store.create(&key(&name), name.clone().into()).await {
+            Ok(revision) => WriteOutcome::Written(revision),
             Err(StoreError::Unavailable(_)) => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
-                Fate::NotWritten
+                WriteOutcome::NotWritten
             }
-            Err(StoreError::OutcomeUnknown(_)) => Fate::Unknown,
+            Err(StoreError::OutcomeUnknown(_)) => WriteOutcome::Unknown,
             // A key that is created once can only be there before if a failed write was applied.
             Err(error) => panic!("{name}: {error}"),
         };
-        fates.insert(name, fate);
+        outcomes.insert(name, outcome);
     }
-    fates
+    outcomes
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,38 +50,38 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
     for crash in 0..CRASHES {
         let (before, begun) = (store.status().await.unwrap().revision, Instant::now());
         while store.status().await.unwrap().revision.get() < before.get() + 50 + 37 * crash as u64 {
-            assert!(begun.elapsed() < PATIENCE, "the writers are stuck");
+            assert!(begun.elapsed() < TIMEOUT, "the writers are stuck");
             tokio::task::yield_now().await;
         }
         etcd.kill();
         etcd.restart().await.unwrap();
     }
     stop.store(true, Ordering::Relaxed);
-    let mut fates = BTreeMap::new();
+    let mut outcomes = BTreeMap::new();
     for writer in writers {
-        fates.extend(writer.await.unwrap());
+        outcomes.extend(writer.await.unwrap());
     }
-    check(&store, &fates).await;
+    check(&store, &outcomes).await;
 }
 
-async fn check(store: &EtcdStore, fates: &BTreeMap<String, Fate>) {
+async fn check(store: &EtcdStore, outcomes: &BTreeMap<String, WriteOutcome>) {
     let request = RangeRequest { range: KeyRange::all(), at: At::Latest, limit: None, content: Content::Full };
     let stored = store.range(request).await.unwrap().entries;
     let stored: BTreeMap<String, _> = stored.into_iter().map(|entry| (entry.key.to_string(), entry)).collect();
     let (mut written, mut unknown, mut failed) = (0, 0, 0);
-    for (name, fate) in fates {
-        match (fate, stored.get(name)) {
-            (Fate::Written(revision), Some(entry)) => {
+    for (name, outcome) in outcomes {
+        match (outcome, stored.get(name)) {
+            (WriteOutcome::Written(revision), Some(entry)) => {
                 assert_eq!((entry.mod_revision, entry.version, entry.value.as_ref()), (*revision, 1, name.as_bytes()));
                 written += 1;
             }
-            (Fate::Written(revision), None) => panic!("{name} was acknowledged at {revision} and is lost"),
-            (Fate::NotWritten, Some(entry)) => panic!("{name} failed for good and is there: {entry:?}"),
-            (Fate::NotWritten, None) => failed += 1,
-            (Fate::Unknown, _) => unknown += 1,
+            (WriteOutcome::Written(revision), None) => panic!("{name} was acknowledged at {revision} and is lost"),
+            (WriteOutcome::NotWritten, Some(entry)) => panic!("{name} failed for good and is there: {entry:?}"),
+            (WriteOutcome::NotWritten, None) => failed += 1,
+            (WriteOutcome::Unknown, _) => unknown += 1,
         }
     }
-    assert!(stored.keys().all(|name| fates.contains_key(name)), "nobody wrote some keys");
+    assert!(stored.keys().all(|name| outcomes.contains_key(name)), "nobody wrote some keys");
     assert!(written > 50 * CRASHES, "too little was written to tell: {written}");
     assert!(unknown > 0, "with writes always in flight, some outcomes must be unknown");
     println!("{written} written, {unknown} unknown, {failed} failed");

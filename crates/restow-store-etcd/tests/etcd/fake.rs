@@ -1,5 +1,5 @@
-//! A server that looks like etcd and answers as the test wants: for answers that a real one gives only when it is in
-//! trouble. It speaks just enough gRPC for calls with one request and one answer.
+//! A fake etcd that responds as the test wants, with errors that a real one returns only rarely. It implements just enough
+//! gRPC for unary calls.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response};
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a call is answered with.
+/// The response to a call.
 pub(crate) enum Reply {
-    /// What a healthy server would say, at revision 5.
+    /// Success, at revision 5.
     Success,
     /// This message, encoded.
     Message(&'static [u8]),
     /// A gRPC code and text.
     Status(u16, &'static str),
     /// The connection is closed.
-    HangUp,
+    Close,
 }
 
 impl Reply {
@@ -86,7 +86,7 @@ async fn serve(socket: TcpStream, version: &str, script: Arc<Script>, calls: Arc
             _ => script(&method, calls.fetch_add(1, Ordering::SeqCst)),
         };
         match reply {
-            Reply::HangUp => return,
+            Reply::Close => return,
             Reply::Success => respond(answer, Some(message), 0, ""),
             Reply::Message(message) => respond(answer, Some(Bytes::from_static(message)), 0, ""),
             Reply::Status(code, text) => respond(answer, None, code, text),

@@ -1,6 +1,6 @@
 //! etcd's JSON gateway, for what the store itself has no calls for: users, and other people's leases.
 
-use restow_store_etcd::LocalEtcd;
+use restow_local_etcd::LocalEtcd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

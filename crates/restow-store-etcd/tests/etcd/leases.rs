@@ -1,9 +1,9 @@
-//! Time to live: leases are shared, replaced when they vanish, and prolonged when a write was slow.
+//! Leases for keys with a time to live: they are shared, replaced when they have expired, and renewed after a slow write.
 
 use crate::gateway::{admin, fields};
 use crate::support::{fresh, key};
+use restow_local_etcd::LocalEtcd;
 use restow_store::{Store, StoreExt, Txn};
-use restow_store_etcd::LocalEtcd;
 use std::time::Duration;
 
 async fn leases(etcd: &LocalEtcd) -> Vec<String> {
@@ -32,7 +32,7 @@ async fn keys_with_the_same_time_to_live_share_leases_of_a_thousand_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_has_vanished_is_replaced() {
+async fn a_lease_that_was_revoked_is_replaced() {
     let (etcd, store) = fresh().await;
     store.txn(put_for("a", 3600)).await.unwrap();
     let lease = leases(&etcd).await.pop().unwrap();
@@ -44,7 +44,7 @@ async fn a_lease_that_has_vanished_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_write_lives_as_long_as_asked_for() {
+async fn a_slow_write_gets_its_full_time_to_live() {
     let (etcd, store) = fresh().await;
     // The lease is granted for 63 s, counted from now.
     store.txn(put_for("a", 60)).await.unwrap();

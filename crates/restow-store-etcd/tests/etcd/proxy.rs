@@ -1,25 +1,25 @@
-//! A TCP proxy that can fail like a network: connections that are cut, and connections that fall silent.
+//! A TCP proxy that fails like a network: connections that are closed, and connections that deliver nothing.
 
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What the network does.
+/// The state of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weather {
-    /// Everything passes.
-    Fair,
+pub(crate) enum Network {
+    /// Data is forwarded.
+    Up,
     /// New connections are accepted and closed, old ones are closed.
-    Cut,
-    /// Connections stay open or are accepted, and nothing passes. What is begun in it never recovers.
+    Reset,
+    /// Connections stay open or are accepted, and no data is forwarded. They stay silent afterwards.
     Silent,
 }
 
 /// A running proxy; it ends when dropped.
 pub(crate) struct Proxy {
     address: SocketAddr,
-    weather: watch::Sender<Weather>,
+    network: watch::Sender<Network>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -27,7 +27,7 @@ impl Proxy {
     pub(crate) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (weather, seen) = watch::channel(Weather::Fair);
+        let (network, seen) = watch::channel(Network::Up);
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             loop {
@@ -35,24 +35,24 @@ impl Proxy {
                 connections.spawn(forward(client, port, seen.clone()));
             }
         });
-        Proxy { address, weather, task }
+        Proxy { address, network, task }
     }
 
     pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub(crate) fn set(&self, weather: Weather) {
-        self.weather.send_replace(weather);
+    pub(crate) fn set(&self, network: Network) {
+        self.network.send_replace(network);
     }
 
     /// Closes all connections; new ones work.
-    pub(crate) async fn cut_once(&self) {
-        self.set(Weather::Cut);
+    pub(crate) async fn reset_once(&self) {
+        self.set(Network::Reset);
         tokio::task::yield_now().await;
-        // Connections look at the weather when it changes; they must have seen the storm before it clears.
+        // Each connection must see the change before the next one.
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        self.set(Weather::Fair);
+        self.set(Network::Up);
     }
 }
 
@@ -62,21 +62,21 @@ impl Drop for Proxy {
     }
 }
 
-async fn forward(mut client: TcpStream, port: u16, mut weather: watch::Receiver<Weather>) {
-    let begun_in = *weather.borrow_and_update();
-    if begun_in == Weather::Cut {
+async fn forward(mut client: TcpStream, port: u16, mut network: watch::Receiver<Network>) {
+    let state_at_start = *network.borrow_and_update();
+    if state_at_start == Network::Reset {
         return;
     }
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
     let (mut up, mut down) = (vec![0; 65536], vec![0; 65536]);
-    let mut silent = begun_in == Weather::Silent;
+    let mut silent = state_at_start == Network::Silent;
     loop {
         tokio::select! {
-            changed = weather.changed() => {
-                if changed.is_err() || *weather.borrow_and_update() == Weather::Cut {
+            changed = network.changed() => {
+                if changed.is_err() || *network.borrow_and_update() == Network::Reset {
                     return;
                 }
-                silent = silent || *weather.borrow() == Weather::Silent;
+                silent = silent || *network.borrow() == Network::Silent;
             }
             read = client.read(&mut up), if !silent => match read {
                 Ok(length) if length > 0 => server.write_all(&up[..length]).await.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Which failures are repeated, which are final, and which leave the outcome in doubt.
+//! Which failures are retried, which are final, and which leave the outcome unknown.
 
 use crate::fake::{Fake, Reply};
 use crate::support::key;
@@ -7,7 +7,7 @@ use restow_store_etcd::{EtcdConfig, EtcdStore};
 use std::time::Duration;
 
 /// A store on a server whose first `Txn` (`Range` after the first, which is from connecting) is answered by `reply`.
-async fn troubled(method: &'static str, reply: fn() -> Reply) -> (Fake, EtcdStore) {
+async fn failing(method: &'static str, reply: fn() -> Reply) -> (Fake, EtcdStore) {
     let first = if method == "Txn" { 1 } else { 2 };
     let script = move |called: &str, before: usize| {
         if called == method && before <= first && before > 0 { reply() } else { Reply::Success }
@@ -21,13 +21,13 @@ async fn troubled(method: &'static str, reply: fn() -> Reply) -> (Fake, EtcdStor
 }
 
 async fn put_after(reply: fn() -> Reply) -> (Result<u64, StoreError>, usize) {
-    let (fake, store) = troubled("Txn", reply).await;
+    let (fake, store) = failing("Txn", reply).await;
     let result = store.put(&key("a"), "1".into()).await.map(|revision| revision.get());
     (result, fake.calls() - 1)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_was_certainly_not_applied_is_repeated() {
+async fn a_write_that_was_certainly_not_applied_is_retried() {
     let check = async |reply: fn() -> Reply| assert_eq!(put_after(reply).await, (Ok(5), 2));
     check(|| Reply::status(14, "etcdserver: no leader")).await;
     check(|| Reply::status(8, "etcdserver: too many requests")).await;
@@ -36,7 +36,7 @@ async fn a_write_that_was_certainly_not_applied_is_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_may_have_been_applied_is_reported_as_such_and_not_repeated() {
+async fn a_write_that_may_have_been_applied_has_an_unknown_outcome_and_is_not_retried() {
     let check = async |reply: fn() -> Reply| {
         let (result, calls) = put_after(reply).await;
         assert!(matches!(result, Err(StoreError::OutcomeUnknown(_))), "{result:?}");
@@ -48,7 +48,7 @@ async fn a_write_that_may_have_been_applied_is_reported_as_such_and_not_repeated
     check(|| Reply::status(14, "etcdserver: server stopped")).await;
     check(|| Reply::status(4, "context deadline exceeded")).await;
     check(|| Reply::status(2, "something that nobody has thought of")).await;
-    check(|| Reply::HangUp).await;
+    check(|| Reply::Close).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,20 +64,20 @@ async fn a_refused_write_is_final() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_is_repeated_whatever_happened() {
+async fn a_read_is_always_retried() {
     for reply in [
         || Reply::status(14, "etcdserver: request timed out"),
         || Reply::status(14, "etcdserver: leader changed"),
         || Reply::status(14, "etcdserver: no leader"),
-        || Reply::HangUp,
+        || Reply::Close,
     ] {
-        let (fake, store) = troubled("Range", reply).await;
+        let (fake, store) = failing("Range", reply).await;
         assert_eq!(store.get(&key("a")).await, Ok(None));
         assert_eq!(fake.calls(), 4, "one to connect, two that fail, one that works");
     }
 }
 
-/// etcd says that it is full when it refuses a write, and also when it applies the write that makes it full.
+/// etcd returns NOSPACE when it refuses a write, and also when it applies the write that exceeds its quota.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_finds_the_server_full_is_refused_only_if_it_was_not_applied() {
     let no_space = || Reply::status(8, "etcdserver: mvcc: database space exceeded");

@@ -1,11 +1,12 @@
-//! What most tests here begin with.
+//! Servers, stores and waits that the tests share.
 
+use restow_local_etcd::{LocalEtcd, LocalEtcdOptions};
 use restow_store::{Key, Revision, Store, StoreError, StoreExt, Watch};
-use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd, LocalEtcdOptions};
+use restow_store_etcd::{EtcdConfig, EtcdStore};
 use std::time::{Duration, Instant};
 
 /// Long enough for a loaded machine; only failing tests wait so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn connect(endpoint: String) -> EtcdStore {
     EtcdStore::connect(config(endpoint)).await.unwrap()
@@ -15,7 +16,7 @@ pub(crate) fn config(endpoint: String) -> EtcdConfig {
     EtcdConfig::new([endpoint])
 }
 
-/// A server that is soon back after a restart.
+/// A server with a short election timeout, so that a restart is fast.
 pub(crate) async fn start() -> LocalEtcd {
     let election_timeout = Some(Duration::from_millis(200));
     LocalEtcd::start_with(LocalEtcdOptions { election_timeout, ..Default::default() }).await.unwrap()
@@ -31,13 +32,13 @@ pub(crate) fn key(text: impl AsRef<str>) -> Key {
     Key::try_from(text.as_ref()).unwrap()
 }
 
-/// Writes until it is certain that it is written, whatever happens to the servers meanwhile.
-pub(crate) async fn put_at_last(store: &dyn Store, name: &str, value: &str) -> Revision {
+/// Writes with retries until the write is acknowledged.
+pub(crate) async fn put_with_retries(store: &dyn Store, name: &str, value: &str) -> Revision {
     let begun = Instant::now();
     loop {
         match store.put(&key(name), value.to_owned().into()).await {
             Ok(revision) => return revision,
-            Err(StoreError::Unavailable(_) | StoreError::OutcomeUnknown(_)) if begun.elapsed() < PATIENCE => {
+            Err(StoreError::Unavailable(_) | StoreError::OutcomeUnknown(_)) if begun.elapsed() < TIMEOUT => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Err(error) => panic!("{error}"),
@@ -57,5 +58,5 @@ pub(crate) async fn changes_until(watch: &mut Watch, last: Revision) -> Vec<(Rev
 }
 
 pub(crate) async fn next(watch: &mut Watch) -> Result<restow_store::WatchBatch, StoreError> {
-    tokio::time::timeout(PATIENCE, watch.next()).await.expect("nothing came").expect("the watch has ended")
+    tokio::time::timeout(TIMEOUT, watch.next()).await.expect("nothing came").expect("the watch has ended")
 }

@@ -1,12 +1,10 @@
-//! TLS: servers that prove who they are, and clients that have to.
+//! TLS with server and client certificates.
 
 use crate::support::{config, key};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use restow_local_etcd::{LocalEtcd, LocalEtcdOptions, LocalEtcdTls};
 use restow_store::{StoreError, StoreExt};
-use restow_store_etcd::{
-    ClientIdentity, ConfigError, ConnectError, EtcdConfig, EtcdStore, LocalEtcd, LocalEtcdOptions, LocalEtcdTls,
-    TlsConfig,
-};
+use restow_store_etcd::{ClientIdentity, ConfigError, ConnectError, EtcdConfig, EtcdStore, TlsConfig};
 use std::path::{Path, PathBuf};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
@@ -56,7 +54,7 @@ async fn refused(config: EtcdConfig) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_must_have_a_certificate_from_the_right_authority_and_with_the_right_name() {
+async fn the_server_certificate_must_have_the_right_ca_and_name() {
     let authority = authority();
     let (etcd, _files) = server(&issue(&authority, &["127.0.0.1", "etcd.test"]), None).await;
     let store = EtcdStore::connect(trusting(&etcd, &authority, None)).await.unwrap();
@@ -79,7 +77,7 @@ async fn the_server_must_have_a_certificate_from_the_right_authority_and_with_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_wants_to_know_its_clients_gets_their_certificates() {
+async fn a_server_that_requires_client_certificates_gets_them() {
     let (authority, stranger) = (authority(), authority());
     let (etcd, _files) = server(&issue(&authority, &["127.0.0.1"]), Some(&authority)).await;
     let known = issue(&authority, &["client"]);

@@ -12,7 +12,7 @@ mod transactions;
 mod watches;
 
 use super::mirror::{Mirror, key};
-use super::{Fixture, PATIENCE};
+use super::{Fixture, TIMEOUT};
 use crate::{KeyRange, Txn};
 
 /// Runs one check of the list in `conformance_tests!`.

@@ -1,17 +1,17 @@
-//! What concurrent clients asked and were told, and whether one store that does one thing at a time could have said so.
+//! A linearizability checker: records the calls of concurrent clients, and checks that their results are linearizable.
 //!
-//! Deciding that in general is hard; here it is easy, because the store tells an order: its revisions. A [`Recorder`]
-//! notes each call with its times and its answer, [`read_log`] asks the store afterwards for every change that it made,
-//! and [`check`], a pure function, holds the three against each other:
+//! In general that is hard; here it is easy, because the store has an order: its revisions. A [`Recorder`] records each call
+//! with its times and its result, [`read_log`] reads every change from the store afterwards, and [`check`], a pure function,
+//! compares them:
 //!
 //! * The log is one unbroken history: no revision is missing, and each change follows from the state before it.
-//! * Every committed transaction is in the log exactly once, at the revision that it was told. Nothing else is, save
+//! * Every committed transaction is in the log exactly once, at the revision that it returned. Nothing else is, except
 //!   transactions whose outcome is unknown: each of those happened once or not at all.
-//! * Every read and every refusal is what the log's state at its revision says.
+//! * Every read and every refusal matches the state of the log at its revision.
 //! * Real time is kept: a call that began after another ended has a revision at least as high, and a higher one if it
 //!   changed something.
 //!
-//! The log may be read after a crash and from another store object: then `check` says whether anything acknowledged was
+//! The log may be read after a crash and from another store object: then `check` detects whether anything acknowledged was
 //! lost. The history must be complete, so only the recorder's clients may write, without a time to live. Values should
 //! be unique, else a write that happened twice can hide behind an equal one.
 //!
@@ -49,19 +49,19 @@ use std::time::Duration;
 pub struct Operation {
     /// When the call was made, since the recorder began.
     pub started: Duration,
-    /// When the answer came, since the recorder began; `None` if the caller died or gave up before.
+    /// When the response came, since the recorder began; `None` if the caller was canceled before.
     pub ended: Option<Duration>,
-    /// What was asked and answered.
+    /// The request and the response.
     pub call: Call,
 }
 
-/// What was asked, and what was answered if an answer came.
+/// A request, and its response if one came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A transaction. Without an answer, or with [`StoreError::OutcomeUnknown`], it may have happened; with another
+    /// A transaction. Without a response, or with [`StoreError::OutcomeUnknown`], it may have happened; with another
     /// error it may not.
     Txn(Txn, Option<Result<TxnOutcome, StoreError>>),
-    /// A read. Without an answer, or with an error, it says nothing.
+    /// A read. Without a response, or with an error, it says nothing.
     Range(RangeRequest, Option<Result<RangeResponse, StoreError>>),
 }
 

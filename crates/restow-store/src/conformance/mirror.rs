@@ -1,6 +1,6 @@
-//! A store under test beside the model: every call goes to both, and the answers must be the same.
+//! The mirror: a store under test and the model side by side. Every call goes to both, and their responses must be equal.
 
-use super::{Fixture, Follower, Model, Opened, short};
+use super::{Fixture, Model, Opened, WatchReader, short};
 use crate::{
     Content, Key, KeyRange, Limits, RangeRequest, RangeResponse, Revision, Store, StoreError, Txn, TxnOutcome,
     WatchRequest,
@@ -27,7 +27,7 @@ impl Mirror {
         Self::over(fixture.open().await).await
     }
 
-    /// Sets a model beside an empty store.
+    /// Creates the model for an empty store.
     pub(super) async fn over(opened: Opened) -> Self {
         let store = opened.store.clone();
         let status = store.status().await.expect("a fresh store has a status");
@@ -102,35 +102,35 @@ impl Mirror {
         }
     }
 
-    pub(super) async fn follow(&self, request: WatchRequest) -> Follower {
-        Follower::start(&*self.store, request.clone())
+    pub(super) async fn follow(&self, request: WatchRequest) -> WatchReader {
+        WatchReader::start(&*self.store, request.clone())
             .await
             .unwrap_or_else(|error| panic!("{request:?} did not start: {error}"))
     }
 
     /// Starts these watches, with the entries before, and compares them with what the model has up to now; then
-    /// changes once more what the latest revision changed, so that an event too many or too few comes to light. The
+    /// changes once more what the latest revision changed, so that a missing or additional event is detected. The
     /// latest revision must have changed something in each range.
     pub(super) async fn watch_to_the_end(&mut self, watches: Vec<(KeyRange, Revision)>) {
         let latest = self.model.events(&KeyRange::all(), self.revision(), false).expect("the model has its latest");
-        let mut followers = Vec::new();
+        let mut readers = Vec::new();
         for (range, from) in watches {
             assert!(latest.iter().any(|event| range.contains(event.key())), "nothing changed last in {range:?}");
-            let mut follower = self.follow(WatchRequest::from(range.clone(), from).with_previous()).await;
-            follower.until(self.revision()).await.expect("this history is not compacted");
-            self.compare(&follower, &range, from);
-            followers.push((range, from, follower));
+            let mut reader = self.follow(WatchRequest::from(range.clone(), from).with_previous()).await;
+            reader.until(self.revision()).await.expect("this history is not compacted");
+            self.compare(&reader, &range, from);
+            readers.push((range, from, reader));
         }
         self.commit(latest.iter().fold(Txn::new(), |txn, event| txn.put(event.key(), "the end"))).await;
-        for (range, from, mut follower) in followers {
-            follower.until(self.revision()).await.expect("a watch goes on");
-            self.compare(&follower, &range, from);
+        for (range, from, mut reader) in readers {
+            reader.until(self.revision()).await.expect("a watch goes on");
+            self.compare(&reader, &range, from);
         }
     }
 
-    fn compare(&self, follower: &Follower, range: &KeyRange, from: Revision) {
+    fn compare(&self, reader: &WatchReader, range: &KeyRange, from: Revision) {
         let expected = self.model.events(range, from, true).expect("the model has this history");
-        let actual = follower.events();
+        let actual = reader.events();
         let same = actual.iter().zip(&expected).take_while(|(actual, expected)| actual == expected).count();
         let difference = (actual.get(same), expected.get(same));
         assert!(
@@ -142,7 +142,7 @@ impl Mirror {
     }
 }
 
-/// Same answers; of errors with a text for people, the same kind.
+/// Compares results. Errors with a free text must only be of the same kind.
 pub(super) fn assert_same<T: Debug + PartialEq>(
     actual: &Result<T, StoreError>,
     expected: &Result<T, StoreError>,
@@ -154,7 +154,7 @@ pub(super) fn assert_same<T: Debug + PartialEq>(
     };
     if !same {
         let [request, actual, expected] = [request, actual as &dyn Debug, expected].map(short);
-        panic!("for {request}\n the store said {actual}\n  it should say {expected}");
+        panic!("for {request}\n the store returned {actual}\n it should return {expected}");
     }
 }
 
@@ -162,8 +162,8 @@ fn invalid() -> StoreError {
     StoreError::Invalid(String::new())
 }
 
-/// The answer with the liberties removed that a back end may take: it may leave out a count that was not asked for,
-/// and nothing says what `more` means when no entries are wanted.
+/// The response without allowed differences: a back end may leave out a count that was not requested, and `more` is undefined
+/// for [`Content::CountOnly`].
 fn comparable(
     actual: &Result<RangeResponse, StoreError>,
     expected: &Result<RangeResponse, StoreError>,

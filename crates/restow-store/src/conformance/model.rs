@@ -1,6 +1,6 @@
 //! The semantics of a store as plain code: obvious rather than fast, without I/O, clock or randomness.
 //!
-//! Time to live is not modelled: whoever has a clock deletes the key when its time has come.
+//! Time to live is not modelled: the caller deletes a key when it expires.
 
 use crate::{
     At, Change, Content, Entry, Event, Key, KeyRange, Limits, Mutation, RangeRequest, RangeResponse, Revision,
@@ -19,7 +19,7 @@ pub struct Model {
     limits: Limits,
     revision: Revision,
     /// The oldest revision that can be read; zero while nothing was compacted.
-    cut: Revision,
+    compact_revision: Revision,
     /// For each key what it was, oldest first; `None` where it was deleted.
     versions: BTreeMap<Bytes, Vec<(Revision, Option<Entry>)>>,
     log: Vec<Event>,
@@ -37,7 +37,7 @@ impl Model {
             .iter()
             .map(|entry| (entry.key.as_bytes().clone(), vec![(entry.mod_revision, Some(entry.clone()))]))
             .collect();
-        Model { limits, revision, cut: Revision::ZERO, versions, log: Vec::new() }
+        Model { limits, revision, compact_revision: Revision::ZERO, versions, log: Vec::new() }
     }
 
     /// The latest revision.
@@ -46,8 +46,8 @@ impl Model {
     }
 
     /// The oldest revision that can be read; zero while nothing was compacted.
-    pub fn cut(&self) -> Revision {
-        self.cut
+    pub fn compact_revision(&self) -> Revision {
+        self.compact_revision
     }
 
     /// The limits that transactions are held to.
@@ -65,7 +65,7 @@ impl Model {
         self.versions.get(key.as_bytes()).and_then(|versions| version_at(versions, at))
     }
 
-    /// Answers a read. The count is always known.
+    /// Reads a range. The count is always known.
     pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, StoreError> {
         let at = match request.at {
             At::Latest => self.revision,
@@ -110,30 +110,30 @@ impl Model {
     }
 
     /// The changes in a range from a revision on: what a watch delivers. The entry before a change is missing where
-    /// it is not asked for, or compacted.
+    /// it is not requested, or compacted.
     pub fn events(&self, range: &KeyRange, from: Revision, previous: bool) -> Result<Vec<Event>, StoreError> {
-        if from < self.cut {
-            return Err(StoreError::Compacted { oldest: self.cut });
+        if from < self.compact_revision {
+            return Err(StoreError::Compacted { oldest: self.compact_revision });
         }
         let start = self.log.partition_point(|event| event.revision < from);
         let wanted = self.log[start..].iter().filter(|event| range.contains(event.key()));
         Ok(wanted
             .map(|event| {
-                let known = previous && event.revision > self.cut;
+                let known = previous && event.revision > self.compact_revision;
                 Event { previous: event.previous.clone().filter(|_| known), ..event.clone() }
             })
             .collect())
     }
 
-    /// Gives up the history before `revision`.
+    /// Compacts the history before `revision`.
     pub fn compact(&mut self, revision: Revision) -> Result<(), StoreError> {
-        if revision <= self.cut {
-            return Err(StoreError::Compacted { oldest: self.cut });
+        if revision <= self.compact_revision {
+            return Err(StoreError::Compacted { oldest: self.compact_revision });
         }
         if revision > self.revision {
             return Err(StoreError::FutureRevision { requested: revision, current: self.revision });
         }
-        self.cut = revision;
+        self.compact_revision = revision;
         self.log.retain(|event| event.revision >= revision);
         self.versions.retain(|_, versions| {
             let kept = versions.partition_point(|(written, _)| *written <= revision).saturating_sub(1);
@@ -163,8 +163,8 @@ impl Model {
         if revision > self.revision {
             return Err(StoreError::FutureRevision { requested: revision, current: self.revision });
         }
-        if revision < self.cut {
-            return Err(StoreError::Compacted { oldest: self.cut });
+        if revision < self.compact_revision {
+            return Err(StoreError::Compacted { oldest: self.compact_revision });
         }
         Ok(revision)
     }

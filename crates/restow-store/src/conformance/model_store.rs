@@ -1,4 +1,4 @@
-//! A store in memory: the [`Model`] behind a lock, with watches and a clock. Nothing survives its end.
+//! An in-memory store for tests: the [`Model`] behind a lock, with watches and a clock.
 
 use super::Model;
 use crate::{
@@ -15,14 +15,14 @@ use tokio::time::Instant;
 
 /// An in-memory [`Store`] for tests: the suite tests itself with it, and others need no disk and no server.
 ///
-/// Its calls give way to other tasks, as those of a real store do, so that a loop of calls starves nobody.
+/// Its calls yield to other tasks, as those of a real store do, so that a loop of calls does not starve others.
 pub struct ModelStore {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     model: Mutex<Model>,
-    /// Wakes the watches. It carries nothing: each looks for itself what is new.
+    /// Wakes the watches. Each then reads its new events from the model.
     changed: watch::Sender<()>,
 }
 
@@ -38,7 +38,7 @@ impl ModelStore {
         self.shared.model().clone()
     }
 
-    /// Goes back to what was stored then, as a store does whose backup is restored. Nobody is told.
+    /// Restores a backup, without notice to the watches.
     pub fn restore(&self, backup: Model) {
         *self.shared.model() = backup;
     }
@@ -69,7 +69,7 @@ impl Store for ModelStore {
                 }
             }
         }
-        // An answer takes its time, too: whoever gives up here has an unknown outcome that happened.
+        // A call that is canceled here has an unknown outcome, and was applied.
         yield_now().await;
         Ok(outcome)
     }
@@ -117,7 +117,7 @@ impl Shared {
     }
 }
 
-/// Deletes the key when its time has come, unless it was written again in the meantime.
+/// Deletes the key when it expires, unless it was written again.
 async fn expire(shared: Weak<Shared>, key: Key, written: Revision, time_to_live: Duration) {
     tokio::time::sleep(time_to_live).await;
     let Some(shared) = shared.upgrade() else { return };
@@ -126,7 +126,7 @@ async fn expire(shared: Weak<Shared>, key: Key, written: Revision, time_to_live:
     let _ = shared.apply(&txn);
 }
 
-/// Where a watch is.
+/// The position of a watch.
 struct Cursor {
     shared: Arc<Shared>,
     request: WatchRequest,
@@ -167,7 +167,7 @@ impl Cursor {
         Ok(WatchBatch { revision: model.revision(), events })
     }
 
-    /// Waits for a change or until a progress mark is due.
+    /// Waits for a change or until a progress notification is due.
     async fn wait(&mut self) {
         let changed = self.changed.changed();
         match self.request.progress {

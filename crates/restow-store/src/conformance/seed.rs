@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 /// The environment variable that sets the seed.
 const VARIABLE: &str = "RESTOW_SEED";
 
-/// A seed. Keep it until the check is over: dropped in a panic, it says how to repeat the check.
+/// A seed. Keep it until the check has ended: when it is dropped in a panic, it prints how to repeat the check.
 pub(super) struct Seed(u64);
 
 impl Seed {

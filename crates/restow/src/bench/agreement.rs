@@ -147,14 +147,14 @@ fn longest(values: &[f64]) -> Option<f64> {
 }
 
 /// A folder for one part of the benchmark, with an etcd in it.
-async fn etcd_in(directory: &std::path::Path) -> anyhow::Result<(tempfile::TempDir, restow_store_etcd::LocalEtcd)> {
+async fn etcd_in(directory: &std::path::Path) -> anyhow::Result<(tempfile::TempDir, restow_local_etcd::LocalEtcd)> {
     let folder = crate::bench::apiserver::subject::folder_in(directory)?;
-    let options = restow_store_etcd::LocalEtcdOptions {
+    let options = restow_local_etcd::LocalEtcdOptions {
         data_dir: Some(folder.path().join("etcd")),
         quota_bytes: Some(8 << 30),
-        ..restow_store_etcd::LocalEtcdOptions::default()
+        ..restow_local_etcd::LocalEtcdOptions::default()
     };
-    let etcd = restow_store_etcd::LocalEtcd::start_with(options).await.context("cannot start an etcd")?;
+    let etcd = restow_local_etcd::LocalEtcd::start_with(options).await.context("cannot start an etcd")?;
     Ok((folder, etcd))
 }
 

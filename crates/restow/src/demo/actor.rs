@@ -70,7 +70,7 @@ impl Actor {
         let server = serving::server(store.clone(), setup).await?;
         let tls = role.pki()?.tls()?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(server.clone().serve(listener, tls, async {
+        let serving = tokio::spawn(restow_apiserver::serve(server.clone(), listener, tls, async {
             let _ = stopped.await;
         }));
         server.ready().await.with_context(|| format!("server {} cannot start", role.name))?;

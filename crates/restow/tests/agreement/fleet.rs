@@ -1,7 +1,8 @@
 //! Servers of the real binary on one private etcd, each with an identity of its own that survives restarts.
 
+use restow_local_etcd::LocalEtcd;
 use restow_store::{Key, RangeRequest, Store, StoreExt};
-use restow_store_etcd::{EtcdConfig, EtcdStore, LocalEtcd};
+use restow_store_etcd::{EtcdConfig, EtcdStore};
 use restow_testkit::{drain, next_line, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Servers to test against: processes of the real binary, on the embedded store or on a private etcd.
 
-use restow_store_etcd::LocalEtcd;
+use restow_local_etcd::LocalEtcd;
 use restow_testkit::{drain, next_line, output, wait};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};

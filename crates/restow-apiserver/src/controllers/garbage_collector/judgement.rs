@@ -6,8 +6,8 @@
 
 use crate::controllers::garbage_collector::graph::{Fate, Graph, Owner, Seen, Standing, fate};
 use crate::error::ApiError;
+use crate::handlers::Handlers;
 use crate::resource::{Fence, Scope};
-use crate::server::ApiServer;
 use restow_api::GroupVersion;
 use restow_store::{Compare, Revision, StoreExt};
 
@@ -28,11 +28,11 @@ struct Found {
 
 impl Judgement {
     /// Looks at the owners, or at some of very many.
-    pub(super) async fn of(server: &ApiServer, graph: &Graph, seen: Seen, namespace: &str) -> Result<Self, ApiError> {
+    pub(super) async fn of(handlers: &Handlers, graph: &Graph, seen: Seen, namespace: &str) -> Result<Self, ApiError> {
         let owners = graph.pressing(&seen);
         let mut found = Vec::new();
         for owner in &owners {
-            found.push(look(server, owner, namespace).await?);
+            found.push(look(handlers, owner, namespace).await?);
         }
         let standings: Vec<Standing> = found.iter().map(|found| found.standing).collect();
         let fate = fate(&seen, &owners, &standings, graph.has_dependents(&seen.uid));
@@ -54,9 +54,9 @@ impl Judgement {
 
 /// What an owner is. Of one whose kind is not served here, or that cannot be read, it cannot be known whether it is gone;
 /// that is an error, and the question is asked again later.
-async fn look(server: &ApiServer, owner: &Owner, namespace: &str) -> Result<Found, ApiError> {
+async fn look(handlers: &Handlers, owner: &Owner, namespace: &str) -> Result<Found, ApiError> {
     let version = owner.api_version.parse::<GroupVersion>().map_err(|_| ApiError::NoSuchResource)?;
-    let registry = server.registry();
+    let registry = handlers.registry();
     let resources = registry.in_version(&version).into_iter().flat_map(|resources| resources.values());
     let resources = resources.filter(|resource| resource.names.kind == owner.kind);
     let mut places = resources.filter_map(|resource| Some((resource.scope, resource.storage.as_ref()?)));
@@ -76,7 +76,7 @@ async fn look(server: &ApiServer, owner: &Owner, namespace: &str) -> Result<Foun
     // What is in force is taken before the owner is read, so that it was in force then.
     let encoding = storage.encoding();
     let key = storage.key(namespace, &owner.name).map_err(|error| ApiError::BadRequest(error.to_string()))?;
-    let entry = server.objects().store().get(&key).await?;
+    let entry = handlers.objects().store().get(&key).await?;
     let standing = Standing::of(owner, entry.as_ref().map(|entry| entry.value.as_ref())).ok_or_else(|| {
         ApiError::Internal(format!("the owner {} {} cannot be read, so its dependents stay", owner.kind, owner.name))
     })?;

@@ -1,4 +1,4 @@
-//! Clients that read and write the same few keys at the same time: what they are told must be linearizable.
+//! Clients that read and write the same few keys concurrently: their results must be linearizable.
 
 use super::*;
 use crate::conformance::history::{History, Recorder, Snapshot, Summary, check, read_log};
@@ -27,7 +27,7 @@ pub(super) async fn abandoned_calls_happen_once_or_not_at_all(fixture: &dyn Fixt
     assert!(summary.committed > 20, "not worth checking: {summary:?}");
 }
 
-/// Lets the clients run and checks what they were told.
+/// Runs the clients and checks their results.
 async fn run_clients(fixture: &dyn Fixture, gives_up: f64) -> Summary {
     let mirror = Mirror::open(fixture).await;
     let seed = Seed::take();
@@ -43,7 +43,7 @@ async fn run_clients(fixture: &dyn Fixture, gives_up: f64) -> Summary {
     for client in clients {
         client.await.expect("a client must not fail");
     }
-    // Abandoned transactions that happen after this are not in the log, nor in anybody's answer.
+    // Canceled transactions that happen after this are neither in the log nor in any result.
     recorder.txn(&*mirror.store, Txn::new().put(&key("/end"), "the end")).await.unwrap();
     let until = mirror.store.status().await.unwrap().revision;
     let log = read_log(&*mirror.store, start.revision.next(), until).await.unwrap();
@@ -55,7 +55,7 @@ struct Client {
     number: u64,
     store: Arc<dyn Store>,
     recorder: Arc<Recorder>,
-    /// How likely this client is to give up on a transaction.
+    /// The probability that this client cancels a transaction.
     gives_up: f64,
     random: StdRng,
     /// The latest entries that this client has seen, which it bases its comparisons on.
@@ -133,8 +133,8 @@ impl Client {
     async fn write(&mut self, txn: Txn) {
         let call = self.recorder.txn(&*self.store, txn);
         let answer = if self.random.random_bool(self.gives_up) {
-            let patience = Duration::from_micros(self.random.random_range(0..3000));
-            let Ok(answer) = timeout(patience, call).await else { return };
+            let time = Duration::from_micros(self.random.random_range(0..3000));
+            let Ok(answer) = timeout(time, call).await else { return };
             answer
         } else {
             call.await

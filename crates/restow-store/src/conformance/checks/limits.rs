@@ -1,8 +1,8 @@
-//! The largest, the smallest and the strangest that a store must take, and what it must refuse.
+//! Limits: the largest and smallest keys and values that a store must accept, and what it must refuse.
 
 use super::*;
 use crate::conformance::seed::Seed;
-use crate::conformance::{Opened, say_not_checked};
+use crate::conformance::{Opened, report_not_checked};
 use crate::{Key, RangeRequest, Revision, StoreError, StoreExt, TxnOutcome};
 use bytes::Bytes;
 use rand::Rng;
@@ -67,7 +67,7 @@ pub(super) async fn empty_values_are_values(fixture: &dyn Fixture) {
 pub(super) async fn a_full_store_refuses_to_grow_but_serves(fixture: &dyn Fixture) {
     let Some(opened) = fixture.open_small().await else {
         let backend = fixture.open().await.store.status().await.unwrap().backend;
-        say_not_checked(&backend, "a full store, because its fixture opens none with a quota");
+        report_not_checked(&backend, "a full store, because its fixture opens none with a quota");
         return;
     };
     let quota = opened.limits.store_bytes.expect("a small store has a quota");
@@ -90,7 +90,7 @@ struct Filled {
     count: usize,
 }
 
-/// Writes until the store is full. The values cannot be compressed, so that they take the room that they should.
+/// Writes until the store is full. The values cannot be compressed.
 async fn fill(opened: &Opened, quota: u64) -> Filled {
     let seed = Seed::take();
     let mut random = seed.generator(0);

@@ -1,8 +1,8 @@
-//! Operations drawn at random, each answered by the store as by the model.
+//! Random operations: the store must respond to each as the model does.
 
 use super::*;
 use crate::conformance::seed::Seed;
-use crate::conformance::{Follower, Model};
+use crate::conformance::{Model, WatchReader};
 use crate::{At, Compare, Content, Event, Key, RangeRequest, Relation, Revision, StoreError, Target, WatchRequest};
 use bytes::Bytes;
 use rand::Rng;
@@ -22,7 +22,7 @@ enum Step {
     Compact(Revision),
 }
 
-pub(super) async fn answers_equal_the_models(fixture: &dyn Fixture) {
+pub(super) async fn responses_equal_those_of_the_model(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let start = mirror.revision();
     let seed = Seed::take();
@@ -37,20 +37,22 @@ pub(super) async fn answers_equal_the_models(fixture: &dyn Fixture) {
     }
 }
 
-/// Watches what the model says there is to see.
+/// Watches, and compares the events with those of the model.
 async fn watch(mirror: &Mirror, request: WatchRequest) {
     let from = request.from.expect("random watches have a start");
     let expected = mirror.model.events(&request.range, from, request.previous);
     let last = expected.as_ref().map_or(mirror.revision(), |events| last_revision(events));
-    let answer = match Follower::start(&*mirror.store, request.clone()).await {
-        Ok(mut follower) => follower.until(last).await.map(|()| follower.events().to_vec()),
+    let answer = match WatchReader::start(&*mirror.store, request.clone()).await {
+        Ok(mut reader) => reader.until(last).await.map(|()| reader.events().to_vec()),
         Err(error) => Err(error),
     };
-    let cut = mirror.model.cut();
+    let compact_revision = mirror.model.compact_revision();
     match (answer, expected) {
-        // From the cut itself on, a back end may also refuse; and it may still know what was before the cut.
-        (Err(error), _) if from == cut => assert_eq!(error, StoreError::Compacted { oldest: cut }),
-        (Ok(actual), Ok(expected)) if from == cut => {
+        // At the compact revision a back end may fail; and it may still have the entry before it.
+        (Err(error), _) if from == compact_revision => {
+            assert_eq!(error, StoreError::Compacted { oldest: compact_revision })
+        }
+        (Ok(actual), Ok(expected)) if from == compact_revision => {
             let plain = |events: Vec<Event>| -> Vec<Event> {
                 events.into_iter().map(|event| Event { previous: None, ..event }).collect()
             };

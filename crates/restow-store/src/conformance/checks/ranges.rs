@@ -47,7 +47,7 @@ pub(super) async fn exact_prefix_and_whole_ranges_hold_their_keys_in_order(fixtu
     mirror.range(RangeRequest::prefix(vec![0xff])).await.unwrap();
 }
 
-pub(super) async fn a_limit_cuts_and_says_so(fixture: &dyn Fixture) {
+pub(super) async fn a_limit_truncates_and_sets_more(fixture: &dyn Fixture) {
     let mirror = with_neighbours(fixture).await;
     for limit in 0..=NEIGHBOURS.len() + 1 {
         for content in [Content::Full, Content::KeysOnly, Content::CountOnly] {
@@ -87,7 +87,7 @@ pub(super) async fn pages_at_one_revision_are_its_snapshot(fixture: &dyn Fixture
     assert_eq!(listed, snapshot);
 }
 
-pub(super) async fn content_is_what_was_asked_for(fixture: &dyn Fixture) {
+pub(super) async fn content_is_what_was_requested(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     write_a_history(&mut mirror).await;
     let full = mirror.range(RangeRequest::prefix("/a/")).await.unwrap();
@@ -145,7 +145,7 @@ pub(super) async fn many_keys_are_listed_and_counted(fixture: &dyn Fixture) {
     }
 }
 
-/// Four MiB is the message size at which gRPC stacks give up unless they are told otherwise.
+/// Four MiB is the default limit of gRPC messages.
 pub(super) async fn more_than_four_mebibytes_are_read_and_watched(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let first = mirror.revision().next();

@@ -30,7 +30,7 @@ pub(super) async fn each_change_takes_one_revision(fixture: &dyn Fixture) {
     mirror.range(RangeRequest::new(KeyRange::all())).await.unwrap();
 }
 
-pub(super) async fn what_changes_nothing_takes_no_revision(fixture: &dyn Fixture) {
+pub(super) async fn a_transaction_without_changes_takes_no_revision(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let before = mirror.put("/a", "1").await;
     assert_eq!(mirror.delete("/missing").await, before);
@@ -58,12 +58,12 @@ pub(super) async fn a_recreated_key_starts_over(fixture: &dyn Fixture) {
     assert_eq!(entry.value, "3");
 }
 
-pub(super) async fn status_tells_how_the_store_is(fixture: &dyn Fixture) {
+pub(super) async fn status_reports_backend_revision_and_size(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let latest = mirror.put("/a", &"x".repeat(1000)).await;
     let status = mirror.store.status().await.unwrap();
     assert!(!status.backend.is_empty(), "people want to know which back end it is");
     assert_eq!(status.revision, latest);
-    assert!(status.disk_bytes > 0, "a durable value takes room");
+    assert!(status.disk_bytes > 0, "a durable value takes space");
     assert_eq!(mirror.store.ready().await, Ok(()));
 }

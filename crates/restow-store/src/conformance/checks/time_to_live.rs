@@ -1,4 +1,4 @@
-//! Keys that go away by themselves. These checks take the seconds that the keys live.
+//! Keys with a time to live. These checks take as many seconds as the keys live.
 
 use super::*;
 use crate::{Change, Event, Key, RangeRequest, Revision, StoreExt, WatchRequest};
@@ -13,12 +13,12 @@ const LONG: Duration = Duration::from_secs(9);
 /// How long after its time a key may still be there.
 const SOON: Duration = Duration::from_secs(30);
 
-pub(super) async fn a_key_lives_its_time_and_goes_by_itself(fixture: &dyn Fixture) {
+pub(super) async fn a_key_expires_after_its_time_to_live(fixture: &dyn Fixture) {
     let mirror = Mirror::open(fixture).await;
     let store = &mirror.store;
-    // The second one is not a whole number of seconds: it must not be cut down to one.
+    // The second one is not a whole number of seconds: it must not be rounded down to one.
     let lives = [(key("/ttl/a"), SHORT), (key("/ttl/b"), Duration::from_millis(2500))];
-    let mut follower = mirror.follow(WatchRequest::from_now(KeyRange::prefix("/ttl/")).with_previous()).await;
+    let mut reader = mirror.follow(WatchRequest::from_now(KeyRange::prefix("/ttl/")).with_previous()).await;
     let before = Instant::now();
     let mut written = Vec::new();
     for (name, time_to_live) in &lives {
@@ -27,7 +27,7 @@ pub(super) async fn a_key_lives_its_time_and_goes_by_itself(fixture: &dyn Fixtur
     }
     let mut gone = Vec::new();
     while gone.len() < lives.len() {
-        let batch = follower.batch().await.unwrap();
+        let batch = reader.batch().await.unwrap();
         for event in batch.events.into_iter().filter(|event| matches!(event.change, Change::Delete(_))) {
             gone.push((event, before.elapsed()));
         }
@@ -55,7 +55,7 @@ pub(super) async fn writing_again_replaces_the_time_to_live(fixture: &dyn Fixtur
     let store = &mirror.store;
     let mortal = ["kept", "longer", "recreated", "deleted", "shorter"].map(key);
     let [kept, longer, recreated, deleted, shorter] = &mortal;
-    let mut follower = mirror.follow(WatchRequest::from(KeyRange::all(), mirror.revision().next())).await;
+    let mut reader = mirror.follow(WatchRequest::from(KeyRange::all(), mirror.revision().next())).await;
     // Each key is written again directly after, long before the first time to live is over.
     let before = Instant::now();
     for (name, first, second) in [
@@ -70,21 +70,21 @@ pub(super) async fn writing_again_replaces_the_time_to_live(fixture: &dyn Fixtur
     }
     store.put(recreated, "2".into()).await.unwrap();
     let is_the_end = |event: &Event| event.key() == longer && matches!(event.change, Change::Delete(_));
-    while !follower.events().iter().any(is_the_end) {
-        follower.batch().await.unwrap();
+    while !reader.events().iter().any(is_the_end) {
+        reader.batch().await.unwrap();
     }
     let lived = before.elapsed();
     assert!((LONG..LONG + SOON).contains(&lived), "{longer} lived {lived:?} instead of {LONG:?}");
     // The other times have passed by now, so what should not happen has had its time.
-    assert_eq!(fate(follower.events(), kept), ["put", "put"]);
-    assert_eq!(fate(follower.events(), recreated), ["put", "delete", "put"]);
-    assert_eq!(fate(follower.events(), deleted), ["put", "delete"]);
+    assert_eq!(fate(reader.events(), kept), ["put", "put"]);
+    assert_eq!(fate(reader.events(), recreated), ["put", "delete", "put"]);
+    assert_eq!(fate(reader.events(), deleted), ["put", "delete"]);
     let last: Revision = store.put(deleted, "3".into()).await.unwrap();
-    follower.until(last).await.unwrap();
-    while fate(follower.events(), shorter).len() < 3 {
-        follower.batch().await.unwrap();
+    reader.until(last).await.unwrap();
+    while fate(reader.events(), shorter).len() < 3 {
+        reader.batch().await.unwrap();
     }
-    assert_eq!(fate(follower.events(), shorter), ["put", "put", "delete"]);
+    assert_eq!(fate(reader.events(), shorter), ["put", "put", "delete"]);
     for name in [kept, recreated, deleted] {
         assert!(store.get(name).await.unwrap().is_some(), "{name} has no time to live any more");
     }

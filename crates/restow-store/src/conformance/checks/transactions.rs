@@ -79,9 +79,9 @@ pub(super) async fn mutations_share_one_revision(fixture: &dyn Fixture) {
     let entries = mirror.range(RangeRequest::prefix("/")).await.unwrap().entries;
     let changed: Vec<_> = entries.iter().map(|entry| (entry.key.to_string(), entry.mod_revision)).collect();
     assert_eq!(changed, ["/a", "/b", "/c"].map(|name| (name.to_owned(), revision)));
-    let mut follower = mirror.follow(WatchRequest::from(KeyRange::all(), revision)).await;
-    follower.until(revision).await.unwrap();
-    let order: Vec<String> = follower.events().iter().map(|event| event.key().to_string()).collect();
+    let mut reader = mirror.follow(WatchRequest::from(KeyRange::all(), revision)).await;
+    reader.until(revision).await.unwrap();
+    let order: Vec<String> = reader.events().iter().map(|event| event.key().to_string()).collect();
     assert_eq!(order, ["/c", "/d", "/a", "/b"], "events come in the order of the transaction");
 }
 
@@ -96,7 +96,7 @@ pub(super) async fn a_refused_transaction_changes_nothing(fixture: &dyn Fixture)
     assert_eq!((entries.len(), &entries[0].value[..]), (1, &b"2"[..]));
 }
 
-pub(super) async fn rule_breaking_transactions_are_refused(fixture: &dyn Fixture) {
+pub(super) async fn invalid_transactions_are_refused(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     mirror.put("/a", "1").await;
     let a = key("/a");

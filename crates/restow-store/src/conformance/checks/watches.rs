@@ -1,7 +1,7 @@
 //! Watches: everything from the start revision on, once, in order, each revision whole.
 
 use super::*;
-use crate::conformance::Follower;
+use crate::conformance::WatchReader;
 use crate::conformance::seed::Seed;
 use crate::conformance::writers::{FOLDERS, Writers, name};
 use crate::{Change, Entry, Event, Revision, StoreError, WatchRequest};
@@ -19,27 +19,27 @@ pub(super) async fn every_start_revision_gives_the_rest_of_history(fixture: &dyn
     mirror.watch_to_the_end(watches.collect()).await;
 }
 
-pub(super) async fn from_now_begins_after_the_call(fixture: &dyn Fixture) {
+pub(super) async fn a_watch_from_now_starts_after_the_call(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     mirror.put("/a/1", "before").await;
-    let mut follower = mirror.follow(WatchRequest::from_now(KeyRange::prefix("/a/"))).await;
+    let mut reader = mirror.follow(WatchRequest::from_now(KeyRange::prefix("/a/"))).await;
     let first = mirror.put("/a/2", "after").await;
     let second = mirror.delete("/a/1").await;
-    follower.until(second).await.unwrap();
-    assert_eq!(follower.events(), mirror.model.events(&KeyRange::all(), first, false).unwrap());
+    reader.until(second).await.unwrap();
+    assert_eq!(reader.events(), mirror.model.events(&KeyRange::all(), first, false).unwrap());
 }
 
-pub(super) async fn a_future_start_is_waited_for(fixture: &dyn Fixture) {
+pub(super) async fn a_watch_from_a_future_revision_waits_for_it(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let latest = mirror.put("/a", "0").await;
     let from = Revision::new(latest.get() + 3);
-    let mut follower = mirror.follow(WatchRequest::from(KeyRange::all(), from)).await;
+    let mut reader = mirror.follow(WatchRequest::from(KeyRange::all(), from)).await;
     for value in ["1", "2", "3", "4"] {
         mirror.put("/a", value).await;
     }
-    follower.until(mirror.revision()).await.unwrap();
-    assert_eq!(follower.events(), mirror.model.events(&KeyRange::all(), from, false).unwrap());
-    assert_eq!(follower.events().len(), 2);
+    reader.until(mirror.revision()).await.unwrap();
+    assert_eq!(reader.events(), mirror.model.events(&KeyRange::all(), from, false).unwrap());
+    assert_eq!(reader.events().len(), 2);
 }
 
 /// Zero is before every change. A back end whose own protocol uses zero for "now" must not let that through.
@@ -47,8 +47,8 @@ pub(super) async fn revision_zero_is_not_now(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let latest = mirror.put("/a", "1").await;
     let request = WatchRequest::from(KeyRange::all(), Revision::ZERO);
-    let answer = match Follower::start(&*mirror.store, request).await {
-        Ok(mut follower) => follower.until(latest).await.map(|()| follower.events().to_vec()),
+    let answer = match WatchReader::start(&*mirror.store, request).await {
+        Ok(mut reader) => reader.until(latest).await.map(|()| reader.events().to_vec()),
         Err(error) => Err(error),
     };
     match answer {
@@ -58,7 +58,7 @@ pub(super) async fn revision_zero_is_not_now(fixture: &dyn Fixture) {
     }
 }
 
-pub(super) async fn previous_entries_come_where_asked_for(fixture: &dyn Fixture) {
+pub(super) async fn previous_entries_come_if_requested(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let created = mirror.put("/a", "1").await;
     let changed = mirror.put("/a", "2").await;
@@ -87,7 +87,7 @@ pub(super) async fn previous_entries_come_where_asked_for(fixture: &dyn Fixture)
     let without: Vec<Event> = with_previous.iter().map(|event| Event { previous: None, ..event.clone() }).collect();
     assert_eq!(not_asking.events(), without);
 
-    // The same must hold for a change that comes while the watch runs, and for one not asked for.
+    // The same must hold for a change that comes while the watch runs, and for a watch that did not request it.
     let again = mirror.put("/a", "4").await;
     asking.until(again).await.unwrap();
     not_asking.until(again).await.unwrap();
@@ -98,18 +98,18 @@ pub(super) async fn previous_entries_come_where_asked_for(fixture: &dyn Fixture)
 pub(super) async fn only_changes_in_the_range_come(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let first = mirror.revision().next();
-    let mut followers = Vec::new();
+    let mut readers = Vec::new();
     for range in ranges_of_interest() {
-        followers.push((mirror.follow(WatchRequest::from_now(range.clone())).await, range));
+        readers.push((mirror.follow(WatchRequest::from_now(range.clone())).await, range));
     }
     let nothing = KeyRange::exactly(&key("/a/1")).after(&key("/a/1"));
-    let empty = Follower::start(&*mirror.store, WatchRequest::from(nothing, first)).await;
+    let empty = WatchReader::start(&*mirror.store, WatchRequest::from(nothing, first)).await;
     write_a_history(&mut mirror).await;
-    for (follower, range) in &mut followers {
-        follower.until(mirror.revision()).await.unwrap();
-        assert_eq!(follower.events(), mirror.model.events(range, first, false).unwrap(), "{range:?}");
+    for (reader, range) in &mut readers {
+        reader.until(mirror.revision()).await.unwrap();
+        assert_eq!(reader.events(), mirror.model.events(range, first, false).unwrap(), "{range:?}");
     }
-    // A range that no key is in has no changes; if it is watched at all, its follower sees that none come. All other
+    // A range that no key is in has no changes; if it is watched at all, its reader sees that none come. All other
     // watches are through with this history, so what it would wrongly get has had its time.
     if let Ok(mut empty) = empty
         && let Ok(Ok(batch)) = timeout(Duration::from_millis(200), empty.batch()).await
@@ -129,25 +129,25 @@ pub(super) async fn one_revision_comes_in_one_batch(fixture: &dyn Fixture) {
         let revision = mirror.commit(names.fold(Txn::new(), |txn, name| txn.put(&name, vec![round; size]))).await;
         live.until(revision).await.unwrap();
     }
-    // The follower refuses a revision that is torn apart; what is left is that all of it came.
+    // The reader refuses a revision that is torn apart; what is left is that all of it came.
     assert_eq!(live.events(), mirror.model.events(&KeyRange::all(), first, false).unwrap());
     mirror.watch_to_the_end(vec![(KeyRange::all(), first), (KeyRange::prefix("/k12"), first)]).await;
 }
 
-/// Reads a watch to a revision that is told later, on a task of its own.
-fn follow_to(mut follower: Follower, mut end: Receiver<Option<Revision>>) -> JoinHandle<Follower> {
+/// Reads a watch up to a revision that is set later, on a task of its own.
+fn follow_to(mut reader: WatchReader, mut end: Receiver<Option<Revision>>) -> JoinHandle<WatchReader> {
     tokio::spawn(async move {
-        let told = timeout(PATIENCE * 2, end.wait_for(Option::is_some));
-        tokio::pin!(told);
+        let end_set = timeout(TIMEOUT * 2, end.wait_for(Option::is_some));
+        tokio::pin!(end_set);
         // Batches are read as they come, as a live watcher does, until the end is known.
         let last = loop {
             tokio::select! {
-                end = &mut told => break end.expect("the writers must end").expect("the check goes on").unwrap(),
-                batch = follower.batch() => drop(batch.expect("a watch of a healthy store goes on")),
+                end = &mut end_set => break end.expect("the writers must end").expect("the check has ended").unwrap(),
+                batch = reader.batch() => drop(batch.expect("a watch of a healthy store goes on")),
             }
         };
-        follower.until(last).await.expect("a watch of a healthy store goes on");
-        follower
+        reader.until(last).await.expect("a watch of a healthy store goes on");
+        reader
     })
 }
 
@@ -161,7 +161,7 @@ pub(super) async fn concurrent_writers_are_seen_in_order_by_every_watcher(fixtur
     let mut mirror = Mirror::open(fixture).await;
     let first = mirror.revision().next();
     let seed = Seed::take();
-    let (tell, told) = channel(None);
+    let (set_end, end) = channel(None);
     let mut watchers = Vec::new();
     for number in 0..40 {
         let range = match number % 5 {
@@ -169,22 +169,22 @@ pub(super) async fn concurrent_writers_are_seen_in_order_by_every_watcher(fixtur
             folder => KeyRange::prefix(format!("/folder-{}/", folder - 1)),
         };
         let request = WatchRequest::from(range.clone(), first).with_previous();
-        watchers.push((range, follow_to(mirror.follow(request).await, told.clone())));
+        watchers.push((range, follow_to(mirror.follow(request).await, end.clone())));
     }
     let writers = Writers::start(&mirror.store, &seed, 8, 40);
     mirror.model = writers.finish(mirror.model).await;
-    tell.send_replace(Some(touch_every_folder(&mut mirror).await));
+    set_end.send_replace(Some(touch_every_folder(&mut mirror).await));
     for (range, watcher) in watchers {
-        let follower = watcher.await.expect("a watcher saw something impossible");
-        assert_eq!(follower.events(), mirror.model.events(&range, first, true).unwrap(), "{range:?}");
+        let reader = watcher.await.expect("a watcher saw something impossible");
+        assert_eq!(reader.events(), mirror.model.events(&range, first, true).unwrap(), "{range:?}");
     }
 }
 
-pub(super) async fn watches_begun_amid_writes_miss_nothing(fixture: &dyn Fixture) {
+pub(super) async fn watches_started_during_writes_miss_nothing(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let first = mirror.revision().next();
     let seed = Seed::take();
-    let (tell, told) = channel(None);
+    let (set_end, end) = channel(None);
     let writers = Writers::start(&mirror.store, &seed, 6, 60);
     let mut watchers = Vec::new();
     // Each watch begins behind, at, or ahead of a revision that is moving while it begins.
@@ -194,19 +194,19 @@ pub(super) async fn watches_begun_amid_writes_miss_nothing(fixture: &dyn Fixture
         }
         let now = mirror.store.status().await.unwrap().revision.get();
         let from = Revision::new((now + number % 9).saturating_sub(6).max(first.get()));
-        let follower = mirror.follow(WatchRequest::from(KeyRange::all(), from)).await;
-        watchers.push((from, follow_to(follower, told.clone())));
+        let reader = mirror.follow(WatchRequest::from(KeyRange::all(), from)).await;
+        watchers.push((from, follow_to(reader, end.clone())));
     }
     mirror.model = writers.finish(mirror.model).await;
     // Eight revisions ahead is the most that a watch above began in the future.
     for _ in 0..8 {
         touch_every_folder(&mut mirror).await;
     }
-    tell.send_replace(Some(mirror.revision()));
+    set_end.send_replace(Some(mirror.revision()));
     assert!(!watchers.is_empty());
     for (from, watcher) in watchers {
-        let follower = watcher.await.expect("a watcher saw something impossible");
-        assert_eq!(follower.events(), mirror.model.events(&KeyRange::all(), from, false).unwrap(), "from {from}");
+        let reader = watcher.await.expect("a watcher saw something impossible");
+        assert_eq!(reader.events(), mirror.model.events(&KeyRange::all(), from, false).unwrap(), "from {from}");
     }
 }
 
@@ -233,7 +233,7 @@ pub(super) async fn a_slow_watcher_gets_everything_or_an_error(fixture: &dyn Fix
     mirror.watch_to_the_end(vec![(KeyRange::all(), first), (KeyRange::prefix("/folder-1/"), first)]).await;
 }
 
-pub(super) async fn dropped_watches_disturb_nobody(fixture: &dyn Fixture) {
+pub(super) async fn dropped_watches_do_not_affect_others(fixture: &dyn Fixture) {
     let mut mirror = Mirror::open(fixture).await;
     let first = mirror.revision().next();
     let mut kept = Vec::new();
@@ -247,12 +247,12 @@ pub(super) async fn dropped_watches_disturb_nobody(fixture: &dyn Fixture) {
         let revision = mirror.put("/a", &format!("{round}")).await;
         dropped_later.until(revision).await.unwrap();
         // Some of those that stay are read as they go, the others only in the end.
-        for follower in kept.iter_mut().step_by(2) {
-            follower.until(revision).await.unwrap();
+        for reader in kept.iter_mut().step_by(2) {
+            reader.until(revision).await.unwrap();
         }
     }
-    for mut follower in kept {
-        follower.until(mirror.revision()).await.unwrap();
-        assert_eq!(follower.events(), mirror.model.events(&KeyRange::all(), first, false).unwrap());
+    for mut reader in kept {
+        reader.until(mirror.revision()).await.unwrap();
+        assert_eq!(reader.events(), mirror.model.events(&KeyRange::all(), first, false).unwrap());
     }
 }

@@ -1,4 +1,4 @@
-//! Decides whether a history is linearizable, with the store's revisions as the order that must explain it.
+//! Checks that a history is linearizable, in the order of the store's revisions.
 
 use super::{Call, History, Operation};
 use crate::conformance::Model;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What a history consists of. Tests assert with it that a history was worth checking.
+/// What a history consists of. Tests assert with it that a history was not trivial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Transactions that were answered as committed and changed something.
@@ -46,7 +46,7 @@ pub enum Violation {
         /// The events that these changes make.
         expected: Vec<Event>,
     },
-    /// A transaction was acknowledged, but the log does not have it where it was said to be.
+    /// A transaction was acknowledged, but the log does not have it at its revision.
     #[error("an acknowledged write was lost: the log has {found:?} there, not {operation:?}")]
     LostWrite {
         /// The transaction.
@@ -54,7 +54,7 @@ pub enum Violation {
         /// What the log has at its revision.
         found: Vec<Event>,
     },
-    /// Two transactions that changed something were told the same revision.
+    /// Two transactions that changed something got the same revision.
     #[error("two transactions took one revision: {first:?} and {second:?}")]
     SharedRevision {
         /// One.
@@ -73,7 +73,7 @@ pub enum Violation {
     WrongAnswer {
         /// The call.
         operation: Box<Operation>,
-        /// What the state at its revision says.
+        /// The result according to the state at its revision.
         expected: String,
     },
     /// The call's revision is older than one that was known before the call began.
@@ -81,12 +81,12 @@ pub enum Violation {
     OutOfOrder {
         /// The call.
         operation: Box<Operation>,
-        /// The revision that an earlier call had been told.
+        /// The revision of an earlier call.
         known: Revision,
     },
 }
 
-/// Holds the clients' records against the log. The first violation found is returned.
+/// Compares the clients' records with the log. Returns the first violation.
 pub fn check(history: &History) -> Result<Summary, Violation> {
     let mut checker = Checker {
         timeline: Timeline::replay(history)?,
@@ -96,9 +96,9 @@ pub fn check(history: &History) -> Result<Summary, Violation> {
         claims: BTreeMap::new(),
         summary: Summary::default(),
     };
-    // A transaction that only deletes may have found nothing to delete, and is then told the same revision as the one
-    // that did. So whoever must have changed something takes its revision first; of those that may have, the one that
-    // started first, because if any of them can have been the doer, it can.
+    // A transaction that only deletes may have found nothing to delete, and then has the same revision as the one that
+    // did. So a transaction that must have changed something claims its revision first. Of those that may have, the one
+    // that started first claims it: if any of them can have made the change, it can.
     let mut order: Vec<usize> = (0..history.operations.len()).collect();
     order.sort_by_key(|number| {
         let operation = &history.operations[*number];
@@ -178,34 +178,34 @@ impl Timeline {
     }
 }
 
-/// For each call, the highest revision that any client had been told before the call began.
+/// For each call, the highest revision that any client knew before the call began.
 struct Floors {
-    /// When calls ended, in that order, and the highest revision told until then.
-    told: Vec<(Duration, Revision)>,
+    /// When calls ended, in that order, and the highest revision that was known then.
+    known: Vec<(Duration, Revision)>,
 }
 
 impl Floors {
     fn new(operations: &[Operation]) -> Self {
-        let mut told: Vec<(Duration, Revision)> = operations
+        let mut known: Vec<(Duration, Revision)> = operations
             .iter()
-            .filter_map(|operation| Some((operation.ended?, revision_told(&operation.call)?)))
+            .filter_map(|operation| Some((operation.ended?, returned_revision(&operation.call)?)))
             .collect();
-        told.sort();
+        known.sort();
         let mut highest = Revision::ZERO;
-        for (_, revision) in &mut told {
+        for (_, revision) in &mut known {
             highest = highest.max(*revision);
             *revision = highest;
         }
-        Floors { told }
+        Floors { known }
     }
 
     fn of(&self, operation: &Operation) -> Revision {
-        let before = self.told.partition_point(|(ended, _)| *ended < operation.started);
-        self.told[..before].last().map_or(Revision::ZERO, |(_, revision)| *revision)
+        let before = self.known.partition_point(|(ended, _)| *ended < operation.started);
+        self.known[..before].last().map_or(Revision::ZERO, |(_, revision)| *revision)
     }
 }
 
-fn revision_told(call: &Call) -> Option<Revision> {
+fn returned_revision(call: &Call) -> Option<Revision> {
     match call {
         Call::Range(_, Some(Ok(response))) => Some(response.revision),
         Call::Txn(_, Some(Ok(TxnOutcome::Committed { revision } | TxnOutcome::Refused { revision, .. }))) => {
@@ -312,7 +312,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks that a call that changed nothing was told a revision that exists and is as late as its time.
+    /// Checks that a call that changed nothing has a revision that exists and is not older than the call.
     fn check_order(&self, operation: &Operation, revision: Revision) -> Result<(), Violation> {
         let known = self.floors.of(operation);
         if revision < known {
@@ -328,8 +328,8 @@ impl Checker<'_> {
         Err(Violation::WrongAnswer { operation: Box::new(operation.clone()), expected })
     }
 
-    /// Finds for each revision that no one was told an unknown outcome that explains it, each used once: a matching
-    /// by augmenting paths.
+    /// Finds for each revision that no call returned an unknown outcome that explains it, each used once: a matching by
+    /// augmenting paths.
     fn explain_the_rest(&mut self, unknown: &[usize]) -> Result<(), Violation> {
         let open: Vec<Revision> =
             self.timeline.changes.keys().filter(|revision| !self.claims.contains_key(revision)).copied().collect();

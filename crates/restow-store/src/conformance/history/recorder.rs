@@ -1,14 +1,14 @@
-//! Notes the calls of clients as they happen.
+//! Records the calls of clients.
 
 use super::{Call, Operation};
-use crate::conformance::Follower;
+use crate::conformance::WatchReader;
 use crate::{
     Entry, Event, KeyRange, RangeRequest, RangeResponse, Revision, Store, StoreError, Txn, TxnOutcome, WatchRequest,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Passes calls on to a store and notes them. Clients on several tasks share one.
+/// Passes calls to a store and records them. Clients on several tasks share one recorder.
 #[derive(Debug)]
 pub struct Recorder {
     began: Instant,
@@ -30,7 +30,7 @@ impl Recorder {
         Recorder { began: Instant::now(), operations: Mutex::new(Vec::new()) }
     }
 
-    /// Runs a transaction. When this future is dropped before its answer came, the outcome is noted as unknown.
+    /// Runs a transaction. If this future is dropped before the response came, the outcome is recorded as unknown.
     pub async fn txn(&self, store: &dyn Store, txn: Txn) -> Result<TxnOutcome, StoreError> {
         let number = self.note_start(Call::Txn(txn.clone(), None));
         let answer = store.txn(txn).await;
@@ -54,7 +54,7 @@ impl Recorder {
         answer
     }
 
-    /// What was noted so far.
+    /// The recorded calls.
     pub fn operations(&self) -> Vec<Operation> {
         self.noted().clone()
     }
@@ -92,12 +92,12 @@ impl Snapshot {
     }
 }
 
-/// Reads every change from `from` up to and including `until` by a watch. It panics where the watch breaks a rule.
+/// Reads every change from `from` up to and including `until` by a watch. It panics when the watch violates a guarantee.
 pub async fn read_log(store: &dyn Store, from: Revision, until: Revision) -> Result<Vec<Event>, StoreError> {
     if until < from {
         return Ok(Vec::new());
     }
-    let mut follower = Follower::start(store, WatchRequest::from(KeyRange::all(), from)).await?;
-    follower.until(until).await?;
-    Ok(follower.events().iter().filter(|event| event.revision <= until).cloned().collect())
+    let mut reader = WatchReader::start(store, WatchRequest::from(KeyRange::all(), from)).await?;
+    reader.until(until).await?;
+    Ok(reader.events().iter().filter(|event| event.revision <= until).cloned().collect())
 }

@@ -160,7 +160,7 @@ fn one_revision_for_two_writes_is_caught() {
 }
 
 #[test]
-fn a_failure_that_happened_is_caught() {
+fn a_failed_write_that_was_applied_is_caught() {
     let failed = |error| {
         let mut scene = Scene::new();
         scene.note(0, Some(1), Call::Txn(put("a", "1"), Some(Err(error)))).effect(put("a", "1"));
@@ -171,7 +171,7 @@ fn a_failure_that_happened_is_caught() {
 }
 
 #[test]
-fn an_unknown_outcome_happens_once_or_not_at_all_and_not_before_it_was_asked_for() {
+fn an_unknown_outcome_happens_once_or_not_at_all_and_not_before_the_call() {
     let mut absent = Scene::new();
     absent.unknown(0, put("a", "1")).txn(1, 2, put("a", "2"));
     assert_eq!(absent.check().unwrap().unknown_absent, 1);
@@ -182,7 +182,7 @@ fn an_unknown_outcome_happens_once_or_not_at_all_and_not_before_it_was_asked_for
 }
 
 #[test]
-fn unknown_outcomes_are_shared_out_so_that_all_is_explained() {
+fn unknown_outcomes_are_assigned_so_that_every_change_is_explained() {
     // The first change can be explained by either of the two; the second only by the one that compares nothing.
     let mut scene = Scene::new();
     let picky = Txn::new().when(Compare::absent(&key("b"))).put(&key("a"), "1");
@@ -195,7 +195,7 @@ fn unknown_outcomes_are_shared_out_so_that_all_is_explained() {
 }
 
 #[test]
-fn of_two_deletes_at_one_revision_the_one_that_must_have_done_it_did() {
+fn of_two_deletes_at_one_revision_the_one_that_must_have_deleted_is_chosen() {
     let delete = Txn::new().delete(&key("a"));
     let conditional = delete.clone().when(Compare::value(&key("a"), "1"));
     let mut scene = Scene::new();

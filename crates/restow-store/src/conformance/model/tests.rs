@@ -103,7 +103,7 @@ fn compaction_gives_up_the_past_and_nothing_else() {
     assert_eq!(model.events(&KeyRange::all(), revision(3), false).unwrap_err(), compacted);
     let events = model.events(&KeyRange::all(), revision(4), true).unwrap();
     assert_eq!(events.iter().map(|event| event.revision.get()).collect::<Vec<_>>(), [4, 5]);
-    assert_eq!(events[0].previous, None, "what was before the cut is gone");
+    assert_eq!(events[0].previous, None, "the entry before the compact revision is removed");
     assert_eq!(model.compact(revision(4)).unwrap_err(), compacted);
     assert_eq!(model.compact(revision(2)).unwrap_err(), compacted);
     assert!(matches!(model.compact(revision(6)), Err(StoreError::FutureRevision { .. })));

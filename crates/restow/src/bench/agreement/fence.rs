@@ -6,7 +6,7 @@ use crate::bench::apiserver::objects::Collection;
 use crate::bench::apiserver::subject::{Running, start};
 use crate::bench::process::cpu_seconds;
 use crate::bench::rate::count;
-use restow_store_etcd::LocalEtcd;
+use restow_local_etcd::LocalEtcd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

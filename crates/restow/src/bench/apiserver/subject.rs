@@ -4,7 +4,7 @@ use crate::bench::process::listening_process;
 use crate::pki::{Pki, write_private};
 use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use restow_store_etcd::{LocalEtcd, LocalEtcdOptions};
+use restow_local_etcd::{LocalEtcd, LocalEtcdOptions};
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,68 @@
+//! A reflector lists a collection, follows its changes in the watch cache, and keeps something in memory in step with it.
+
+use crate::core::Core;
+use crate::error::ApiError;
+use crate::storage::watch_cache::{CacheEvent, Subscription};
+use async_trait::async_trait;
+use restow_api::GroupVersion;
+use restow_store::{Entry, RangeRequest};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a reflector waits for a change before it resyncs, and before it lists again after a failure.
+pub(crate) const RESYNC_PERIOD: Duration = Duration::from_millis(500);
+
+/// What a reflector keeps in step.
+#[async_trait]
+pub(crate) trait ReflectedStore: Send + Sync + 'static {
+    /// These are all objects there are.
+    fn replace(&self, entries: &[Entry]);
+
+    /// One object was changed.
+    fn apply(&self, event: &CacheEvent);
+
+    /// Called after the above, and again after each [`RESYNC_PERIOD`].
+    async fn resync(&self) {}
+}
+
+/// Reflects a collection into `store` until the server ends.
+pub(crate) async fn reflect(core: Arc<Core>, version: GroupVersion, plural: &'static str, store: impl ReflectedStore) {
+    loop {
+        match list(&core, &version, plural).await {
+            Ok(Some((entries, subscription))) => {
+                store.replace(&entries);
+                keep_up(subscription, &store).await;
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, plural, "a collection could not be listed"),
+        }
+        tokio::time::sleep(RESYNC_PERIOD).await;
+    }
+}
+
+/// Everything in a collection, and a subscription to what comes after; `None` when there is no such collection, or the
+/// list is out of date already.
+async fn list(
+    core: &Core,
+    version: &GroupVersion,
+    plural: &str,
+) -> Result<Option<(Vec<Entry>, Subscription)>, ApiError> {
+    let registry = core.registry();
+    let Some(resource) = registry.find(version, plural) else { return Ok(None) };
+    let Some(storage) = &resource.storage else { return Ok(None) };
+    let listed = core.objects().store().range(RangeRequest::new(storage.range(""))).await?;
+    let subscription = core.watch_cache().subscribe(&storage.folder(), storage.range(""), listed.revision);
+    Ok(subscription.ok().map(|subscription| (listed.entries, subscription)))
+}
+
+/// Applies changes until they have overtaken this.
+async fn keep_up(mut subscription: Subscription, store: &impl ReflectedStore) {
+    loop {
+        store.resync().await;
+        match tokio::time::timeout(RESYNC_PERIOD, subscription.next()).await {
+            Ok(Err(_)) => return,
+            Ok(Ok((events, _))) => events.iter().for_each(|event| store.apply(event)),
+            Err(_) => {}
+        }
+    }
+}

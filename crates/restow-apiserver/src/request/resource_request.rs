@@ -1,0 +1,147 @@
+//! A request about a resource: who asks for what, with its body, and the warnings and audit annotations that it collects.
+
+use crate::error::{ApiError, GroupKind};
+use crate::request::negotiation::{Accepted, Media, Shape};
+use crate::request::options::{MOST_MANAGER_BYTES, is_printable};
+use crate::request::query::Query;
+use crate::request::request_info::ResourceTarget;
+use crate::resource::{ObjectRef, Origin, Resource, Scope, Verb};
+use bytes::Bytes;
+use restow_api::GroupVersion;
+use restow_apimachinery::field::FieldError;
+use restow_auth::User;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The most reasons that are given why an object is invalid. A long list may be wrong in each of its items.
+const MOST_CAUSES: usize = 1000;
+
+/// A request about a resource, with everything that is known of it before its verb is carried out.
+pub(crate) struct Request {
+    pub(crate) user: User,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) version: GroupVersion,
+    pub(crate) target: Arc<ResourceTarget>,
+    pub(crate) query: Query,
+    pub(crate) accepted: Accepted,
+    pub(crate) content: Option<Media>,
+    pub(crate) patch_type: String,
+    pub(crate) user_agent: String,
+    pub(crate) body: Bytes,
+    pub(crate) warnings: Mutex<Vec<String>>,
+    /// What the audit log is told beside the rest.
+    pub(crate) annotations: Mutex<Vec<(String, String)>>,
+}
+
+impl Request {
+    /// The removal of one object by a controller of this server, in the name that Kubernetes gives to that controller.
+    pub(crate) fn by_controller(controller: &str, resource: Arc<Resource>, place: ObjectRef<'_>) -> Self {
+        let target = ResourceTarget {
+            group: place.version.group().to_string(),
+            version: place.version.version().to_string(),
+            namespace: place.namespace.to_string(),
+            resource: resource.group_resource.resource().to_string(),
+            name: place.name.to_string(),
+            subresource: String::new(),
+            verb: Verb::Delete,
+        };
+        Request {
+            user: User::service_account("kube-system", controller, "").authenticated(),
+            resource,
+            version: place.version.clone(),
+            target: target.into(),
+            query: Query::default(),
+            accepted: Accepted { media: Media::Json, shape: Shape::Whole },
+            content: None,
+            patch_type: String::new(),
+            user_agent: controller.to_string(),
+            body: Bytes::new(),
+            warnings: Mutex::default(),
+            annotations: Mutex::default(),
+        }
+    }
+}
+
+impl Request {
+    pub(crate) fn check_scope(&self) -> Result<(), ApiError> {
+        let in_namespace = !self.target.namespace.is_empty();
+        match (self.resource.scope, self.target.verb) {
+            (Scope::Cluster, _) if in_namespace => Err(ApiError::NoSuchResource),
+            // Collections can be read across namespaces; nothing else can be done there.
+            (Scope::Namespaced, Verb::List | Verb::Watch) => Ok(()),
+            (Scope::Namespaced, _) if in_namespace => Ok(()),
+            // The path is there, for those who read.
+            (Scope::Namespaced, _) if self.target.name.is_empty() && self.resource.origin == Origin::Builtin => {
+                Err(ApiError::MethodNotAllowed)
+            }
+            (Scope::Namespaced, _) => Err(ApiError::NoSuchResource),
+            (Scope::Cluster, _) => Ok(()),
+        }
+    }
+
+    pub(crate) fn place<'b>(&'b self, name: &'b str) -> ObjectRef<'b> {
+        ObjectRef { resource: &self.resource, version: &self.version, namespace: &self.target.namespace, name }
+    }
+
+    /// Whether nothing is to be written.
+    pub(crate) fn dry_run(&self) -> Result<bool, ApiError> {
+        let options = match self.target.verb {
+            Verb::Create => "CreateOptions",
+            Verb::Patch => "PatchOptions",
+            Verb::Delete | Verb::DeleteCollection => "DeleteOptions",
+            _ => "UpdateOptions",
+        };
+        let kind = GroupKind { group: "meta.k8s.io".into(), kind: options.into() };
+        let asked = self.query.dry_run();
+        asked.map_err(|problem| ApiError::Invalid { kind, name: String::new(), causes: vec![problem] })
+    }
+
+    /// Who manages the fields that this call sets.
+    pub(crate) fn manager(&self) -> String {
+        let named = self.query.text("fieldManager");
+        let name = match named {
+            "" => self.user_agent.split('/').next().unwrap_or_default(),
+            named => named,
+        };
+        // What is named was checked with the other options; what is only guessed from the client is made to fit.
+        let mut manager: String = name.chars().filter(|letter| is_printable(*letter)).collect();
+        while manager.len() > MOST_MANAGER_BYTES {
+            manager.pop();
+        }
+        manager
+    }
+
+    /// Tells the client something beside the answer.
+    pub(crate) fn warn(&self, warning: String) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+    }
+
+    /// Tells the audit log something beside the rest.
+    pub(crate) fn annotate(&self, key: String, value: String) {
+        self.annotations.lock().unwrap_or_else(PoisonError::into_inner).push((key, value));
+    }
+
+    /// What the audit log is to be told.
+    pub(crate) fn annotations(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *self.annotations.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What is to be told beside the answer.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn not_found(&self, name: &str) -> ApiError {
+        ApiError::NotFound { resource: self.resource.group_resource.clone(), name: name.to_string() }
+    }
+
+    pub(crate) fn conflict(&self, name: &str, message: impl Into<String>) -> ApiError {
+        let resource = self.resource.group_resource.clone();
+        ApiError::Conflict { resource, name: name.to_string(), message: message.into() }
+    }
+
+    pub(crate) fn invalid(&self, name: &str, mut causes: Vec<FieldError>) -> ApiError {
+        causes.truncate(MOST_CAUSES);
+        let kind = GroupKind { group: self.version.group().to_string(), kind: self.resource.names.kind.clone() };
+        ApiError::Invalid { kind, name: name.to_string(), causes }
+    }
+}

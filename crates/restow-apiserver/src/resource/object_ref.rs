@@ -1,0 +1,17 @@
+//! Which object is meant.
+
+use crate::resource::Resource;
+use restow_api::GroupVersion;
+
+/// An object by its resource, the version that it is read and written in, and its name.
+#[derive(Clone, Copy)]
+pub struct ObjectRef<'a> {
+    /// The resource.
+    pub resource: &'a Resource,
+    /// The version that objects are given and taken in.
+    pub version: &'a GroupVersion,
+    /// The namespace; empty for resources without.
+    pub namespace: &'a str,
+    /// The name.
+    pub name: &'a str,
+}
