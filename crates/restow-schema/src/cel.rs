@@ -22,7 +22,7 @@ mod types;
 mod value;
 
 pub use eval::EvalError;
-pub use library::authorizer::{Authorizer, Question, Verdict};
+pub use library::authorizer::{AuthorizationCheck, AuthorizationDecision, Authorizer};
 pub use program::{Evaluated, Program};
 
 pub(crate) use check::{CompileFault, Variable};

@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_told_apart() {
+    fn texts_are_distinguished() {
         let cases = [
             ("ipv4", "10.0.0.1", true),
             ("ipv4", "010.000.0.1", true),

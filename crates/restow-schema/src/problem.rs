@@ -11,7 +11,7 @@ use restow_apimachinery::go_syntax;
 pub struct Problem {
     /// What kind of rule is broken.
     pub kind: ProblemKind,
-    /// The field, as in `spec.containers[0].name`; `<nil>` where the rule is about the whole object.
+    /// The field, as in `spec.containers[0].name`; `<nil>` where the rule refers to the whole object.
     pub path: String,
     /// The value that breaks the rule, unless it is left out of the message.
     pub value: Option<Value>,

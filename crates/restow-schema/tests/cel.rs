@@ -100,7 +100,7 @@ fn expressions_have_their_values() {
 }
 
 #[test]
-fn failures_are_told_in_the_words_of_cel() {
+fn failures_are_reported_in_the_words_of_cel() {
     let cases = [
         ("1 / 0", "division by zero"),
         ("9223372036854775807 + 1", "integer overflow"),
@@ -301,7 +301,7 @@ fn values_are_found_by_what_they_are_and_not_one_by_one() {
 struct Allowing(&'static str);
 
 impl restow_schema::cel::Authorizer for Allowing {
-    fn decide(&self, question: &restow_schema::cel::Question) -> restow_schema::cel::Verdict {
+    fn decide(&self, question: &restow_schema::cel::AuthorizationCheck) -> restow_schema::cel::AuthorizationDecision {
         let asked = format!(
             "{}{} {}/{}/{} {}/{}",
             question.service_account.as_ref().map(|(_, name)| format!("{name}: ")).unwrap_or_default(),
@@ -313,7 +313,7 @@ impl restow_schema::cel::Authorizer for Allowing {
             question.name
         );
         let asked = question.path.as_ref().map_or(asked, |path| format!("{} {path}", question.verb));
-        restow_schema::cel::Verdict { allowed: asked == self.0, reason: asked }
+        restow_schema::cel::AuthorizationDecision { allowed: asked == self.0, reason: asked }
     }
 }
 
@@ -321,7 +321,7 @@ impl restow_schema::cel::Authorizer for Allowing {
 fn expressions_ask_what_users_may_do() {
     let check = |expression: &str, expected: &'static str| {
         let program = Program::compile(expression, &["object", "authorizer", "authorizer.requestResource"]).unwrap();
-        let resource = restow_schema::cel::Question { resource: "pods".into(), ..Default::default() };
+        let resource = restow_schema::cel::AuthorizationCheck { resource: "pods".into(), ..Default::default() };
         let object = json!({"name": "x"});
         let evaluated = program.evaluate_asking(&[Some(&object)], (&Allowing(expected), &resource), PER_CALL_LIMIT);
         assert_eq!(evaluated.value.unwrap(), json!(true), "{expression}");

@@ -179,7 +179,7 @@ fn what_has_not_changed_is_not_held_against_an_update() {
 }
 
 #[test]
-fn unknown_fields_are_pruned_and_told() {
+fn unknown_fields_are_pruned_and_reported() {
     let schema = schema_of(json!({"type": "object", "properties": {
         "known": {"type": "string"},
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"strict": {"type": "object"}}},

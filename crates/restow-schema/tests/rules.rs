@@ -31,7 +31,7 @@ fn bounded_spec(rule: Value) -> Value {
 }
 
 #[test]
-fn broken_rules_are_told_in_the_words_of_kubernetes() {
+fn broken_rules_are_reported_in_the_words_of_kubernetes() {
     let cases = [
         (
             json!({"rule": "self.min <= self.max"}),
@@ -199,7 +199,7 @@ fn long_lists_are_compared_item_by_item() {
     let found = texts(&schema, json!({"set": set(1)}), Some(json!({"set": turned(set(0))})));
     assert_eq!(found, ["spec.set: Invalid value: changed", "spec.set: Invalid value: grown"]);
 
-    // The last item has changed, so all that are too large are told, and that is found out once.
+    // The last item has changed, so all that are too large are reported, and that is found out once.
     let list = |last: u32| json!({"list": (100_000..130_000).chain([last]).collect::<Vec<u32>>()});
     assert_eq!(texts(&schema, list(1), Some(list(2))).len(), 30_000);
     assert_eq!(texts(&schema, list(1), Some(list(1))), Vec::<String>::new());

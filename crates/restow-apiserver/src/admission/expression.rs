@@ -1,6 +1,6 @@
 //! Expressions of policies and of match conditions.
 
-use restow_schema::cel::{Authorizer, PER_CALL_LIMIT, Program, Question};
+use restow_schema::cel::{AuthorizationCheck, Authorizer, PER_CALL_LIMIT, Program};
 use serde_json::Value;
 
 /// What expressions can speak of: what [`Values::list`] has, in its order, and who can be asked.
@@ -41,7 +41,7 @@ pub(super) struct Values<'a> {
     pub(super) namespace: Option<&'a Value>,
     pub(super) variables: Option<&'a Value>,
     /// Who can be asked what the user may do, and the question that the request itself is.
-    pub(super) asking: Option<(&'a dyn Authorizer, &'a Question)>,
+    pub(super) asking: Option<(&'a dyn Authorizer, &'a AuthorizationCheck)>,
 }
 
 impl Values<'_> {

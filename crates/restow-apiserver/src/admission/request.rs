@@ -12,7 +12,7 @@ use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, TypeTable};
 use restow_auth::rbac::LabelSelector;
 use restow_auth::{Attributes, ResourceAttributes, User};
-use restow_schema::cel::{Authorizer, Question, Verdict};
+use restow_schema::cel::{AuthorizationCheck, AuthorizationDecision, Authorizer};
 use std::collections::BTreeMap;
 use tokio::sync::OnceCell;
 
@@ -20,11 +20,11 @@ use tokio::sync::OnceCell;
 pub(super) struct Permissions<'a> {
     call: &'a AdmissionCall<'a>,
     /// What the request itself is about.
-    pub(super) question: Question,
+    pub(super) question: AuthorizationCheck,
 }
 
 impl Authorizer for Permissions<'_> {
-    fn decide(&self, question: &Question) -> Verdict {
+    fn decide(&self, question: &AuthorizationCheck) -> AuthorizationDecision {
         let user = match &question.service_account {
             Some((namespace, name)) => User::service_account(namespace, name, "").authenticated(),
             None => self.call.user.clone(),
@@ -42,8 +42,8 @@ impl Authorizer for Permissions<'_> {
             }),
         };
         match self.call.admission.access.authorize(&user, &attributes) {
-            Ok(()) => Verdict { allowed: true, reason: String::new() },
-            Err(error) => Verdict { allowed: false, reason: error.to_string() },
+            Ok(()) => AuthorizationDecision { allowed: true, reason: String::new() },
+            Err(error) => AuthorizationDecision { allowed: false, reason: error.to_string() },
         }
     }
 }
@@ -91,13 +91,13 @@ impl<'a> Request<'a> {
     pub(super) fn permissions(&self, object: Option<&Object>) -> Permissions<'_> {
         let subject = self.subject(object);
         let resource = &self.call.resource.group_resource;
-        let question = Question {
+        let question = AuthorizationCheck {
             group: resource.group().into(),
             resource: resource.resource().into(),
             subresource: subject.subresource.into(),
             namespace: self.call.target.namespace.clone(),
             name: subject.name.into(),
-            ..Question::default()
+            ..AuthorizationCheck::default()
         };
         Permissions { call: self.call, question }
     }

@@ -1,6 +1,6 @@
 //! Checking an expression: names are resolved, types are found, and the worst cost is estimated, all in one pass.
 //!
-//! The estimates follow those of Kubernetes step by step, because a definition whose rules are too expensive is refused
+//! The estimates follow those of Kubernetes step by step, because a CRD whose rules are too expensive is refused
 //! by them. A size is known from a literal, from what the schema says of the value at that path, or from the type.
 
 use std::rc::Rc;

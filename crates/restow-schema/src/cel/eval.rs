@@ -107,8 +107,8 @@ impl<'a> Evaluation<'a> {
                 let sizes = |index: usize| values.get(index).map_or(1, Val::size);
                 self.spend(cost::actual(name, &sizes, values.len()))?;
                 if let ("check", Some(authorizer)) = (*name, self.authorizer) {
-                    let question = authorizer::question(&values).ok_or(EvalError::NoSuchOverload)?;
-                    return Ok(authorizer::answer(authorizer.decide(&question)));
+                    let question = authorizer::check(&values).ok_or(EvalError::NoSuchOverload)?;
+                    return Ok(authorizer::decision(authorizer.decide(&question)));
                 }
                 // CEL names the function only where it looks at the one argument's kind before calling it.
                 let result = native(&values).map_err(|error| match error {

@@ -18,7 +18,7 @@ mod quantity;
 mod semver;
 mod url;
 
-use authorizer::{Question, Verdict};
+use authorizer::{AuthorizationCheck, AuthorizationDecision};
 pub(crate) use semver::Semver;
 pub(crate) use url::Url;
 
@@ -31,9 +31,9 @@ pub(crate) enum Opaque {
     Quantity(Amount),
     Semver(Semver),
     Format(&'static str),
-    Authorizer(Question),
-    Question(Question),
-    Verdict(Verdict),
+    Authorizer(AuthorizationCheck),
+    Check(AuthorizationCheck),
+    Decision(AuthorizationDecision),
 }
 
 /// The type of `authorizer`.
@@ -56,10 +56,10 @@ impl Opaque {
             Opaque::Semver(_) => "kubernetes.Semver",
             Opaque::Format(_) => "kubernetes.NamedFormat",
             Opaque::Authorizer(_) => AUTHORIZER,
-            Opaque::Question(Question { path: Some(_), .. }) => "kubernetes.authorization.PathCheck",
-            Opaque::Question(question) if question.resource.is_empty() => "kubernetes.authorization.GroupCheck",
-            Opaque::Question(_) => RESOURCE_CHECK,
-            Opaque::Verdict(_) => "kubernetes.authorization.Decision",
+            Opaque::Check(AuthorizationCheck { path: Some(_), .. }) => "kubernetes.authorization.PathCheck",
+            Opaque::Check(check) if check.resource.is_empty() => "kubernetes.authorization.GroupCheck",
+            Opaque::Check(_) => RESOURCE_CHECK,
+            Opaque::Decision(_) => "kubernetes.authorization.Decision",
         }
     }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Opaque {
             Opaque::Quantity(amount) => write!(f, "{}", quantity::show(*amount)),
             Opaque::Semver(version) => write!(f, "{version}"),
             Opaque::Format(name) => write!(f, "{name}"),
-            Opaque::Authorizer(_) | Opaque::Question(_) | Opaque::Verdict(_) => write!(f, "{}", self.type_name()),
+            Opaque::Authorizer(_) | Opaque::Check(_) | Opaque::Decision(_) => write!(f, "{}", self.type_name()),
         }
     }
 }
@@ -169,19 +169,19 @@ pub(crate) const TABLE: &[(&str, Native)] = &[
     ("format.date", |_| Ok(opaque(Opaque::Format("date")))),
     ("format.datetime", |_| Ok(opaque(Opaque::Format("datetime")))),
     ("validate", format::validate),
-    ("path", |a| authorizer::say(a, |question, path| question.path = Some(path))),
-    ("group", |a| authorizer::say(a, |question, group| question.group = group)),
-    ("resource", |a| authorizer::say(a, |question, resource| question.resource = resource)),
-    ("subresource", |a| authorizer::say(a, |question, subresource| question.subresource = subresource)),
-    ("namespace", |a| authorizer::say(a, |question, namespace| question.namespace = namespace)),
-    ("name", |a| authorizer::say(a, |question, name| question.name = name)),
+    ("path", |a| authorizer::set(a, |check, path| check.path = Some(path))),
+    ("group", |a| authorizer::set(a, |check, group| check.group = group)),
+    ("resource", |a| authorizer::set(a, |check, resource| check.resource = resource)),
+    ("subresource", |a| authorizer::set(a, |check, subresource| check.subresource = subresource)),
+    ("namespace", |a| authorizer::set(a, |check, namespace| check.namespace = namespace)),
+    ("name", |a| authorizer::set(a, |check, name| check.name = name)),
     ("serviceAccount", authorizer::service_account),
-    // Whoever evaluates asks; without anybody to ask there is no answer.
+    // The evaluation calls the authorizer; without one there is no such function.
     ("check", |_| Err(NONE)),
-    ("allowed", |a| authorizer::of_verdict(a, |verdict| Val::Bool(verdict.allowed))),
-    ("reason", |a| authorizer::of_verdict(a, |verdict| Val::text(verdict.reason.as_str()))),
-    ("errored", |a| authorizer::of_verdict(a, |_| Val::Bool(false))),
-    ("error", |a| authorizer::of_verdict(a, |_| Val::text(""))),
+    ("allowed", |a| authorizer::of_decision(a, |decision| Val::Bool(decision.allowed))),
+    ("reason", |a| authorizer::of_decision(a, |decision| Val::text(decision.reason.as_str()))),
+    ("errored", |a| authorizer::of_decision(a, |_| Val::Bool(false))),
+    ("error", |a| authorizer::of_decision(a, |_| Val::text(""))),
 ];
 
 /// The address of a network, `cidr.ip()`.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::check::{CompileFault, Variable, check};
 use super::code::Code;
 use super::eval::{EvalError, Evaluation};
-use super::library::authorizer::{Authorizer, Question};
+use super::library::authorizer::{AuthorizationCheck, Authorizer};
 use super::library::{AUTHORIZER, Opaque, RESOURCE_CHECK};
 use super::parse::{Literals, parse};
 use super::source::Source;
@@ -124,12 +124,12 @@ impl Program {
     pub fn evaluate_asking(
         &self,
         values: &[Option<&Value>],
-        (authorizer, resource): (&dyn Authorizer, &Question),
+        (authorizer, resource): (&dyn Authorizer, &AuthorizationCheck),
         limit: u64,
     ) -> Evaluated {
         let mut variables: Vec<Option<Val<'_>>> =
             values.iter().map(|value| value.map(|value| Val::from_json(value, None))).collect();
-        let asked = [Opaque::Authorizer(Question::default()), Opaque::Question(resource.clone())];
+        let asked = [Opaque::Authorizer(AuthorizationCheck::default()), Opaque::Check(resource.clone())];
         variables.extend(asked.map(|value| Some(Val::Opaque(Rc::new(value)))));
         let mut evaluation = Evaluation::new(&variables, limit).asking(authorizer);
         let value = evaluation.run(&self.code).and_then(|value| to_json(&value));

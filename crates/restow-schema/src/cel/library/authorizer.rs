@@ -1,20 +1,20 @@
-//! `authorizer`: expressions that ask what a user may do. The question is put together here; somebody else answers it.
+//! `authorizer`: authorization checks in expressions. The check is built here; the caller's [`Authorizer`] decides it.
 
 use super::{NONE, Opaque, Outcome, opaque};
 use crate::cel::value::Val;
 
-/// Who answers whether a user may do something.
+/// Decides whether a user may do something.
 pub trait Authorizer: Sync {
-    /// Answers a question.
-    fn decide(&self, question: &Question) -> Verdict;
+    /// Decides a check.
+    fn decide(&self, check: &AuthorizationCheck) -> AuthorizationDecision;
 }
 
-/// What is asked: whether who made the request, or a service account, may do something with a path or a resource.
+/// An authorization check: may the user of the request, or a service account, do something with a path or a resource?
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Question {
-    /// The namespace and name of the service account that it is about instead.
+pub struct AuthorizationCheck {
+    /// The namespace and name of the service account to check instead of the user.
     pub service_account: Option<(String, String)>,
-    /// The path, where it is about one.
+    /// The path, in a check of a path.
     pub path: Option<String>,
     /// The API group.
     pub group: String,
@@ -26,71 +26,74 @@ pub struct Question {
     pub namespace: String,
     /// The name of the object.
     pub name: String,
-    /// What is to be done; empty until that is said.
+    /// The verb; empty until `check` names it.
     pub verb: String,
 }
 
-/// The answer.
+/// What the authorizer decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AuthorizationDecision {
     /// Whether it is allowed.
     pub allowed: bool,
     /// Why.
     pub reason: String,
 }
 
-/// Says one thing more of a question.
-pub(super) fn say<'a>(arguments: &[Val<'a>], change: impl Fn(&mut Question, String)) -> Outcome<'a> {
+/// Sets one field of a check.
+pub(super) fn set<'a>(arguments: &[Val<'a>], change: impl Fn(&mut AuthorizationCheck, String)) -> Outcome<'a> {
     match arguments {
-        [Val::Opaque(question), Val::Text(text)] => {
-            let mut question = question_of(question).ok_or(NONE)?.clone();
-            change(&mut question, text.as_str().to_string());
-            Ok(opaque(Opaque::Question(question)))
+        [Val::Opaque(check), Val::Text(text)] => {
+            let mut check = check_of(check).ok_or(NONE)?.clone();
+            change(&mut check, text.as_str().to_string());
+            Ok(opaque(Opaque::Check(check)))
         }
         _ => Err(NONE),
     }
 }
 
-/// Asks about a service account instead of who made the request.
+/// Checks a service account instead of the user of the request.
 pub(super) fn service_account<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     match arguments {
         [Val::Opaque(_), Val::Text(namespace), Val::Text(name)] => {
             let account = Some((namespace.as_str().to_string(), name.as_str().to_string()));
-            Ok(opaque(Opaque::Authorizer(Question { service_account: account, ..Question::default() })))
+            Ok(opaque(Opaque::Authorizer(AuthorizationCheck {
+                service_account: account,
+                ..AuthorizationCheck::default()
+            })))
         }
         _ => Err(NONE),
     }
 }
 
-/// The whole question, with what is to be done.
-pub(crate) fn question(arguments: &[Val<'_>]) -> Option<Question> {
+/// The complete check, with its verb.
+pub(crate) fn check(arguments: &[Val<'_>]) -> Option<AuthorizationCheck> {
     match arguments {
-        [Val::Opaque(question), Val::Text(verb)] => {
-            let question = question_of(question)?.clone();
-            Some(Question { verb: verb.as_str().to_string(), ..question })
+        [Val::Opaque(check), Val::Text(verb)] => {
+            let check = check_of(check)?.clone();
+            Some(AuthorizationCheck { verb: verb.as_str().to_string(), ..check })
         }
         _ => None,
     }
 }
 
-/// An answer as a value.
-pub(crate) fn answer<'a>(verdict: Verdict) -> Val<'a> {
-    opaque(Opaque::Verdict(verdict))
+/// A decision as a value.
+pub(crate) fn decision<'a>(decision: AuthorizationDecision) -> Val<'a> {
+    opaque(Opaque::Decision(decision))
 }
 
-pub(super) fn of_verdict<'a>(arguments: &[Val<'a>], part: impl Fn(&Verdict) -> Val<'a>) -> Outcome<'a> {
+pub(super) fn of_decision<'a>(arguments: &[Val<'a>], part: impl Fn(&AuthorizationDecision) -> Val<'a>) -> Outcome<'a> {
     match arguments {
         [Val::Opaque(value)] => match value.as_ref() {
-            Opaque::Verdict(verdict) => Ok(part(verdict)),
+            Opaque::Decision(decision) => Ok(part(decision)),
             _ => Err(NONE),
         },
         _ => Err(NONE),
     }
 }
 
-fn question_of(value: &Opaque) -> Option<&Question> {
+fn check_of(value: &Opaque) -> Option<&AuthorizationCheck> {
     match value {
-        Opaque::Authorizer(question) | Opaque::Question(question) => Some(question),
+        Opaque::Authorizer(check) | Opaque::Check(check) => Some(check),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
-//! The definitions of real projects: every schema and every rule of them compiles, objects made from the schemas are
+//! The CRDs of real projects: every schema and every rule of them compiles, objects made from the schemas are
 //! accepted, and objects with something wrong in them are refused.
 //!
-//! The definitions are not a part of the repository. They are read from the folder that `RESTOW_TEST_CRDS` names, or from
+//! The CRDs are not a part of the repository. They are read from the folder that `RESTOW_TEST_CRDS` names, or from
 //! `../shared/data/crds` next to the checkout; without them the tests are skipped.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -24,7 +24,7 @@ fn folder() -> Option<PathBuf> {
     beside.into_iter().find(|folder| folder.is_dir())
 }
 
-/// Every schema, with the name of its definition and version.
+/// Every schema, with the name of its CRD and version.
 fn schemas() -> Vec<(String, Value)> {
     let Some(folder) = folder() else {
         restow_testkit::skip("set RESTOW_TEST_CRDS to a folder of CustomResourceDefinitions");
@@ -37,13 +37,10 @@ fn schemas() -> Vec<(String, Value)> {
         let text = std::fs::read_to_string(file).unwrap();
         for document in text.split("\n---") {
             let document = document.trim_start_matches('-');
-            let definition: Value = serde_saphyr::from_str(document).unwrap_or(Value::Null);
-            for version in definition["spec"]["versions"].as_array().into_iter().flatten() {
-                let name = format!(
-                    "{} {}",
-                    definition["metadata"]["name"].as_str().unwrap(),
-                    version["name"].as_str().unwrap()
-                );
+            let crd: Value = serde_saphyr::from_str(document).unwrap_or(Value::Null);
+            for version in crd["spec"]["versions"].as_array().into_iter().flatten() {
+                let name =
+                    format!("{} {}", crd["metadata"]["name"].as_str().unwrap(), version["name"].as_str().unwrap());
                 found.push((name, version["schema"]["openAPIV3Schema"].clone()));
             }
         }
