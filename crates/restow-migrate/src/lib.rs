@@ -30,7 +30,6 @@ pub mod overview;
 pub mod processes;
 pub mod runner;
 pub mod settling;
-pub mod step;
 
 mod exchange;
 

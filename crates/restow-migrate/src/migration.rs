@@ -6,6 +6,7 @@
 mod end;
 mod settled;
 mod start;
+pub mod step;
 
 pub use settled::Settled;
 
@@ -16,7 +17,6 @@ use crate::exchange::Failure;
 use crate::mark::{Marking, Refusals, command_holder};
 use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, RunReport};
 use crate::settling::SETTLING_TIME;
-use crate::step::Step;
 use end::confirm;
 use restow_api::migration::StorageVersionMigration;
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
@@ -24,6 +24,7 @@ use restow_rules::migrate::marks::{Holder, Party};
 use restow_rules::migrate::stored_versions::{Trim, trim};
 use start::{Start, begin, look, not_ready};
 use std::time::Duration;
+use step::MigrationStep;
 use tokio::sync::watch;
 
 /// How a resource is migrated.
@@ -47,8 +48,6 @@ pub struct MigrationOptions {
     pub patience: Duration,
     /// Who marks the definition; nothing is a command of this process.
     pub holder: Option<Holder>,
-    /// For tests: where to give up as if the process had died there.
-    pub dies_at: Option<Step>,
 }
 
 impl Default for MigrationOptions {
@@ -62,7 +61,6 @@ impl Default for MigrationOptions {
             settling_time: SETTLING_TIME,
             patience: Duration::ZERO,
             holder: None,
-            dies_at: None,
         }
     }
 }
@@ -185,9 +183,6 @@ pub enum MigrationError {
     /// The objects cannot be rewritten.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Given up on purpose, in a test.
-    #[error("given up after {0:?}")]
-    Died(Step),
 }
 
 /// What a migration tells and is told while it runs.
@@ -209,7 +204,7 @@ pub async fn migrate(
         Ok(start) => start,
         Err(outcome) => return Ok(ended(None, outcome)),
     };
-    die(&options, Step::Agreed)?;
+    MigrationStep::Agreed.log(resource);
     if options.run.mode == Mode::DryRun {
         return rewrite(cluster, &start, &options, &reins).await;
     }
@@ -224,7 +219,7 @@ pub async fn migrate(
         }
         start.definition = Some(marked);
     }
-    die(&options, Step::Marked)?;
+    MigrationStep::Marked.log(resource);
     let work = async {
         match rewrite(cluster, &start, &options, &reins).await {
             Ok(report) if report.outcome == Outcome::Succeeded => {
@@ -237,9 +232,6 @@ pub async fn migrate(
         true => marking.renewed_while(work).await,
         false => work.await,
     };
-    if matches!(done, Err(MigrationError::Died(_))) {
-        return done;
-    }
     // Whatever came of it, the mark goes. A controller takes away what others have left; a command has to do it itself.
     if start.definition.is_some() {
         let is_stopped = matches!(&done, Ok(MigrationReport { outcome: Outcome::Stopped(_), .. }));
@@ -249,16 +241,12 @@ pub async fn migrate(
         let refusals = refusals(marking.holder.party, &done);
         marking.lift(refusals).await.map_err(MigrationError::Definition)?;
     }
-    die(&options, Step::Unmarked)?;
+    MigrationStep::Unmarked.log(resource);
     done
 }
 
 fn ended(target: Option<Target>, outcome: Outcome) -> MigrationReport {
     MigrationReport { target, outcome, run: None, trimmed_to: None, definition_generation: 0 }
-}
-
-fn die(options: &MigrationOptions, step: Step) -> Result<(), MigrationError> {
-    if options.dies_at == Some(step) { Err(MigrationError::Died(step)) } else { Ok(()) }
 }
 
 async fn rewrite(
@@ -270,27 +258,19 @@ async fn rewrite(
     let Start { observation, definition, target, .. } = start;
     let generation = definition.as_ref().map_or(0, |definition| definition::view(definition).generation);
     let (resource, run) = how(start, options, generation);
-    let halfway = halfway(reins.progress.subscribe(), options.dies_at);
-    let all_rounds = async {
-        let mut report =
-            runner::run(&observation.instances, &resource, run.clone(), reins.orders.clone(), reins.progress).await?;
-        for _ in 1..rounds(cluster.reach()) {
-            if report.ending != Ending::Proven {
-                break;
-            }
-            // Other connections may lead to other servers.
-            let instances = cluster.instances(&observation.servers).map_err(MigrationError::Observe)?;
-            let again = RunOptions { continue_token: None, ..run.clone() };
-            report = runner::run(&instances, &resource, again, reins.orders.clone(), reins.progress).await?;
+    let mut report =
+        runner::run(&observation.instances, &resource, run.clone(), reins.orders.clone(), reins.progress).await?;
+    for _ in 1..rounds(cluster.reach()) {
+        if report.ending != Ending::Proven {
+            break;
         }
-        Ok::<_, MigrationError>(report)
-    };
-    let report = tokio::select! {
-        report = all_rounds => report?,
-        () = halfway => return Err(MigrationError::Died(Step::HalfRewritten)),
-    };
+        // Other connections may lead to other servers.
+        let instances = cluster.instances(&observation.servers).map_err(MigrationError::Observe)?;
+        let again = RunOptions { continue_token: None, ..run.clone() };
+        report = runner::run(&instances, &resource, again, reins.orders.clone(), reins.progress).await?;
+    }
     let outcome = outcome(cluster, start, &report).await?;
-    die(options, Step::Rewritten)?;
+    MigrationStep::Rewritten.log(&resource.resource.group_resource());
     let (target, run) = (Some(target.clone()), Some(report));
     Ok(MigrationReport { target, outcome, run, trimmed_to: None, definition_generation: generation })
 }
@@ -358,15 +338,6 @@ async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result
         }
         Ending::Asked => Outcome::Asked,
     })
-}
-
-/// Completes when half of the objects are rewritten, if that is where to die, else never.
-async fn halfway(mut progress: watch::Receiver<Progress>, dies_at: Option<Step>) {
-    let is_half =
-        |progress: &Progress| progress.done_in_pass > 0 && 2 * progress.done_in_pass >= progress.total_in_pass;
-    if dies_at != Some(Step::HalfRewritten) || progress.wait_for(is_half).await.is_err() {
-        std::future::pending::<()>().await;
-    }
 }
 
 /// What a migration by hand could not rewrite, in a sentence. A controller writes that into its migration.

@@ -1,11 +1,14 @@
-//! What the tests of all crates share: saying that a test was skipped, and processes that are not waited for without end.
+//! What the tests of all crates share: reporting that a test was skipped, waiting for processes with a bound, and processes
+//! that abort at a log event.
 //!
 //! For tests alone. It knows no other crate of the workspace, so that each can use it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod abort;
 mod process;
 mod skip;
 
+pub use abort::{LogEvent, abort_at, test_in_a_process};
 pub use process::{PATIENCE, drain, next_line, output, wait};
 pub use skip::skip;

@@ -14,7 +14,6 @@ use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
 use restow_migrate::install::{InstallOptions, install, manifests};
 use restow_migrate::migration::{MigrationOptions, Owners};
 use restow_migrate::runner::RunOptions;
-use restow_migrate::step::Step;
 use restow_rules::migrate::window::Window;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,9 +58,6 @@ pub(crate) struct ControllerArgs {
     /// listen on 127.0.0.1 unless everybody who reaches the address may know which resources there are.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<SocketAddr>,
-    /// For tests: the step of a migration at which this process ends as if it had crashed.
-    #[arg(long, value_name = "STEP", hide = true)]
-    crash_at: Option<Step>,
 }
 
 pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
@@ -97,7 +93,6 @@ impl ControllerArgs {
                 run: RunOptions { pacer: self.pace.limits(), ..RunOptions::default() },
                 owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
                 settling_time: self.pace.settling_time(),
-                dies_at: self.crash_at,
                 ..MigrationOptions::default()
             },
             at_once: self.at_once,

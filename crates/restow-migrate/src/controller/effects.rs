@@ -4,7 +4,7 @@ use super::observe::{View, known};
 use super::{Context, MigrationObject, StateObject};
 use crate::agreement::ResourceObservation;
 use crate::exchange::Failure;
-use crate::step::Step;
+use crate::migration::step::MigrationStep;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::ObjectMeta;
 use restow_api::migration::{
@@ -39,10 +39,10 @@ pub(super) async fn execute(
             let spec = StorageStateSpec { resource: GroupResourceReference::from(&resource) };
             let new = StateObject::new(&name, &super::state_api(), spec);
             let created = context.states().create(&PostParams::default(), &new).await?;
-            write_status(context, created, status).await
+            write_status(context, &resource, created, status).await
         }
         Effect::UpdateStorageState(status) => match view.states.get(&StorageState::name_for(&resource)) {
-            Some(state) => write_status(context, state.clone(), status).await,
+            Some(state) => write_status(context, &resource, state.clone(), status).await,
             None => Err(Failure { message: "the StorageState is gone".to_owned(), ..Failure::default() }),
         },
         Effect::StartMigration { target, agreement_revision, attempt } => {
@@ -50,7 +50,7 @@ pub(super) async fn execute(
             let created = context.migrations().create(&PostParams::default(), &new).await?;
             let name = created.metadata.name.clone().unwrap_or_default();
             tracing::info!("{resource}: migration {name} starts");
-            Step::Created.crash_if(context.config.migration.dies_at);
+            MigrationStep::Created.log(&resource);
             hand_on(context, view, &resource, &created).await;
             Ok(())
         }
@@ -59,13 +59,18 @@ pub(super) async fn execute(
 }
 
 /// Writes the status of a StorageState as it was read, and no other.
-async fn write_status(context: &Context, state: StateObject, status: StorageStateStatus) -> Result<(), Failure> {
+async fn write_status(
+    context: &Context,
+    resource: &GroupResource,
+    state: StateObject,
+    status: StorageStateStatus,
+) -> Result<(), Failure> {
     let name = state.metadata.name.clone().unwrap_or_default();
     let written = StateObject { status: Some(status), ..state };
     let written = context.states().replace_status(&name, &PostParams::default(), &written).await?;
     let is_settled = written.status.is_some_and(|status| status.unmigrated_since.is_none());
-    let step = if is_settled { Step::Accounted } else { Step::StateWritten };
-    step.crash_if(context.config.migration.dies_at);
+    let step = if is_settled { MigrationStep::Accounted } else { MigrationStep::StateWritten };
+    step.log(resource);
     Ok(())
 }
 

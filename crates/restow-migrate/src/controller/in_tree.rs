@@ -175,7 +175,7 @@ async fn attempt(context: &Context, resource: &GroupResource) -> Result<Migratio
     let (_order, orders) = watch::channel(Order::Run);
     let (progress, _seen) = watch::channel(Progress::default());
     let holder = Some(context.holder());
-    let options = MigrationOptions { dies_at: None, holder, ..context.config.migration.clone() };
+    let options = MigrationOptions { holder, ..context.config.migration.clone() };
     let reins = Reins { orders, progress: &progress };
     migrate(&context.cluster, resource, options, reins).await.map_err(|error| error.to_string())
 }

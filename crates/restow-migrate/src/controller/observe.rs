@@ -1,4 +1,4 @@
-//! Reads what the trigger decides by, and tidies what a crash may have left behind.
+//! Reads what the trigger decides by, and removes marks that interrupted migrations left behind.
 
 use super::collections::{all_definitions, all_objects, definitions_of};
 use super::orders::is_paused;

@@ -6,9 +6,9 @@ use super::orders::within;
 use super::{Context, MigrationObject, failures};
 use crate::definition;
 use crate::exchange::Failure;
+use crate::migration::step::MigrationStep;
 use crate::migration::{MigrationError, MigrationReport, Outcome, Reins, Settled, Target, migrate};
 use crate::runner::{Order, Progress};
-use crate::step::Step;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use restow_api::internal_apiserver::ConditionStatus;
@@ -101,8 +101,7 @@ impl Work {
             let report = self.attempt(progress).await;
             drop(slot);
             let has_succeeded = matches!(&report, Ok(MigrationReport { outcome: Outcome::Succeeded, .. }));
-            let has_died = matches!(&report, Err(MigrationError::Died(_)));
-            if *self.orders.borrow() == Order::Stop && !has_succeeded && !has_died {
+            if *self.orders.borrow() == Order::Stop && !has_succeeded {
                 break None;
             }
             match report {
@@ -164,7 +163,7 @@ impl Work {
 
     async fn attempt(&mut self, progress: &watch::Sender<Progress>) -> Result<MigrationReport, MigrationError> {
         self.write(&running()).await;
-        Step::Running.crash_if(self.context.config.migration.dies_at);
+        MigrationStep::Running.log(&self.resource);
         let wire = wire(&self.migration);
         let mut options = self.context.config.migration.clone();
         options.expected = Target::of(&wire);
@@ -219,7 +218,6 @@ impl Work {
                 Some(ending) => ending,
                 None => return,
             },
-            Err(MigrationError::Died(_)) => std::process::abort(),
             Err(error) => (MigrationCondition::FAILED, error.to_string()),
         };
         tracing::info!("{}: {result}: {words}", self.resource);
@@ -232,7 +230,7 @@ impl Work {
         }
         let status = ended(&report, (result, &words), progress, listed);
         self.write(&status).await;
-        Step::Ended.crash_if(self.context.config.migration.dies_at);
+        MigrationStep::Ended.log(&self.resource);
         let happened = if result == MigrationCondition::FAILED { Happened::Failed } else { Happened::Succeeded };
         tell(self.context.clone(), self.migration.clone(), happened, words).await;
         if let Some(versions) = report.ok().and_then(|report| report.trimmed_to) {

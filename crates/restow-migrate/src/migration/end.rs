@@ -1,13 +1,13 @@
 //! How a migration ends: what it relied on still holds, so that the stored versions may be trimmed.
 
 use super::start::{Start, look};
-use super::{MigrationError, MigrationOptions, MigrationReport, Outcome, die};
+use super::step::MigrationStep;
+use super::{MigrationError, MigrationOptions, MigrationReport, Outcome};
 use crate::cluster::Cluster;
 use crate::definition::{self, Definition};
 use crate::exchange::Failure;
 use crate::mark::MOST_CONFLICTS;
 use crate::processes::identify;
-use crate::step::Step;
 use restow_api::GroupResource;
 use restow_rules::migrate::stored_versions::{Trim, trim};
 
@@ -47,10 +47,10 @@ pub(super) async fn confirm(
             return Ok(report);
         }
     }
-    die(options, Step::Confirmed)?;
+    MigrationStep::Confirmed.log(resource);
     let Some(definition) = &start.definition else { return Ok(report) };
     trim_stored_versions(cluster, resource, definition, &mut report).await?;
-    die(options, Step::Trimmed)?;
+    MigrationStep::Trimmed.log(resource);
     Ok(report)
 }
 

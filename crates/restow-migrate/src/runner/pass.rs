@@ -4,13 +4,14 @@ mod listed;
 
 use super::listing::{ListedObject, Page, PageQuery, page};
 use super::probe::{PAUSE, Probe, SHORT_PAUSE};
-use super::progress::Counted;
+use super::progress::{Counted, Reached};
 use super::rewrite::{CHANGED_BY_ADMISSION, Care, End, Mode, Rewriting, Settled as SettledObject, Task, record};
 use super::under_way::{Found, Listing, PassEnd, Place, Work};
 use super::{MOST_FAILURES, Order, Progress, RunError};
 use crate::cluster::Instance;
 use crate::exchange::Failure;
 use crate::migration::Settled;
+use crate::migration::step::MigrationStep;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use restow_api::migration::MigrationFailure;
@@ -312,12 +313,16 @@ impl Pass<'_> {
             (_, Changed::No) => Counted::Skipped,
         };
         let pacer = &self.pacer;
+        let mut is_half_done = false;
         self.progress.send_modify(|progress| {
-            progress.count(counted);
+            is_half_done = progress.count(counted) == Reached::Half;
             progress.waiting = None;
             progress.concurrency = pacer.limit();
             progress.overloads = pacer.overloads();
         });
+        if is_half_done {
+            MigrationStep::HalfRewritten.log(&self.rewriting.resource.resource.group_resource());
+        }
     }
 
     /// A server asks to wait. One that asks for nothing else, or for longer than anybody waits, ends the pass, so that whoever

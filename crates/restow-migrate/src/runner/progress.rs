@@ -61,6 +61,15 @@ pub(super) enum Counted {
     Refused,
 }
 
+/// What a pass has reached with one more object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// Nothing worth a log line.
+    Nothing,
+    /// Half of the objects, as far as their number is known.
+    Half,
+}
+
 impl Progress {
     /// A pass begins: the first one at `token`, if an earlier run stopped there.
     pub(super) fn begin_pass(&mut self, pass: u64, token: Option<&str>) {
@@ -83,12 +92,18 @@ impl Progress {
         self.add_up();
     }
 
-    /// One object of this pass has been dealt with.
-    pub(super) fn count(&mut self, counted: Counted) {
+    /// Counts one object of this pass that has been dealt with. Returns whether this completes the first half of the pass.
+    pub(super) fn count(&mut self, counted: Counted) -> Reached {
+        let was_half_done = self.is_half_done();
         self.done_in_pass += 1;
         self.rewritten += u64::from(counted == Counted::Rewritten);
         self.refused += u64::from(counted == Counted::Refused);
         self.add_up();
+        if self.is_half_done() && !was_half_done { Reached::Half } else { Reached::Nothing }
+    }
+
+    fn is_half_done(&self) -> bool {
+        self.done_in_pass > 0 && 2 * self.done_in_pass >= self.total_in_pass
     }
 
     /// The first pass deals with every object; from the second one on, every object has been dealt with, and is only looked
@@ -123,7 +138,9 @@ mod tests {
     }
 
     fn work(progress: &mut Progress, counted: Counted, times: u64) {
-        (0..times).for_each(|_| progress.count(counted));
+        for _ in 0..times {
+            progress.count(counted);
+        }
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! One migration, undisturbed and disturbed.
 
-use crate::fixture::{Fixture, eventually};
+use crate::fixture::{Fixture, cluster, eventually};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use restow_migrate::agreement::{Scope, observe};
+use restow_migrate::migration::step::{MigrationStep, TARGET};
 use restow_migrate::migration::{MigrationError, MigrationOptions, MigrationReport, Outcome, Reins, migrate};
 use restow_migrate::runner::{Method, Mode, Order, Progress, RunOptions};
-use restow_migrate::step::Step;
 use restow_rules::migrate::marks::{Holder, Party};
 use restow_rules::migrate::pacer::PacerLimits;
+use restow_testkit::{LogEvent, abort_at, output, test_in_a_process};
 use serde_json::json;
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -108,29 +110,63 @@ async fn objects_written_created_and_deleted_meanwhile_are_neither_lost_nor_undo
     fixture.remove().await;
 }
 
+/// The steps that `restow migrate` and the controller have in common, in order.
+const STEPS: [MigrationStep; 7] = [
+    MigrationStep::Agreed,
+    MigrationStep::Marked,
+    MigrationStep::HalfRewritten,
+    MigrationStep::Rewritten,
+    MigrationStep::Confirmed,
+    MigrationStep::Trimmed,
+    MigrationStep::Unmarked,
+];
+/// The step at which the process of a migration aborts, and the resource that it migrates.
+const STEP_VARIABLE: &str = "RESTOW_TEST_ABORT_AT_STEP";
+const RESOURCE_VARIABLE: &str = "RESTOW_TEST_ABORT_RESOURCE";
+const SIGABRT: i32 = 6;
+
+/// The mark of another holder would stay until nobody has renewed it for a minute, so all have the same.
+fn interrupted_options() -> MigrationOptions {
+    MigrationOptions {
+        holder: Some(Holder::new(Party::Command, "the-same")),
+        settling_time: Duration::from_secs(5),
+        patience: Duration::from_secs(60),
+        ..MigrationOptions::default()
+    }
+}
+
 #[tokio::test]
-async fn a_migration_that_dies_anywhere_is_finished_by_the_next_one() {
-    for (number, step) in Step::OF_BOTH.into_iter().enumerate() {
+async fn a_migration_that_crashes_anywhere_is_finished_by_the_next_one() {
+    for (number, step) in STEPS.into_iter().enumerate() {
         let Some(fixture) = Fixture::new(&format!("deaths{number}"), 12).await else { return };
         flip(&fixture).await;
-        // The mark of another one would be left alone until nobody has renewed it for a minute.
-        let options = MigrationOptions {
-            holder: Some(Holder::new(Party::Command, "the-same")),
-            settling_time: Duration::from_secs(5),
-            patience: Duration::from_secs(60),
-            ..MigrationOptions::default()
-        };
-        let died = run(&fixture, MigrationOptions { dies_at: Some(step), ..options.clone() }).await;
-        assert!(matches!(died, Err(MigrationError::Died(at)) if at == step), "{died:?}");
-        let trimmed = matches!(step, Step::Trimmed | Step::Unmarked);
+        let crashed = output(
+            test_in_a_process("migration::migration_process_that_aborts_at_a_step")
+                .env(STEP_VARIABLE, format!("{step:?}"))
+                .env(RESOURCE_VARIABLE, fixture.resource.to_string()),
+        );
+        assert_eq!(crashed.status.signal(), Some(SIGABRT), "{step:?}: {crashed:?}");
+        let trimmed = matches!(step, MigrationStep::Trimmed | MigrationStep::Unmarked);
         let stored = fixture.stored_versions().await;
         assert_eq!(stored.len(), if trimmed { 1 } else { 2 }, "after {step:?}");
-        let report = run(&fixture, options).await.unwrap();
+        let report = run(&fixture, interrupted_options()).await.unwrap();
         assert_eq!(report.outcome, Outcome::Succeeded, "after {step:?}");
         assert_eq!(fixture.stored_versions().await, ["v2"]);
         assert!(!fixture.is_marked().await, "after {step:?}");
         fixture.remove().await;
     }
+}
+
+/// The process that the test above starts. It does nothing where the variables are not set.
+#[tokio::test]
+async fn migration_process_that_aborts_at_a_step() {
+    let (Ok(step), Ok(resource)) = (std::env::var(STEP_VARIABLE), std::env::var(RESOURCE_VARIABLE)) else { return };
+    abort_at(LogEvent { target: TARGET, field: "step", value: step });
+    let (_order, orders) = watch::channel(Order::Run);
+    let (progress, _seen) = watch::channel(Progress::default());
+    let (cluster, resource) = (cluster().await.unwrap(), resource.parse().unwrap());
+    let reins = Reins { orders, progress: &progress };
+    migrate(&cluster, &resource, interrupted_options(), reins).await.unwrap();
 }
 
 #[tokio::test]

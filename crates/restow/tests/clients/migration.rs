@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const GROUP: &str = "widgets.example.com";
@@ -58,18 +58,6 @@ impl Controller {
         let mut text = String::new();
         connection.read_to_string(&mut text).unwrap();
         value_of(&text, name)
-    }
-
-    /// Waits until it has ended by itself.
-    pub(crate) async fn wait(&mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(started.elapsed() < Duration::from_secs(180), "the controller has not ended");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
     }
 
     /// Sends it a signal.
