@@ -1,13 +1,13 @@
 //! How the API servers of a cluster are reached: all of them behind one address, and each by its own.
 
-use crate::Failure;
-use crate::settling::Agreements;
+use crate::RequestError;
+use crate::settling_time::AgreementTracker;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
-use restow_rules::migrate::api_servers::{ApiServers, FENCED_WRITES_LABEL, Wanted};
+use restow_rules::migrate::api_servers::{ApiServers, FENCED_WRITES_LABEL, RequiredServers};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct Cluster {
     config: Option<Config>,
     client: Client,
     reach: Reach,
-    agreements: Agreements,
+    agreements: AgreementTracker,
 }
 
 /// One API server of several.
@@ -96,7 +96,7 @@ impl Cluster {
 
     /// The cluster that this client speaks to. All of its API servers are reached through it.
     pub fn from_client(client: Client) -> Self {
-        Cluster { config: None, client, reach: Reach::default(), agreements: Agreements::default() }
+        Cluster { config: None, client, reach: Reach::default(), agreements: AgreementTracker::default() }
     }
 
     /// The same cluster, reached in this way.
@@ -110,7 +110,7 @@ impl Cluster {
     }
 
     /// Since when its API servers were seen to agree.
-    pub fn agreements(&self) -> &Agreements {
+    pub fn agreements(&self) -> &AgreementTracker {
         &self.agreements
     }
 
@@ -121,7 +121,7 @@ impl Cluster {
 
     /// Which API servers there are. What we may not read is said so; only a server that cannot be reached at all is a
     /// failure.
-    pub(crate) async fn api_servers(&self) -> Result<ApiServers, Failure> {
+    pub(crate) async fn api_servers(&self) -> Result<ApiServers, RequestError> {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
         let of_service = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
@@ -139,13 +139,13 @@ impl Cluster {
             marks: marks.collect(),
             addresses: slices.map(|slices| slices.iter().flat_map(addresses_of).collect()),
             identities: leases.map(|leases| leases.into_iter().filter_map(identity_of).collect()),
-            wanted: Wanted::Every,
+            required: RequiredServers::All,
         })
     }
 
     /// How each of these servers is reached. Where there is only one, or no way to tell, it is the one behind the common
     /// address.
-    pub(crate) fn instances(&self, servers: &ApiServers) -> Result<Vec<Instance>, Failure> {
+    pub(crate) fn instances(&self, servers: &ApiServers) -> Result<Vec<Instance>, RequestError> {
         match (self.reach, &servers.addresses) {
             (Reach::OneEndpoint, _) => (1..=FRESH_CONNECTIONS).map(|number| self.fresh(number)).collect(),
             (Reach::EachServer, Ok(addresses)) if addresses.len() > 1 => {
@@ -156,11 +156,11 @@ impl Cluster {
     }
 
     /// The common address, by a connection of its own.
-    fn fresh(&self, number: usize) -> Result<Instance, Failure> {
+    fn fresh(&self, number: usize) -> Result<Instance, RequestError> {
         let Instance { name, client } = self.common();
         let client = match &self.config {
             Some(config) => Client::try_from(config.clone())
-                .map_err(|error| Failure { message: format!("{name}: {error}"), ..Failure::default() })?,
+                .map_err(|error| RequestError { message: format!("{name}: {error}"), ..RequestError::default() })?,
             None => client,
         };
         Ok(Instance { name: format!("{name} (connection {number})"), client })
@@ -171,10 +171,10 @@ impl Cluster {
         Instance { name, client: self.client.clone() }
     }
 
-    fn instance(&self, address: String) -> Result<Instance, Failure> {
+    fn instance(&self, address: String) -> Result<Instance, RequestError> {
         let Some(config) = &self.config else { return Ok(Instance { name: address, client: self.client.clone() }) };
         let url = format!("https://{address}/");
-        let unusable = |why: String| Failure { message: format!("{url}: {why}"), ..Failure::default() };
+        let unusable = |why: String| RequestError { message: format!("{url}: {why}"), ..RequestError::default() };
         let mut config = config.clone();
         config.cluster_url = url.parse().map_err(|error: http::uri::InvalidUri| unusable(error.to_string()))?;
         config.tls_server_name.get_or_insert_with(|| SERVER_NAME.to_owned());
@@ -185,8 +185,8 @@ impl Cluster {
 }
 
 /// What was read, or why it may not be read. No answer at all is a failure.
-fn readable<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, Failure> {
-    match read.map_err(Failure::from) {
+fn readable<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, RequestError> {
+    match read.map_err(RequestError::from) {
         Ok(found) => Ok(Ok(found)),
         Err(failure) if failure.code == 0 => Err(failure),
         Err(failure) => Ok(Err(failure.to_string())),

@@ -3,7 +3,7 @@
 //! The aggregated form of discovery does not carry the hash of the storage version, so the older form is read, group by
 //! group.
 
-use crate::exchange::{Failure, exchange_json};
+use crate::request::{RequestError, request_json};
 use crate::runner::path_part;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
@@ -71,9 +71,9 @@ impl StoredResource {
 }
 
 /// All resources of a server whose objects can be listed and rewritten.
-pub async fn discover(client: &Client) -> Result<Discovery, Failure> {
-    let core: APIVersions = exchange_json(client, get("/api")?).await?;
-    let groups: APIGroupList = exchange_json(client, get("/apis")?).await?;
+pub async fn discover(client: &Client) -> Result<Discovery, RequestError> {
+    let core: APIVersions = request_json(client, get("/api")?).await?;
+    let groups: APIGroupList = request_json(client, get("/apis")?).await?;
     let core_versions = core.versions.into_iter();
     let other_versions =
         groups.groups.into_iter().flat_map(|group| group.versions).map(|version| version.group_version);
@@ -82,10 +82,10 @@ pub async fn discover(client: &Client) -> Result<Discovery, Failure> {
 }
 
 /// The resources of one group, for when only that one may have changed.
-pub async fn discover_group(client: &Client, group: &str) -> Result<Discovery, Failure> {
+pub async fn discover_group(client: &Client, group: &str) -> Result<Discovery, RequestError> {
     let path = format!("/apis/{group}");
-    let found: Result<k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup, Failure> =
-        exchange_json(client, get(&path)?).await;
+    let found: Result<k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup, RequestError> =
+        request_json(client, get(&path)?).await;
     match found {
         Ok(found) => documents(client, found.versions.into_iter().map(|version| version.group_version).collect()).await,
         Err(failure) if failure.code == 404 => Ok(Discovery::default()),
@@ -95,11 +95,11 @@ pub async fn discover_group(client: &Client, group: &str) -> Result<Discovery, F
 
 /// A document that is announced and cannot be had is that of a version which is about to come or go, or of an aggregated
 /// server that is down: nobody knows what it has.
-async fn documents(client: &Client, versions: Vec<String>) -> Result<Discovery, Failure> {
-    let documents: Vec<Result<APIResourceList, (String, Failure)>> = stream::iter(versions)
+async fn documents(client: &Client, versions: Vec<String>) -> Result<Discovery, RequestError> {
+    let documents: Vec<Result<APIResourceList, (String, RequestError)>> = stream::iter(versions)
         .map(|version| async move {
             let path = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
-            match exchange_json::<APIResourceList>(client, get(&path)?).await {
+            match request_json::<APIResourceList>(client, get(&path)?).await {
                 Ok(document) => Ok(Ok(document)),
                 Err(failure) if matches!(failure.code, 404 | 502..=504) && version.contains('/') => {
                     Ok(Err((version, failure)))
@@ -155,11 +155,11 @@ pub fn equivalents() -> BTreeSet<GroupResource> {
     ["events.events.k8s.io", "ingresses.extensions"].iter().filter_map(|name| name.parse().ok()).collect()
 }
 
-fn get(path: &str) -> Result<Request<Vec<u8>>, Failure> {
+fn get(path: &str) -> Result<Request<Vec<u8>>, RequestError> {
     Request::get(path)
         .header(http::header::ACCEPT, "application/json")
         .body(Vec::new())
-        .map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
+        .map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })
 }
 
 #[cfg(test)]

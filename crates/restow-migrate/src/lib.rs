@@ -11,26 +11,26 @@
 //! | [`processes`] | which process each of them is |
 //! | [`settling`] | since when they do, and how long a write that was encoded before may still be under way |
 //! | [`runner`] | rewrites the objects of one resource until nothing old is left |
-//! | [`definition`] | reading custom resource definitions, and writing their annotations and stored versions |
-//! | [`mark`] | who marked a definition as being migrated: set, renewed, taken away |
+//! | [`CRD`] | reading CRDs, and writing their annotations and stored versions |
+//! | [`mark`] | who marked a CRD as being migrated: set, renewed, taken away |
 //! | [`migration`] | one migration from agreement to stored versions: what `restow migrate` and the controller share |
 //! | [`controller`] | does all of this by itself |
 //! | [`overview`] | everything that is known about the storage versions of a cluster, for people |
 //! | [`install`] | puts what the controller needs into a cluster |
 
-pub mod agreement;
+pub mod api_servers;
 pub mod cluster;
+pub mod cluster_status;
 pub mod controller;
-pub mod definition;
+pub mod crd;
 pub mod discovery;
 pub mod install;
 pub mod mark;
 pub mod migration;
-pub mod overview;
 pub mod processes;
 pub mod runner;
-pub mod settling;
+pub mod settling_time;
 
-mod exchange;
+mod request;
 
-pub use exchange::{Failure, FailureDetails};
+pub use request::{RequestError, RequestErrorDetails};

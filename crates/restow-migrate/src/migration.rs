@@ -3,24 +3,24 @@
 //! `restow migrate` and the controller both do this. It can be interrupted anywhere: the mark is the only thing that it
 //! leaves behind, and whoever comes next takes it away.
 
+mod earlier_attempt;
 mod end;
-mod settled;
 mod start;
 pub mod step;
 
-pub use settled::Settled;
+pub use earlier_attempt::EarlierAttempt;
 
 use crate::cluster::{Cluster, Reach};
-use crate::definition;
+use crate::crd;
 use crate::discovery::StoredResource;
-use crate::exchange::Failure;
-use crate::mark::{Marking, Refusals, command_holder};
-use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, RunReport};
-use crate::settling::SETTLING_TIME;
+use crate::mark::{MarkManager, Refusals, command_holder};
+use crate::request::RequestError;
+use crate::runner::{self, Progress, RunControl, RunError, RunOptions, RunOutcome, RunReport, WriteMode};
+use crate::settling_time::SETTLING_TIME;
 use end::confirm;
 use restow_api::migration::StorageVersionMigration;
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
-use restow_rules::migrate::marks::{Holder, Party};
+use restow_rules::migrate::marks::{Holder, HolderKind};
 use restow_rules::migrate::stored_versions::{Trim, trim};
 use start::{Start, begin, look, not_ready};
 use std::time::Duration;
@@ -33,20 +33,20 @@ pub struct MigrationOptions {
     /// How its objects are rewritten.
     pub run: RunOptions,
     /// Whether owners of fields that name a version which is about to go are moved.
-    pub owners: Owners,
+    pub owners: ManagedFieldsPolicy,
     /// What objects are rewritten for.
     pub goal: Goal,
     /// The agreement that the migration is for; nothing takes the one that is found.
-    pub expected: Option<Target>,
+    pub expected: Option<MigrationTarget>,
     /// What an earlier, failed migration to the same target has made sure of. It is used only if nothing has changed since.
-    pub settled: Option<Settled>,
+    pub settled: Option<EarlierAttempt>,
     /// How long after the last API server has shown the target version one of them may still write what it encoded
     /// before. Nothing is proven earlier. Servers that report their storage version before they write, and whose writes are
     /// fenced, need no such time.
     pub settling_time: Duration,
     /// How long to wait for the API servers to agree, or to serve the resource at all.
-    pub patience: Duration,
-    /// Who marks the definition; nothing is a command of this process.
+    pub agreement_timeout: Duration,
+    /// Who marks the CRD; nothing is a command of this process.
     pub holder: Option<Holder>,
 }
 
@@ -54,12 +54,12 @@ impl Default for MigrationOptions {
     fn default() -> Self {
         MigrationOptions {
             run: RunOptions::default(),
-            owners: Owners::default(),
+            owners: ManagedFieldsPolicy::default(),
             goal: Goal::default(),
             expected: None,
             settled: None,
             settling_time: SETTLING_TIME,
-            patience: Duration::ZERO,
+            agreement_timeout: Duration::ZERO,
             holder: None,
         }
     }
@@ -77,7 +77,7 @@ pub enum Goal {
 
 /// What is done about owners of fields that name a version which is about to go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Owners {
+pub enum ManagedFieldsPolicy {
     /// They are moved to the version that stays, for custom resources.
     #[default]
     Move,
@@ -87,23 +87,23 @@ pub enum Owners {
 
 /// What a migration is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct MigrationTarget {
     /// The version that all servers store.
     pub hash: StorageVersionHash,
     /// The revision of the StorageVersion that says so; nothing where the servers do not vouch for it by their reports.
     pub revision: Option<ResourceVersion>,
 }
 
-impl Target {
+impl MigrationTarget {
     /// What a migration says that it is for; nothing where its author did not say.
     pub(crate) fn of(migration: &StorageVersionMigration) -> Option<Self> {
-        Some(Target { hash: migration.target_hash()?, revision: migration.agreement_revision() })
+        Some(MigrationTarget { hash: migration.target_hash()?, revision: migration.agreement_revision() })
     }
 }
 
 /// How a migration ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum MigrationOutcome {
     /// Every object is stored in the target version, and that is proven.
     Succeeded,
     /// Every object was left unchanged at the end, but not every API server could be asked: what was seen.
@@ -114,14 +114,14 @@ pub enum Outcome {
     NoAgreement(String),
     /// The servers agree no longer, or on something else than at the start.
     AgreementChanged(String),
-    /// The definition was changed meanwhile, so that nothing may be said about it.
-    DefinitionChanged(String),
+    /// The CRD was changed meanwhile, so that nothing may be said about it.
+    CrdChanged(String),
     /// Objects keep changing their stored version.
     NeverSettles,
     /// It was told to stop, and can go on from here.
     Stopped(Option<String>),
     /// A server does not answer; once it does, or is gone for good, it can go on from here.
-    ServerSilent {
+    ServerUnresponsive {
         /// Which server, and what is known of that.
         words: String,
         /// Where to go on.
@@ -153,21 +153,21 @@ pub enum Outcome {
     /// The resource is gone: no API server serves it, and it has no CRD.
     ResourceGone,
     /// Nothing was written: it was only asked what the server would say.
-    Asked,
+    DryRunDone,
 }
 
 /// What a migration did.
 #[derive(Clone, Debug)]
 pub struct MigrationReport {
     /// What it was for; nothing where there was no agreement.
-    pub target: Option<Target>,
+    pub target: Option<MigrationTarget>,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: MigrationOutcome,
     /// What the rewriting came to; nothing where it did not begin.
     pub run: Option<RunReport>,
-    /// The stored versions that the definition has now, where they were trimmed.
+    /// The stored versions that the CRD has now, where they were trimmed.
     pub trimmed_to: Option<Vec<String>>,
-    /// The generation of the definition; zero where there is none.
+    /// The generation of the CRD; zero where there is none.
     pub definition_generation: i64,
 }
 
@@ -176,19 +176,19 @@ pub struct MigrationReport {
 pub enum MigrationError {
     /// The servers cannot be asked.
     #[error("cannot find out what the API servers store: {0}")]
-    Observe(Failure),
-    /// The definition cannot be read or written.
-    #[error("cannot read or write the custom resource definition: {0}")]
-    Definition(Failure),
+    Observe(RequestError),
+    /// The CRD cannot be read or written.
+    #[error("cannot read or write the CRD: {0}")]
+    Crd(RequestError),
     /// The objects cannot be rewritten.
     #[error(transparent)]
     Run(#[from] RunError),
 }
 
 /// What a migration tells and is told while it runs.
-pub struct Reins<'a> {
+pub struct MigrationChannels<'a> {
     /// Pause and stop.
-    pub orders: watch::Receiver<Order>,
+    pub control: watch::Receiver<RunControl>,
     /// How far it is.
     pub progress: &'a watch::Sender<Progress>,
 }
@@ -198,54 +198,54 @@ pub async fn migrate(
     cluster: &Cluster,
     resource: &GroupResource,
     options: MigrationOptions,
-    mut reins: Reins<'_>,
+    mut channels: MigrationChannels<'_>,
 ) -> Result<MigrationReport, MigrationError> {
-    let mut start = match begin(cluster, resource, &options, &mut reins).await? {
+    let mut start = match begin(cluster, resource, &options, &mut channels).await? {
         Ok(start) => start,
         Err(outcome) => return Ok(ended(None, outcome)),
     };
     MigrationStep::Agreed.log(resource);
-    if options.run.mode == Mode::DryRun {
-        return rewrite(cluster, &start, &options, &reins).await;
+    if options.run.mode == WriteMode::DryRun {
+        return rewrite(cluster, &start, &options, &channels).await;
     }
     let holder = options.holder.clone().unwrap_or_else(command_holder);
-    let mut marking = Marking::new(cluster, resource, holder);
-    if let Some(found) = &start.definition {
-        let marked = marking.set(found).await.map_err(MigrationError::Definition)?;
-        // What was agreed on was about the definition as it was before.
-        if let Trim::Changed(words) = trim(&definition::view(found), &definition::view(&marked)) {
-            marking.lift(Refusals::Unknown).await.map_err(MigrationError::Definition)?;
-            return Ok(ended(None, Outcome::DefinitionChanged(words)));
+    let mut mark = MarkManager::new(cluster, resource, holder);
+    if let Some(found) = &start.crd {
+        let marked = mark.set(found).await.map_err(MigrationError::Crd)?;
+        // What was agreed on was about the CRD as it was before.
+        if let Trim::Changed(words) = trim(&crd::view(found), &crd::view(&marked)) {
+            mark.remove(Refusals::Unknown).await.map_err(MigrationError::Crd)?;
+            return Ok(ended(None, MigrationOutcome::CrdChanged(words)));
         }
-        start.definition = Some(marked);
+        start.crd = Some(marked);
     }
     MigrationStep::Marked.log(resource);
     let work = async {
-        match rewrite(cluster, &start, &options, &reins).await {
-            Ok(report) if report.outcome == Outcome::Succeeded => {
+        match rewrite(cluster, &start, &options, &channels).await {
+            Ok(report) if report.outcome == MigrationOutcome::Succeeded => {
                 confirm(cluster, resource, &start, &options, report).await
             }
             other => other,
         }
     };
-    let done = match start.definition.is_some() {
-        true => marking.renewed_while(work).await,
+    let done = match start.crd.is_some() {
+        true => mark.renewed_while(work).await,
         false => work.await,
     };
     // Whatever came of it, the mark goes. A controller takes away what others have left; a command has to do it itself.
-    if start.definition.is_some() {
-        let is_stopped = matches!(&done, Ok(MigrationReport { outcome: Outcome::Stopped(_), .. }));
-        if marking.holder.party == Party::Command && !is_stopped {
-            marking.outwait().await.map_err(MigrationError::Definition)?;
+    if start.crd.is_some() {
+        let is_stopped = matches!(&done, Ok(MigrationReport { outcome: MigrationOutcome::Stopped(_), .. }));
+        if mark.holder.kind == HolderKind::Command && !is_stopped {
+            mark.outwait().await.map_err(MigrationError::Crd)?;
         }
-        let refusals = refusals(marking.holder.party, &done);
-        marking.lift(refusals).await.map_err(MigrationError::Definition)?;
+        let refusals = refusals(mark.holder.kind, &done);
+        mark.remove(refusals).await.map_err(MigrationError::Crd)?;
     }
     MigrationStep::Unmarked.log(resource);
     done
 }
 
-fn ended(target: Option<Target>, outcome: Outcome) -> MigrationReport {
+fn ended(target: Option<MigrationTarget>, outcome: MigrationOutcome) -> MigrationReport {
     MigrationReport { target, outcome, run: None, trimmed_to: None, definition_generation: 0 }
 }
 
@@ -253,21 +253,22 @@ async fn rewrite(
     cluster: &Cluster,
     start: &Start,
     options: &MigrationOptions,
-    reins: &Reins<'_>,
+    channels: &MigrationChannels<'_>,
 ) -> Result<MigrationReport, MigrationError> {
-    let Start { observation, definition, target, .. } = start;
-    let generation = definition.as_ref().map_or(0, |definition| definition::view(definition).generation);
+    let Start { observation, crd, target, .. } = start;
+    let generation = crd.as_ref().map_or(0, |crd| crd::view(crd).generation);
     let (resource, run) = how(start, options, generation);
     let mut report =
-        runner::run(&observation.instances, &resource, run.clone(), reins.orders.clone(), reins.progress).await?;
+        runner::run(&observation.instances, &resource, run.clone(), channels.control.clone(), channels.progress)
+            .await?;
     for _ in 1..rounds(cluster.reach()) {
-        if report.ending != Ending::Proven {
+        if report.ending != RunOutcome::Proven {
             break;
         }
         // Other connections may lead to other servers.
         let instances = cluster.instances(&observation.servers).map_err(MigrationError::Observe)?;
         let again = RunOptions { continue_token: None, ..run.clone() };
-        report = runner::run(&instances, &resource, again, reins.orders.clone(), reins.progress).await?;
+        report = runner::run(&instances, &resource, again, channels.control.clone(), channels.progress).await?;
     }
     let outcome = outcome(cluster, start, &report).await?;
     MigrationStep::Rewritten.log(&resource.resource.group_resource());
@@ -285,14 +286,14 @@ fn rounds(reach: Reach) -> u32 {
 
 /// In which version objects are rewritten, and how.
 fn how(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredResource, RunOptions) {
-    let definition = start.definition.as_ref();
+    let crd = start.crd.as_ref();
     let owners = match options.owners {
-        Owners::Move => definition.and_then(definition::owners_plan),
-        Owners::Leave => None,
+        ManagedFieldsPolicy::Move => crd.and_then(crd::managed_fields_plan),
+        ManagedFieldsPolicy::Leave => None,
     };
     let target = &start.target;
     let settled = options.settled.as_ref().filter(|settled| settled.holds_for(target, generation)).cloned();
-    let mut other_versions = definition.map(definition::served_versions).unwrap_or_default();
+    let mut other_versions = crd.map(crd::served_versions).unwrap_or_default();
     let resource = match other_versions.first() {
         Some(version) => start.seen.resource.in_version(version),
         None => start.seen.resource.clone(),
@@ -304,9 +305,9 @@ fn how(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredRes
 }
 
 /// What came of the rewriting.
-async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result<Outcome, MigrationError> {
+async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result<MigrationOutcome, MigrationError> {
     Ok(match &report.ending {
-        Ending::Proven if cluster.reach() == Reach::OneEndpoint => Outcome::Unproven(format!(
+        RunOutcome::Proven if cluster.reach() == Reach::OneEndpoint => MigrationOutcome::Unproven(format!(
             "{} of {} objects were rewritten, and then {} passes through {} connections to {} left each of them \
              unchanged. Which API servers answered cannot be told, so that nothing is proven and status.storedVersions \
              stays as it is",
@@ -316,36 +317,36 @@ async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result
             start.observation.instances.len(),
             cluster.common().name,
         )),
-        Ending::Proven => Outcome::Succeeded,
-        Ending::SomeFailed => Outcome::SomeFailed,
-        Ending::NeverSettles => Outcome::NeverSettles,
-        Ending::Stopped { continue_token } => Outcome::Stopped(continue_token.clone()),
-        Ending::Silent { words, continue_token } => {
-            Outcome::ServerSilent { words: words.clone(), continue_token: continue_token.clone() }
+        RunOutcome::Proven => MigrationOutcome::Succeeded,
+        RunOutcome::SomeFailed => MigrationOutcome::SomeFailed,
+        RunOutcome::NeverSettles => MigrationOutcome::NeverSettles,
+        RunOutcome::Stopped { continue_token } => MigrationOutcome::Stopped(continue_token.clone()),
+        RunOutcome::Unresponsive { words, continue_token } => {
+            MigrationOutcome::ServerUnresponsive { words: words.clone(), continue_token: continue_token.clone() }
         }
-        Ending::NotServed { words, continue_token } => {
+        RunOutcome::NotServed { words, continue_token } => {
             let resource = start.seen.resource.resource.group_resource();
             match look(cluster, &resource, None, Goal::default()).await? {
-                Err(Outcome::ResourceGone) => Outcome::ResourceGone,
+                Err(MigrationOutcome::ResourceGone) => MigrationOutcome::ResourceGone,
                 _ => not_ready(words.clone(), continue_token.clone()),
             }
         }
-        Ending::WebhookDown { words, continue_token } => {
-            Outcome::WebhookDown { words: words.clone(), continue_token: continue_token.clone() }
+        RunOutcome::WebhookDown { words, continue_token } => {
+            MigrationOutcome::WebhookDown { words: words.clone(), continue_token: continue_token.clone() }
         }
-        Ending::Overloaded { words, continue_token } => {
-            Outcome::Overloaded { words: words.clone(), continue_token: continue_token.clone() }
+        RunOutcome::Overloaded { words, continue_token } => {
+            MigrationOutcome::Overloaded { words: words.clone(), continue_token: continue_token.clone() }
         }
-        Ending::Asked => Outcome::Asked,
+        RunOutcome::DryRunDone => MigrationOutcome::DryRunDone,
     })
 }
 
 /// What a migration by hand could not rewrite, in a sentence. A controller writes that into its migration.
-fn refusals(party: Party, done: &Result<MigrationReport, MigrationError>) -> Refusals {
+fn refusals(kind: HolderKind, done: &Result<MigrationReport, MigrationError>) -> Refusals {
     let Ok(report) = done else { return Refusals::Unknown };
     match (&report.outcome, &report.run) {
-        (Outcome::Succeeded, _) => Refusals::None,
-        (Outcome::SomeFailed, Some(run)) if party == Party::Command => {
+        (MigrationOutcome::Succeeded, _) => Refusals::None,
+        (MigrationOutcome::SomeFailed, Some(run)) if kind == HolderKind::Command => {
             let first = run.failures.first().map(|failure| {
                 let name = [failure.namespace.as_str(), failure.name.as_str()].join("/");
                 let message: String = failure.message.chars().take(LONGEST_REFUSAL).collect();
@@ -357,5 +358,5 @@ fn refusals(party: Party, done: &Result<MigrationReport, MigrationError>) -> Ref
     }
 }
 
-/// How much of the server's words about a refused object is written down at its definition.
+/// How much of the server's words about a refused object is written down at its CRD.
 const LONGEST_REFUSAL: usize = 300;

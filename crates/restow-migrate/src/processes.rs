@@ -3,9 +3,9 @@
 //! The metrics of a large server are megabytes, which it takes a while to gather. So they are read at the beginning and at
 //! the end of a migration alone, and only up to the line that tells.
 
-use crate::agreement::Observation;
+use crate::api_servers::Observation;
 use crate::cluster::Instance;
-use crate::exchange::Failure;
+use crate::request::RequestError;
 use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
@@ -41,7 +41,7 @@ pub async fn identify(observation: &Observation) -> Result<Processes, String> {
 async fn started(client: &Client) -> Result<String, String> {
     let request = Request::get("/metrics").header(http::header::ACCEPT, "text/plain").body(Body::empty());
     let response = client.send(request.map_err(|error| error.to_string())?).await;
-    let response = response.map_err(|error| Failure::from(error).to_string())?;
+    let response = response.map_err(|error| RequestError::from(error).to_string())?;
     match response.status().as_u16() {
         200 => {}
         401 | 403 => {

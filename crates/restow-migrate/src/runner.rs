@@ -6,30 +6,30 @@
 
 mod listing;
 mod pass;
+mod pass_state;
 mod probe;
 mod progress;
 mod rewrite;
-mod under_way;
 mod unreadable;
 
-pub use progress::{Order, Progress};
-pub use rewrite::{CHANGED_BY_ADMISSION, Method, Mode, OwnersPlan};
+pub use progress::{Progress, RunControl};
+pub use rewrite::{CHANGED_BY_ADMISSION, ManagedFieldsPlan, RewriteMethod, WriteMode};
 
 pub(crate) use listing::path_part;
 
 use crate::cluster::Instance;
 use crate::discovery::StoredResource;
-use crate::exchange::Failure;
-use crate::migration::Settled;
-use pass::{Asked, Pass};
+use crate::migration::EarlierAttempt;
+use crate::request::RequestError;
+use pass::{Coverage, Pass};
+use pass_state::PassOutcome;
 use restow_api::migration::MigrationFailure;
 use restow_rules::migrate::pacer::{Pacer, PacerLimits};
 use restow_rules::migrate::passes::{AfterPass, PassReport, after_passes};
-use rewrite::{Care, Rewriting};
+use rewrite::{AdmissionCheck, Rewriting};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use under_way::PassEnd;
 
 /// What to rewrite, and how.
 #[derive(Clone, Debug)]
@@ -39,13 +39,13 @@ pub struct RunOptions {
     /// How many objects may be in flight.
     pub pacer: PacerLimits,
     /// Whether anything is written.
-    pub mode: Mode,
+    pub mode: WriteMode,
     /// With which request.
-    pub method: Method,
+    pub method: RewriteMethod,
     /// What is done about owners of fields that name a version which is about to go.
-    pub owners: Option<OwnersPlan>,
+    pub owners: Option<ManagedFieldsPlan>,
     /// What need not be looked at again.
-    pub settled: Option<Settled>,
+    pub settled: Option<EarlierAttempt>,
     /// The other versions in which the resource is served. An object that cannot be converted is listed in the one that
     /// it is stored in.
     pub other_versions: Vec<String>,
@@ -56,16 +56,16 @@ pub struct RunOptions {
     pub continue_token: Option<String>,
     /// How long a webhook that cannot be reached is waited for, while nothing else goes on, before the run ends. Whoever
     /// has other work does that meanwhile.
-    pub webhook_patience: Duration,
+    pub webhook_timeout: Duration,
     /// The same for a server that has too much to do and asks to wait again and again.
-    pub overload_patience: Duration,
+    pub overload_timeout: Duration,
 }
 
 /// How a run ended, and what it did.
 #[derive(Clone, Debug)]
 pub struct RunReport {
     /// How it ended.
-    pub ending: Ending,
+    pub ending: RunOutcome,
     /// What each pass came to.
     pub passes: Vec<PassReport>,
     /// The numbers over all passes.
@@ -79,7 +79,7 @@ pub struct RunReport {
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum RunOutcome {
     /// The last pass found nothing to do.
     Proven,
     /// Some objects cannot be rewritten.
@@ -92,7 +92,7 @@ pub enum Ending {
         continue_token: Option<String>,
     },
     /// A server does not answer. Without it nothing can be proven, and it may still write.
-    Silent {
+    Unresponsive {
         /// Which one, and what is known of that.
         words: String,
         /// Where to go on; only the first pass is worth going on with.
@@ -120,7 +120,7 @@ pub enum Ending {
         continue_token: Option<String>,
     },
     /// Nothing was written: it was only asked what the server would say.
-    Asked,
+    DryRunDone,
 }
 
 /// Why a run could not go on.
@@ -128,17 +128,17 @@ pub enum Ending {
 pub enum RunError {
     /// Objects cannot be listed.
     #[error("cannot list the objects: {0}{hint}", hint = hint(.0))]
-    List(Failure),
+    List(RequestError),
     /// Nobody can tell without a write what would be refused.
     #[error("cannot be told without writing: {0}")]
-    NoDryRun(Failure),
+    NoDryRun(RequestError),
     /// We may not rewrite objects.
     #[error("cannot rewrite objects: {0}{hint}", hint = hint(.0))]
-    NotAllowed(Failure),
+    NotAllowed(RequestError),
 }
 
 /// What to do about a missing permission.
-fn hint(failure: &Failure) -> &'static str {
+fn hint(failure: &RequestError) -> &'static str {
     match failure.code {
         403 => {
             "; get, list and patch on the resource are needed (`restow install` grants them on what the cluster has: run it \
@@ -156,25 +156,25 @@ impl Default for RunOptions {
         RunOptions {
             page_size: 500,
             pacer: PacerLimits::default(),
-            mode: Mode::Write,
-            method: Method::Patch,
+            mode: WriteMode::Write,
+            method: RewriteMethod::Patch,
             owners: None,
             settled: None,
             other_versions: Vec::new(),
             settles_at: None,
             continue_token: None,
-            webhook_patience: Duration::from_secs(10),
-            overload_patience: Duration::from_secs(300),
+            webhook_timeout: Duration::from_secs(10),
+            overload_timeout: Duration::from_secs(300),
         }
     }
 }
 
-/// Rewrites the objects of a resource. `orders` can pause and stop it; `progress` tells how far it is.
+/// Rewrites the objects of a resource. `control` can pause and stop it; `progress` tells how far it is.
 pub async fn run(
     servers: &[Instance],
     resource: &StoredResource,
     options: RunOptions,
-    orders: watch::Receiver<Order>,
+    control: watch::Receiver<RunControl>,
     progress: &watch::Sender<Progress>,
 ) -> Result<RunReport, RunError> {
     let rewriting = Rewriting {
@@ -190,61 +190,61 @@ pub async fn run(
         page_size: options.page_size.max(1),
         pacer: Pacer::new(options.pacer),
         began: Instant::now(),
-        orders,
+        control,
         progress,
         failures: Vec::new(),
         settled: options.settled.clone(),
         list_revision: String::new(),
         began_at: String::new(),
         probe: None,
-        care: Care::None,
+        admission_check: AdmissionCheck::None,
         is_after_settling: false,
-        webhook_patience: options.webhook_patience,
+        webhook_timeout: options.webhook_timeout,
         webhook_down_since: None,
-        overload_patience: options.overload_patience,
+        overload_timeout: options.overload_timeout,
         overloaded_since: None,
-        losses: 0,
+        no_responses: 0,
     };
     let mut token = options.continue_token;
     let mut passes: Vec<PassReport> = Vec::new();
     let ending = loop {
-        if !passes.is_empty() && !settled(options.settles_at, &mut pass.orders, progress).await {
-            break Ending::Stopped { continue_token: None };
+        if !passes.is_empty() && !settled(options.settles_at, &mut pass.control, progress).await {
+            break RunOutcome::Stopped { continue_token: None };
         }
         pass.is_after_settling = options.settles_at.is_none_or(|at| at <= Instant::now());
         progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1, token.as_deref()));
         // A failure counts if it is still one in the last pass.
         pass.failures.clear();
         pass.list_revision.clear();
-        let asked = if passes.is_empty() { Asked::OneServer } else { Asked::EveryServer };
-        let (report, end) = pass.run(token.take(), asked).await?;
+        let coverage = if passes.is_empty() { Coverage::ServerResult } else { Coverage::EveryServer };
+        let (report, end) = pass.run(token.take(), coverage).await?;
         passes.push(report);
         // From now on objects should be left alone.
-        pass.care = pass.care.max(Care::Afterwards);
+        pass.admission_check = pass.admission_check.max(AdmissionCheck::Afterwards);
         match end {
-            PassEnd::Stopped { continue_token } => break Ending::Stopped { continue_token },
-            PassEnd::Silent { words, continue_token } => {
+            PassOutcome::Stopped { continue_token } => break RunOutcome::Stopped { continue_token },
+            PassOutcome::Unresponsive { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
-                break Ending::Silent { words, continue_token };
+                break RunOutcome::Unresponsive { words, continue_token };
             }
-            PassEnd::NotServed { words, continue_token } => {
+            PassOutcome::NotServed { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
-                break Ending::NotServed { words, continue_token };
+                break RunOutcome::NotServed { words, continue_token };
             }
-            PassEnd::WebhookDown { words, continue_token } => {
+            PassOutcome::WebhookDown { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
-                break Ending::WebhookDown { words, continue_token };
+                break RunOutcome::WebhookDown { words, continue_token };
             }
-            PassEnd::Overloaded { words, continue_token } => {
+            PassOutcome::Overloaded { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
-                break Ending::Overloaded { words, continue_token };
+                break RunOutcome::Overloaded { words, continue_token };
             }
-            PassEnd::Complete if options.mode == Mode::DryRun => break Ending::Asked,
-            PassEnd::Complete => match after_passes(&passes) {
+            PassOutcome::Complete if options.mode == WriteMode::DryRun => break RunOutcome::DryRunDone,
+            PassOutcome::Complete => match after_passes(&passes) {
                 AfterPass::GoOn => {}
-                AfterPass::Proven => break Ending::Proven,
-                AfterPass::SomeFailed => break Ending::SomeFailed,
-                AfterPass::NeverSettles => break Ending::NeverSettles,
+                AfterPass::Proven => break RunOutcome::Proven,
+                AfterPass::SomeFailed => break RunOutcome::SomeFailed,
+                AfterPass::NeverSettles => break RunOutcome::NeverSettles,
             },
         }
     };
@@ -254,7 +254,11 @@ pub async fn run(
 }
 
 /// Waits for the end of the settling time. Returns whether the run goes on: it may be told to stop meanwhile.
-async fn settled(at: Option<Instant>, orders: &mut watch::Receiver<Order>, progress: &watch::Sender<Progress>) -> bool {
+async fn settled(
+    at: Option<Instant>,
+    control: &mut watch::Receiver<RunControl>,
+    progress: &watch::Sender<Progress>,
+) -> bool {
     let Some(at) = at.filter(|at| *at > Instant::now()) else { return true };
     let left = at.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
     progress.send_modify(|progress| {
@@ -264,7 +268,7 @@ async fn settled(at: Option<Instant>, orders: &mut watch::Receiver<Order>, progr
     });
     let stopped = async {
         // When nobody can give orders any more, the last one stays in force.
-        if orders.wait_for(|order| *order == Order::Stop).await.is_err() {
+        if control.wait_for(|command| *command == RunControl::Stop).await.is_err() {
             std::future::pending::<()>().await;
         }
     };

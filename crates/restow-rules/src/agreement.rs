@@ -41,12 +41,22 @@ pub fn consensus(entries: &[ServerStorageVersion], participants: &Participants) 
 /// another: that too is news to whoever migrates.
 ///
 /// The transaction that writes the status must compare that no server has joined since the participants were read.
-pub fn settle(status: &mut StorageVersionStatus, generation: i64, participants: &Participants, now: Timestamp) {
-    conclude(status, generation, consensus(&status.storage_versions, participants), now);
+pub fn set_common_encoding_version(
+    status: &mut StorageVersionStatus,
+    generation: i64,
+    participants: &Participants,
+    now: Timestamp,
+) {
+    apply_consensus(status, generation, consensus(&status.storage_versions, participants), now);
 }
 
 /// Writes down what the servers agree on, or why they do not.
-pub(crate) fn conclude(status: &mut StorageVersionStatus, generation: i64, consensus: Consensus, now: Timestamp) {
+pub(crate) fn apply_consensus(
+    status: &mut StorageVersionStatus,
+    generation: i64,
+    consensus: Consensus,
+    now: Timestamp,
+) {
     let unset = "Common encoding version unset";
     let (after, message) = match consensus {
         Consensus::Agreed(version) => (Some(version), "Common encoding version set".to_owned()),
@@ -140,7 +150,7 @@ mod tests {
             common_encoding_version: before.0.map(str::to_owned),
             conditions: before.1.into_iter().collect(),
         };
-        settle(&mut status, 0, &Participants::listed([]), NOW.parse().unwrap());
+        set_common_encoding_version(&mut status, 0, &Participants::listed([]), NOW.parse().unwrap());
         let expected = StorageVersionStatus {
             storage_versions,
             common_encoding_version: after.0.map(str::to_owned),
@@ -167,7 +177,7 @@ mod tests {
         let other =
             StorageVersionCondition { condition_type: "Other".into(), ..condition(ConditionStatus::False, EARLIER) };
         let mut status = StorageVersionStatus { conditions: vec![other.clone()], ..StorageVersionStatus::default() };
-        settle(&mut status, 7, &Participants::listed([]), NOW.parse().unwrap());
+        set_common_encoding_version(&mut status, 7, &Participants::listed([]), NOW.parse().unwrap());
         assert_eq!(status.conditions[0], other);
         assert_eq!(status.conditions[1].observed_generation, 7);
     }
@@ -195,7 +205,7 @@ mod tests {
         let id = |id: &str| id.parse::<ServerId>().unwrap();
         let two = Participants::listed([]).with_server(id("a"), "main").with_server(id("b"), "main");
         let mut status = StorageVersionStatus { storage_versions: vec![entry("a", "v1")], ..Default::default() };
-        settle(&mut status, 0, &two, NOW.parse().unwrap());
+        set_common_encoding_version(&mut status, 0, &two, NOW.parse().unwrap());
         assert_eq!(status.common_encoding_version, None);
         assert_eq!(status.conditions[0].message, "Common encoding version unset: b did not report");
     }

@@ -49,7 +49,7 @@ impl fmt::Display for Disagreement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Participants, settle};
+    use crate::{Participants, set_common_encoding_version};
     use restow_api::internal_apiserver::ServerStorageVersion;
 
     fn object(entries: &[(&str, &str)], settled: &str) -> StorageVersion {
@@ -61,7 +61,7 @@ mod tests {
             served_versions: Vec::new(),
         };
         object.status.storage_versions = entries.iter().map(entry).collect();
-        settle(&mut object.status, 0, &Participants::listed([]), settled.parse().unwrap());
+        set_common_encoding_version(&mut object.status, 0, &Participants::listed([]), settled.parse().unwrap());
         object
     }
 

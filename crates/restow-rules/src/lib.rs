@@ -14,7 +14,7 @@
 //! | [`census`] | In which versions do objects really lie in the store, and is any of them old? |
 //! | [`trigger`] | The storage version may have changed: what has to be migrated, and what is known to be stored? |
 //! | [`migrate`] | Objects are being rewritten: what do the answers mean, how fast may it go, when is it done? |
-//! | [`leadership`] | Several controllers run: which of them acts? |
+//! | [`leader_election`] | Several controllers run: which of them acts? |
 //! | [`ownership`] | There are keys in a store: are they ours? |
 //! | [`LeaseWatch`] | A lease was read again and again: has it expired? |
 //! | [`Rejoin`] | A server was shut out: how long does it wait before it joins again? |
@@ -30,7 +30,7 @@
 
 pub mod census;
 pub mod collect;
-pub mod leadership;
+pub mod leader_election;
 pub mod migrate;
 pub mod ownership;
 pub mod register;
@@ -44,7 +44,7 @@ mod participants;
 mod rejoin;
 mod server_report;
 
-pub use agreement::{Consensus, consensus, settle};
+pub use agreement::{Consensus, consensus, set_common_encoding_version};
 pub use disagreement::{Disagreement, disagreement};
 pub use lease_watch::{LeaseWatch, ReadTime, SeenLease, USUAL_DURATION};
 pub use participants::{Participants, Presence};

@@ -29,7 +29,7 @@ const ONLY_OURS: [&[u8]; 3] = [b"/core/", b"/restow/", b"/coordination.k8s.io/le
 
 /// What a mark says about the format of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum FormatMark {
     /// It is one that this release reads and writes.
     Known,
     /// It is such a one, but nobody has looked yet whether the store was ours when it was written.
@@ -69,7 +69,7 @@ pub struct Survey {
     only_ours: bool,
 }
 
-impl Mark {
+impl FormatMark {
     /// The mark of the format that this release writes.
     pub fn newest() -> String {
         format!("{MARK}{NEWEST}\n")
@@ -85,10 +85,10 @@ impl Mark {
         let text = std::str::from_utf8(value).ok().and_then(|text| text.strip_prefix(MARK)).map(str::trim_end);
         let verified = text.and_then(|text| text.strip_suffix(PROVISIONAL)).or(text);
         match verified.and_then(|number| number.parse().ok()) {
-            Some(number @ 1..) if number <= NEWEST && verified != text => Mark::Provisional,
-            Some(number @ 1..) if number <= NEWEST => Mark::Known,
-            Some(number @ 1..) => Mark::Newer(number),
-            _ => Mark::Unreadable,
+            Some(number @ 1..) if number <= NEWEST && verified != text => FormatMark::Provisional,
+            Some(number @ 1..) if number <= NEWEST => FormatMark::Known,
+            Some(number @ 1..) => FormatMark::Newer(number),
+            _ => FormatMark::Unreadable,
         }
     }
 }
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn a_mark_is_provisional_until_somebody_has_looked() {
-        assert_eq!(Mark::read(Mark::newest().as_bytes()), Mark::Known);
-        assert_eq!(Mark::read(Mark::provisional().as_bytes()), Mark::Provisional);
-        assert_eq!(Mark::read(b"restow-objects 9 not verified\n"), Mark::Newer(9));
-        assert_eq!(Mark::read(b"restow-objects not verified\n"), Mark::Unreadable);
+        assert_eq!(FormatMark::read(FormatMark::newest().as_bytes()), FormatMark::Known);
+        assert_eq!(FormatMark::read(FormatMark::provisional().as_bytes()), FormatMark::Provisional);
+        assert_eq!(FormatMark::read(b"restow-objects 9 not verified\n"), FormatMark::Newer(9));
+        assert_eq!(FormatMark::read(b"restow-objects not verified\n"), FormatMark::Unreadable);
     }
 
     fn survey(entries: &[(&str, &[u8])]) -> Ownership {
@@ -220,10 +220,10 @@ mod tests {
 
     #[test]
     fn a_mark_is_known_newer_or_unreadable() {
-        assert_eq!(Mark::read(Mark::newest().as_bytes()), Mark::Known);
-        assert_eq!(Mark::read(b"restow-objects 2\n"), Mark::Newer(2));
+        assert_eq!(FormatMark::read(FormatMark::newest().as_bytes()), FormatMark::Known);
+        assert_eq!(FormatMark::read(b"restow-objects 2\n"), FormatMark::Newer(2));
         for unreadable in [&b""[..], b"restow-objects", b"restow-objects 0", b"restow-objects -1", b"2", b"\xff"] {
-            assert_eq!(Mark::read(unreadable), Mark::Unreadable, "{unreadable:?}");
+            assert_eq!(FormatMark::read(unreadable), FormatMark::Unreadable, "{unreadable:?}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a server reports about a resource before it writes it for the first time.
 
-use crate::agreement::{Consensus, conclude, consensus, settle};
+use crate::agreement::{Consensus, apply_consensus, consensus, set_common_encoding_version};
 use crate::collect::{Collected, MOST_DROPPED};
 use crate::{Participants, ServerReport};
 use jiff::Timestamp;
@@ -48,7 +48,7 @@ pub fn register(
     }
     kept.insert(own_place.unwrap_or(kept.len()), own.entry());
     status.storage_versions = kept;
-    settle(&mut status, generation, participants, now);
+    set_common_encoding_version(&mut status, generation, participants, now);
     Registration { status, dropped }
 }
 
@@ -64,9 +64,9 @@ pub fn is_reported(current: Option<&StorageVersion>, own: &ServerReport, now: Ti
     }
     let mut concluded = object.status.clone();
     let with_everybody = consensus(entries, &Participants::listed([]));
-    conclude(&mut concluded, object.metadata.generation, with_everybody, now);
+    apply_consensus(&mut concluded, object.metadata.generation, with_everybody, now);
     let mut withheld = object.status.clone();
-    conclude(&mut withheld, object.metadata.generation, Consensus::Disagreed, now);
+    apply_consensus(&mut withheld, object.metadata.generation, Consensus::Disagreed, now);
     for condition in &mut withheld.conditions {
         // Why the agreement is withheld is for people; any reason will do.
         let same = object.status.conditions.iter().find(|other| other.condition_type == condition.condition_type);
@@ -83,7 +83,7 @@ pub fn withdraw(object: &StorageVersion, participants: &Participants, own: &Serv
     if status.storage_versions.is_empty() {
         return Collected::Delete { dropped: Vec::new() };
     }
-    settle(&mut status, object.metadata.generation, participants, now);
+    set_common_encoding_version(&mut status, object.metadata.generation, participants, now);
     match status == object.status {
         true => Collected::Keep,
         false => Collected::Update { status, dropped: Vec::new() },
@@ -110,7 +110,7 @@ mod tests {
     fn object(entries: &[ServerReport]) -> StorageVersion {
         let mut object = StorageVersion::new(&"pods".parse().unwrap());
         object.status.storage_versions = entries.iter().map(ServerReport::entry).collect();
-        settle(&mut object.status, 0, &Participants::listed([]), FIRST.parse().unwrap());
+        set_common_encoding_version(&mut object.status, 0, &Participants::listed([]), FIRST.parse().unwrap());
         object
     }
 

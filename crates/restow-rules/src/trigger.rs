@@ -10,7 +10,7 @@
 //!   seen since. (Were it shrunk to the version that is current when the success is noticed, a change in between would be
 //!   lost.)
 //! * When something may have been missed (nobody looked for too long, a watch was interrupted), they become "Unknown", unless
-//!   the custom resource definition has kept record of it meanwhile.
+//!   the CRD has kept record of it meanwhile.
 //!
 //! Migrations that somebody else made are never removed: they are carried out, and waited for by their names.
 
@@ -22,10 +22,11 @@ mod snapshot;
 
 pub use backoff::Backoff;
 pub use decide::decide;
-pub use effect::{Effect, RemovalReason};
+pub use effect::{RemovalReason, TriggerEffect};
 pub use policy::TriggerPolicy;
 pub use snapshot::{
-    Agreement, Author, Continuity, KnownMigration, MigrationState, PAUSED_ANNOTATION, Retry, Sightings, Snapshot,
+    Author, Continuity, EncodingAgreement, KnownMigration, MigrationState, ObservedVersions, PAUSED_ANNOTATION, Retry,
+    TriggerSnapshot,
 };
 
 #[cfg(test)]

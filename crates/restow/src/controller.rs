@@ -10,11 +10,11 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use restow_apiserver::listening::{self, Connection, ConnectionLimits, Handler, Transport};
-use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
+use restow_migrate::controller::{self, ControllerConfig, Metrics, ResourceFilter};
 use restow_migrate::install::{InstallOptions, install, manifests};
-use restow_migrate::migration::{MigrationOptions, Owners};
+use restow_migrate::migration::{ManagedFieldsPolicy, MigrationOptions};
 use restow_migrate::runner::RunOptions;
-use restow_rules::migrate::window::Window;
+use restow_rules::migrate::maintenance_window::MaintenanceWindow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(crate) struct ControllerArgs {
     at_once: usize,
     /// A time of day in UTC at which objects may be rewritten, such as 22:00-06:00; can be given several times.
     #[arg(long = "window", value_name = "FROM-UNTIL")]
-    windows: Vec<Window>,
+    windows: Vec<MaintenanceWindow>,
     /// Take care of custom resources only.
     #[arg(long)]
     crds_only: bool,
@@ -91,13 +91,13 @@ impl ControllerArgs {
             poll_interval: Duration::from_secs(self.poll_interval),
             migration: MigrationOptions {
                 run: RunOptions { pacer: self.pace.limits(), ..RunOptions::default() },
-                owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
+                owners: if self.keep_managed_fields { ManagedFieldsPolicy::Leave } else { ManagedFieldsPolicy::Move },
                 settling_time: self.pace.settling_time(),
                 ..MigrationOptions::default()
             },
             at_once: self.at_once,
             windows: self.windows.clone(),
-            resources: if self.crds_only { Resources::Custom } else { Resources::All },
+            resources: if self.crds_only { ResourceFilter::Custom } else { ResourceFilter::All },
             ..ControllerConfig::default()
         }
     }
@@ -127,7 +127,7 @@ impl Handler for Shown {
     }
 }
 
-/// Put what `restow controller` needs into a cluster: definitions, permissions, the guard, and the controller.
+/// Put what `restow controller` needs into a cluster: CRDs, permissions, the guard, and the controller.
 ///
 /// Can be run again at any time; it changes only what differs, and says what that was.
 #[derive(Debug, Args)]
@@ -164,7 +164,7 @@ enum ManifestFormat {
 pub(crate) async fn run_install(args: InstallArgs) -> anyhow::Result<()> {
     let options = InstallOptions {
         image: args.image,
-        resources: if args.crds_only { Resources::Custom } else { Resources::All },
+        resources: if args.crds_only { ResourceFilter::Custom } else { ResourceFilter::All },
         groups: args.groups,
         metrics_listen: args.metrics_listen,
     };

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// How long to wait before a server that is not ready yet is tried again.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Installs the definitions and the guard as soon as the server answers, and runs the controller until the process is told to stop.
+/// Installs the CRDs and the guard as soon as the server answers, and runs the controller until the process is told to stop.
 pub(crate) async fn run(kubeconfig: PathBuf, metrics: Metrics) {
     let (end, mut stop) = watch::channel(false);
     tokio::spawn(async move {

@@ -10,12 +10,14 @@ use anyhow::{Context, bail};
 use clap::Args;
 use display::{Bar, Summary};
 use restow_api::GroupResource;
-use restow_migrate::agreement::{Observation, Scope, observe};
+use restow_migrate::api_servers::{Observation, Scope, observe};
 use restow_migrate::cluster::{Cluster, Reach};
-use restow_migrate::definition::{self, Definition};
+use restow_migrate::crd::{self, Crd};
 use restow_migrate::discovery::equivalents;
-use restow_migrate::migration::{Goal, MigrationOptions, Outcome, Owners, Reins, Settled, migrate};
-use restow_migrate::runner::{Mode, Order, Progress, RunOptions};
+use restow_migrate::migration::{
+    EarlierAttempt, Goal, ManagedFieldsPolicy, MigrationChannels, MigrationOptions, MigrationOutcome, migrate,
+};
+use restow_migrate::runner::{Progress, RunControl, RunOptions, WriteMode};
 use restow_rules::migrate::key_rotation::RotationScope;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -99,10 +101,10 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
         Goal::Key => observation.without_reports(),
     };
     let resources = args.resources(&cluster, &observation).await?;
-    let (order, orders) = watch::channel(Order::Run);
+    let (command, control) = watch::channel(RunControl::Run);
     tokio::spawn(async move {
         serving::stop_signal().await;
-        order.send_replace(Order::Stop);
+        command.send_replace(RunControl::Stop);
         eprintln!("{STOPPING}");
         // A second one is not waited for.
         serving::stop_signal().await;
@@ -113,20 +115,20 @@ pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
         observation.unread().into_iter().for_each(|(version, why)| summary.tell_unread(version, why));
     }
     for resource in resources {
-        if *orders.borrow() == Order::Stop {
+        if *control.borrow() == RunControl::Stop {
             break;
         }
         let bar = Bar::new(&resource, args.output.is_for_people());
         let (progress, seen) = watch::channel(Progress::default());
         bar.follow(seen);
-        let reins = Reins { orders: orders.clone(), progress: &progress };
+        let channels = MigrationChannels { control: control.clone(), progress: &progress };
         let started = std::time::Instant::now();
         let settled = match args.looks_at_all() {
             true => None,
-            false => Settled::recorded(&cluster, &resource).await,
+            false => EarlierAttempt::recorded(&cluster, &resource).await,
         };
         let options = MigrationOptions { settled, ..args.options() };
-        let report = migrate(&cluster, &resource, options, reins).await;
+        let report = migrate(&cluster, &resource, options, channels).await;
         bar.finish();
         summary.tell(&resource, report, started.elapsed());
     }
@@ -151,14 +153,14 @@ impl MigrateArgs {
         MigrationOptions {
             run: RunOptions {
                 pacer: self.pace.limits(),
-                mode: if self.dry_run { Mode::DryRun } else { Mode::Write },
+                mode: if self.dry_run { WriteMode::DryRun } else { WriteMode::Write },
                 continue_token: self.continue_from.clone(),
                 ..RunOptions::default()
             },
-            owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
+            owners: if self.keep_managed_fields { ManagedFieldsPolicy::Leave } else { ManagedFieldsPolicy::Move },
             goal: self.goal(),
             settling_time: self.pace.settling_time(),
-            patience: Duration::from_secs(self.wait),
+            agreement_timeout: Duration::from_secs(self.wait),
             ..MigrationOptions::default()
         }
     }
@@ -173,16 +175,13 @@ impl MigrateArgs {
 
     /// What is to be migrated: also what a CRD defines and no API server serves, since its objects may be stored still.
     async fn resources(&self, cluster: &Cluster, observation: &Observation) -> anyhow::Result<Vec<GroupResource>> {
-        let definitions = self.definitions(cluster).await?;
+        let crds = self.crds(cluster).await?;
         let served = observation.resources();
         let resources: Vec<GroupResource> = match self.all || self.crds {
-            true => intended(served, &definitions)
-                .into_iter()
-                .filter(|one| self.all || definitions.contains_key(one))
-                .collect(),
+            true => intended(served, &crds).into_iter().filter(|one| self.all || crds.contains_key(one)).collect(),
             false => {
                 // What a server does not tell of may be the resource.
-                let is_known = |one: &GroupResource| served.contains(one) || definitions.contains_key(one);
+                let is_known = |one: &GroupResource| served.contains(one) || crds.contains_key(one);
                 let is_unknown = |one: &&GroupResource| !is_known(one) && observation.is_complete_for(one.group());
                 if let Some(unknown) = self.resources.iter().find(is_unknown) {
                     bail!("the cluster does not serve {unknown}; name it as in `kubectl api-resources -o name`");
@@ -191,7 +190,7 @@ impl MigrateArgs {
             }
         };
         for resource in &resources {
-            let found = definitions.get(resource);
+            let found = crds.get(resource);
             // The settling time of all of them counts from here, so that it has gone by when it is their turn.
             if let Some(seen) = observation.resource(resource, found) {
                 observation.agreed_since(cluster, &seen, found);
@@ -201,14 +200,14 @@ impl MigrateArgs {
     }
 
     /// The CRDs of what was named, or all.
-    async fn definitions(&self, cluster: &Cluster) -> anyhow::Result<BTreeMap<GroupResource, Definition>> {
+    async fn crds(&self, cluster: &Cluster) -> anyhow::Result<BTreeMap<GroupResource, Crd>> {
         if self.all || self.crds {
-            let all = definition::list(cluster.client()).await.context("cannot list CRDs")?;
-            return Ok(all.into_values().filter_map(|one| Some((definition::resource(&one)?, one))).collect());
+            let all = crd::list(cluster.client()).await.context("cannot list CRDs")?;
+            return Ok(all.into_values().filter_map(|one| Some((crd::resource(&one)?, one))).collect());
         }
         let mut found = BTreeMap::new();
         for resource in &self.resources {
-            let one = definition::read(cluster.client(), resource).await;
+            let one = crd::read(cluster.client(), resource).await;
             let one = one.with_context(|| format!("cannot look up the CRD of {resource}"))?;
             found.extend(one.map(|one| (resource.clone(), one)));
         }
@@ -217,28 +216,28 @@ impl MigrateArgs {
 }
 
 /// Everything that can be stored: what is served, and what is defined. What is the same under another name counts once.
-fn intended(served: Vec<GroupResource>, definitions: &BTreeMap<GroupResource, Definition>) -> BTreeSet<GroupResource> {
+fn intended(served: Vec<GroupResource>, crds: &BTreeMap<GroupResource, Crd>) -> BTreeSet<GroupResource> {
     let same = equivalents();
-    served.into_iter().chain(definitions.keys().cloned()).filter(|resource| !same.contains(resource)).collect()
+    served.into_iter().chain(crds.keys().cloned()).filter(|resource| !same.contains(resource)).collect()
 }
 
 /// What came of one resource, in one word.
-fn word(outcome: &Outcome) -> &'static str {
+fn word(outcome: &MigrationOutcome) -> &'static str {
     match outcome {
-        Outcome::Succeeded => "Succeeded",
-        Outcome::Unproven(_) => "Unproven",
-        Outcome::NotReady { .. } => "NotReady",
-        Outcome::SomeFailed => "SomeFailed",
-        Outcome::NoAgreement(_) => "NoAgreement",
-        Outcome::AgreementChanged(_) => "AgreementChanged",
-        Outcome::DefinitionChanged(_) => "DefinitionChanged",
-        Outcome::NeverSettles => "NeverSettles",
-        Outcome::Stopped(_) => "Stopped",
-        Outcome::ServerSilent { .. } => "ServerSilent",
-        Outcome::WebhookDown { .. } => "WebhookDown",
-        Outcome::Overloaded { .. } => "Overloaded",
-        Outcome::NotManaged(_) => "NotManaged",
-        Outcome::ResourceGone => "ResourceGone",
-        Outcome::Asked => "Asked",
+        MigrationOutcome::Succeeded => "Succeeded",
+        MigrationOutcome::Unproven(_) => "Unproven",
+        MigrationOutcome::NotReady { .. } => "NotReady",
+        MigrationOutcome::SomeFailed => "SomeFailed",
+        MigrationOutcome::NoAgreement(_) => "NoAgreement",
+        MigrationOutcome::AgreementChanged(_) => "AgreementChanged",
+        MigrationOutcome::CrdChanged(_) => "DefinitionChanged",
+        MigrationOutcome::NeverSettles => "NeverSettles",
+        MigrationOutcome::Stopped(_) => "Stopped",
+        MigrationOutcome::ServerUnresponsive { .. } => "ServerSilent",
+        MigrationOutcome::WebhookDown { .. } => "WebhookDown",
+        MigrationOutcome::Overloaded { .. } => "Overloaded",
+        MigrationOutcome::NotManaged(_) => "NotManaged",
+        MigrationOutcome::ResourceGone => "ResourceGone",
+        MigrationOutcome::DryRunDone => "Asked",
     }
 }

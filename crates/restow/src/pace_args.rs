@@ -1,7 +1,7 @@
 //! How fast objects are rewritten.
 
 use clap::Args;
-use restow_migrate::settling::SETTLING_TIME;
+use restow_migrate::settling_time::SETTLING_TIME;
 use restow_rules::migrate::pacer::PacerLimits;
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use crate::output::{Output, terminal_size};
 use anyhow::{Context, bail};
 use clap::Args;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::overview::{Overview, ResourceOverview, look};
+use restow_migrate::cluster_status::{ClusterStatus, ResourceStatus, look};
 use std::process::ExitCode;
 use std::time::Duration;
 use table::{Room, table};
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl StatusArgs {
-    async fn look(&self, cluster: &Cluster) -> anyhow::Result<Overview> {
+    async fn look(&self, cluster: &Cluster) -> anyhow::Result<ClusterStatus> {
         self.select(look(cluster).await.context("cannot look at the cluster")?)
     }
 
@@ -82,7 +82,7 @@ impl StatusArgs {
         terminal_size().map_or(Room::Enough, |(columns, lines)| Room::Screen { columns, lines })
     }
 
-    fn select(&self, mut overview: Overview) -> anyhow::Result<Overview> {
+    fn select(&self, mut overview: ClusterStatus) -> anyhow::Result<ClusterStatus> {
         for wanted in &self.resources {
             if !overview.resources.iter().any(|resource| is_named(resource, wanted)) {
                 bail!("the cluster does not serve {wanted}; name it as in `kubectl api-resources -o name`");
@@ -106,6 +106,6 @@ fn show(text: &str) {
 }
 
 /// Whether a resource is meant by its full name, or by its plural name alone.
-fn is_named(resource: &ResourceOverview, wanted: &str) -> bool {
+fn is_named(resource: &ResourceStatus, wanted: &str) -> bool {
     resource.resource == wanted || resource.resource.split('.').next() == Some(wanted)
 }

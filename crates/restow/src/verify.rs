@@ -15,7 +15,8 @@ use report::Proof;
 use restow_apiserver::stored::StoredCensus;
 use restow_migrate::cluster::Cluster;
 use restow_rules::census::{
-    ApiAnswer, Because, Evidence, Identity, Judgement, RevisionsSeen, Target, Verdict, judge, steady,
+    ApiAnswer, CensusEvidence, CensusReport, CensusVerdict, KindTarget, RevisionsSeen, StoreIdentity, VerdictReason,
+    evaluate, steady,
 };
 use restow_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +80,7 @@ pub(crate) async fn run(args: VerifyArgs) -> anyhow::Result<ExitCode> {
         (None, true) => args.prove_running().await?,
     };
     args.output.print(&proof, || proof.table(args.output))?;
-    Ok(exit_code(proof.judgement.verdict))
+    Ok(exit_code(proof.report.verdict))
 }
 
 impl VerifyArgs {
@@ -98,8 +99,8 @@ impl VerifyArgs {
     /// Reads the data of a stopped server.
     async fn prove_stopped(&self, directory: &Path) -> anyhow::Result<Proof> {
         let (census, targets) = source::stopped(directory).await?;
-        let evidence = self.evidence(census, targets, Identity::OneAndTheSame)?;
-        Ok(self.proof(judge(&evidence), evidence, BTreeSet::new()))
+        let evidence = self.evidence(census, targets, StoreIdentity::OneAndTheSame)?;
+        Ok(self.proof(evaluate(&evidence), evidence, BTreeSet::new()))
     }
 
     /// Has a running server read its own store.
@@ -109,8 +110,8 @@ impl VerifyArgs {
         let census = source::running(&self.cluster).await?;
         let after = asked::ask(&cluster).await?;
         let targets = steady(&before.targets, after.targets);
-        let evidence = self.evidence(census, targets, Identity::OneAndTheSame)?;
-        Ok(self.proof(judge(&evidence), evidence, BTreeSet::new()))
+        let evidence = self.evidence(census, targets, StoreIdentity::OneAndTheSame)?;
+        Ok(self.proof(evaluate(&evidence), evidence, BTreeSet::new()))
     }
 
     /// Reads etcd, and asks the API whether it is the same cluster's.
@@ -122,7 +123,7 @@ impl VerifyArgs {
         let census = source::census(&store).await?;
         let identity = compare(&store, &cluster).await?;
         let after = asked::ask(&cluster).await?;
-        let is_same = matches!(identity, Identity::Same { .. });
+        let is_same = matches!(identity, StoreIdentity::Same { .. });
         let targets = steady(&before.targets, after.targets);
         let mut evidence = self.evidence(census, targets, identity)?;
         let mut not_covered = BTreeSet::new();
@@ -131,17 +132,22 @@ impl VerifyArgs {
             let asked = Asked { targets: evidence.targets.clone(), served: after.served };
             (evidence.elsewhere, not_covered) = self.stored_elsewhere(&store, &cluster, &asked, &evidence).await?;
             if self.through_api {
-                evidence.answers = answers(&cluster, &judge(&evidence)).await?;
+                evidence.answers = answers(&cluster, &evaluate(&evidence)).await?;
             }
         }
-        Ok(self.proof(judge(&evidence), evidence, not_covered))
+        Ok(self.proof(evaluate(&evidence), evidence, not_covered))
     }
 
-    fn evidence(&self, census: StoredCensus, targets: Vec<Target>, identity: Identity) -> anyhow::Result<Evidence> {
+    fn evidence(
+        &self,
+        census: StoredCensus,
+        targets: Vec<KindTarget>,
+        identity: StoreIdentity,
+    ) -> anyhow::Result<CensusEvidence> {
         let resources = || targets.iter().map(|target| target.resource.as_str());
         let wanted = self.resources.iter().map(|name| meant(name, resources()).map(String::from));
         let wanted = wanted.collect::<anyhow::Result<Vec<String>>>()?;
-        Ok(Evidence {
+        Ok(CensusEvidence {
             total: census.total,
             from_revision: census.from_revision,
             to_revision: census.to_revision,
@@ -161,18 +167,18 @@ impl VerifyArgs {
         store: &dyn Store,
         cluster: &Cluster,
         asked: &Asked,
-        evidence: &Evidence,
+        evidence: &CensusEvidence,
     ) -> anyhow::Result<(BTreeMap<String, String>, BTreeSet<String>)> {
-        let judgement = judge(evidence);
-        let kinds = judgement.kinds.iter().map(|kind| &kind.resource);
-        let seen: BTreeSet<&String> = kinds.chain(judgement.opaque.iter().map(|values| &values.resource)).collect();
-        let is_unseen = |target: &&Target| {
+        let report = evaluate(evidence);
+        let kinds = report.kinds.iter().map(|kind| &kind.resource);
+        let seen: BTreeSet<&String> = kinds.chain(report.opaque.iter().map(|values| &values.resource)).collect();
+        let is_unseen = |target: &&KindTarget| {
             !seen.contains(&target.resource)
                 && (evidence.wanted.is_empty() || evidence.wanted.contains(&target.resource))
         };
-        let unseen: Vec<&Target> = asked.targets.iter().filter(is_unseen).collect();
+        let unseen: Vec<&KindTarget> = asked.targets.iter().filter(is_unseen).collect();
         let aggregated = asked::aggregated_groups(cluster).await;
-        let (others, mut open): (Vec<&Target>, Vec<&Target>) =
+        let (others, mut open): (Vec<&KindTarget>, Vec<&KindTarget>) =
             unseen.into_iter().partition(|target| aggregated.contains(&target.group) && evidence.wanted.is_empty());
         let mut found = BTreeMap::new();
         for _ in 0..LOOKS {
@@ -193,32 +199,32 @@ impl VerifyArgs {
         Ok((found, others.into_iter().map(|target| target.resource.clone()).collect()))
     }
 
-    fn proof(&self, judgement: Judgement, evidence: Evidence, not_covered: BTreeSet<String>) -> Proof {
+    fn proof(&self, report: CensusReport, evidence: CensusEvidence, not_covered: BTreeSet<String>) -> Proof {
         let this: Vec<String> = std::iter::once("restow".into()).chain(std::env::args().skip(1)).collect();
         Proof {
             revision: evidence.to_revision,
             total: evidence.total,
             identity: evidence.identity,
-            next: Proof::commands(&judgement, &this.join(" ")),
-            judgement,
+            next: Proof::commands(&report, &this.join(" ")),
+            report,
             not_covered,
         }
     }
 }
 
 /// Whether the store is that of the cluster.
-async fn compare(store: &dyn Store, cluster: &Cluster) -> anyhow::Result<Identity> {
+async fn compare(store: &dyn Store, cluster: &Cluster) -> anyhow::Result<StoreIdentity> {
     let stored = source::uid(store).await?;
     let before = source::revision(store).await?.get();
     let told = asked::revision(cluster).await;
     let after = source::revision(store).await?.get();
-    Ok(Identity::compare(stored, asked::uid(cluster).await, RevisionsSeen { before, told, after }))
+    Ok(StoreIdentity::compare(stored, asked::uid(cluster).await, RevisionsSeen { before, told, after }))
 }
 
 /// What the API servers say of the resources whose values are encrypted.
-async fn answers(cluster: &Cluster, judgement: &Judgement) -> anyhow::Result<BTreeMap<String, ApiAnswer>> {
-    let encrypted = judgement.opaque.iter().filter_map(|values| match &values.because {
-        Because::Encrypted { resource } => resource.clone(),
+async fn answers(cluster: &Cluster, report: &CensusReport) -> anyhow::Result<BTreeMap<String, ApiAnswer>> {
+    let encrypted = report.opaque.iter().filter_map(|values| match &values.because {
+        VerdictReason::Encrypted { resource } => resource.clone(),
         _ => None,
     });
     let names: Vec<String> = encrypted.collect::<BTreeSet<_>>().into_iter().collect();
@@ -242,11 +248,11 @@ fn meant<'r>(name: &str, resources: impl Iterator<Item = &'r str>) -> anyhow::Re
     }
 }
 
-fn exit_code(verdict: Verdict) -> ExitCode {
+fn exit_code(verdict: CensusVerdict) -> ExitCode {
     match verdict {
-        Verdict::Current => ExitCode::SUCCESS,
-        Verdict::Old => ExitCode::from(3),
-        Verdict::Unknown => ExitCode::from(4),
+        CensusVerdict::Current => ExitCode::SUCCESS,
+        CensusVerdict::Old => ExitCode::from(3),
+        CensusVerdict::Unknown => ExitCode::from(4),
     }
 }
 

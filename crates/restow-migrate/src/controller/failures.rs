@@ -1,6 +1,6 @@
 //! Objects that could not be rewritten, where there are more of them than fit into the migration itself.
 
-use super::events::about_migration;
+use super::events::migration_reference;
 use super::{Context, MigrationObject};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -54,7 +54,7 @@ pub(super) async fn write_down(
 }
 
 fn config_map(migration: &MigrationObject, name: &str, chunk: &[MigrationFailure]) -> ConfigMap {
-    let owner = about_migration(migration);
+    let owner = migration_reference(migration);
     let owner = OwnerReference {
         api_version: owner.api_version.unwrap_or_default(),
         kind: owner.kind.unwrap_or_default(),

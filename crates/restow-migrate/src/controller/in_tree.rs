@@ -4,11 +4,11 @@
 //! version that it names. The migrations of this API name a resource and nothing else; they are carried out like all others.
 
 use super::Context;
-use super::wakes::{Wake, Wakes};
-use super::work::{Aim, describe, waits_for};
-use crate::exchange::Failure;
-use crate::migration::{MigrationOptions, MigrationReport, Reins, migrate};
-use crate::runner::{Order, Progress};
+use super::queue::{ReconcileQueue, ReconcileRequest};
+use super::worker::{TargetPolicy, describe, wait_reason};
+use crate::migration::{MigrationChannels, MigrationOptions, MigrationReport, migrate};
+use crate::request::RequestError;
+use crate::runner::{Progress, RunControl};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::api::{Api, ApiResource, ListParams, Patch, PatchParams};
@@ -72,7 +72,7 @@ impl Drop for Taken {
 }
 
 /// Carries out the migrations of the in-tree API, on a server of ours. Ends at once elsewhere.
-pub(super) async fn follow(context: Context, wakes: Arc<Wakes>) {
+pub(super) async fn follow(context: Context, queue: Arc<ReconcileQueue>) {
     if !is_ours(&context).await {
         return;
     }
@@ -86,14 +86,14 @@ pub(super) async fn follow(context: Context, wakes: Arc<Wakes>) {
                 let Some(uid) = migration.metadata.uid.clone() else { continue };
                 running.retain(|_, task| !task.0.is_finished());
                 if is_live(&migration) && !running.contains_key(&uid) {
-                    let task = tokio::spawn(carry_out(context.clone(), Arc::clone(&wakes), migration));
+                    let task = tokio::spawn(carry_out(context.clone(), Arc::clone(&queue), migration));
                     running.insert(uid, Running(task));
                 }
             }
             Ok(watcher::Event::Delete(migration)) => {
                 running.remove(&migration.metadata.uid.unwrap_or_default());
                 // Its mark is taken away by the next pass.
-                wakes.wake(Wake::everything());
+                queue.enqueue(ReconcileRequest::all());
             }
             Ok(_) => {}
             // A release that does not serve this version says so again and again.
@@ -137,7 +137,7 @@ fn is_live(migration: &InTreeMigration) -> bool {
     !conditions.into_iter().any(is_end)
 }
 
-async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigration) {
+async fn carry_out(context: Context, queue: Arc<ReconcileQueue>, migration: InTreeMigration) {
     let reference = &migration.spec.resource;
     let resource = match GroupResource::try_from(reference) {
         Ok(resource) => resource,
@@ -158,7 +158,7 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
     write(&context, &migration, begun).await;
     let ending = loop {
         match attempt(&context, &resource).await {
-            Ok(report) if waits_for(&report.outcome, Aim::WhateverIsAgreed).is_some() => {}
+            Ok(report) if wait_reason(&report.outcome, TargetPolicy::AnyAgreedVersion).is_some() => {}
             Ok(report) => break describe(&report),
             Err(words) => break Some((MigrationCondition::FAILED, words)),
         }
@@ -168,16 +168,16 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
     if let Some((result, words)) = ending {
         write(&context, &migration, ended(&migration, result, &words)).await;
     }
-    wakes.wake(Wake::resource(resource));
+    queue.enqueue(ReconcileRequest::resource(resource));
 }
 
 async fn attempt(context: &Context, resource: &GroupResource) -> Result<MigrationReport, String> {
-    let (_order, orders) = watch::channel(Order::Run);
+    let (_order, control) = watch::channel(RunControl::Run);
     let (progress, _seen) = watch::channel(Progress::default());
     let holder = Some(context.holder());
     let options = MigrationOptions { holder, ..context.config.migration.clone() };
-    let reins = Reins { orders, progress: &progress };
-    migrate(&context.cluster, resource, options, reins).await.map_err(|error| error.to_string())
+    let channels = MigrationChannels { control, progress: &progress };
+    migrate(&context.cluster, resource, options, channels).await.map_err(|error| error.to_string())
 }
 
 /// The revision of the store now, which this API shows. Objects written later need no migration.
@@ -208,11 +208,11 @@ async fn write(context: &Context, migration: &InTreeMigration, status: Value) {
     let patch = json!({"metadata": {"uid": migration.metadata.uid}, "status": status});
     for tries in 0u32.. {
         let written = migrations(context).patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        let Err(failure) = written.map_err(Failure::from) else { return };
+        let Err(failure) = written.map_err(RequestError::from) else { return };
         if matches!(failure.code, 400..=428 | 430..=499) {
             tracing::debug!("{name}: {failure}");
             return;
         }
-        tokio::time::sleep(restow_rules::migrate::verdict::wait_after(tries)).await;
+        tokio::time::sleep(restow_rules::migrate::response::retry_delay(tries)).await;
     }
 }

@@ -1,10 +1,10 @@
 //! Runs the migrations that there are: each has a task of its own, and some at once may rewrite.
 
-use super::orders::is_paused;
-use super::wakes::{Wake, Wakes};
-use super::work::Work;
+use super::queue::{ReconcileQueue, ReconcileRequest};
+use super::run_control::is_paused;
+use super::worker::MigrationWorker;
 use super::{Context, MigrationObject};
-use crate::runner::Order;
+use crate::runner::RunControl;
 use restow_api::GroupResource;
 use restow_api::migration::StorageVersionMigrationSpec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,28 +15,28 @@ use tokio::task::JoinHandle;
 /// The migrations that run.
 pub(super) struct Workers {
     context: Context,
-    wakes: Arc<Wakes>,
+    queue: Arc<ReconcileQueue>,
     /// One for each migration that may rewrite at a time. Those that wait take none.
     slots: Arc<Semaphore>,
-    running: BTreeMap<String, Worker>,
+    running: BTreeMap<String, RunningMigration>,
     /// Those that have ended. What was read before that still shows them as live.
     ended: BTreeSet<String>,
 }
 
-struct Worker {
+struct RunningMigration {
     resource: GroupResource,
-    order: watch::Sender<Order>,
+    command: watch::Sender<RunControl>,
     handle: JoinHandle<()>,
 }
 
 impl Workers {
-    pub(super) fn new(context: Context, wakes: Arc<Wakes>) -> Self {
+    pub(super) fn new(context: Context, queue: Arc<ReconcileQueue>) -> Self {
         let slots = Arc::new(Semaphore::new(context.config.at_once.max(1)));
-        Workers { context, wakes, slots, running: BTreeMap::new(), ended: BTreeSet::new() }
+        Workers { context, queue, slots, running: BTreeMap::new(), ended: BTreeSet::new() }
     }
 
     /// Makes what runs fit what there is: starts what is new, stops what was deleted, pauses what shall pause.
-    pub(super) fn follow(&mut self, migrations: Vec<MigrationObject>, all: Order) {
+    pub(super) fn reconcile(&mut self, migrations: Vec<MigrationObject>, all: RunControl) {
         let ended = self.running.iter().filter(|(_, worker)| worker.handle.is_finished());
         self.ended.extend(ended.map(|(uid, _)| uid.clone()));
         self.running.retain(|uid, _| !self.ended.contains(uid));
@@ -45,16 +45,18 @@ impl Workers {
         let uids: BTreeSet<&str> = live.iter().filter_map(|migration| migration.metadata.uid.as_deref()).collect();
         for (uid, worker) in &self.running {
             if !uids.contains(uid.as_str()) {
-                worker.order.send_replace(Order::Stop);
+                worker.command.send_replace(RunControl::Stop);
             }
         }
         self.ended.retain(|uid| uids.contains(uid.as_str()));
         for migration in live {
-            let order = if is_paused(&migration.metadata) { Order::Pause } else { all };
+            let command = if is_paused(&migration.metadata) { RunControl::Pause } else { all };
             if let Some(worker) = migration.metadata.uid.as_ref().and_then(|uid| self.running.get(uid)) {
-                worker.order.send_if_modified(|sent| *sent != Order::Stop && std::mem::replace(sent, order) != order);
+                worker
+                    .command
+                    .send_if_modified(|sent| *sent != RunControl::Stop && std::mem::replace(sent, command) != command);
             }
-            self.start(migration, order);
+            self.start(migration, command);
         }
     }
 
@@ -63,35 +65,37 @@ impl Workers {
         self.ended.clear();
     }
 
-    fn start(&mut self, migration: MigrationObject, order: Order) {
+    fn start(&mut self, migration: MigrationObject, command: RunControl) {
         let Some(uid) = migration.metadata.uid.clone() else { return };
         let resource = match named(&migration.spec) {
             Ok(resource) => resource,
             Err(words) => {
                 // Until it is written down, or has to be tried again, it counts as ended.
                 if self.ended.insert(uid) {
-                    tokio::spawn(Work::refuse(self.context.clone(), migration, words));
+                    tokio::spawn(MigrationWorker::refuse(self.context.clone(), migration, words));
                 }
                 return;
             }
         };
         // One that somebody paused does not hold up another, which nobody has.
-        let is_in_the_way = |worker: &Worker| {
-            worker.resource == resource && (*worker.order.borrow() != Order::Pause || order == Order::Pause)
+        let is_in_the_way = |worker: &RunningMigration| {
+            worker.resource == resource
+                && (*worker.command.borrow() != RunControl::Pause || command == RunControl::Pause)
         };
         let is_busy = self.running.values().any(is_in_the_way);
         if self.running.contains_key(&uid) || self.ended.contains(&uid) || is_busy {
             return;
         }
-        let (order, orders) = watch::channel(order);
-        let work = Work::new(self.context.clone(), migration, resource.clone(), orders, Arc::clone(&self.slots));
-        let (wakes, wake) = (Arc::clone(&self.wakes), Wake::resource(resource.clone()));
+        let (command, control) = watch::channel(command);
+        let worker =
+            MigrationWorker::new(self.context.clone(), migration, resource.clone(), control, Arc::clone(&self.slots));
+        let (queue, request) = (Arc::clone(&self.queue), ReconcileRequest::resource(resource.clone()));
         let handle = tokio::spawn(async move {
-            work.run().await;
+            worker.run().await;
             // Another migration of the same resource may have waited for this one to end.
-            wakes.wake(wake);
+            queue.enqueue(request);
         });
-        self.running.insert(uid, Worker { resource, order, handle });
+        self.running.insert(uid, RunningMigration { resource, command, handle });
     }
 
     /// The resources whose migrations run.
@@ -103,7 +107,7 @@ impl Workers {
     /// Stops all of them, and waits until they have.
     pub(super) async fn stop_all(mut self) {
         for worker in self.running.values() {
-            worker.order.send_replace(Order::Stop);
+            worker.command.send_replace(RunControl::Stop);
         }
         while let Some((_, worker)) = self.running.pop_first() {
             // One that panicked has stopped, too.

@@ -3,9 +3,9 @@
 //! Of each it reads the metadata page by page, reads single objects, and sends a patch that changes nothing.
 
 use super::InstallOptions;
-use crate::controller::Resources;
+use crate::controller::ResourceFilter;
 use crate::discovery::{discover, equivalents};
-use crate::exchange::{Failure, exchange_json};
+use crate::request::{RequestError, request_json};
 use http::Request;
 use kube::Client;
 use restow_api::GroupResource;
@@ -15,17 +15,17 @@ use std::fmt::Write;
 
 /// The controller's own records are stored objects, too, and may not be there yet.
 const OWN: [&str; 2] = ["storagestates.migration.k8s.io", "storageversionmigrations.migration.k8s.io"];
-/// How many definitions are named in one answer.
+/// How many CRDs are named in one answer.
 const AT_ONCE: usize = 500;
 
 /// The role, as YAML that says what is granted and why.
-pub(super) async fn objects_role(client: &Client, options: &InstallOptions) -> Result<String, Failure> {
+pub(super) async fn objects_role(client: &Client, options: &InstallOptions) -> Result<String, RequestError> {
     let (found, unread) = match options.resources {
-        Resources::All => {
+        ResourceFilter::All => {
             let found = discover(client).await?;
             (found.resources.into_keys().collect(), found.unread)
         }
-        Resources::Custom => (definitions(client).await?, BTreeMap::new()),
+        ResourceFilter::Custom => (crds(client).await?, BTreeMap::new()),
     };
     let unread = unread.iter().map(|(version, why)| {
         let why = why.replace('\n', " ");
@@ -45,10 +45,10 @@ fn role(options: &InstallOptions, found: BTreeSet<GroupResource>) -> String {
         groups.insert(group.clone(), BTreeSet::from(["*".to_owned()]));
     }
     let which = match options.resources {
-        Resources::All => {
+        ResourceFilter::All => {
             "every resource that this cluster stores now, Secrets among them (--crds-only leaves out all but custom resources)"
         }
-        Resources::Custom => "the custom resources that this cluster defines now",
+        ResourceFilter::Custom => "the custom resources that this cluster defines now",
     };
     let mut text = format!(
         "# The objects that may be rewritten: {which}. Each is read and sent back as it is, by a patch that changes\n\
@@ -70,9 +70,9 @@ fn role(options: &InstallOptions, found: BTreeSet<GroupResource>) -> String {
 }
 
 #[derive(Deserialize)]
-struct Definitions {
+struct CrdList {
     metadata: ListMetadata,
-    items: Vec<Definition>,
+    items: Vec<Crd>,
 }
 
 #[derive(Deserialize)]
@@ -82,25 +82,25 @@ struct ListMetadata {
 }
 
 #[derive(Deserialize)]
-struct Definition {
-    metadata: DefinitionMetadata,
+struct Crd {
+    metadata: CrdMetadata,
 }
 
 #[derive(Deserialize)]
-struct DefinitionMetadata {
+struct CrdMetadata {
     name: String,
 }
 
-/// The resources that are defined; the name of a definition is that of its resource.
-async fn definitions(client: &Client) -> Result<BTreeSet<GroupResource>, Failure> {
+/// The resources that are defined; the name of a CRD is that of its resource.
+async fn crds(client: &Client) -> Result<BTreeSet<GroupResource>, RequestError> {
     let (mut found, mut token) = (BTreeSet::new(), String::new());
     loop {
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit={AT_ONCE}&continue={token}");
         let request = Request::get(path)
             .header(http::header::ACCEPT, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
             .body(Vec::new())
-            .map_err(|error| Failure { message: error.to_string(), ..Failure::default() })?;
-        let list: Definitions = exchange_json(client, request).await?;
+            .map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })?;
+        let list: CrdList = request_json(client, request).await?;
         found.extend(list.items.iter().filter_map(|item| item.metadata.name.parse().ok()));
         token = list.metadata.token;
         if token.is_empty() {
@@ -130,7 +130,7 @@ mod tests {
             json!([rule("", &["configmaps", "secrets"]), rule("apps", &["deployments"]), own])
         );
         let custom = InstallOptions {
-            resources: Resources::Custom,
+            resources: ResourceFilter::Custom,
             groups: vec!["later.example.com".into()],
             ..InstallOptions::default()
         };

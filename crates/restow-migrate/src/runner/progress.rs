@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// What a run is told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum RunControl {
     /// Go on.
     #[default]
     Run,

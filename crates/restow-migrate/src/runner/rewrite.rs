@@ -3,7 +3,7 @@
 use super::listing::{Detail, ListedObject, object, path_part};
 use crate::cluster::Instance;
 use crate::discovery::StoredResource;
-use crate::exchange::{Failure, exchange, exchange_json};
+use crate::request::{RequestError, request_json, send_request};
 use bytes::Bytes;
 use http::Request;
 use kube::Client;
@@ -11,7 +11,7 @@ use restow_api::migration::MigrationFailure;
 use restow_rules::migrate::difference::first_difference;
 use restow_rules::migrate::managed_fields::moved;
 use restow_rules::migrate::passes::{Changed, ObjectEnd};
-use restow_rules::migrate::verdict::{Absence, MOST_TRIES, Verdict, absence, judge, wait_after};
+use restow_rules::migrate::response::{Absence, MAX_RETRIES, ResponseClass, absence, classify, retry_delay};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -21,16 +21,16 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Rewriting {
     pub(crate) resource: StoredResource,
-    pub(crate) mode: Mode,
-    pub(crate) method: Method,
-    pub(crate) owners: Option<OwnersPlan>,
+    pub(crate) mode: WriteMode,
+    pub(crate) method: RewriteMethod,
+    pub(crate) owners: Option<ManagedFieldsPlan>,
     /// The other versions in which the resource is served.
     pub(crate) other_versions: Vec<String>,
 }
 
 /// Whether anything is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum WriteMode {
     /// Objects are rewritten.
     #[default]
     Write,
@@ -40,7 +40,7 @@ pub enum Mode {
 
 /// With which request an object is rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
+pub enum RewriteMethod {
     /// A merge patch that changes nothing. The object itself does not travel.
     #[default]
     Patch,
@@ -50,7 +50,7 @@ pub enum Method {
 
 /// Which versions the owners of fields may go on naming, and which one they are moved to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnersPlan {
+pub struct ManagedFieldsPlan {
     /// The `apiVersion`s that stay.
     pub staying: BTreeSet<String>,
     /// The `apiVersion` that others are moved to.
@@ -59,21 +59,21 @@ pub struct OwnersPlan {
 
 /// An object on its way through the servers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Task {
+pub(crate) struct RewriteTask {
     pub(crate) object: ListedObject,
     /// Whether it was changed on the way. That stays true, whatever comes after it.
     pub(crate) changed: Changed,
     /// Whether to look first, without writing, if admission would change it.
-    pub(crate) care: Care,
+    pub(crate) admission_check: AdmissionCheck,
     /// How often a webhook has given no answer about it.
-    pub(crate) losses: u32,
+    pub(crate) no_responses: u32,
     /// Whether an earlier try may have been carried out, though no answer said so.
     pub(crate) may_be_written: bool,
 }
 
 /// How an object is looked at when it turns out to be changed by our asking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Care {
+pub(crate) enum AdmissionCheck {
     /// Not at all: it was stored otherwise, which is what the first pass is for.
     #[default]
     None,
@@ -85,58 +85,58 @@ pub(crate) enum Care {
 
 /// What there is to say about an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Settled {
+pub(crate) enum ObjectResult {
     /// Something final.
-    Done(End, Changed),
+    Done(ObjectOutcome, Changed),
     /// Nothing yet: the server asks to wait.
-    Overloaded(Task, Duration),
+    Overloaded(RewriteTask, Duration),
     /// Nothing yet: a webhook that is needed for it cannot be reached.
-    WebhookDown(Task, String),
+    WebhookDown(RewriteTask, String),
     /// Nothing yet: a webhook that was reached gave no answer about it.
-    WebhookLost(Task, Failure),
+    WebhookNoResponse(RewriteTask, RequestError),
     /// Nothing, because we may not.
-    NotAllowed(Failure),
+    NotAllowed(RequestError),
     /// Nothing, because a webhook takes no part in dry runs.
-    NoDryRun(Failure),
+    NoDryRun(RequestError),
     /// Nothing, because a server does not answer: which one, and what is known of that.
-    Silent(String),
+    Unresponsive(String),
     /// Nothing, because a server does not serve the resource: which one, and what it said.
     NotServed(String),
 }
 
 /// What became of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum End {
+pub(crate) enum ObjectOutcome {
     Current,
     Gone,
     Unsettled,
     Failed(MigrationFailure),
 }
 
-impl End {
+impl ObjectOutcome {
     pub(crate) fn kind(&self) -> ObjectEnd {
         match self {
-            End::Current => ObjectEnd::Current,
-            End::Gone => ObjectEnd::Gone,
-            End::Unsettled => ObjectEnd::Unsettled,
-            End::Failed(_) => ObjectEnd::Failed,
+            ObjectOutcome::Current => ObjectEnd::Current,
+            ObjectOutcome::Gone => ObjectEnd::Gone,
+            ObjectOutcome::Unsettled => ObjectEnd::Unsettled,
+            ObjectOutcome::Failed(_) => ObjectEnd::Failed,
         }
     }
 }
 
 /// What one server made of an object.
-enum OneServer {
+enum ServerResult {
     /// It leaves it alone, or has rewritten it.
     Satisfied,
     /// Someone else wrote it, so that what other servers said counts no more.
     Moved,
     /// Nothing more is asked.
-    Over(Box<Settled>),
+    Done(Box<ObjectResult>),
 }
 
-impl OneServer {
-    fn over(settled: Settled) -> Self {
-        OneServer::Over(Box::new(settled))
+impl ServerResult {
+    fn done(settled: ObjectResult) -> Self {
+        ServerResult::Done(Box::new(settled))
     }
 }
 
@@ -176,88 +176,90 @@ impl Rewriting {
 
     /// Rewrites the object on these servers, one after the other. When someone else writes it meanwhile, each of them is
     /// asked again: what it said was about something else.
-    pub(crate) async fn settle_on_each(&self, servers: Vec<Instance>, mut task: Task) -> Settled {
+    pub(crate) async fn rewrite_on_each(&self, servers: Vec<Instance>, mut task: RewriteTask) -> ObjectResult {
         for _ in 0..=MOST_MOVES {
             let mut is_moved = false;
             for server in &servers {
-                match self.settle(server, &mut task).await {
-                    OneServer::Satisfied => {}
-                    OneServer::Moved => is_moved = true,
-                    OneServer::Over(settled) => return *settled,
+                match self.rewrite_on(server, &mut task).await {
+                    ServerResult::Satisfied => {}
+                    ServerResult::Moved => is_moved = true,
+                    ServerResult::Done(settled) => return *settled,
                 }
                 if is_moved {
                     break;
                 }
             }
             if !is_moved {
-                return Settled::Done(End::Current, task.changed);
+                return ObjectResult::Done(ObjectOutcome::Current, task.changed);
             }
         }
-        Settled::Done(End::Unsettled, task.changed)
+        ObjectResult::Done(ObjectOutcome::Unsettled, task.changed)
     }
 
-    async fn settle(&self, server: &Instance, task: &mut Task) -> OneServer {
-        if task.care == Care::Beforehand
+    async fn rewrite_on(&self, server: &Instance, task: &mut RewriteTask) -> ServerResult {
+        if task.admission_check == AdmissionCheck::Beforehand
             && let Some(failure) = self.changed_by_admission(server, &task.object).await
         {
-            return OneServer::over(Settled::Done(End::Failed(failure), task.changed));
+            return ServerResult::done(ObjectResult::Done(ObjectOutcome::Failed(failure), task.changed));
         }
         let mut tries = 0;
         loop {
             let failure = match self.rewrite(&server.client, &task.object).await {
-                Ok(written) if written == task.object.resource_version => return OneServer::Satisfied,
+                Ok(written) if written == task.object.resource_version => return ServerResult::Satisfied,
                 // A server that writes nothing may still show another revision.
-                Ok(_) if self.mode == Mode::DryRun => return OneServer::Satisfied,
+                Ok(_) if self.mode == WriteMode::DryRun => return ServerResult::Satisfied,
                 Ok(written) => return self.changed(server, task, written).await,
                 Err(failure) => failure,
             };
-            let verdict = judge(&failure.refusal());
-            task.may_be_written |= verdict.leaves_open_what_was_written() && self.mode == Mode::Write;
-            match verdict {
-                Verdict::Moved | Verdict::Absent => {
+            let response = classify(&failure.response());
+            task.may_be_written |= response.leaves_open_what_was_written() && self.mode == WriteMode::Write;
+            match response {
+                ResponseClass::Moved | ResponseClass::Absent => {
                     // Nobody can tell whether it was somebody else, or the try whose answer got lost.
                     if std::mem::take(&mut task.may_be_written) {
                         task.changed = Changed::Yes;
                     }
                     return self.look_again(server, task).await;
                 }
-                Verdict::TryAgain if tries < MOST_TRIES && !failure.is_silent => {
-                    tokio::time::sleep(wait_after(tries)).await;
+                ResponseClass::TryAgain if tries < MAX_RETRIES && !failure.is_unresponsive => {
+                    tokio::time::sleep(retry_delay(tries)).await;
                     tries += 1;
                 }
-                _ => return OneServer::over(stopped_by(server, task, failure)),
+                _ => return ServerResult::done(stopped_by(server, task, failure)),
             }
         }
     }
 
     /// The object has another revision now. Where it should have been left alone, it is found out why.
-    async fn changed(&self, server: &Instance, task: &mut Task, resource_version: String) -> OneServer {
+    async fn changed(&self, server: &Instance, task: &mut RewriteTask, resource_version: String) -> ServerResult {
         task.object.resource_version = resource_version;
         task.object.managed_fields.clear();
         task.changed = Changed::Yes;
-        if task.care == Care::None {
-            return OneServer::Satisfied;
+        if task.admission_check == AdmissionCheck::None {
+            return ServerResult::Satisfied;
         }
         match self.changed_by_admission(server, &task.object).await {
-            Some(failure) => OneServer::over(Settled::Done(End::Failed(failure), Changed::Yes)),
-            None => OneServer::Satisfied,
+            Some(failure) => ServerResult::done(ObjectResult::Done(ObjectOutcome::Failed(failure), Changed::Yes)),
+            None => ServerResult::Satisfied,
         }
     }
 
     /// Reads the object anew: another one may have its name, or none, or the resource may not be served at all.
-    async fn look_again(&self, server: &Instance, task: &mut Task) -> OneServer {
+    async fn look_again(&self, server: &Instance, task: &mut RewriteTask) -> ServerResult {
         let failure = match object(&server.client, &self.resource, &task.object, self.detail()).await {
             Ok(now) => {
                 task.object = now;
-                return OneServer::Moved;
+                return ServerResult::Moved;
             }
             Err(failure) => failure,
         };
-        OneServer::over(match absence(&failure.refusal(), &task.object.name) {
-            Some(Absence::Gone) => Settled::Done(End::Gone, task.changed),
-            Some(Absence::NotServed) => Settled::NotServed(not_served(server, &failure)),
-            None => match judge(&failure.refusal()) {
-                Verdict::TryAgain if failure.code != 0 => Settled::Done(End::Unsettled, task.changed),
+        ServerResult::done(match absence(&failure.response(), &task.object.name) {
+            Some(Absence::Gone) => ObjectResult::Done(ObjectOutcome::Gone, task.changed),
+            Some(Absence::NotServed) => ObjectResult::NotServed(not_served(server, &failure)),
+            None => match classify(&failure.response()) {
+                ResponseClass::TryAgain if failure.code != 0 => {
+                    ObjectResult::Done(ObjectOutcome::Unsettled, task.changed)
+                }
                 _ => stopped_by(server, task, failure),
             },
         })
@@ -267,29 +269,29 @@ impl Rewriting {
     /// cannot be found out, for instance because a webhook does not take part in dry runs.
     async fn changed_by_admission(&self, server: &Instance, object: &ListedObject) -> Option<MigrationFailure> {
         let path = self.path(object);
-        let before: Value = exchange_json(&server.client, Request::get(&path).body(Vec::new()).ok()?).await.ok()?;
+        let before: Value = request_json(&server.client, Request::get(&path).body(Vec::new()).ok()?).await.ok()?;
         let metadata =
             json!({"uid": before["metadata"]["uid"], "resourceVersion": before["metadata"]["resourceVersion"]});
         let request = Request::patch(format!("{path}?{PARAMETERS}&dryRun=All"))
             .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
             .body(json!({ "metadata": metadata }).to_string().into_bytes());
-        let after: Value = exchange_json(&server.client, request.ok()?).await.ok()?;
+        let after: Value = request_json(&server.client, request.ok()?).await.ok()?;
         let field = first_difference(&before, &after)?;
         let message = format!(
             "a mutating webhook or policy changes {field} on every write, so that it cannot be shown how the object is \
              stored; exempt the user of this migration from it, or make it leave objects alone that it has seen"
         );
-        let failure = Failure { reason: CHANGED_BY_ADMISSION.to_owned(), message, ..Failure::default() };
+        let failure = RequestError { reason: CHANGED_BY_ADMISSION.to_owned(), message, ..RequestError::default() };
         Some(record(object, &failure))
     }
 
     /// Asks the server to write the object as it is. Returns its resource version after that.
     ///
     /// An answer that is not about this object, whoever gave it, says nothing.
-    async fn rewrite(&self, server: &Client, listed: &ListedObject) -> Result<String, Failure> {
+    async fn rewrite(&self, server: &Client, listed: &ListedObject) -> Result<String, RequestError> {
         let body = match self.method {
-            Method::Patch => exchange(server, self.patch(listed)?).await?,
-            Method::Put => self.put(server, listed).await?,
+            RewriteMethod::Patch => send_request(server, self.patch(listed)?).await?,
+            RewriteMethod::Put => self.put(server, listed).await?,
         };
         #[derive(Deserialize)]
         struct Written {
@@ -301,7 +303,7 @@ impl Rewriting {
             uid: String,
             resource_version: String,
         }
-        let unreadable = |words: String| Failure { message: words, ..Failure::default() };
+        let unreadable = |words: String| RequestError { message: words, ..RequestError::default() };
         let written: Written = serde_json::from_slice(&body)
             .map_err(|error| unreadable(format!("the server's answer is unreadable: {error}")))?;
         if written.metadata.uid != listed.uid || written.metadata.resource_version.is_empty() {
@@ -310,7 +312,7 @@ impl Rewriting {
         Ok(written.metadata.resource_version)
     }
 
-    fn patch(&self, listed: &ListedObject) -> Result<Request<Vec<u8>>, Failure> {
+    fn patch(&self, listed: &ListedObject) -> Result<Request<Vec<u8>>, RequestError> {
         let mut metadata = json!({"uid": listed.uid, "resourceVersion": listed.resource_version});
         if let Some(plan) = &self.owners
             && let Some(entries) = moved(&listed.managed_fields, &plan.staying, &plan.target)
@@ -326,55 +328,58 @@ impl Rewriting {
             .map_err(unsendable)
     }
 
-    async fn put(&self, server: &Client, listed: &ListedObject) -> Result<Bytes, Failure> {
+    async fn put(&self, server: &Client, listed: &ListedObject) -> Result<Bytes, RequestError> {
         let path = self.path(listed);
-        let read = exchange(server, Request::get(&path).body(Vec::new()).map_err(unsendable)?).await?;
+        let read = send_request(server, Request::get(&path).body(Vec::new()).map_err(unsendable)?).await?;
         let request = Request::put(format!("{path}?{PARAMETERS}{}", self.dry_run()))
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(read.to_vec())
             .map_err(unsendable)?;
-        exchange(server, request).await
+        send_request(server, request).await
     }
 
     fn dry_run(&self) -> &'static str {
         match self.mode {
-            Mode::Write => "",
-            Mode::DryRun => "&dryRun=All",
+            WriteMode::Write => "",
+            WriteMode::DryRun => "&dryRun=All",
         }
     }
 }
 
 /// Which server does not answer, for people.
-pub(super) fn silent(server: &Instance, failure: &Failure) -> String {
+pub(super) fn unresponsive(server: &Instance, failure: &RequestError) -> String {
     format!("the API server {} does not answer, and may still write: {}", server.name, failure.message)
 }
 
 /// Which server does not serve the resource, for people.
-pub(super) fn not_served(server: &Instance, failure: &Failure) -> String {
+pub(super) fn not_served(server: &Instance, failure: &RequestError) -> String {
     format!("the API server {} does not serve the resource: {}", server.name, failure.message)
 }
 
 /// What it means for an object that a request about it failed, for a reason that is not that someone else changed it.
-fn stopped_by(server: &Instance, task: &Task, failure: Failure) -> Settled {
-    match judge(&failure.refusal()) {
-        Verdict::Overloaded(wait) => Settled::Overloaded(task.clone(), wait),
-        Verdict::WebhookDown => Settled::WebhookDown(task.clone(), failure.message),
-        Verdict::WebhookLost => Settled::WebhookLost(Task { losses: task.losses + 1, ..task.clone() }, failure),
-        Verdict::NotAllowed => Settled::NotAllowed(failure),
-        Verdict::NoDryRun => Settled::NoDryRun(failure),
+fn stopped_by(server: &Instance, task: &RewriteTask, failure: RequestError) -> ObjectResult {
+    match classify(&failure.response()) {
+        ResponseClass::Overloaded(wait) => ObjectResult::Overloaded(task.clone(), wait),
+        ResponseClass::WebhookDown => ObjectResult::WebhookDown(task.clone(), failure.message),
+        ResponseClass::WebhookNoResponse => ObjectResult::WebhookNoResponse(
+            RewriteTask { no_responses: task.no_responses + 1, ..task.clone() },
+            failure,
+        ),
+        ResponseClass::NotAllowed => ObjectResult::NotAllowed(failure),
+        ResponseClass::NoDryRun => ObjectResult::NoDryRun(failure),
         // A server from which no answer comes says nothing about the object.
-        Verdict::TryAgain if failure.code == 0 => Settled::Silent(silent(server, &failure)),
-        Verdict::TryAgain | Verdict::Refused | Verdict::Moved | Verdict::Absent => {
-            Settled::Done(End::Failed(record(&task.object, &failure)), task.changed)
+        ResponseClass::TryAgain if failure.code == 0 => ObjectResult::Unresponsive(unresponsive(server, &failure)),
+        ResponseClass::TryAgain | ResponseClass::Refused | ResponseClass::Moved | ResponseClass::Absent => {
+            ObjectResult::Done(ObjectOutcome::Failed(record(&task.object, &failure)), task.changed)
         }
     }
 }
 
-fn unsendable(error: http::Error) -> Failure {
-    Failure { message: error.to_string(), ..Failure::default() }
+fn unsendable(error: http::Error) -> RequestError {
+    RequestError { message: error.to_string(), ..RequestError::default() }
 }
 
-pub(super) fn record(object: &ListedObject, failure: &Failure) -> MigrationFailure {
+pub(super) fn record(object: &ListedObject, failure: &RequestError) -> MigrationFailure {
     // An answer can quote the whole object. What helps is at its beginning.
     let message = failure.message.chars().take(1_000).collect();
     MigrationFailure {

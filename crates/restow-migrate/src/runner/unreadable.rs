@@ -6,11 +6,11 @@
 
 use super::listing::{Detail, ListedObject, PageQuery, page};
 use crate::discovery::StoredResource;
-use crate::exchange::Failure;
+use crate::request::RequestError;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use kube::Client;
-use restow_rules::migrate::verdict::{Verdict, judge_listing};
+use restow_rules::migrate::response::{ResponseClass, classify_listing};
 use serde::{Deserialize, Serialize};
 
 /// An object that the server cannot read.
@@ -44,7 +44,7 @@ pub(super) async fn find(
     client: &Client,
     resource: &StoredResource,
     token: Option<&str>,
-) -> Result<Option<Unreadable>, Failure> {
+) -> Result<Option<Unreadable>, RequestError> {
     let latest = Token { v: "meta.k8s.io/v1".to_owned(), rv: -1, start: String::new() };
     let Some(from) = token.map_or(Some(latest), Token::decode) else { return Ok(None) };
     let mut key = String::new();
@@ -80,7 +80,7 @@ async fn is_at_or_behind(
     from: &Token,
     key: &str,
     letter: u8,
-) -> Result<Option<bool>, Failure> {
+) -> Result<Option<bool>, RequestError> {
     // A server refuses a part of a key that is empty, and no key has one.
     let is_at_a_part = key.is_empty() || key.ends_with('/');
     let before = if letter - 1 == b'/' && is_at_a_part { b'.' } else { letter - 1 };
@@ -93,15 +93,15 @@ async fn is_at_or_behind(
     let query = PageQuery { namespace: "", continue_token: Some(&token), limit: 1 };
     match page(client, resource, query, Detail::Identity).await {
         Ok(_) => Ok(Some(false)),
-        Err(failure) if failure.code == 500 && is_unreadable(judge_listing(&failure.refusal())) => Ok(Some(true)),
+        Err(failure) if failure.code == 500 && is_unreadable(classify_listing(&failure.response())) => Ok(Some(true)),
         Err(failure) if failure.code == 400 => Ok(None),
         Err(failure) => Err(failure),
     }
 }
 
 /// Whether a listing fails because of what it would list.
-pub(super) fn is_unreadable(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Refused | Verdict::WebhookLost)
+pub(super) fn is_unreadable(response: ResponseClass) -> bool {
+    matches!(response, ResponseClass::Refused | ResponseClass::WebhookNoResponse)
 }
 
 impl Token {

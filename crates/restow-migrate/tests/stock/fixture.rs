@@ -1,17 +1,17 @@
-//! A custom resource definition with two versions and some objects, on the cluster to test against.
+//! A CRD with two versions and some objects, on the cluster to test against.
 
 use futures::{StreamExt, stream};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use restow_api::GroupResource;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::definition::{self, Definition};
+use restow_migrate::crd::{self, Crd};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A definition that is removed when the test ends well.
+/// A CRD that is removed when the test ends well.
 pub(crate) struct Fixture {
     pub(crate) cluster: Cluster,
     pub(crate) resource: GroupResource,
@@ -37,7 +37,7 @@ pub(crate) async fn cluster() -> Option<Cluster> {
 }
 
 impl Fixture {
-    /// A definition stored in v1 with so many objects, beside those of other tests.
+    /// A CRD stored in v1 with so many objects, beside those of other tests.
     pub(crate) async fn new(plural: &str, objects: usize) -> Option<Self> {
         let company = CLUSTER.read().await;
         Some(Fixture { _company: Some(company), ..Self::alone(plural, objects).await? })
@@ -50,7 +50,7 @@ impl Fixture {
         let fixture = Fixture { cluster, resource, plural: plural.to_owned(), _company: None };
         fixture.remove().await;
         let new: DynamicObject = serde_json::from_value(fixture.manifest()).unwrap();
-        fixture.definitions().create(&PostParams::default(), &new).await.unwrap();
+        fixture.crds().create(&PostParams::default(), &new).await.unwrap();
         eventually("the resource is served", async || {
             fixture.api("v2").list(&ListParams::default().limit(1)).await.is_ok()
         })
@@ -86,7 +86,7 @@ impl Fixture {
         Api::namespaced_with(self.cluster.client().clone(), "default", &api)
     }
 
-    fn definitions(&self) -> Api<DynamicObject> {
+    fn crds(&self) -> Api<DynamicObject> {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let api = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
         Api::all_with(self.cluster.client().clone(), &api)
@@ -108,11 +108,11 @@ impl Fixture {
         stream::iter(numbers).map(create).buffer_unordered(16).collect::<Vec<()>>().await;
     }
 
-    /// Changes something of the definition that has nothing to do with its storage version.
+    /// Changes something of the CRD that has nothing to do with its storage version.
     pub(crate) async fn rename(&self) {
         let patch = json!({"spec": {"names": {"categories": ["restow-test"]}}});
         let name = self.resource.to_string();
-        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        self.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
 
     /// Makes this version the storage version.
@@ -131,19 +131,19 @@ impl Fixture {
             .collect();
         let patch = json!({"spec": {"versions": versions}});
         let name = self.resource.to_string();
-        self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(|_| ())
+        self.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(|_| ())
     }
 
-    pub(crate) async fn definition(&self) -> Definition {
-        definition::read(self.cluster.client(), &self.resource).await.unwrap().unwrap()
+    pub(crate) async fn crd(&self) -> Crd {
+        crd::read(self.cluster.client(), &self.resource).await.unwrap().unwrap()
     }
 
     pub(crate) async fn stored_versions(&self) -> Vec<String> {
-        definition::view(&self.definition().await).stored_versions
+        crd::view(&self.crd().await).stored_versions
     }
 
     pub(crate) async fn is_marked(&self) -> bool {
-        definition::view(&self.definition().await).is_marked
+        crd::view(&self.crd().await).is_marked
     }
 
     /// The numbers in the objects' specs, to see that nothing but the encoding has changed.
@@ -157,8 +157,8 @@ impl Fixture {
 
     pub(crate) async fn remove(&self) {
         let name = self.resource.to_string();
-        let _ = self.definitions().delete(&name, &DeleteParams::default()).await;
-        eventually("the definition is gone", async || self.definitions().get_opt(&name).await.unwrap().is_none()).await;
+        let _ = self.crds().delete(&name, &DeleteParams::default()).await;
+        eventually("the CRD is gone", async || self.crds().get_opt(&name).await.unwrap().is_none()).await;
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Whether the store that was read belongs to the cluster that was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "is")]
-pub enum Identity {
+pub enum StoreIdentity {
     /// What was read and what was asked is one: a server read its own store, or the store itself says what is written.
     OneAndTheSame,
     /// Both have the same namespace kube-system.
@@ -49,11 +49,11 @@ pub struct RevisionsSeen {
     pub after: u64,
 }
 
-impl Identity {
+impl StoreIdentity {
     /// Compares the namespace kube-system, and the revisions: a copy of a cluster has the uids of its original, but not
     /// its revisions, as soon as either is written to.
     pub fn compare(stored: StoredUid, told: Result<String, String>, revisions: RevisionsSeen) -> Self {
-        let not_compared = |because: String| Identity::NotCompared { because };
+        let not_compared = |because: String| StoreIdentity::NotCompared { because };
         let told = match told {
             Ok(uid) => uid,
             Err(words) => return not_compared(format!("the API does not show the namespace kube-system: {words}")),
@@ -69,7 +69,7 @@ impl Identity {
             }
         };
         if stored != told {
-            return Identity::Different {
+            return StoreIdentity::Different {
                 because: format!("the namespace kube-system has the uid {stored} in the store, and {told} in the API"),
             };
         }
@@ -82,13 +82,13 @@ impl Identity {
         }
         // A revision that is no number has nothing to do with those of a store.
         match revision.parse::<u64>() {
-            Ok(revision) if !(revisions.before..=revisions.after).contains(&revision) => Identity::Different {
+            Ok(revision) if !(revisions.before..=revisions.after).contains(&revision) => StoreIdentity::Different {
                 because: format!(
                     "the API is at revision {revision}, the store at {} to {}; is one a copy of the other?",
                     revisions.before, revisions.after
                 ),
             },
-            _ => Identity::Same { uid: told },
+            _ => StoreIdentity::Same { uid: told },
         }
     }
 }
@@ -97,30 +97,33 @@ impl Identity {
 mod tests {
     use super::*;
 
-    fn compare(stored: StoredUid, told: Result<&str, &str>, revision: Result<&str, &str>) -> Identity {
+    fn compare(stored: StoredUid, told: Result<&str, &str>, revision: Result<&str, &str>) -> StoreIdentity {
         let revision = revision.map(String::from).map_err(String::from);
         let revisions = RevisionsSeen { before: 10, told: revision, after: 12 };
-        Identity::compare(stored, told.map(String::from).map_err(String::from), revisions)
+        StoreIdentity::compare(stored, told.map(String::from).map_err(String::from), revisions)
     }
 
     #[test]
     fn only_the_same_uid_at_the_same_revision_is_the_same_cluster() {
         let is = |uid: &str| StoredUid::Is(uid.into());
-        let same = Identity::Same { uid: "a".into() };
+        let same = StoreIdentity::Same { uid: "a".into() };
         for revision in ["10", "11", "12", "opaque"] {
             assert_eq!(compare(is("a"), Ok("a"), Ok(revision)), same, "{revision}");
         }
         for revision in ["9", "13"] {
-            assert!(matches!(compare(is("a"), Ok("a"), Ok(revision)), Identity::Different { .. }), "{revision}");
+            assert!(matches!(compare(is("a"), Ok("a"), Ok(revision)), StoreIdentity::Different { .. }), "{revision}");
         }
         // A copy of a cluster differs in nothing but the revision, so that nothing is known without it.
         for revision in [Err("403 Forbidden"), Err("429"), Err("no answer"), Ok("")] {
-            assert!(matches!(compare(is("a"), Ok("a"), revision), Identity::NotCompared { .. }), "{revision:?}");
+            assert!(matches!(compare(is("a"), Ok("a"), revision), StoreIdentity::NotCompared { .. }), "{revision:?}");
         }
-        assert!(matches!(compare(is("a"), Ok("b"), Ok("11")), Identity::Different { .. }));
+        assert!(matches!(compare(is("a"), Ok("b"), Ok("11")), StoreIdentity::Different { .. }));
         for stored in [StoredUid::Encrypted, StoredUid::Unreadable, StoredUid::Absent] {
-            assert!(matches!(compare(stored.clone(), Ok("a"), Ok("11")), Identity::NotCompared { .. }), "{stored:?}");
+            assert!(
+                matches!(compare(stored.clone(), Ok("a"), Ok("11")), StoreIdentity::NotCompared { .. }),
+                "{stored:?}"
+            );
         }
-        assert!(matches!(compare(is("a"), Err("forbidden"), Ok("11")), Identity::NotCompared { .. }));
+        assert!(matches!(compare(is("a"), Err("forbidden"), Ok("11")), StoreIdentity::NotCompared { .. }));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Values that hide their version (encrypted ones) or cannot be read are known by their keys alone.
 
-use super::{Encoding, Target};
+use super::{Encoding, KindTarget};
 
 /// Stands for all folders beyond those that a census keeps apart.
 pub const FURTHER_FOLDERS: &str = "(further folders)";
@@ -62,7 +62,7 @@ fn is_in(folder: &str, parent: &str) -> bool {
 }
 
 /// The resource whose objects lie in this folder, in kube-apiserver's layout or in ours; nothing where that cannot be told.
-pub fn resource_of_folder<'t>(folder: &str, targets: &'t [Target]) -> Option<&'t Target> {
+pub fn resource_of_folder<'t>(folder: &str, targets: &'t [KindTarget]) -> Option<&'t KindTarget> {
     if let Some((_, special)) = SPECIAL_FOLDERS.iter().find(|(special, _)| *special == folder) {
         return targets.iter().find(|target| target.resource == *special);
     }
@@ -85,7 +85,7 @@ pub fn resource_of_folder<'t>(folder: &str, targets: &'t [Target]) -> Option<&'t
 }
 
 /// The folders that the objects of a resource lie in: in our layout, and in kube-apiserver's.
-pub fn folders_of_resource(target: &Target) -> Vec<String> {
+pub fn folders_of_resource(target: &KindTarget) -> Vec<String> {
     let (plural, group) = target.resource.split_once('.').unwrap_or((&target.resource, ""));
     let with_group = format!("/{}/{plural}", if group.is_empty() { "core" } else { group });
     let special = SPECIAL_FOLDERS.iter().find(|(_, resource)| *resource == target.resource);
@@ -97,7 +97,7 @@ pub fn folders_of_resource(target: &Target) -> Vec<String> {
     std::iter::once(with_group).chain(stock).collect()
 }
 
-fn resource_is(target: &Target, plural: &str, group: &str) -> bool {
+fn resource_is(target: &KindTarget, plural: &str, group: &str) -> bool {
     match target.resource.split_once('.') {
         Some((name, of)) => (name, of) == (plural, group),
         None => target.resource == plural && group.is_empty(),
@@ -127,9 +127,9 @@ mod tests {
         }
     }
 
-    fn target(resource: &str, is_custom: bool) -> Target {
+    fn target(resource: &str, is_custom: bool) -> KindTarget {
         let group = resource.split_once('.').map(|(_, group)| group).unwrap_or_default();
-        Target {
+        KindTarget {
             group: group.into(),
             kind: "Any".into(),
             resource: resource.into(),

@@ -14,12 +14,12 @@ const LONGEST_NAME: usize = 320;
 /// How many stored values there are of each kind, in each encoding and folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    rows: BTreeMap<Line, Count>,
+    rows: BTreeMap<RowKey, Count>,
 }
 
 /// What is counted together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Line {
+struct RowKey {
     group: String,
     kind: String,
     encoding: Encoding,
@@ -105,10 +105,10 @@ impl Census {
             _ if is_own_record(&folder, value) => (String::new(), String::new(), Encoding::Record),
             _ => (String::new(), String::new(), Encoding::Other),
         };
-        let mut line = Line { group, kind, encoding, folder };
+        let mut line = RowKey { group, kind, encoding, folder };
         if self.rows.len() >= MOST_ROWS && !self.rows.contains_key(&line) {
             let (group, kind, folder) = (String::new(), String::new(), FURTHER_FOLDERS.to_string());
-            line = Line { group, kind, encoding: Encoding::Other, folder };
+            line = RowKey { group, kind, encoding: Encoding::Other, folder };
         }
         let fresh = || Count { count: 0, bytes: 0, example: String::from_utf8_lossy(key).into_owned() };
         let count = self.rows.entry(line).or_insert_with(fresh);
@@ -118,7 +118,7 @@ impl Census {
 
     /// Every line, by group, kind and encoding.
     pub fn rows(&self) -> Vec<CensusRow> {
-        let row = |(line, count): (&Line, &Count)| CensusRow {
+        let row = |(line, count): (&RowKey, &Count)| CensusRow {
             folder: line.folder.clone(),
             group: line.group.clone(),
             kind: line.kind.clone(),

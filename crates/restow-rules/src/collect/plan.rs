@@ -97,7 +97,7 @@ fn removal(object: &StorageVersion, alive: &Participants, all: &Participants, no
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::settle;
+    use crate::agreement::set_common_encoding_version;
     use restow_api::internal_apiserver::ServerStorageVersion;
 
     const REPORTED: &str = "2026-01-01T00:00:00Z";
@@ -122,7 +122,7 @@ mod tests {
             served_versions: Vec::new(),
         };
         object.status.storage_versions = entries.iter().map(entry).collect();
-        settle(&mut object.status, 0, &Participants::listed([]), REPORTED.parse().unwrap());
+        set_common_encoding_version(&mut object.status, 0, &Participants::listed([]), REPORTED.parse().unwrap());
         object
     }
 
@@ -138,7 +138,7 @@ mod tests {
             unread: vec![],
         };
         let mut status = object("pods", &[("alive", "v2")]).status;
-        settle(&mut status, 0, &Participants::listed([]), now());
+        set_common_encoding_version(&mut status, 0, &Participants::listed([]), now());
         status.conditions[0].last_transition_time = Some(restow_api::Time::new(now()));
         assert_eq!(
             plan(&snapshot, now()),
@@ -180,7 +180,7 @@ mod tests {
             let snapshot = CollectSnapshot { storage_versions: vec![], leases: None, unread: vec![] };
             participants(leases, &snapshot)
         };
-        settle(&mut waiting.status, 0, &list(&both), REPORTED.parse().unwrap());
+        set_common_encoding_version(&mut waiting.status, 0, &list(&both), REPORTED.parse().unwrap());
         assert_eq!(waiting.status.common_encoding_version, None);
         let snapshot = |leases: &[IdentityLease]| CollectSnapshot {
             storage_versions: vec![waiting.clone()],

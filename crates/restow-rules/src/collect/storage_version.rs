@@ -1,7 +1,7 @@
 //! What becomes of one StorageVersion when servers have gone away.
 
 use crate::Participants;
-use crate::agreement::settle;
+use crate::agreement::set_common_encoding_version;
 use jiff::Timestamp;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
 
@@ -64,7 +64,7 @@ pub(crate) fn collect_expecting(
         return Collected::Keep;
     }
     let mut status = StorageVersionStatus { storage_versions: kept, ..object.status.clone() };
-    settle(&mut status, object.metadata.generation, &expected.without(&dropped), now);
+    set_common_encoding_version(&mut status, object.metadata.generation, &expected.without(&dropped), now);
     match dropped.is_empty() && status == object.status {
         true => Collected::Keep,
         false => Collected::Update { status, dropped },
@@ -88,7 +88,7 @@ mod tests {
         };
         let mut object = StorageVersion::new(&"pods".parse().unwrap());
         object.status.storage_versions = entries.iter().map(entry).collect();
-        settle(&mut object.status, 0, &Participants::listed([]), FIRST.parse().unwrap());
+        set_common_encoding_version(&mut object.status, 0, &Participants::listed([]), FIRST.parse().unwrap());
         object
     }
 

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 /// The APIServices that name a Service, by group; or why they cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Aggregation(pub Result<BTreeMap<String, PassedOn>, String>);
+pub struct Aggregation(pub Result<BTreeMap<String, AggregatedService>, String>);
 
 /// Where requests for a group version go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassedOn {
+pub struct AggregatedService {
     /// The name of the APIService, such as `v1.example.com`.
     pub api_service: String,
     /// The Service, as in `namespace/name`.
@@ -25,7 +25,7 @@ pub enum ServedBy {
     /// The API servers themselves.
     ApiServers,
     /// Servers behind a Service, in words.
-    Others(String),
+    Aggregated(String),
     /// That cannot be told, for this reason.
     Unknown(String),
 }
@@ -45,7 +45,7 @@ impl Aggregation {
         }
         match &self.0 {
             Ok(groups) => match groups.get(group) {
-                Some(PassedOn { api_service, service }) => ServedBy::Others(format!(
+                Some(AggregatedService { api_service, service }) => ServedBy::Aggregated(format!(
                     "the APIService {api_service} passes requests on to the service {service}, and the API servers behind \
                      it cannot be asked one by one, so that nothing can be proven about what they store"
                 )),
@@ -64,14 +64,16 @@ mod tests {
 
     #[test]
     fn a_group_with_a_version_behind_a_service_is_served_by_others() {
-        let passed_on = PassedOn { api_service: "v1.example.com".into(), service: "n/s".into() };
+        let passed_on = AggregatedService { api_service: "v1.example.com".into(), service: "n/s".into() };
         let aggregation = Aggregation(Ok(BTreeMap::from([("example.com".to_owned(), passed_on)])));
-        let ServedBy::Others(words) = aggregation.of_group("example.com") else { panic!("{aggregation:?}") };
+        let ServedBy::Aggregated(words) = aggregation.of_group("example.com") else { panic!("{aggregation:?}") };
         assert!(words.contains("v1.example.com") && words.contains("n/s"), "{words}");
         assert_eq!(aggregation.of_group("apps"), ServedBy::ApiServers);
         assert_eq!(aggregation.of_group(""), ServedBy::ApiServers);
-        let hidden = Aggregation(Err("forbidden".into()));
-        assert!(matches!(hidden.of_group("apps"), ServedBy::Unknown(words) if words.contains("forbidden")));
-        assert_eq!(hidden.of_group(""), ServedBy::ApiServers);
+        let unreachable_servers = Aggregation(Err("forbidden".into()));
+        assert!(
+            matches!(unreachable_servers.of_group("apps"), ServedBy::Unknown(words) if words.contains("forbidden"))
+        );
+        assert_eq!(unreachable_servers.of_group(""), ServedBy::ApiServers);
     }
 }

@@ -6,7 +6,7 @@
 //! and where they do not, there is no agreement.
 
 use super::aggregation::ServedBy;
-use crate::trigger::Agreement;
+use crate::trigger::EncodingAgreement;
 use restow_api::StorageVersionHash;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,17 +29,17 @@ pub struct ApiServers {
     /// generation of the EndpointSlice.
     pub marks: BTreeMap<String, String>,
     /// Whether all of them have to be known.
-    pub wanted: Wanted,
+    pub required: RequiredServers,
 }
 
 /// Which servers have to be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequiredServers {
     /// Every one.
     #[default]
-    Every,
+    All,
     /// Nobody in particular: one address is asked, and nothing is proven by that.
-    WhoeverAnswers,
+    Any,
 }
 
 impl Default for ApiServers {
@@ -49,7 +49,7 @@ impl Default for ApiServers {
             identities: Ok(BTreeMap::new()),
             fenced: BTreeSet::new(),
             marks: BTreeMap::new(),
-            wanted: Wanted::Every,
+            required: RequiredServers::All,
         }
     }
 }
@@ -59,8 +59,8 @@ impl ApiServers {
     ///
     /// A lease whose server is gone counts as a server until it is removed: nobody else can tell whether that server
     /// still writes.
-    pub fn hidden(&self) -> Option<String> {
-        if self.wanted == Wanted::WhoeverAnswers {
+    pub fn unreachable_servers(&self) -> Option<String> {
+        if self.required == RequiredServers::Any {
             return None;
         }
         let addresses = match &self.addresses {
@@ -96,7 +96,7 @@ impl ApiServers {
     }
 
     /// Why there may be servers without an identity lease; nothing when each address has one.
-    fn unknown(&self) -> Option<String> {
+    fn servers_without_lease(&self) -> Option<String> {
         let (addresses, identities) = match (&self.addresses, &self.identities) {
             (Ok(addresses), Ok(identities)) => (addresses, identities),
             (Err(why), _) => {
@@ -104,7 +104,7 @@ impl ApiServers {
             }
             (_, Err(why)) => return Some(format!("the identity leases in \"kube-system\" cannot be read: {why}")),
         };
-        let is_covered = self.wanted == Wanted::WhoeverAnswers || addresses.len() <= identities.len();
+        let is_covered = self.required == RequiredServers::Any || addresses.len() <= identities.len();
         (!is_covered).then(|| {
             let names = |names: Vec<&String>| names.into_iter().cloned().collect::<Vec<_>>().join(", ");
             format!(
@@ -160,15 +160,15 @@ pub enum Discovered {
     /// It does not serve the resource.
     NotServed,
     /// It cannot be asked, for this reason.
-    CannotBeAsked(String),
+    Unreachable(String),
 }
 
 /// How the words about a server begin that did not answer.
-pub const CANNOT_BE_ASKED: &str = "cannot be asked";
+pub const CANNOT_BE_QUERIED: &str = "cannot be asked";
 
 /// Everything that is known about the storage version of one resource.
 #[derive(Clone, Debug)]
-pub struct Evidence {
+pub struct ServerEvidence {
     /// Which servers there are.
     pub servers: ApiServers,
     /// Whether these are the servers that serve it.
@@ -177,7 +177,7 @@ pub struct Evidence {
     pub discovered: Vec<(String, Discovered)>,
     /// What each server reports in the StorageVersion: its id, its encoding version and the hash of that. Nothing where
     /// the resource is not reported.
-    pub reported: Option<Vec<Said>>,
+    pub reported: Option<Vec<ServerVersion>>,
     /// Whether the StorageVersion names a common encoding version. Where it does not, whoever looks after it does not think
     /// that the servers agree.
     pub has_common_version: bool,
@@ -186,23 +186,23 @@ pub struct Evidence {
 }
 
 /// Who says something, in which words, and the storage version that it comes to.
-pub type Said = (String, String, StorageVersionHash);
+pub type ServerVersion = (String, String, StorageVersionHash);
 
 /// What the evidence comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct ServerFinding {
     /// Whether all servers encode the same version.
-    pub agreement: Agreement,
+    pub agreement: EncodingAgreement,
     /// Who encodes what, for people.
     pub by_server: Vec<(String, String)>,
     /// Whether the servers vouch for it by their reports. Else nothing is proven before the settling time has passed, and
     /// only if the same processes answer at the end.
-    pub is_vouched: bool,
+    pub is_fenced: bool,
 }
 
-impl Default for Evidence {
+impl Default for ServerEvidence {
     fn default() -> Self {
-        Evidence {
+        ServerEvidence {
             servers: ApiServers::default(),
             served_by: ServedBy::ApiServers,
             discovered: Vec::new(),
@@ -213,15 +213,15 @@ impl Default for Evidence {
     }
 }
 
-impl Evidence {
+impl ServerEvidence {
     /// Whether every API server that can write is known and encodes the same version, and whether it is the one that
     /// the CRD names.
-    pub fn finding(&self) -> Finding {
-        let is_vouched = self.is_vouched();
+    pub fn evaluate(&self) -> ServerFinding {
+        let is_fenced = self.is_fenced();
         let entries = self.reported.as_deref().unwrap_or_default();
         let mut said = if self.reported.is_some() { self.by_report(entries) } else { Vec::new() };
-        said.extend(if is_vouched { self.shown_otherwise(entries) } else { self.by_discovery() });
-        said.extend(self.by_others());
+        said.extend(if is_fenced { self.discovery_mismatches(entries) } else { self.by_discovery() });
+        said.extend(self.by_aggregated_servers());
         if let Some((version, hash)) = &self.defined
             && said.iter().all(|(_, _, found)| found == &said[0].2 && !found.is_unknown() && found != hash)
         {
@@ -236,36 +236,36 @@ impl Evidence {
         }
         let is_defined = |hash: &StorageVersionHash| self.defined.as_ref().is_none_or(|(_, defined)| defined == hash);
         let agreement = match hashes.as_slice() {
-            [hash] if !hash.is_unknown() && is_defined(hash) => Agreement::Agreed(hash.clone()),
-            _ => Agreement::Disagreed(hashes),
+            [hash] if !hash.is_unknown() && is_defined(hash) => EncodingAgreement::Agreed(hash.clone()),
+            _ => EncodingAgreement::Disagreed(hashes),
         };
         let by_server = said.into_iter().map(|(server, words, _)| (server, words)).collect();
-        Finding { agreement, by_server, is_vouched }
+        ServerFinding { agreement, by_server, is_fenced }
     }
 
     /// Whether reports are enough: every one of them is that of an API server whose writes are fenced.
-    fn is_vouched(&self) -> bool {
-        let is_fenced = |(id, _, _): &Said| {
+    fn is_fenced(&self) -> bool {
+        let is_fenced = |(id, _, _): &ServerVersion| {
             self.servers.fenced.contains(id) && self.servers.identities.as_ref().is_ok_and(|all| all.contains_key(id))
         };
         self.reported.as_ref().is_some_and(|entries| !entries.is_empty() && entries.iter().all(is_fenced))
     }
 
     /// Servers that nobody can ask may serve the resource.
-    fn by_others(&self) -> Option<Said> {
-        if self.servers.wanted == Wanted::WhoeverAnswers {
+    fn by_aggregated_servers(&self) -> Option<ServerVersion> {
+        if self.servers.required == RequiredServers::Any {
             return None;
         }
         let words = match &self.served_by {
             ServedBy::ApiServers => return None,
-            ServedBy::Others(words) => format!("serve it: {words}"),
+            ServedBy::Aggregated(words) => format!("serve it: {words}"),
             ServedBy::Unknown(words) => format!("may serve it: {words}"),
         };
         Some(("aggregated API servers".to_owned(), words, StorageVersionHash::unknown()))
     }
 
     /// A server that holds a lease and does not report can write anything, and so can one that has an address and no lease.
-    fn by_report(&self, entries: &[Said]) -> Vec<Said> {
+    fn by_report(&self, entries: &[ServerVersion]) -> Vec<ServerVersion> {
         let mut said = entries.to_vec();
         let reports = |name: &String| entries.iter().any(|(id, _, _)| id == name);
         let unknown = StorageVersionHash::unknown;
@@ -281,14 +281,14 @@ impl Evidence {
         if !self.has_common_version {
             said.push(("the StorageVersion".to_owned(), "has no commonEncodingVersion".to_owned(), unknown()));
         }
-        if let Some(why) = self.servers.unknown() {
+        if let Some(why) = self.servers.servers_without_lease() {
             said.push(("whether every API server reports".to_owned(), format!("cannot be told: {why}"), unknown()));
         }
         said
     }
 
     /// A server that reports one version and shows another one is two servers to us.
-    fn shown_otherwise(&self, entries: &[Said]) -> Vec<Said> {
+    fn discovery_mismatches(&self, entries: &[ServerVersion]) -> Vec<ServerVersion> {
         let is_reported = |hash: &StorageVersionHash| entries.iter().any(|(_, _, reported)| reported == hash);
         let otherwise = self.discovered.iter().filter_map(|(server, discovered)| match discovered {
             Discovered::Hash(hash) if !is_reported(hash) => {
@@ -299,20 +299,20 @@ impl Evidence {
         otherwise.collect()
     }
 
-    fn by_discovery(&self) -> Vec<Said> {
+    fn by_discovery(&self) -> Vec<ServerVersion> {
         let words = |discovered: &Discovered| match discovered {
             Discovered::Hash(hash) => (hash.to_string(), hash.clone()),
             Discovered::NoHash => ("does not say".to_owned(), StorageVersionHash::unknown()),
             Discovered::NotServed => ("does not serve it".to_owned(), StorageVersionHash::unknown()),
-            Discovered::CannotBeAsked(why) => (format!("{CANNOT_BE_ASKED}: {why}"), StorageVersionHash::unknown()),
+            Discovered::Unreachable(why) => (format!("{CANNOT_BE_QUERIED}: {why}"), StorageVersionHash::unknown()),
         };
-        let mut said: Vec<Said> = Vec::new();
+        let mut said: Vec<ServerVersion> = Vec::new();
         for (server, discovered) in &self.discovered {
             let (words, hash) = words(discovered);
             said.push((server.clone(), words, hash));
         }
-        if let Some(why) = self.servers.hidden() {
-            let words = format!("{CANNOT_BE_ASKED}: {why}");
+        if let Some(why) = self.servers.unreachable_servers() {
+            let words = format!("{CANNOT_BE_QUERIED}: {why}");
             said.push(("other API servers".to_owned(), words, StorageVersionHash::unknown()));
         }
         said

@@ -8,7 +8,7 @@
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// One version of a custom resource definition.
+/// One version of a CRD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionView {
     /// The version.

@@ -23,12 +23,12 @@ pub struct PacerLimits {
     /// The most.
     pub ceiling: usize,
     /// Whether others come first.
-    pub others: Others,
+    pub others: OtherClients,
 }
 
 /// What is done for the other clients of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Others {
+pub enum OtherClients {
     /// They may wait twice as long as without us, and no longer.
     #[default]
     Protected,
@@ -37,7 +37,7 @@ pub enum Others {
 }
 
 /// How many are in flight from the start where others are ignored: so many keep any server busy.
-const HURRY: usize = 32;
+const HURRY_IN_FLIGHT: usize = 32;
 
 /// Chooses how many objects may be in flight.
 #[derive(Clone, Debug)]
@@ -45,45 +45,45 @@ pub struct Pacer {
     limits: PacerLimits,
     limit: usize,
     blocked_until: Duration,
-    window: Window,
+    window: RateWindow,
     stage: Stage,
     /// Whether more has never been too much yet. Until then it is tried in large steps.
     is_young: bool,
     overloads: u64,
-    guard: Guard,
+    guard: LatencyGuard,
 }
 
 /// What small reads took, and what they may take.
 #[derive(Clone, Debug, Default)]
-struct Guard {
+struct LatencyGuard {
     is_on: bool,
     /// What a read takes without us; nothing when that was never measured.
     idle: Option<Duration>,
     measured: Duration,
     is_measuring: bool,
     recent: Vec<Duration>,
-    others: Waiting,
+    others: ReadLatency,
     /// How many times in a row they waited longer than they can bear.
     in_a_row: u32,
 }
 
 /// How others fare, as far as reads tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Waiting {
+enum ReadLatency {
     /// They wait half of what they can bear, or less.
-    Hardly,
+    Low,
     /// They can bear it.
     #[default]
-    Bearably,
+    Acceptable,
     /// As long as they can bear, or a little longer: chance plays a part in every measurement.
-    Enough,
+    AtLimit,
     /// Longer than that.
-    TooLong,
+    TooHigh,
 }
 
 /// What the answers of a short time have in common.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct RateWindow {
     started: Duration,
     answers: usize,
     in_flight: usize,
@@ -104,25 +104,25 @@ const WINDOW: Duration = Duration::from_millis(200);
 /// And it has at least this many answers for each that may be in flight.
 const ANSWERS_PER_SLOT: usize = 3;
 /// How much faster more has to be to be worth it.
-const WORTH: f64 = 1.03;
+const MIN_SPEEDUP: f64 = 1.03;
 /// The same while others hardly notice us: then it is enough that more is not slower, as far as chance lets that be seen.
-const WORTH_WITH_ROOM: f64 = 0.97;
+const MIN_SPEEDUP_WITH_HEADROOM: f64 = 0.97;
 /// How many windows pass between trials.
-const REST: u32 = 6;
+const WINDOWS_BETWEEN_TRIALS: u32 = 6;
 /// How many windows a trial takes.
-const TRIAL: u32 = 3;
+const WINDOWS_PER_TRIAL: u32 = 3;
 /// Of so many reads the one in the middle is looked at.
-const PROBES: usize = 9;
+const READS_PER_SAMPLE: usize = 9;
 /// How many times as long as without us others may wait.
-const PATIENCE: u32 = 2;
+const MAX_SLOWDOWN: u32 = 2;
 /// By how much others must seem to wait longer than that before it is believed at once.
-const DOUBT: f64 = 1.2;
+const TOLERANCE: f64 = 1.2;
 /// And how many times in a row before it is believed though it is less.
-const BELIEVED: u32 = 3;
+const CONFIRMATIONS: u32 = 3;
 /// Below this nobody notices a difference.
-const UNNOTICED: Duration = Duration::from_millis(5);
+const NEGLIGIBLE: Duration = Duration::from_millis(5);
 /// The guard goes no lower than this, or a migration beside a busy client would never end.
-const FLOOR: usize = 2;
+const MIN_IN_FLIGHT: usize = 2;
 /// How soon what a read takes without us is measured. The first objects do not wait for that.
 const MEASURE_FIRST: Duration = Duration::from_millis(500);
 /// How soon it is measured anew: the server may have had much to do the first time, because of the very change that we
@@ -131,29 +131,29 @@ const MEASURE_SOON: Duration = Duration::from_secs(2);
 /// How often it is measured at the least.
 const MEASURE_AGAIN: Duration = Duration::from_secs(20);
 
-impl Waiting {
+impl ReadLatency {
     /// How others fare who wait this long, and so long without us.
     fn of(wait: Duration, idle: Duration) -> Self {
-        let bearable = (idle * PATIENCE).max(UNNOTICED);
+        let acceptable = (idle * MAX_SLOWDOWN).max(NEGLIGIBLE);
         match wait {
-            _ if 2 * wait <= bearable => Waiting::Hardly,
-            _ if wait <= bearable => Waiting::Bearably,
-            _ if wait <= bearable.mul_f64(DOUBT) => Waiting::Enough,
-            _ => Waiting::TooLong,
+            _ if 2 * wait <= acceptable => ReadLatency::Low,
+            _ if wait <= acceptable => ReadLatency::Acceptable,
+            _ if wait <= acceptable.mul_f64(TOLERANCE) => ReadLatency::AtLimit,
+            _ => ReadLatency::TooHigh,
         }
     }
 }
 
 impl Default for PacerLimits {
     fn default() -> Self {
-        PacerLimits { first: 4, ceiling: 128, others: Others::Protected }
+        PacerLimits { first: 4, ceiling: 128, others: OtherClients::Protected }
     }
 }
 
 impl PacerLimits {
     /// As fast as it goes, whatever others wait. A server that has too much to do is still listened to.
     pub fn in_a_hurry() -> Self {
-        PacerLimits { first: HURRY, others: Others::Ignored, ..PacerLimits::default() }
+        PacerLimits { first: HURRY_IN_FLIGHT, others: OtherClients::Ignored, ..PacerLimits::default() }
     }
 }
 
@@ -165,11 +165,11 @@ impl Pacer {
             limits,
             limit: limits.first.clamp(1, limits.ceiling),
             blocked_until: Duration::ZERO,
-            window: Window::default(),
+            window: RateWindow::default(),
             stage: Stage::default(),
             is_young: true,
             overloads: 0,
-            guard: Guard::default(),
+            guard: LatencyGuard::default(),
         }
     }
 
@@ -180,7 +180,7 @@ impl Pacer {
 
     /// Begins to look after the other clients, if they matter.
     pub fn protect(&mut self) {
-        self.guard.is_on = self.limits.others == Others::Protected;
+        self.guard.is_on = self.limits.others == OtherClients::Protected;
     }
 
     /// Whether small reads are of use.
@@ -200,17 +200,17 @@ impl Pacer {
             return;
         }
         self.guard.recent.push(took);
-        if self.guard.recent.len() < PROBES {
+        if self.guard.recent.len() < READS_PER_SAMPLE {
             return;
         }
         let mut recent = std::mem::take(&mut self.guard.recent);
         recent.sort_unstable();
-        let middle = recent[PROBES / 2];
+        let middle = recent[READS_PER_SAMPLE / 2];
         if self.guard.is_measuring {
             self.guard.idle = Some(middle);
             self.guard.measured = now;
             self.guard.is_measuring = false;
-            self.window = Window { started: now, ..Window::default() };
+            self.window = RateWindow { started: now, ..RateWindow::default() };
             return;
         }
         let Some(idle) = self.guard.idle else {
@@ -219,19 +219,19 @@ impl Pacer {
             }
             return;
         };
-        self.guard.others = Waiting::of(middle, idle);
+        self.guard.others = ReadLatency::of(middle, idle);
         self.guard.in_a_row = match self.guard.others {
-            Waiting::Hardly | Waiting::Bearably => 0,
-            Waiting::Enough => self.guard.in_a_row + 1,
-            Waiting::TooLong => BELIEVED,
+            ReadLatency::Low | ReadLatency::Acceptable => 0,
+            ReadLatency::AtLimit => self.guard.in_a_row + 1,
+            ReadLatency::TooHigh => CONFIRMATIONS,
         };
-        let is_too_long = self.guard.in_a_row >= BELIEVED;
-        if is_too_long && self.limit > FLOOR {
-            self.begin((self.limit * 4 / 5).max(FLOOR), None, now);
+        let is_too_long = self.guard.in_a_row >= CONFIRMATIONS;
+        if is_too_long && self.limit > MIN_IN_FLIGHT {
+            self.begin((self.limit * 4 / 5).max(MIN_IN_FLIGHT), None, now);
             self.is_young = false;
             self.guard.in_a_row = 0;
         }
-        let is_in_vain = is_too_long && self.limit == FLOOR;
+        let is_in_vain = is_too_long && self.limit == MIN_IN_FLIGHT;
         let measure_after = if is_in_vain { MEASURE_SOON } else { now.clamp(2 * MEASURE_SOON, 2 * MEASURE_AGAIN) / 2 };
         if now.saturating_sub(self.guard.measured) > measure_after {
             self.measure();
@@ -266,7 +266,7 @@ impl Pacer {
         if length < WINDOW || self.window.answers < ANSWERS_PER_SLOT * self.limit {
             return;
         }
-        let window = std::mem::replace(&mut self.window, Window { started: now, ..Window::default() });
+        let window = std::mem::replace(&mut self.window, RateWindow { started: now, ..RateWindow::default() });
         // Where there was not enough to send, the server's speed was not measured.
         let was_full = window.in_flight * 10 >= window.answers * self.limit * 8;
         if was_full {
@@ -292,7 +292,7 @@ impl Pacer {
     fn begin(&mut self, limit: usize, trial: Option<(usize, f64)>, now: Duration) {
         self.limit = limit.min(self.limits.ceiling);
         self.stage = Stage { trial, ..Stage::default() };
-        self.window = Window { started: now, ..Window::default() };
+        self.window = RateWindow { started: now, ..RateWindow::default() };
     }
 
     /// Takes the speed at the present limit into account, once it is known well enough, and chooses the next limit.
@@ -300,21 +300,21 @@ impl Pacer {
         let stage = self.stage;
         let wanted = match (self.is_young, stage.trial) {
             (true, _) => 1,
-            (false, Some(_)) => TRIAL,
-            (false, None) => REST,
+            (false, Some(_)) => WINDOWS_PER_TRIAL,
+            (false, None) => WINDOWS_BETWEEN_TRIALS,
         };
         if stage.windows < wanted {
             return;
         }
         let rate = stage.answers as f64 / stage.time.as_secs_f64();
-        let worth = if self.guard.others == Waiting::Hardly { WORTH_WITH_ROOM } else { WORTH };
+        let worth = if self.guard.others == ReadLatency::Low { MIN_SPEEDUP_WITH_HEADROOM } else { MIN_SPEEDUP };
         if let Some((before, rate_before)) = stage.trial
             && rate < rate_before * worth
         {
             self.is_young = false;
             return self.begin(before, None, now);
         }
-        if matches!(self.guard.others, Waiting::Enough | Waiting::TooLong) {
+        if matches!(self.guard.others, ReadLatency::AtLimit | ReadLatency::TooHigh) {
             return self.begin(self.limit, None, now);
         }
         // It was worth it, or nothing was tried yet: on to more, at once while nothing speaks against it.
@@ -479,7 +479,7 @@ mod tests {
         let mut pacer = Pacer::new(PacerLimits::default());
         pacer.protect();
         pacer.measure();
-        for _ in 0..PROBES {
+        for _ in 0..READS_PER_SAMPLE {
             pacer.probed(Duration::from_millis(2), 0, Duration::ZERO);
         }
         // From now on every read takes five times as long, with us and without us.

@@ -4,7 +4,7 @@
 //! kept when its server is started anew. What tells processes apart is when they were started, which each says in its
 //! metrics. So every lease has to have a process of its own that was asked, and each has to be the same at the end.
 
-use super::api_servers::{ApiServers, Wanted};
+use super::api_servers::{ApiServers, RequiredServers};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// When the process was started that answers at each address, or why that is not known.
@@ -17,7 +17,7 @@ const START_TIME: &str = "process_start_time_seconds ";
 impl Processes {
     /// Why it cannot be told that every server was asked; nothing when it can.
     pub fn unidentified(&self, servers: &ApiServers) -> Option<String> {
-        if servers.wanted == Wanted::WhoeverAnswers {
+        if servers.required == RequiredServers::Any {
             return None;
         }
         if let Some((address, why)) = self.0.iter().find_map(|(address, found)| Some((address, found.as_ref().err()?)))
@@ -85,7 +85,7 @@ mod tests {
         let mut forbidden = three;
         forbidden.0.insert("2".into(), Err("403".into()));
         assert!(forbidden.unidentified(&servers(3)).is_some_and(|words| words.contains("answers at 2")));
-        let whoever = ApiServers { wanted: Wanted::WhoeverAnswers, ..servers(0) };
+        let whoever = ApiServers { required: RequiredServers::Any, ..servers(0) };
         assert_eq!(forbidden.unidentified(&whoever), None);
     }
 

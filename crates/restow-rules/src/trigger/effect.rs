@@ -7,7 +7,7 @@ use restow_api::{ResourceVersion, StorageVersionHash};
 /// One thing to do, in this order. Writes to the StorageState carry the revision that was read as a precondition; after a
 /// refusal the rest of the list is void, and the next pass decides anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum TriggerEffect {
     /// Delete this migration, which also stops it. The uid is a precondition.
     RemoveMigration {
         /// The object's name.
@@ -31,7 +31,7 @@ pub enum Effect {
         attempt: u32,
     },
     /// Look again at this time, though nothing may have happened: a failed migration is due then.
-    WakeAt(Timestamp),
+    RequeueAt(Timestamp),
 }
 
 /// Why a migration is removed.

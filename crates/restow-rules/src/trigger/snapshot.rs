@@ -10,9 +10,9 @@ pub const PAUSED_ANNOTATION: &str = "restow.dev/paused";
 
 /// Everything that was read about one resource, in one pass.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Snapshot {
+pub struct TriggerSnapshot {
     /// What the API servers encode.
-    pub sightings: Sightings,
+    pub observed: ObservedVersions,
     /// The status of the resource's StorageState; nothing where there is none.
     pub storage_state: Option<StorageStateStatus>,
     /// When this controller last looked at the resource and wrote down what it saw; nothing if it has just begun. It is now
@@ -29,9 +29,9 @@ pub struct Snapshot {
 
 /// What was seen of the API servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sightings {
+pub struct ObservedVersions {
     /// Whether they agree now.
-    pub agreement: Agreement,
+    pub agreement: EncodingAgreement,
     /// The revision of the StorageVersion that says so; nothing where the versions come from discovery.
     pub revision: Option<ResourceVersion>,
     /// Which servers there are, each as it was started; nothing where that cannot be told, or where they report.
@@ -40,7 +40,7 @@ pub struct Sightings {
     pub since_last_pass: Vec<StorageVersionHash>,
     /// Whether anything can have been missed since the last pass.
     pub continuity: Continuity,
-    /// What the custom resource definition itself says may be stored; nothing for other resources. The API servers add to it
+    /// What the CRD itself says may be stored; nothing for other resources. The API servers add to it
     /// each version that they begin to store, and only a proven migration takes one away, whether anybody looks or not.
     pub recorded: Option<Vec<StorageVersionHash>>,
     /// Which server stores what, in one sentence, where they do not agree.
@@ -49,7 +49,7 @@ pub struct Sightings {
 
 /// Whether the API servers encode the same version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Agreement {
+pub enum EncodingAgreement {
     /// All of them encode this version.
     Agreed(StorageVersionHash),
     /// They encode these versions, or not all of them could be asked: then "Unknown" is one of the versions.
@@ -119,15 +119,15 @@ pub enum MigrationState {
     },
 }
 
-impl Sightings {
+impl ObservedVersions {
     /// Every version seen, now or since the last pass, in the order of sight.
     ///
-    /// A server that could not be asked may store anything, unless the definition says what: no server stores a version of
-    /// a custom resource that is not on its definition's own record.
+    /// A server that could not be asked may store anything, unless the CRD says what: no server stores a version of
+    /// a custom resource that is not on its CRD's own record.
     pub fn all(&self) -> Vec<StorageVersionHash> {
         let now = match &self.agreement {
-            Agreement::Agreed(hash) => std::slice::from_ref(hash),
-            Agreement::Disagreed(hashes) => hashes.as_slice(),
+            EncodingAgreement::Agreed(hash) => std::slice::from_ref(hash),
+            EncodingAgreement::Disagreed(hashes) => hashes.as_slice(),
         };
         let mut all: Vec<StorageVersionHash> = Vec::new();
         for hash in self.since_last_pass.iter().chain(self.recorded.iter().flatten()).chain(now) {

@@ -6,7 +6,7 @@ use super::props::{POLICIES, SLICES, WIDGETS};
 use super::stage::{Member, Stage};
 use anyhow::Context;
 use restow_apiserver::stored::take_census;
-use restow_migrate::overview::{ResourceOverview, look};
+use restow_migrate::cluster_status::{ResourceStatus, look};
 use restow_rules::census::Encoding;
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 pub(super) async fn matrix(narrator: &Narrator, stage: &Stage) -> anyhow::Result<()> {
     let overview = look(&stage.members[0].cluster).await?;
     let shown = |name: &&str| overview.resources.iter().find(|resource| resource.resource == **name);
-    let resources: Vec<&ResourceOverview> = [SLICES, POLICIES, WIDGETS].iter().filter_map(shown).collect();
-    let plural = |resource: &&ResourceOverview| resource.resource.split('.').next().unwrap_or_default().to_uppercase();
+    let resources: Vec<&ResourceStatus> = [SLICES, POLICIES, WIDGETS].iter().filter_map(shown).collect();
+    let plural = |resource: &&ResourceStatus| resource.resource.split('.').next().unwrap_or_default().to_uppercase();
     let mut lines = vec![vec![Cell::plain("SERVER"), Cell::plain("RELEASE")]];
     lines[0].extend(resources.iter().map(|resource| Cell::plain(plural(resource))));
     for member in &stage.members {
@@ -35,7 +35,7 @@ pub(super) async fn matrix(narrator: &Narrator, stage: &Stage) -> anyhow::Result
 
 /// What a server writes a resource in. Servers are named by their identity where they report what they write, else by their
 /// address.
-fn written(resource: &ResourceOverview, member: &Member) -> Cell {
+fn written(resource: &ResourceStatus, member: &Member) -> Cell {
     let (servers, agreed) = (&resource.servers, resource.storage_version.as_ref());
     let version = match servers.keys().any(|server| server.starts_with(&Role::identity(""))) {
         true => servers.get(&Role::identity(member.name)),
@@ -50,7 +50,7 @@ fn written(resource: &ResourceOverview, member: &Member) -> Cell {
 }
 
 /// What server a says about EndpointSlices.
-pub(super) async fn slices(stage: &Stage) -> anyhow::Result<ResourceOverview> {
+pub(super) async fn slices(stage: &Stage) -> anyhow::Result<ResourceStatus> {
     let overview = look(&stage.members[0].cluster).await?;
     let found = overview.resources.into_iter().find(|resource| resource.resource == SLICES);
     found.context("EndpointSlices are not served")

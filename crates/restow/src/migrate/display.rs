@@ -4,7 +4,7 @@ use super::word;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use restow_api::GroupResource;
 use restow_api::migration::MigrationFailure;
-use restow_migrate::migration::{MigrationError, MigrationReport, Outcome};
+use restow_migrate::migration::{MigrationError, MigrationOutcome, MigrationReport};
 use restow_migrate::runner::{Progress, RunError};
 use restow_rules::migrate::key_rotation::{OldKey, RotatedResource, RotationScope, old_key};
 use serde::Serialize;
@@ -294,19 +294,21 @@ impl Line {
     fn from_report(empty: Line, report: MigrationReport) -> Self {
         let outcome = word(&report.outcome);
         let (message, continue_token) = match report.outcome {
-            Outcome::NoAgreement(words) | Outcome::AgreementChanged(words) | Outcome::DefinitionChanged(words) => {
-                (Some(words), None)
-            }
-            Outcome::NeverSettles => {
+            MigrationOutcome::NoAgreement(words)
+            | MigrationOutcome::AgreementChanged(words)
+            | MigrationOutcome::CrdChanged(words) => (Some(words), None),
+            MigrationOutcome::NeverSettles => {
                 (Some("objects keep changing their stored version; does one API server store another?".into()), None)
             }
-            Outcome::Unproven(words) | Outcome::NotManaged(words) => (Some(words), None),
-            Outcome::ResourceGone => (Some("no API server serves it any more; nothing is proven".into()), None),
-            Outcome::Stopped(token) => (None, token),
-            Outcome::ServerSilent { words, continue_token }
-            | Outcome::NotReady { words, continue_token }
-            | Outcome::WebhookDown { words, continue_token }
-            | Outcome::Overloaded { words, continue_token } => (Some(words), continue_token),
+            MigrationOutcome::Unproven(words) | MigrationOutcome::NotManaged(words) => (Some(words), None),
+            MigrationOutcome::ResourceGone => {
+                (Some("no API server serves it any more; nothing is proven".into()), None)
+            }
+            MigrationOutcome::Stopped(token) => (None, token),
+            MigrationOutcome::ServerUnresponsive { words, continue_token }
+            | MigrationOutcome::NotReady { words, continue_token }
+            | MigrationOutcome::WebhookDown { words, continue_token }
+            | MigrationOutcome::Overloaded { words, continue_token } => (Some(words), continue_token),
             _ => (None, None),
         };
         let last = report.run.as_ref().and_then(|run| run.passes.last()).copied().unwrap_or_default();
@@ -335,7 +337,7 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn ended(outcome: Outcome) -> Result<MigrationReport, MigrationError> {
+    fn ended(outcome: MigrationOutcome) -> Result<MigrationReport, MigrationError> {
         Ok(MigrationReport { target: None, outcome, run: None, trimmed_to: None, definition_generation: 0 })
     }
 
@@ -344,12 +346,12 @@ mod tests {
         let intended: Vec<GroupResource> =
             ["secrets", "configmaps"].map(|name| name.parse::<GroupResource>().unwrap()).to_vec();
         let mut summary = Summary::new(false, &intended);
-        summary.tell(&intended[0], ended(Outcome::Succeeded), Duration::ZERO);
+        summary.tell(&intended[0], ended(MigrationOutcome::Succeeded), Duration::ZERO);
         summary.judge_the_old_key(RotationScope::Everything);
         assert_eq!(summary.code(), 5);
         let words = summary.old_key.clone().unwrap();
         assert!(words.contains("Keep the old key") && words.contains("configmaps"), "{words}");
-        summary.tell(&intended[1], ended(Outcome::Succeeded), Duration::ZERO);
+        summary.tell(&intended[1], ended(MigrationOutcome::Succeeded), Duration::ZERO);
         summary.old_key_is_in_doubt = false;
         assert_eq!((summary.code(), summary.resources.len()), (0, 2));
     }
@@ -359,7 +361,7 @@ mod tests {
         let secrets: GroupResource = "secrets".parse().unwrap();
         let mut summary = Summary::new(false, std::slice::from_ref(&secrets));
         summary.tell_unread("example.com/v1", "503: down");
-        summary.tell(&secrets, ended(Outcome::Succeeded), Duration::ZERO);
+        summary.tell(&secrets, ended(MigrationOutcome::Succeeded), Duration::ZERO);
         assert_eq!(summary.code(), 4);
         summary.judge_the_old_key(RotationScope::Everything);
         let words = summary.old_key.clone().unwrap();

@@ -1,7 +1,7 @@
 //! What `restow status` shows: a line for each resource, and below it what a person has to know.
 
 use crate::output::{Colour, Output, columns, paint_rows};
-use restow_migrate::overview::{NO_ANSWER, Overview, ResourceOverview, Source, WaitingFor};
+use restow_migrate::cluster_status::{ClusterStatus, NO_ANSWER, ResourceStatus, VersionSource, WaitingFor};
 use std::collections::BTreeSet;
 
 /// How much there is room for.
@@ -17,9 +17,9 @@ pub(super) enum Room {
 const FEW: usize = 3;
 
 /// The overview as a table.
-pub(super) fn table(overview: &Overview, output: Output, room: Room) -> String {
+pub(super) fn table(overview: &ClusterStatus, output: Output, room: Room) -> String {
     let below = below(overview, room);
-    let mut shown: Vec<&ResourceOverview> = overview.resources.iter().collect();
+    let mut shown: Vec<&ResourceStatus> = overview.resources.iter().collect();
     let mut left_out = 0;
     if let Room::Screen { lines, .. } = room {
         // The heading, a line about those that are left out, and the one that the cursor is in.
@@ -58,7 +58,7 @@ fn heading(output: Output) -> Vec<String> {
     heading.into_iter().map(String::from).collect()
 }
 
-fn line(resource: &ResourceOverview, output: Output) -> Vec<String> {
+fn line(resource: &ResourceStatus, output: Output) -> Vec<String> {
     let stored = resource.stored_versions.as_ref().map_or("unknown".to_string(), |versions| versions.join(","));
     let silent = resource.servers.values().filter(|words| *words == NO_ANSWER).count();
     let servers = match (&resource.disagreement, silent) {
@@ -79,7 +79,7 @@ fn line(resource: &ResourceOverview, output: Output) -> Vec<String> {
 }
 
 /// The state of the migration, with how much of it is done where that is known.
-fn migration(resource: &ResourceOverview) -> String {
+fn migration(resource: &ResourceStatus) -> String {
     let Some(migration) = &resource.migration else {
         return if resource.migrated_by_hand.is_some() { "By hand".to_string() } else { "-".to_string() };
     };
@@ -98,7 +98,7 @@ fn migration(resource: &ResourceOverview) -> String {
 }
 
 /// How urgent it is; nothing where there is nothing to say.
-fn colour(resource: &ResourceOverview) -> Option<Colour> {
+fn colour(resource: &ResourceStatus) -> Option<Colour> {
     let state = resource.migration.as_ref().map(|migration| migration.state.as_str());
     match state {
         _ if resource.disagreement.is_some() => Some(Colour::Red),
@@ -109,9 +109,9 @@ fn colour(resource: &ResourceOverview) -> Option<Colour> {
 }
 
 /// What a person has to know, in sentences.
-fn below(overview: &Overview, room: Room) -> String {
+fn below(overview: &ClusterStatus, room: Room) -> String {
     let mut text = format!("\n{}\n", about_servers(overview));
-    let torn: Vec<&ResourceOverview> = overview.resources.iter().filter(|one| differ(one)).collect();
+    let torn: Vec<&ResourceStatus> = overview.resources.iter().filter(|one| differ(one)).collect();
     if !torn.is_empty() {
         text.push_str(&format!("\nThey write different versions:\n\n{}", matrix(&torn)));
     }
@@ -122,7 +122,7 @@ fn below(overview: &Overview, room: Room) -> String {
     if !waiting.is_empty() {
         text.push_str(&format!("\n{}\n", waiting.join("\n")));
     }
-    let silent = |one: &ResourceOverview| !one.is_managed && one.aggregated.is_none();
+    let silent = |one: &ResourceStatus| !one.is_managed && one.aggregated.is_none();
     text.push_str(&not_managed(overview, silent, "their API servers do not say in which version they store them"));
     let aggregated = "aggregated API servers serve them, which cannot be asked one by one";
     text.push_str(&not_managed(overview, |one| one.aggregated.is_some(), aggregated));
@@ -139,7 +139,7 @@ fn below(overview: &Overview, room: Room) -> String {
 }
 
 /// Which resources nothing is done about, and why; nothing where there are none.
-fn not_managed(overview: &Overview, which: impl Fn(&ResourceOverview) -> bool, why: &str) -> String {
+fn not_managed(overview: &ClusterStatus, which: impl Fn(&ResourceStatus) -> bool, why: &str) -> String {
     let mut names = overview.resources.iter().filter(|one| which(one)).map(|one| one.resource.as_str());
     let Some(first) = names.next() else { return String::new() };
     let more = match names.count() {
@@ -150,7 +150,7 @@ fn not_managed(overview: &Overview, which: impl Fn(&ResourceOverview) -> bool, w
 }
 
 /// What waits for what: what runs or has failed one by one, the rest together.
-fn waiting(overview: &Overview, room: Room) -> Vec<String> {
+fn waiting(overview: &ClusterStatus, room: Room) -> Vec<String> {
     let most = if room == Room::Enough { usize::MAX } else { FEW };
     let of = |kind: WaitingFor| -> Vec<(&str, &str)> {
         let all = overview.resources.iter().filter_map(|one| Some((one.resource.as_str(), one.waits_for.as_ref()?)));
@@ -181,7 +181,7 @@ fn waiting(overview: &Overview, room: Room) -> Vec<String> {
     text
 }
 
-fn about_servers(overview: &Overview) -> String {
+fn about_servers(overview: &ClusterStatus) -> String {
     let names: Vec<&str> = overview.servers.iter().map(|server| server.name.as_str()).collect();
     let (open, count) =
         (overview.resources.iter().filter(|one| one.disagreement.is_some()).count(), overview.resources.len());
@@ -194,8 +194,8 @@ fn about_servers(overview: &Overview) -> String {
         (servers, _, _) => format!("{servers} API servers do not agree on {open} of {count} resources"),
     };
     let how = match overview.source {
-        Source::Reports => "by what they report",
-        Source::Discovery => "each asked for itself",
+        VersionSource::Reports => "by what they report",
+        VersionSource::Discovery => "each asked for itself",
     };
     let mut text = format!("{servers} ({how}: {}).", names.join(", "));
     for server in &overview.servers {
@@ -207,13 +207,13 @@ fn about_servers(overview: &Overview) -> String {
 }
 
 /// Whether those servers that answer write different versions.
-fn differ(resource: &ResourceOverview) -> bool {
+fn differ(resource: &ResourceStatus) -> bool {
     let told: BTreeSet<&String> = resource.servers.values().filter(|words| *words != NO_ANSWER).collect();
     resource.disagreement.is_some() && told.len() > 1
 }
 
 /// Servers against resources, each cell being what the server writes.
-fn matrix(resources: &[&ResourceOverview]) -> String {
+fn matrix(resources: &[&ResourceStatus]) -> String {
     let servers: BTreeSet<&String> = resources.iter().flat_map(|resource| resource.servers.keys()).collect();
     let mut lines = vec![vec!["RESOURCE".to_string()]];
     lines[0].extend(servers.iter().map(|server| server.to_string()));
@@ -228,11 +228,11 @@ fn matrix(resources: &[&ResourceOverview]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use restow_migrate::overview::{ServerOverview, Waiting};
+    use restow_migrate::cluster_status::{ResourceWait, ServerStatus};
 
-    fn resource(name: &str, servers: &[(&str, &str)]) -> ResourceOverview {
+    fn resource(name: &str, servers: &[(&str, &str)]) -> ResourceStatus {
         let agreed = servers.iter().all(|(_, version)| *version == servers[0].1);
-        ResourceOverview {
+        ResourceStatus {
             resource: name.into(),
             group: String::new(),
             kind: "Widget".into(),
@@ -252,10 +252,10 @@ mod tests {
         }
     }
 
-    fn overview(resources: Vec<ResourceOverview>) -> Overview {
-        let server = |name: &str| ServerOverview { name: name.into(), silent_because: None };
+    fn overview(resources: Vec<ResourceStatus>) -> ClusterStatus {
+        let server = |name: &str| ServerStatus { name: name.into(), silent_because: None };
         let servers = vec![server("a"), server("b")];
-        Overview { servers, source: Source::Reports, resources, hidden: Vec::new() }
+        ClusterStatus { servers, source: VersionSource::Reports, resources, hidden: Vec::new() }
     }
 
     #[test]
@@ -292,9 +292,9 @@ Nothing is migrated that they do not agree on. See: restow explain agreement
 
     #[test]
     fn what_there_is_something_to_say_about_is_shown_first_on_a_screen() {
-        let mut resources: Vec<ResourceOverview> =
+        let mut resources: Vec<ResourceStatus> =
             (0..30).map(|number| resource(&format!("r{number}"), &[("a", "v1"), ("b", "v1")])).collect();
-        let waiting = |kind| Some(Waiting { kind, words: "is waiting, and that is a long story".into() });
+        let waiting = |kind| Some(ResourceWait { kind, words: "is waiting, and that is a long story".into() });
         resources[29].waits_for = waiting(WaitingFor::Migration);
         for resource in &mut resources[10..20] {
             resource.waits_for = waiting(WaitingFor::Start);

@@ -9,12 +9,12 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use restow_api::GroupVersionResource;
-use restow_migrate::agreement::{Observation, ResourceObservation, Scope, observe};
+use restow_migrate::api_servers::{Observation, ResourceObservation, Scope, observe};
 use restow_migrate::cluster::Cluster;
-use restow_migrate::definition::{self, Definition};
+use restow_migrate::crd::{self, Crd};
 use restow_migrate::discovery::equivalents;
-use restow_rules::census::{DefinedVersions, Target, in_force};
-use restow_rules::trigger::Agreement;
+use restow_rules::census::{DefinedVersions, KindTarget, in_force};
+use restow_rules::trigger::EncodingAgreement;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many collections are asked for at once.
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 8;
 
 /// What the API servers write now.
 pub(super) struct Asked {
-    pub(super) targets: Vec<Target>,
+    pub(super) targets: Vec<KindTarget>,
     /// How each resource is read, where it is served.
     pub(super) served: BTreeMap<String, GroupVersionResource>,
 }
@@ -31,27 +31,27 @@ pub(super) struct Asked {
 pub(super) async fn ask(cluster: &Cluster) -> anyhow::Result<Asked> {
     let without = "cannot ask the API servers which versions they write now, without which nobody can say what is old";
     let observation = observe(cluster, Scope::All).await.context(without)?;
-    let definitions = definitions(cluster).await.context(without)?;
+    let crds = crds(cluster).await.context(without)?;
     let same = equivalents();
     let mut asked = Asked { targets: Vec::new(), served: BTreeMap::new() };
     for name in observation.resources().into_iter().filter(|name| !same.contains(name)) {
         let full_name = name.to_string();
-        let definition = definitions.get(&full_name);
-        let Some(seen) = observation.resource(&name, definition) else { continue };
+        let crd = crds.get(&full_name);
+        let Some(seen) = observation.resource(&name, crd) else { continue };
         asked.served.insert(full_name.clone(), seen.resource.resource.clone());
-        asked.targets.push(Target {
+        asked.targets.push(KindTarget {
             group: name.group().to_string(),
             kind: seen.resource.kind.clone(),
-            in_force: in_force(told(&seen), is_silent(&observation, &seen), definition.and_then(versions)),
-            candidates: candidates(definition),
-            defined: definition.map(names),
+            in_force: in_force(told(&seen), is_silent(&observation, &seen), crd.and_then(versions)),
+            candidates: candidates(crd),
+            defined: crd.map(names),
             resource: full_name,
         });
     }
     // What no version of is served, or what is being deleted, is not among what can be rewritten, and may be stored still.
-    for (name, definition) in &definitions {
+    for (name, crd) in &crds {
         if !asked.served.contains_key(name) {
-            asked.targets.push(unserved(&observation, name, definition));
+            asked.targets.push(unserved(&observation, name, crd));
         }
     }
     Ok(asked)
@@ -64,49 +64,49 @@ fn told(seen: &ResourceObservation) -> Result<restow_api::StorageVersionHash, St
 
 /// Whether every server was asked and none named a version.
 fn is_silent(observation: &Observation, seen: &ResourceObservation) -> bool {
-    let Agreement::Disagreed(hashes) = &seen.agreement else { return false };
+    let EncodingAgreement::Disagreed(hashes) = &seen.agreement else { return false };
     observation.is_complete_for(seen.resource.resource.group())
         && hashes.iter().all(restow_api::StorageVersionHash::is_unknown)
 }
 
-fn unserved(observation: &Observation, name: &str, definition: &Definition) -> Target {
+fn unserved(observation: &Observation, name: &str, crd: &Crd) -> KindTarget {
     let words = "no API server serves it, or not everything that can be done with it".to_string();
-    Target {
-        group: definition.spec.group.clone(),
-        kind: definition.spec.names.kind.clone(),
+    KindTarget {
+        group: crd.spec.group.clone(),
+        kind: crd.spec.names.kind.clone(),
         resource: name.to_string(),
-        in_force: in_force(Err(words), observation.is_complete_for(&definition.spec.group), versions(definition)),
-        candidates: candidates(Some(definition)),
-        defined: Some(names(definition)),
+        in_force: in_force(Err(words), observation.is_complete_for(&crd.spec.group), versions(crd)),
+        candidates: candidates(Some(crd)),
+        defined: Some(names(crd)),
     }
 }
 
-fn versions(definition: &Definition) -> Option<DefinedVersions<'_>> {
-    let storage = definition.spec.versions.iter().find(|version| version.storage)?;
+fn versions(crd: &Crd) -> Option<DefinedVersions<'_>> {
+    let storage = crd.spec.versions.iter().find(|version| version.storage)?;
     Some(DefinedVersions {
-        group: &definition.spec.group,
-        kind: &definition.spec.names.kind,
+        group: &crd.spec.group,
+        kind: &crd.spec.names.kind,
         storage: &storage.name,
         is_served: storage.served,
     })
 }
 
-fn names(definition: &Definition) -> Vec<String> {
-    definition.spec.versions.iter().map(|version| version.name.clone()).collect()
+fn names(crd: &Crd) -> Vec<String> {
+    crd.spec.versions.iter().map(|version| version.name.clone()).collect()
 }
 
 /// The versions that a hash may stand for. What is built in has never had others.
-fn candidates(definition: Option<&Definition>) -> Vec<String> {
+fn candidates(crd: Option<&Crd>) -> Vec<String> {
     let usual = || {
         let stages = ["", "beta1", "beta2", "beta3", "alpha1", "alpha2", "alpha3"];
         (1..=2).flat_map(move |major| stages.map(|stage| format!("v{major}{stage}"))).collect()
     };
-    definition.map(names).unwrap_or_else(usual)
+    crd.map(names).unwrap_or_else(usual)
 }
 
 /// All CRDs by name; none where there is no such API.
-async fn definitions(cluster: &Cluster) -> anyhow::Result<BTreeMap<String, Definition>> {
-    match definition::list(cluster.client()).await {
+async fn crds(cluster: &Cluster) -> anyhow::Result<BTreeMap<String, Crd>> {
+    match crd::list(cluster.client()).await {
         Err(failure) if failure.code == 404 => Ok(BTreeMap::new()),
         found => found.context("cannot list CRDs"),
     }

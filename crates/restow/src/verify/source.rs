@@ -9,7 +9,7 @@ use restow_api::{GroupVersion, StorageVersionHash, storage_version_hash};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::release::Release;
 use restow_apiserver::stored::{StoredCensus, take_census};
-use restow_rules::census::{StoredForm, StoredUid, Target, folders_of_resource, uid_of};
+use restow_rules::census::{KindTarget, StoredForm, StoredUid, folders_of_resource, uid_of};
 use restow_store::{Content, Key, RangeRequest, Revision, Store, StoreExt};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
 use restow_store_etcd::{EtcdConfig, EtcdStore};
@@ -41,7 +41,7 @@ pub(super) async fn running(cluster: &ClusterArgs) -> anyhow::Result<StoredCensu
 }
 
 /// Reads the store of a stopped server, and what its servers last wrote.
-pub(super) async fn stopped(directory: &Path) -> anyhow::Result<(StoredCensus, Vec<Target>)> {
+pub(super) async fn stopped(directory: &Path) -> anyhow::Result<(StoredCensus, Vec<KindTarget>)> {
     let folder = directory.join("store");
     anyhow::ensure!(
         folder.is_dir(),
@@ -83,7 +83,7 @@ pub(super) async fn revision(store: &dyn Store) -> anyhow::Result<Revision> {
 }
 
 /// Whether anything of a resource is stored now.
-pub(super) async fn has_any(store: &dyn Store, target: &Target) -> anyhow::Result<bool> {
+pub(super) async fn has_any(store: &dyn Store, target: &KindTarget) -> anyhow::Result<bool> {
     for folder in folders_of_resource(target) {
         let request = RangeRequest::prefix(format!("{folder}/")).limit(1).content(Content::KeysOnly);
         if !store.range(request).await.context("cannot read the store")?.entries.is_empty() {
@@ -94,7 +94,7 @@ pub(super) async fn has_any(store: &dyn Store, target: &Target) -> anyhow::Resul
 }
 
 /// What is written now, from the reports and CRDs that lie in the store.
-async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
+async fn targets(store: &dyn Store) -> anyhow::Result<Vec<KindTarget>> {
     let mut targets = Vec::new();
     let everything = RuntimeConfig { all_betas: true, all_alphas: true, ..RuntimeConfig::default() };
     let builtin = builtin::resources(Release::NEWEST, &everything)?;
@@ -110,7 +110,7 @@ async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
         let encoding = common.and_then(|version| version.parse::<GroupVersion>().ok());
         let kind = resource.names.kind.clone();
         let disagreement = || "its servers did not agree on a storage version when they were stopped".to_string();
-        targets.push(Target {
+        targets.push(KindTarget {
             group: encoding.as_ref().map_or(resource.group_resource.group(), |encoding| encoding.group()).to_string(),
             in_force: encoding
                 .as_ref()
@@ -122,22 +122,22 @@ async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
             kind,
         });
     }
-    let definitions = store.range(RangeRequest::prefix("/apiextensions.k8s.io/customresourcedefinitions/")).await?;
-    targets.extend(definitions.entries.iter().filter_map(|entry| defined(&serde_json::from_slice(&entry.value).ok()?)));
+    let crds = store.range(RangeRequest::prefix("/apiextensions.k8s.io/customresourcedefinitions/")).await?;
+    targets.extend(crds.entries.iter().filter_map(|entry| defined(&serde_json::from_slice(&entry.value).ok()?)));
     Ok(targets)
 }
 
 /// What a CRD says.
-fn defined(definition: &Value) -> Option<Target> {
-    let spec = &definition["spec"];
+fn defined(crd: &Value) -> Option<KindTarget> {
+    let spec = &crd["spec"];
     let (group, kind) = (spec["group"].as_str()?, spec["names"]["kind"].as_str()?);
     let versions = spec["versions"].as_array()?;
     let storage = versions.iter().find(|version| version["storage"] == true)?["name"].as_str()?;
     let names: Vec<String> = versions.iter().filter_map(|version| version["name"].as_str().map(String::from)).collect();
-    Some(Target {
+    Some(KindTarget {
         group: group.to_string(),
         kind: kind.to_string(),
-        resource: definition["metadata"]["name"].as_str()?.to_string(),
+        resource: crd["metadata"]["name"].as_str()?.to_string(),
         in_force: Ok(hash(group, storage, kind)),
         candidates: names.clone(),
         defined: Some(names),

@@ -10,14 +10,14 @@ use super::report::{colour, words};
 use crate::output::{columns, paint_rows};
 use anyhow::{Context, bail};
 use restow_api::GroupResource;
-use restow_migrate::agreement::{Scope, observe};
+use restow_migrate::api_servers::{Scope, observe};
 use restow_migrate::cluster::Cluster;
-use restow_migrate::definition;
-use restow_migrate::overview::{ResourceOverview, look};
+use restow_migrate::cluster_status::{ResourceStatus, look};
+use restow_migrate::crd;
 use restow_migrate::processes::identify;
-use restow_migrate::runner::{self, Ending, Order, Progress, RunOptions};
-use restow_migrate::settling::SETTLING_TIME;
-use restow_rules::census::{ApiAnswer, Verdict};
+use restow_migrate::runner::{self, Progress, RunControl, RunOptions, RunOutcome};
+use restow_migrate::settling_time::SETTLING_TIME;
+use restow_rules::census::{ApiAnswer, CensusVerdict};
 use restow_rules::migrate::pacer::PacerLimits;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -43,24 +43,27 @@ struct Finding {
     current: u64,
     /// How many were not, and are now.
     rewritten: u64,
-    verdict: Verdict,
+    verdict: CensusVerdict,
     /// What the verdict rests on.
     words: String,
 }
 
 impl ThroughApi {
     /// The worst of all.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> CensusVerdict {
         let has = |verdict| self.resources.iter().any(|one| one.verdict == verdict);
-        [Verdict::Old, Verdict::Unknown].into_iter().find(|verdict| has(*verdict)).unwrap_or(Verdict::Current)
+        [CensusVerdict::Old, CensusVerdict::Unknown]
+            .into_iter()
+            .find(|verdict| has(*verdict))
+            .unwrap_or(CensusVerdict::Current)
     }
 
     /// What to make of it where the values of these resources are known to be encrypted.
     pub(super) fn answers(self) -> BTreeMap<String, ApiAnswer> {
         let answer = |one: Finding| match one.verdict {
-            Verdict::Current => (one.resource, ApiAnswer::AllCurrent { objects: one.current }),
-            Verdict::Old => (one.resource, ApiAnswer::SomeOld { words: one.words }),
-            Verdict::Unknown => (one.resource, ApiAnswer::Unknown { words: one.words }),
+            CensusVerdict::Current => (one.resource, ApiAnswer::AllCurrent { objects: one.current }),
+            CensusVerdict::Old => (one.resource, ApiAnswer::SomeOld { words: one.words }),
+            CensusVerdict::Unknown => (one.resource, ApiAnswer::Unknown { words: one.words }),
         };
         self.resources.into_iter().map(answer).collect()
     }
@@ -79,20 +82,20 @@ pub(super) async fn ask(cluster: &Cluster, wanted: &[String]) -> anyhow::Result<
     Ok(ThroughApi { resources })
 }
 
-async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Result<Finding> {
+async fn ask_about(cluster: &Cluster, resource: &ResourceStatus) -> anyhow::Result<Finding> {
     let name: GroupResource = resource.resource.parse()?;
     let unknown = |words: String| Finding {
         resource: resource.resource.clone(),
         storage_version: resource.storage_version.clone(),
         current: 0,
         rewritten: 0,
-        verdict: Verdict::Unknown,
+        verdict: CensusVerdict::Unknown,
         words,
     };
-    let definition = definition::read(cluster.client(), &name).await?;
+    let crd = crd::read(cluster.client(), &name).await?;
     let before = observe(cluster, Scope::Group(name.group())).await?;
-    let Some(seen) = before.resource(&name, definition.as_ref()) else { bail!("it is not served any more") };
-    let agreed_since = before.agreed_since(cluster, &seen, definition.as_ref());
+    let Some(seen) = before.resource(&name, crd.as_ref()) else { bail!("it is not served any more") };
+    let agreed_since = before.agreed_since(cluster, &seen, crd.as_ref());
     if let Some(words) = seen.disagreement() {
         return Ok(unknown(words));
     }
@@ -104,12 +107,12 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Re
         },
         false => None,
     };
-    let (order, orders) = watch::channel(Order::Run);
+    let (order, orders) = watch::channel(RunControl::Run);
     let (progress, mut followed) = watch::channel(Progress::default());
     tokio::spawn(async move {
         // The end of the channel is the end of the run.
         if followed.wait_for(|progress| progress.counts.rewritten + progress.counts.failed > 0).await.is_ok() {
-            order.send_replace(Order::Stop);
+            order.send_replace(RunControl::Stop);
         }
         std::future::pending::<()>().await;
     });
@@ -119,22 +122,24 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceOverview) -> anyhow::Re
     let options = RunOptions { pacer, settles_at, ..RunOptions::default() };
     let report = runner::run(&before.instances, &seen.resource, options, orders, &progress).await?;
     let after = observe(cluster, Scope::Group(name.group())).await?;
-    let definition = definition::read(cluster.client(), &name).await?;
-    let now = after.resource(&name, definition.as_ref());
+    let crd = crd::read(cluster.client(), &name).await?;
+    let now = after.resource(&name, crd.as_ref());
     let are_the_same = processes.is_none() || identify(&after).await.ok() == processes;
     let is_the_same = are_the_same
         && now.is_some_and(|now| {
             (now.agreed(), &now.revision) == (seen.agreed(), &seen.revision)
-                && after.agreed_since(cluster, &now, definition.as_ref()) == agreed_since
+                && after.agreed_since(cluster, &now, crd.as_ref()) == agreed_since
         });
     let (counts, failure) = (report.progress.counts, report.failures.first());
     let (verdict, words) = match &report.ending {
-        _ if counts.rewritten > 0 => (Verdict::Old, "some were stored otherwise; looking ended there".to_owned()),
-        _ if !is_the_same => (Verdict::Unknown, "the API servers have changed what they write meanwhile".to_owned()),
-        Ending::Proven => (Verdict::Current, "every object was left as it was".to_owned()),
+        _ if counts.rewritten > 0 => (CensusVerdict::Old, "some were stored otherwise; looking ended there".to_owned()),
+        _ if !is_the_same => {
+            (CensusVerdict::Unknown, "the API servers have changed what they write meanwhile".to_owned())
+        }
+        RunOutcome::Proven => (CensusVerdict::Current, "every object was left as it was".to_owned()),
         _ => {
             let why = failure.map(|failure| format!(": {}: {}", failure.name, failure.message)).unwrap_or_default();
-            (Verdict::Unknown, format!("an object could not be asked about{why}"))
+            (CensusVerdict::Unknown, format!("an object could not be asked about{why}"))
         }
     };
     Ok(Finding { current: counts.skipped, rewritten: counts.rewritten, verdict, ..unknown(words) })
@@ -158,8 +163,12 @@ pub(super) fn table(found: &ThroughApi) -> String {
     }
     let colours: Vec<_> = found.resources.iter().map(|one| colour(one.verdict)).collect();
     let mut text = paint_rows(&columns(&lines), &colours);
-    let old: Vec<&str> =
-        found.resources.iter().filter(|one| one.verdict == Verdict::Old).map(|one| one.resource.as_str()).collect();
+    let old: Vec<&str> = found
+        .resources
+        .iter()
+        .filter(|one| one.verdict == CensusVerdict::Old)
+        .map(|one| one.resource.as_str())
+        .collect();
     text.push_str(
         "\nThis is what the API servers say of themselves; only the store can prove it (--etcd-endpoints).\n",
     );

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The largest review: a definition before and after a change, each as large as an API server takes it.
+/// The largest review: a CRD before and after a change, each as large as an API server takes it.
 const MAX_REVIEW: usize = 8 << 20;
 /// The part of a review for which there is always room. Hardly any is longer, so whoever sends large ones keeps nobody out.
 const FREE: usize = 256 << 10;

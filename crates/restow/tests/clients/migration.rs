@@ -101,14 +101,14 @@ impl Widgets {
     /// Defines it, stored in v1, with so many objects.
     pub(crate) async fn new(server: &Server, count: usize) -> Self {
         let widgets = Widgets { client: server.client().await, kubeconfig: server.kubeconfig.clone() };
-        let definition: DynamicObject = serde_json::from_value(json!({
+        let crd: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("{PLURAL}.{GROUP}")},
             "spec": {"group": GROUP, "scope": "Namespaced", "versions": versions("v1"),
                      "names": {"plural": PLURAL, "singular": "widget", "kind": KIND}},
         }))
         .unwrap();
-        widgets.definitions().create(&PostParams::default(), &definition).await.unwrap();
+        widgets.crds().create(&PostParams::default(), &crd).await.unwrap();
         eventually("the resource is served", async || {
             widgets.objects().list(&ListParams::default().limit(1)).await.is_ok()
         })
@@ -134,7 +134,7 @@ impl Widgets {
         Api::all_with(self.client.clone(), &api)
     }
 
-    pub(crate) fn definitions(&self) -> Api<DynamicObject> {
+    pub(crate) fn crds(&self) -> Api<DynamicObject> {
         self.api("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
     }
 
@@ -153,7 +153,7 @@ impl Widgets {
         let patch = json!({"spec": {"versions": versions(version)}});
         let name = format!("{PLURAL}.{GROUP}");
         eventually("the storage version is changed", async || {
-            match self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            match self.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
                 Ok(_) => true,
                 Err(kube::Error::Api(status)) if status.message.contains("objects are being migrated") => false,
                 Err(error) => panic!("{error}"),
@@ -162,16 +162,16 @@ impl Widgets {
         .await;
     }
 
-    async fn definition(&self) -> DynamicObject {
-        self.definitions().get(&format!("{PLURAL}.{GROUP}")).await.unwrap()
+    async fn crd(&self) -> DynamicObject {
+        self.crds().get(&format!("{PLURAL}.{GROUP}")).await.unwrap()
     }
 
     pub(crate) async fn stored_versions(&self) -> Value {
-        self.definition().await.data["status"]["storedVersions"].clone()
+        self.crd().await.data["status"]["storedVersions"].clone()
     }
 
     pub(crate) async fn is_marked(&self) -> bool {
-        let annotations = self.definition().await.metadata.annotations.unwrap_or_default();
+        let annotations = self.crd().await.metadata.annotations.unwrap_or_default();
         annotations.contains_key("ksvm.sigs.k8s.io/migrating")
     }
 

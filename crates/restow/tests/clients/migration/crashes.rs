@@ -3,7 +3,7 @@
 
 use super::{Controller, Widgets, install};
 use crate::cluster::{Cluster, On};
-use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
+use restow_migrate::controller::{self, ControllerConfig, Metrics, ResourceFilter};
 use restow_migrate::migration::step::{MigrationStep, TARGET};
 use restow_testkit::{LogEvent, abort_at, test_in_a_process, wait};
 use std::os::unix::process::ExitStatusExt;
@@ -68,8 +68,11 @@ async fn controller_process_that_aborts_at_a_step() {
     };
     abort_at(LogEvent { target: TARGET, field: "step", value: step });
     let cluster = restow_migrate::cluster::Cluster::connect(Some(&PathBuf::from(kubeconfig))).await.unwrap();
-    let config =
-        ControllerConfig { identity: IDENTITY.to_owned(), resources: Resources::Custom, ..ControllerConfig::default() };
+    let config = ControllerConfig {
+        identity: IDENTITY.to_owned(),
+        resources: ResourceFilter::Custom,
+        ..ControllerConfig::default()
+    };
     let (_stop, stopped) = watch::channel(false);
     controller::run(cluster, config, Metrics::default(), stopped).await;
 }

@@ -36,7 +36,7 @@ async fn a_server_that_hangs_is_named_and_when_it_is_gone_the_migration_begins_b
     let path = folder.path().join("slices.json");
     std::fs::write(&path, list.to_string()).unwrap();
     server.kubectl(&["apply", "-f", path.to_str().unwrap()]);
-    eventually("an event at the definition names the server", async || {
+    eventually("an event at the CRD names the server", async || {
         let events: Value = serde_json::from_str(&server.kubectl(&["get", "events", "-o", "json"])).unwrap();
         let names_it = |event: &Value| {
             event["reason"] == "NoAgreement"

@@ -9,14 +9,14 @@ use super::Observation;
 use restow_api::GroupResource;
 use restow_api::internal_apiserver::StorageVersion;
 use restow_rules::migrate::aggregation::ServedBy;
-use restow_rules::migrate::api_servers::Wanted;
+use restow_rules::migrate::api_servers::RequiredServers;
 
 impl Observation {
     /// Whether anything tells in which version a resource is stored: a server's discovery, the servers' reports, or the
-    /// resource's definition. Where a server cannot be asked, it may be the one that tells.
+    /// resource's CRD. Where a server cannot be asked, it may be the one that tells.
     ///
     /// Nothing is, whatever is told, that aggregated API servers serve, unless nothing is going to be proven anyway.
-    pub fn is_managed(&self, name: &GroupResource, has_definition: bool) -> bool {
+    pub fn is_managed(&self, name: &GroupResource, has_crd: bool) -> bool {
         if self.aggregated(name).is_some() {
             return false;
         }
@@ -26,13 +26,13 @@ impl Observation {
             .is_some_and(|report| !report.status.storage_versions.is_empty());
         let is_told =
             self.answered().filter_map(|(_, discovery)| discovery.resources.get(name)).any(|one| one.hash.is_some());
-        has_definition || is_reported || is_told
+        has_crd || is_reported || is_told
     }
 
     /// Which aggregated API servers serve a resource, in words; nothing where none do.
     pub fn aggregated(&self, name: &GroupResource) -> Option<String> {
         match self.aggregation.of_group(name.group()) {
-            ServedBy::Others(words) if self.servers.wanted == Wanted::Every => Some(words),
+            ServedBy::Aggregated(words) if self.servers.required == RequiredServers::All => Some(words),
             _ => None,
         }
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
     use crate::discovery::{Discovery, StoredResource};
     use restow_api::StorageVersionHash;
-    use restow_rules::migrate::aggregation::{Aggregation, PassedOn};
+    use restow_rules::migrate::aggregation::{AggregatedService, Aggregation};
     use restow_rules::migrate::api_servers::ApiServers;
     use std::collections::BTreeMap;
 
@@ -70,12 +70,12 @@ mod tests {
         };
         assert!(!observation(&[None, None]).is_managed(&name, false));
         assert!(observation(&[None, Some("x=")]).is_managed(&name, false), "they disagree, which is something else");
-        assert!(observation(&[None]).is_managed(&name, true), "a definition whose storage version is not served");
-        let passed_on = PassedOn { api_service: "v3.projectcalico.org".into(), service: "calico/api".into() };
+        assert!(observation(&[None]).is_managed(&name, true), "a CRD whose storage version is not served");
+        let passed_on = AggregatedService { api_service: "v3.projectcalico.org".into(), service: "calico/api".into() };
         let aggregation = Aggregation(Ok(BTreeMap::from([("projectcalico.org".to_owned(), passed_on)])));
         let aggregated = Observation { aggregation, ..observation(&[Some("x=")]) };
         assert!(!aggregated.is_managed(&name, true), "whatever they show");
-        let one = ApiServers { wanted: Wanted::WhoeverAnswers, ..ApiServers::default() };
+        let one = ApiServers { required: RequiredServers::Any, ..ApiServers::default() };
         assert!(Observation { servers: one, ..aggregated }.is_managed(&name, false));
     }
 }

@@ -15,7 +15,7 @@ pub struct LeaseView {
 
 /// What to do about the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum LeaseAction {
     /// Take it: nobody holds it, or whoever did has let it expire.
     Take,
     /// Renew it: it is ours.
@@ -25,12 +25,12 @@ pub enum Step {
 }
 
 /// What a controller does about the lease.
-pub fn step(lease: Option<&LeaseView>, me: &str) -> Step {
+pub fn lease_action(lease: Option<&LeaseView>, me: &str) -> LeaseAction {
     match lease {
-        None => Step::Take,
-        Some(lease) if lease.holder == me => Step::Renew,
-        Some(lease) if lease.holder.is_empty() || lease.expired => Step::Take,
-        Some(_) => Step::Wait,
+        None => LeaseAction::Take,
+        Some(lease) if lease.holder == me => LeaseAction::Renew,
+        Some(lease) if lease.holder.is_empty() || lease.expired => LeaseAction::Take,
+        Some(_) => LeaseAction::Wait,
     }
 }
 
@@ -42,14 +42,14 @@ mod tests {
     fn a_lease_is_taken_only_when_it_is_free_or_was_seen_to_expire() {
         let lease = |holder: &str, expired: bool| Some(LeaseView { holder: holder.into(), expired });
         for (lease, expected) in [
-            (None, Step::Take),
-            (lease("me", false), Step::Renew),
-            (lease("me", true), Step::Renew),
-            (lease("other", false), Step::Wait),
-            (lease("other", true), Step::Take),
-            (lease("", false), Step::Take),
+            (None, LeaseAction::Take),
+            (lease("me", false), LeaseAction::Renew),
+            (lease("me", true), LeaseAction::Renew),
+            (lease("other", false), LeaseAction::Wait),
+            (lease("other", true), LeaseAction::Take),
+            (lease("", false), LeaseAction::Take),
         ] {
-            assert_eq!(step(lease.as_ref(), "me"), expected, "{lease:?}");
+            assert_eq!(lease_action(lease.as_ref(), "me"), expected, "{lease:?}");
         }
     }
 }

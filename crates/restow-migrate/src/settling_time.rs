@@ -21,24 +21,24 @@ pub const SETTLING_TIME: Duration = Duration::from_secs(70);
 
 /// What was agreed on, and by whom. Any change of it begins the settling time anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agreed {
+pub struct SeenAgreement {
     /// The version.
     pub hash: StorageVersionHash,
     /// The uid and generation of the CRD that names it; nothing for a resource without one.
-    pub definition: Option<(String, i64)>,
+    pub crd: Option<(String, i64)>,
     /// The servers that show it.
     pub servers: ApiServers,
 }
 
 /// Since when servers were seen to agree, by resource.
 #[derive(Clone, Debug, Default)]
-pub struct Agreements {
-    since: Arc<Mutex<BTreeMap<GroupResource, (Agreed, Instant)>>>,
+pub struct AgreementTracker {
+    since: Arc<Mutex<BTreeMap<GroupResource, (SeenAgreement, Instant)>>>,
 }
 
-impl Agreements {
+impl AgreementTracker {
     /// Takes down what was seen just now. Returns since when it was seen without interruption.
-    pub fn saw(&self, resource: &GroupResource, agreed: Agreed) -> Instant {
+    pub fn saw(&self, resource: &GroupResource, agreed: SeenAgreement) -> Instant {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         match since.get(resource) {
@@ -60,14 +60,15 @@ impl Agreements {
 mod tests {
     use super::*;
 
-    fn agreed(hash: &str, generation: i64) -> Agreed {
-        let definition = Some(("uid".to_owned(), generation));
-        Agreed { hash: StorageVersionHash::new(hash), definition, servers: ApiServers::default() }
+    fn agreed(hash: &str, generation: i64) -> SeenAgreement {
+        let crd = Some(("uid".to_owned(), generation));
+        SeenAgreement { hash: StorageVersionHash::new(hash), crd, servers: ApiServers::default() }
     }
 
     #[tokio::test(start_paused = true)]
     async fn whatever_changes_begins_the_settling_time_anew() {
-        let (agreements, resource): (Agreements, GroupResource) = (Agreements::default(), "a.x.io".parse().unwrap());
+        let (agreements, resource): (AgreementTracker, GroupResource) =
+            (AgreementTracker::default(), "a.x.io".parse().unwrap());
         let wait = || tokio::time::advance(Duration::from_secs(5));
         let first = agreements.saw(&resource, agreed("v2", 2));
         wait().await;
@@ -84,7 +85,7 @@ mod tests {
         let restarted =
             ApiServers { identities: Ok(BTreeMap::from([("a".into(), "a_2".into())])), ..ApiServers::default() };
         wait().await;
-        let fourth = agreements.saw(&resource, Agreed { servers: restarted, ..agreed("v3", 4) });
+        let fourth = agreements.saw(&resource, SeenAgreement { servers: restarted, ..agreed("v3", 4) });
         assert_eq!(fourth, Instant::now(), "a server was started anew");
         wait().await;
         let fifth = agreements.saw(&resource, agreed("v3", 4));

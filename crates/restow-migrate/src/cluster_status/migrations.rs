@@ -2,7 +2,7 @@
 
 use super::list;
 use crate::cluster::Cluster;
-use crate::exchange::Failure;
+use crate::request::RequestError;
 use restow_api::migration::{MigrationCounts, MigrationFailure};
 use restow_api::{GroupResource, StorageVersionHash};
 use serde::{Deserialize, Serialize};
@@ -14,12 +14,12 @@ const APIS: [(&str, &[&str]); 2] =
 /// What is known about a migration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MigrationOverview {
+pub struct MigrationStatus {
     /// The name of the object.
     pub name: String,
     /// The group of the object: `migration.k8s.io`, or `storagemigration.k8s.io` for the one in Kubernetes itself.
     pub api: &'static str,
-    /// `Pending`, `Running`, `Waiting`, `Paused`, `Succeeded` or `Failed`.
+    /// `Pending`, `Running`, `ResourceWait`, `Paused`, `Succeeded` or `Failed`.
     pub state: String,
     /// The version that it was for, where it says so.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ struct Condition {
 }
 
 /// All migrations that there are.
-pub(super) async fn all(cluster: &Cluster) -> Result<Vec<Migration>, Failure> {
+pub(super) async fn all(cluster: &Cluster) -> Result<Vec<Migration>, RequestError> {
     let mut all = Vec::new();
     for (api, versions) in APIS {
         for version in versions {
@@ -105,7 +105,7 @@ pub(super) fn latest(
     migrations: &[Migration],
     name: &GroupResource,
     version_of: &dyn Fn(&StorageVersionHash) -> String,
-) -> Option<MigrationOverview> {
+) -> Option<MigrationStatus> {
     let of_resource = migrations.iter().filter(|migration| {
         let wanted = &migration.spec.resource;
         wanted.group == name.group() && wanted.resource == name.resource()
@@ -114,7 +114,7 @@ pub(super) fn latest(
         let is_open = !matches!(migration.state(), "Succeeded" | "Failed");
         (is_open, &migration.metadata.creation_timestamp)
     })?;
-    Some(MigrationOverview {
+    Some(MigrationStatus {
         name: newest.metadata.name.clone(),
         api: newest.api,
         state: newest.state().to_owned(),
@@ -125,7 +125,7 @@ pub(super) fn latest(
     })
 }
 
-impl MigrationOverview {
+impl MigrationStatus {
     /// Whether it has not ended.
     pub fn is_open(&self) -> bool {
         !matches!(self.state.as_str(), "Succeeded" | "Failed")

@@ -5,14 +5,14 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::{Client, core::Status};
-use restow_rules::migrate::verdict::Refusal;
+use restow_rules::migrate::response::ErrorResponse;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::time::Duration;
 
 /// A request that did not succeed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Failure {
+pub struct RequestError {
     /// The HTTP code; zero when no answer came at all.
     pub code: u16,
     /// The reason of the Kubernetes status.
@@ -22,14 +22,14 @@ pub struct Failure {
     /// How long the server asks to wait.
     pub retry_after: Option<Duration>,
     /// What else the Kubernetes status says.
-    pub details: Option<Box<FailureDetails>>,
+    pub details: Option<Box<RequestErrorDetails>>,
     /// The server did not answer this request, nor a smaller one: it hangs, or cannot be reached.
-    pub is_silent: bool,
+    pub is_unresponsive: bool,
 }
 
 /// What a Kubernetes status says beside its reason.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct FailureDetails {
+pub struct RequestErrorDetails {
     /// The name of the object that it is about; empty when it names none.
     pub name: String,
     /// Where a listing whose token has expired can go on, with gaps.
@@ -44,7 +44,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// Sends a request and reads the answer. One that takes long is waited for as long as the server is alive: it may have much
 /// to do, or wait for a webhook.
-pub(crate) async fn exchange(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, Failure> {
+pub(crate) async fn send_request(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, RequestError> {
     let silence = async {
         loop {
             tokio::time::sleep(SILENCE).await;
@@ -55,10 +55,10 @@ pub(crate) async fn exchange(client: &Client, request: Request<Vec<u8>>) -> Resu
     };
     tokio::select! {
         answer = send(client, request) => answer,
-        () = silence => Err(Failure {
+        () = silence => Err(RequestError {
             message: format!("no answer within {} s, and no sign of life", 2 * SILENCE.as_secs()),
-            is_silent: true,
-            ..Failure::default()
+            is_unresponsive: true,
+            ..RequestError::default()
         }),
     }
 }
@@ -69,30 +69,33 @@ async fn is_alive(client: &Client) -> bool {
     matches!(tokio::time::timeout(SILENCE, client.send(request)).await, Ok(Ok(_)))
 }
 
-async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, Failure> {
+async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, RequestError> {
     let answered = async {
-        let response = client.send(request.map(Body::from)).await.map_err(Failure::on_the_way)?;
+        let response = client.send(request.map(Body::from)).await.map_err(RequestError::on_the_way)?;
         let is_success = response.status().is_success();
         let code = response.status().as_u16();
         let retry_after = retry_after(&response);
-        let body = response.into_body().collect().await.map_err(Failure::on_the_way)?.to_bytes();
-        if is_success { Ok(body) } else { Err(Failure::from_body(code, retry_after, &body)) }
+        let body = response.into_body().collect().await.map_err(RequestError::on_the_way)?.to_bytes();
+        if is_success { Ok(body) } else { Err(RequestError::from_body(code, retry_after, &body)) }
     };
     match tokio::time::timeout(TIMEOUT, answered).await {
         Ok(answer) => answer,
-        Err(_) => Err(Failure { message: format!("no answer within {} s", TIMEOUT.as_secs()), ..Failure::default() }),
+        Err(_) => Err(RequestError {
+            message: format!("no answer within {} s", TIMEOUT.as_secs()),
+            ..RequestError::default()
+        }),
     }
 }
 
 /// Sends a request and reads the answer as JSON.
-pub(crate) async fn exchange_json<T: DeserializeOwned>(
+pub(crate) async fn request_json<T: DeserializeOwned>(
     client: &Client,
     request: Request<Vec<u8>>,
-) -> Result<T, Failure> {
-    let body = exchange(client, request).await?;
-    serde_json::from_slice(&body).map_err(|error| Failure {
+) -> Result<T, RequestError> {
+    let body = send_request(client, request).await?;
+    serde_json::from_slice(&body).map_err(|error| RequestError {
         message: format!("the server's answer is unreadable: {error}"),
-        ..Failure::default()
+        ..RequestError::default()
     })
 }
 
@@ -101,12 +104,12 @@ fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
     header.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }
 
-impl Failure {
+impl RequestError {
     /// What decides about it.
-    pub fn refusal(&self) -> Refusal<'_> {
-        let Failure { code, reason, message, retry_after, .. } = self;
+    pub fn response(&self) -> ErrorResponse<'_> {
+        let RequestError { code, reason, message, retry_after, .. } = self;
         let about = self.details.as_ref().map_or("", |details| details.name.as_str());
-        Refusal { code: *code, reason, message, about, retry_after: *retry_after }
+        ErrorResponse { code: *code, reason, message, about, retry_after: *retry_after }
     }
 
     fn on_the_way(error: impl std::error::Error) -> Self {
@@ -120,50 +123,50 @@ impl Failure {
             }
             source = cause.source();
         }
-        Failure { message, ..Failure::default() }
+        RequestError { message, ..RequestError::default() }
     }
 
     fn from_body(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let Ok(status) = serde_json::from_slice::<Status>(body) else {
             let message = String::from_utf8_lossy(body).trim().chars().take(500).collect();
-            return Failure { code, message, retry_after, ..Failure::default() };
+            return RequestError { code, message, retry_after, ..RequestError::default() };
         };
         let asked = status.details.as_ref().map(|details| u64::from(details.retry_after_seconds)).filter(|s| *s > 0);
-        Failure {
+        RequestError {
             code,
             reason: status.reason,
             message: status.message,
             retry_after: retry_after.or(asked.map(Duration::from_secs)),
-            details: Some(Box::new(FailureDetails {
+            details: Some(Box::new(RequestErrorDetails {
                 name: status.details.map(|details| details.name).unwrap_or_default(),
                 continue_token: status
                     .metadata
                     .and_then(|metadata| metadata.continue_)
                     .filter(|token| !token.is_empty()),
             })),
-            is_silent: false,
+            is_unresponsive: false,
         }
     }
 }
 
-impl From<kube::Error> for Failure {
+impl From<kube::Error> for RequestError {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) => Failure {
+            kube::Error::Api(status) => RequestError {
                 code: status.code,
                 reason: status.reason.clone(),
                 message: status.message.clone(),
                 details: status.details.as_ref().map(|details| {
-                    Box::new(FailureDetails { name: details.name.clone(), ..FailureDetails::default() })
+                    Box::new(RequestErrorDetails { name: details.name.clone(), ..RequestErrorDetails::default() })
                 }),
-                ..Failure::default()
+                ..RequestError::default()
             },
-            other => Failure::on_the_way(other),
+            other => RequestError::on_the_way(other),
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.code, self.reason.is_empty()) {
             (0, _) => f.write_str(&self.message),
@@ -173,4 +176,4 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for RequestError {}

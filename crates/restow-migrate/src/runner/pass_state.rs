@@ -1,9 +1,9 @@
 //! What is under way in a pass through all objects. Decides nothing.
 
 use super::listing::Page;
-use super::rewrite::{Settled as SettledObject, Task};
+use super::rewrite::{ObjectResult, RewriteTask};
 use super::unreadable::Unreadable;
-use crate::exchange::Failure;
+use crate::request::RequestError;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use restow_rules::migrate::passes::PassReport;
@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 
 /// How a pass ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum PassEnd {
+pub(super) enum PassOutcome {
     Complete,
     Stopped {
         continue_token: Option<String>,
     },
     /// A server does not answer, so that nothing can be proven for now.
-    Silent {
+    Unresponsive {
         words: String,
         continue_token: Option<String>,
     },
@@ -39,12 +39,12 @@ pub(super) enum PassEnd {
 }
 
 /// What is under way in a pass.
-pub(super) struct Work {
+pub(super) struct PassState {
     pub(super) report: PassReport,
-    pub(super) queue: VecDeque<Task>,
-    pub(super) in_flight: FuturesUnordered<BoxFuture<'static, SettledObject>>,
-    pub(super) listing: Listing,
-    pub(super) place: Place,
+    pub(super) queue: VecDeque<RewriteTask>,
+    pub(super) in_flight: FuturesUnordered<BoxFuture<'static, ObjectResult>>,
+    pub(super) listing: ListState,
+    pub(super) scope: ListScope,
     /// The token of the page that was listed last, and of the one before it.
     pub(super) tokens: [Option<String>; 2],
     pub(super) listed: u64,
@@ -60,56 +60,56 @@ pub(super) struct Work {
 /// Which objects are listed at the moment. Usually all of them at once; where that fails for good, because of an object that
 /// the server cannot read, those of one namespace after the other, so that the others do not suffer.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct ListScope {
     pub(super) namespace: String,
     /// The namespaces to come; nothing while all are listed at once.
     pub(super) to_come: Option<VecDeque<String>>,
     /// Why not all can be listed at once, until the object because of which that is so was come upon in its namespace.
-    pub(super) unlisted: Option<Failure>,
+    pub(super) unlisted: Option<RequestError>,
     pub(super) limit: u32,
 }
 
 /// What a request of the listing brought.
-pub(super) enum Found {
+pub(super) enum ListResult {
     /// Some objects.
     Page(Page),
     /// Nothing, because of this object, for this reason.
-    Unreadable(Unreadable, Failure),
+    Unreadable(Unreadable, RequestError),
     /// Nothing, for this reason, and it cannot be found out because of which object.
-    Nothing(Failure),
+    Nothing(RequestError),
     /// Nothing, for this reason, and these namespaces can be listed one after the other.
-    Namespaces(Vec<String>, Failure),
+    Namespaces(Vec<String>, RequestError),
 }
 
 /// Where the listing is.
-pub(super) enum Listing {
+pub(super) enum ListState {
     /// The next page begins here.
     Next { token: Option<String>, tries: u32 },
     /// A page is on its way.
-    Under { token: Option<String>, tries: u32, found: BoxFuture<'static, Result<Found, Failure>> },
+    Pending { token: Option<String>, tries: u32, found: BoxFuture<'static, Result<ListResult, RequestError>> },
     /// All pages have come.
-    Over,
+    Done,
 }
 
-impl Work {
+impl PassState {
     /// The end of a pass that cannot go on while a server does not answer.
-    pub(super) fn silent(&mut self, words: String) -> PassEnd {
-        PassEnd::Silent { words, continue_token: self.tokens[1].take() }
+    pub(super) fn unresponsive(&mut self, words: String) -> PassOutcome {
+        PassOutcome::Unresponsive { words, continue_token: self.tokens[1].take() }
     }
 
     /// The end of a pass that cannot go on while a server does not serve the resource.
-    pub(super) fn not_served(&mut self, words: String) -> PassEnd {
-        PassEnd::NotServed { words, continue_token: self.tokens[1].take() }
+    pub(super) fn not_served(&mut self, words: String) -> PassOutcome {
+        PassOutcome::NotServed { words, continue_token: self.tokens[1].take() }
     }
 
     /// The end of a pass that cannot go on while a webhook cannot be reached.
-    pub(super) fn webhook_down(&mut self, words: String) -> PassEnd {
-        PassEnd::WebhookDown { words, continue_token: self.tokens[1].take() }
+    pub(super) fn webhook_down(&mut self, words: String) -> PassOutcome {
+        PassOutcome::WebhookDown { words, continue_token: self.tokens[1].take() }
     }
 
     /// The end of a pass that cannot go on while a server has too much to do.
-    pub(super) fn overloaded(&mut self, words: String) -> PassEnd {
-        PassEnd::Overloaded { words, continue_token: self.tokens[1].take() }
+    pub(super) fn overloaded(&mut self, words: String) -> PassOutcome {
+        PassOutcome::Overloaded { words, continue_token: self.tokens[1].take() }
     }
 
     /// Counts the objects that lie between an object that cannot be read and the one that was found behind it: more were
@@ -125,13 +125,13 @@ impl Work {
 
     /// Goes on with the next namespace, if one after the other is listed; else the listing is over.
     pub(super) fn next_namespace(&mut self, limit: u32) {
-        self.listing = match self.place.to_come.as_mut().and_then(VecDeque::pop_front) {
+        self.listing = match self.scope.to_come.as_mut().and_then(VecDeque::pop_front) {
             Some(namespace) => {
-                self.place.namespace = namespace;
-                self.place.limit = limit;
-                Listing::Next { token: None, tries: 0 }
+                self.scope.namespace = namespace;
+                self.scope.limit = limit;
+                ListState::Next { token: None, tries: 0 }
             }
-            None => Listing::Over,
+            None => ListState::Done,
         };
     }
 }

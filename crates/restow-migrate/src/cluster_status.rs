@@ -5,20 +5,20 @@
 mod migrations;
 mod waiting;
 
-pub use migrations::MigrationOverview;
-pub use waiting::{Waiting, WaitingFor};
+pub use migrations::MigrationStatus;
+pub use waiting::{ResourceWait, WaitingFor};
 
-use crate::agreement::{CANNOT_BE_ASKED, Observation, Scope, observe};
+use crate::api_servers::{CANNOT_BE_QUERIED, Observation, Scope, observe};
 use crate::cluster::Cluster;
-use crate::definition::Definition;
+use crate::crd::Crd;
 use crate::discovery::equivalents;
-use crate::exchange::{Failure, exchange_json};
 use crate::mark::{mark_of, refusals_of};
+use crate::request::{RequestError, request_json};
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use restow_api::migration::StorageState;
 use restow_api::{GroupResource, StorageVersionHash, storage_version_hash};
-use restow_rules::migrate::marks::{Holder, Mark, Party};
+use restow_rules::migrate::marks::{Holder, HolderKind, MigrationMark};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,19 +27,19 @@ use std::collections::BTreeMap;
 const FORMER_VERSIONS: [&str; 10] =
     ["v1", "v2", "v1beta1", "v1beta2", "v1beta3", "v2beta1", "v2beta2", "v1alpha1", "v1alpha2", "v1alpha3"];
 
-/// What [`ResourceOverview::servers`] says of a server that did not answer.
+/// What [`ResourceStatus::servers`] says of a server that did not answer.
 pub const NO_ANSWER: &str = "no answer";
 
 /// The storage versions of a cluster.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Overview {
+pub struct ClusterStatus {
     /// Every API server that is known of.
-    pub servers: Vec<ServerOverview>,
+    pub servers: Vec<ServerStatus>,
     /// How it is known what they write.
-    pub source: Source,
+    pub source: VersionSource,
     /// Every stored resource, by name.
-    pub resources: Vec<ResourceOverview>,
+    pub resources: Vec<ResourceStatus>,
     /// What could not be looked at, and why; all that depends on it cannot be told.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Overview {
 /// An API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ServerOverview {
+pub struct ServerStatus {
     /// Its name among the others, or its address.
     pub name: String,
     /// Why it could not be asked.
@@ -58,7 +58,7 @@ pub struct ServerOverview {
 
 /// How it is known what the API servers write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Source {
+pub enum VersionSource {
     /// They report it (the StorageVersion API). What they do not report is asked for.
     Reports,
     /// Each was asked for its discovery document.
@@ -68,7 +68,7 @@ pub enum Source {
 /// What is known about one resource.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ResourceOverview {
+pub struct ResourceStatus {
     /// The resource, as in `widgets.example.com`.
     pub resource: String,
     /// Its group.
@@ -92,15 +92,15 @@ pub struct ResourceOverview {
     /// Why the servers do not agree.
     pub disagreement: Option<String>,
     /// The running or latest migration.
-    pub migration: Option<MigrationOverview>,
-    /// Who migrates it by hand, by the mark on its definition.
+    pub migration: Option<MigrationStatus>,
+    /// Who migrates it by hand, by the mark on its CRD.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migrated_by_hand: Option<String>,
     /// What the last migration by hand could not rewrite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused_by_hand: Option<String>,
     /// What has to happen before everything is stored in the storage version.
-    pub waits_for: Option<Waiting>,
+    pub waits_for: Option<ResourceWait>,
     /// When a controller last kept record of it.
     pub recorded_at: Option<String>,
     /// The versions that a hash of this resource may stand for.
@@ -115,15 +115,15 @@ struct Items<T> {
 }
 
 /// Looks at a cluster.
-pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
+pub async fn look(cluster: &Cluster) -> Result<ClusterStatus, RequestError> {
     let observation = observe(cluster, Scope::All).await?;
     let mut hidden = Vec::new();
-    let groups: APIGroupList = exchange_json(cluster.client(), get("/apis")?).await?;
+    let groups: APIGroupList = request_json(cluster.client(), get("/apis")?).await?;
     let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for group in groups.groups {
         versions.insert(group.name, group.versions.into_iter().map(|version| version.version).collect());
     }
-    let definitions: Vec<Definition> =
+    let crds: Vec<Crd> =
         readable(list(cluster, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await, &mut hidden)?;
     let states: Vec<StorageState> =
         readable(list(cluster, "/apis/migration.k8s.io/v1alpha1/storagestates").await, &mut hidden)?;
@@ -132,28 +132,28 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
     let mut resources = Vec::new();
     for name in observation.resources().into_iter().filter(|name| !same.contains(name)) {
         let full_name = name.to_string();
-        let definition = definitions.iter().find(|one| one.metadata.name.as_deref() == Some(full_name.as_str()));
-        let Some(seen) = observation.resource(&name, definition) else { continue };
+        let crd = crds.iter().find(|one| one.metadata.name.as_deref() == Some(full_name.as_str()));
+        let Some(seen) = observation.resource(&name, crd) else { continue };
         // The settling time of whoever wants to prove something counts from here.
-        observation.agreed_since(cluster, &seen, definition);
-        let candidates = candidates(versions.get(name.group()), definition);
+        observation.agreed_since(cluster, &seen, crd);
+        let candidates = candidates(versions.get(name.group()), crd);
         let version_of = |hash: &StorageVersionHash| version_of(hash, &name, &seen.resource.kind, &candidates);
         let hash = seen.agreed().cloned();
-        // Where definitions cannot be read, it may have one.
-        let is_managed = observation.is_managed(&name, definition.is_some() || !hidden.is_empty());
-        let mut resource = ResourceOverview {
+        // Where CRDs cannot be read, it may have one.
+        let is_managed = observation.is_managed(&name, crd.is_some() || !hidden.is_empty());
+        let mut resource = ResourceStatus {
             resource: full_name.clone(),
             group: name.group().to_string(),
             kind: seen.resource.kind.clone(),
             storage_version: hash.as_ref().map(&version_of),
-            stored_versions: stored_versions(definition, &states, &name, &version_of),
+            stored_versions: stored_versions(crd, &states, &name, &version_of),
             servers: seen.by_server.iter().map(|(server, words)| (server.clone(), shown(words, &version_of))).collect(),
             is_managed,
             aggregated: observation.aggregated(&name),
             disagreement: seen.disagreement().filter(|_| is_managed),
             migration: migrations::latest(&migrations, &name, &version_of),
-            migrated_by_hand: definition.and_then(by_hand),
-            refused_by_hand: definition.and_then(refusals_of).map(str::to_owned),
+            migrated_by_hand: crd.and_then(by_hand),
+            refused_by_hand: crd.and_then(refusals_of).map(str::to_owned),
             waits_for: None,
             recorded_at: recorded_at(&states, &name),
             hash,
@@ -163,27 +163,26 @@ pub async fn look(cluster: &Cluster) -> Result<Overview, Failure> {
         resources.push(resource);
     }
     hidden.extend(observation.not_told());
-    let source = if observation.reporting().is_empty() { Source::Discovery } else { Source::Reports };
-    Ok(Overview { servers: servers(&observation, source), source, resources, hidden })
+    let source = if observation.reporting().is_empty() { VersionSource::Discovery } else { VersionSource::Reports };
+    Ok(ClusterStatus { servers: servers(&observation, source), source, resources, hidden })
 }
 
 /// Every server that reports, or that was asked.
-fn servers(observation: &Observation, source: Source) -> Vec<ServerOverview> {
-    let server = |name: &str, failure: Option<&Failure>| ServerOverview {
+fn servers(observation: &Observation, source: VersionSource) -> Vec<ServerStatus> {
+    let server = |name: &str, failure: Option<&RequestError>| ServerStatus {
         name: name.to_owned(),
         silent_because: failure.map(ToString::to_string),
     };
     match source {
-        Source::Reports => observation.reporting().into_iter().map(|name| server(name, None)).collect(),
-        Source::Discovery => observation.asked().map(|(name, failure)| server(name, failure)).collect(),
+        VersionSource::Reports => observation.reporting().into_iter().map(|name| server(name, None)).collect(),
+        VersionSource::Discovery => observation.asked().map(|(name, failure)| server(name, failure)).collect(),
     }
 }
 
-fn candidates(served: Option<&Vec<String>>, definition: Option<&Definition>) -> Vec<String> {
-    let defined =
-        definition.iter().flat_map(|definition| &definition.spec.versions).map(|version| version.name.clone());
+fn candidates(served: Option<&Vec<String>>, crd: Option<&Crd>) -> Vec<String> {
+    let defined = crd.iter().flat_map(|crd| &crd.spec.versions).map(|version| version.name.clone());
     let mut all: Vec<String> = served.into_iter().flatten().cloned().chain(defined).collect();
-    if definition.is_none() {
+    if crd.is_none() {
         all.extend(FORMER_VERSIONS.map(String::from));
     }
     all.sort();
@@ -200,7 +199,7 @@ fn version_of(hash: &StorageVersionHash, name: &GroupResource, kind: &str, candi
 /// What a server is said to write: an encoding version such as `apps/v1`, a hash, or words.
 fn shown(words: &str, version_of: &dyn Fn(&StorageVersionHash) -> String) -> String {
     match words {
-        words if words.starts_with(CANNOT_BE_ASKED) => NO_ANSWER.to_owned(),
+        words if words.starts_with(CANNOT_BE_QUERIED) => NO_ANSWER.to_owned(),
         words if words.contains(' ') => words.to_owned(),
         // A hash ends like this, and may have a slash in it.
         words if words.ends_with('=') => version_of(&StorageVersionHash::new(words)),
@@ -214,31 +213,31 @@ fn recorded_at(states: &[StorageState], name: &GroupResource) -> Option<String> 
     state.status.last_heartbeat_time.as_ref().map(ToString::to_string)
 }
 
-/// What may be stored. The definition of a custom resource says it; of others, the record of the migrations does.
+/// What may be stored. The CRD of a custom resource says it; of others, the record of the migrations does.
 fn stored_versions(
-    definition: Option<&Definition>,
+    crd: Option<&Crd>,
     states: &[StorageState],
     name: &GroupResource,
     version_of: &dyn Fn(&StorageVersionHash) -> String,
 ) -> Option<Vec<String>> {
-    if let Some(definition) = definition {
-        return definition.status.as_ref().map(|status| status.stored_versions.clone());
+    if let Some(crd) = crd {
+        return crd.status.as_ref().map(|status| status.stored_versions.clone());
     }
     let state = states.iter().find(|state| state.metadata.name == StorageState::name_for(name))?;
     Some(state.status.persisted_storage_version_hashes.iter().map(version_of).collect())
 }
 
 /// Who migrates a resource by hand, as its mark says.
-fn by_hand(definition: &Definition) -> Option<String> {
-    let Mark::By(text) = mark_of(definition) else { return None };
+fn by_hand(crd: &Crd) -> Option<String> {
+    let MigrationMark::By(text) = mark_of(crd) else { return None };
     match text.parse::<Holder>() {
-        Ok(holder) if holder.party == Party::Command => Some(holder.name),
+        Ok(holder) if holder.kind == HolderKind::Command => Some(holder.name),
         _ => None,
     }
 }
 
 /// What was listed. What we may not read is told, and the rest shown.
-fn readable<T>(listed: Result<Option<Vec<T>>, Failure>, hidden: &mut Vec<String>) -> Result<Vec<T>, Failure> {
+fn readable<T>(listed: Result<Option<Vec<T>>, RequestError>, hidden: &mut Vec<String>) -> Result<Vec<T>, RequestError> {
     match listed {
         Ok(found) => Ok(found.unwrap_or_default()),
         Err(failure) if matches!(failure.code, 401 | 403) => {
@@ -250,16 +249,18 @@ fn readable<T>(listed: Result<Option<Vec<T>>, Failure>, hidden: &mut Vec<String>
 }
 
 /// All objects of a collection; nothing where it is not served.
-async fn list<T: DeserializeOwned>(cluster: &Cluster, path: &str) -> Result<Option<Vec<T>>, Failure> {
-    match exchange_json::<Items<T>>(cluster.client(), get(path)?).await {
+async fn list<T: DeserializeOwned>(cluster: &Cluster, path: &str) -> Result<Option<Vec<T>>, RequestError> {
+    match request_json::<Items<T>>(cluster.client(), get(path)?).await {
         Ok(list) => Ok(Some(list.items)),
         Err(failure) if failure.code == 404 => Ok(None),
         Err(failure) => Err(failure),
     }
 }
 
-fn get(path: &str) -> Result<Request<Vec<u8>>, Failure> {
-    Request::get(path).body(Vec::new()).map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
+fn get(path: &str) -> Result<Request<Vec<u8>>, RequestError> {
+    Request::get(path)
+        .body(Vec::new())
+        .map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Holds the lease, and acts as long as it does. Who was suspended in the middle of a pass wakes after its time, with what it
-//! read before: so every change asks first whether the time is over ([`Term`]).
+//! read before: so every change asks first whether the time is over ([`LeaseTerm`]).
 
-use super::{Context, act, stopped};
-use crate::exchange::Failure;
+use super::{Context, reconcile_loop, stopped};
+use crate::request::RequestError;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta, PostParams};
 use restow_api::ResourceVersion;
 use restow_clock::{Moment, since_boot};
-use restow_rules::leadership::{LeaseView, Step, step};
+use restow_rules::leader_election::{LeaseAction, LeaseView, lease_action};
 use restow_rules::{LeaseWatch, ReadTime, SeenLease};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,22 +19,23 @@ const NAME: &str = "restow-controller";
 
 /// For how long this controller may act; for ever where there is no election.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Term(Arc<Mutex<Option<(Moment, Duration)>>>);
+pub(crate) struct LeaseTerm(Arc<Mutex<Option<(Moment, Duration)>>>);
 
-impl Term {
+impl LeaseTerm {
     /// The lease was renewed then, which is good for so long.
     fn renewed(&self, at: Moment, good_for: Duration) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, good_for));
     }
 
     /// Fails once another controller may have begun to act.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), RequestError> {
         let term = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match term.is_none_or(|(at, good_for)| at.elapsed() <= good_for) {
             true => Ok(()),
-            false => {
-                Err(Failure { message: "the controller's lease was not renewed in time".into(), ..Failure::default() })
-            }
+            false => Err(RequestError {
+                message: "the controller's lease was not renewed in time".into(),
+                ..RequestError::default()
+            }),
         }
     }
 }
@@ -53,23 +54,23 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
     loop {
         let begun = Moment::now();
         // A server that hangs must not hide that the lease has run out.
-        let turned = tokio::time::timeout(deadline, turn(&api, &me, duration, &mut watched)).await;
-        let turned = turned.unwrap_or_else(|_| Err(no_answer(deadline)));
-        match turned {
+        let renewal = tokio::time::timeout(deadline, acquire_or_renew(&api, &me, duration, &mut watched)).await;
+        let renewal = renewal.unwrap_or_else(|_| Err(no_answer(deadline)));
+        match renewal {
             Ok(true) => {
                 renewed = begun;
                 context.term.renewed(begun, deadline);
                 if acting.is_none() {
                     tracing::info!("{me} leads");
                     let (end, ended) = watch::channel(false);
-                    acting = Some((end, tokio::spawn(act(context.clone(), ended))));
+                    acting = Some((end, tokio::spawn(reconcile_loop(context.clone(), ended))));
                 }
             }
-            Ok(false) => rest(&mut acting).await,
+            Ok(false) => stop_leading(&mut acting).await,
             Err(failure) => {
                 tracing::warn!("cannot read or write the lease {NAME}: {failure}");
                 if renewed.elapsed() > deadline {
-                    rest(&mut acting).await;
+                    stop_leading(&mut acting).await;
                 }
             }
         }
@@ -79,17 +80,17 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
         }
     }
     let was_acting = acting.is_some();
-    rest(&mut acting).await;
-    if was_acting && let Err(failure) = give_up(&api, &me).await {
+    stop_leading(&mut acting).await;
+    if was_acting && let Err(failure) = release(&api, &me).await {
         tracing::warn!("cannot give up the lease {NAME}: {failure}");
     }
 }
 
-fn no_answer(within: Duration) -> Failure {
-    Failure { message: format!("no answer within {:.0} s", within.as_secs_f64()), ..Failure::default() }
+fn no_answer(within: Duration) -> RequestError {
+    RequestError { message: format!("no answer within {:.0} s", within.as_secs_f64()), ..RequestError::default() }
 }
 
-async fn rest(acting: &mut Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>) {
+async fn stop_leading(acting: &mut Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>) {
     if let Some((end, acted)) = acting.take() {
         tracing::info!("not leading any more");
         end.send_replace(true);
@@ -99,17 +100,22 @@ async fn rest(acting: &mut Option<(watch::Sender<bool>, tokio::task::JoinHandle<
 }
 
 /// Looks at the lease once, and takes or renews it. Says whether it is ours.
-async fn turn(api: &Api<Lease>, me: &str, duration: Duration, watched: &mut LeaseWatch) -> Result<bool, Failure> {
+async fn acquire_or_renew(
+    api: &Api<Lease>,
+    me: &str,
+    duration: Duration,
+    watched: &mut LeaseWatch,
+) -> Result<bool, RequestError> {
     let asked = since_boot();
     let found = api.get_opt(NAME).await?;
     let view = look(found.as_ref(), ReadTime { asked, answered: since_boot() }, watched);
-    let step = step(view.as_ref(), me);
-    if step == Step::Wait {
+    let lease_action = lease_action(view.as_ref(), me);
+    if lease_action == LeaseAction::Wait {
         return Ok(false);
     }
     let now = MicroTime(Timestamp::now());
     let old = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
-    let is_renewal = step == Step::Renew;
+    let is_renewal = lease_action == LeaseAction::Renew;
     let spec = LeaseSpec {
         holder_identity: Some(me.to_owned()),
         lease_duration_seconds: i32::try_from(duration.as_secs().max(1)).ok(),
@@ -125,14 +131,14 @@ async fn turn(api: &Api<Lease>, me: &str, duration: Duration, watched: &mut Leas
         }
         Some(lease) => api.replace(NAME, &PostParams::default(), &Lease { spec: Some(spec), ..lease }).await,
     };
-    match written.map_err(Failure::from) {
+    match written.map_err(RequestError::from) {
         Ok(_) => Ok(true),
         Err(failure) if failure.code == 409 => Ok(false),
         Err(failure) => Err(failure),
     }
 }
 
-async fn give_up(api: &Api<Lease>, me: &str) -> Result<(), Failure> {
+async fn release(api: &Api<Lease>, me: &str) -> Result<(), RequestError> {
     let Some(mut lease) = api.get_opt(NAME).await? else { return Ok(()) };
     if holder(&lease) != me {
         return Ok(());
@@ -163,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_term_is_over_when_the_lease_was_not_renewed_in_time() {
-        let term = Term::default();
+        let term = LeaseTerm::default();
         assert!(term.check().is_ok(), "without an election everybody may act");
         let begun = Moment::now();
         term.renewed(begun, Duration::ZERO);

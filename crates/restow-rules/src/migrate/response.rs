@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// An answer that is not a success, reduced to what decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal<'a> {
+pub struct ErrorResponse<'a> {
     /// The HTTP code; zero when no answer came at all.
     pub code: u16,
     /// The reason of the Kubernetes status, such as "Conflict".
@@ -22,7 +22,7 @@ pub struct Refusal<'a> {
 
 /// What a refusal means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ResponseClass {
     /// Someone wrote the object in between, or one of the same name has taken its place. It may be in any version: look
     /// again.
     Moved,
@@ -34,8 +34,8 @@ pub enum Verdict {
     /// A webhook that converts or admits objects of this resource cannot be reached. No object can be rewritten.
     WebhookDown,
     /// A webhook was reached and gave no answer about this object: it hung up, or took too long. Either it is down, or it
-    /// does not bear this object; whether others get through tells ([`after_losses`]).
-    WebhookLost,
+    /// does not bear this object; whether others get through tells ([`after_no_response`]).
+    WebhookNoResponse,
     /// A passing fault, of the network or of the server.
     TryAgain,
     /// This object will not be accepted as it is. The others may be.
@@ -46,11 +46,11 @@ pub enum Verdict {
     NotAllowed,
 }
 
-impl Verdict {
+impl ResponseClass {
     /// Whether the request may have been carried out all the same: the answer got lost, or came from somebody who had not
     /// waited for it.
     pub fn leaves_open_what_was_written(self) -> bool {
-        self == Verdict::TryAgain
+        self == ResponseClass::TryAgain
     }
 }
 
@@ -60,24 +60,24 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 /// What an answer to the rewriting of one object means.
 ///
 /// What admission says comes first: a webhook that denies a request chooses the code of the answer, which then means nothing.
-pub fn judge(refusal: &Refusal<'_>) -> Verdict {
-    match denial(refusal.message) {
-        Some(Denial::Request) => return Verdict::Refused,
-        Some(Denial::DryRun) => return Verdict::NoDryRun,
+pub fn classify(response: &ErrorResponse<'_>) -> ResponseClass {
+    match denial(response.message) {
+        Some(Denial::Request) => return ResponseClass::Refused,
+        Some(Denial::DryRun) => return ResponseClass::NoDryRun,
         None => {}
     }
-    if let Some(verdict) = unanswered_call(refusal) {
-        return verdict;
+    if let Some(response) = unanswered_call(response) {
+        return response;
     }
-    match refusal.code {
-        409 => Verdict::Moved,
-        404 => Verdict::Absent,
-        429 => Verdict::Overloaded(refusal.retry_after.unwrap_or(DEFAULT_WAIT)),
-        401 => Verdict::NotAllowed,
-        403 if is_about_permission(refusal) => Verdict::NotAllowed,
-        0 | 408 | 502..=504 => Verdict::TryAgain,
-        500 if refusal.retry_after.is_some() || is_passing(refusal.message) => Verdict::TryAgain,
-        _ => Verdict::Refused,
+    match response.code {
+        409 => ResponseClass::Moved,
+        404 => ResponseClass::Absent,
+        429 => ResponseClass::Overloaded(response.retry_after.unwrap_or(DEFAULT_WAIT)),
+        401 => ResponseClass::NotAllowed,
+        403 if is_about_permission(response) => ResponseClass::NotAllowed,
+        0 | 408 | 502..=504 => ResponseClass::TryAgain,
+        500 if response.retry_after.is_some() || is_passing(response.message) => ResponseClass::TryAgain,
+        _ => ResponseClass::Refused,
     }
 }
 
@@ -91,27 +91,27 @@ pub enum Absence {
 }
 
 /// What an answer means to a read of the object with this name; nothing when it does not say that something is missing.
-pub fn absence(refusal: &Refusal<'_>, name: &str) -> Option<Absence> {
-    let names_it = refusal.reason == "NotFound" && !name.is_empty() && refusal.about == name;
-    (refusal.code == 404).then_some(if names_it { Absence::Gone } else { Absence::NotServed })
+pub fn absence(response: &ErrorResponse<'_>, name: &str) -> Option<Absence> {
+    let names_it = response.reason == "NotFound" && !name.is_empty() && response.about == name;
+    (response.code == 404).then_some(if names_it { Absence::Gone } else { Absence::NotServed })
 }
 
 /// What a failed listing means. No single object is to blame, so that only waiting, giving up, or having nothing to do are
 /// left.
-pub fn judge_listing(refusal: &Refusal<'_>) -> Verdict {
-    match refusal.code {
-        409 => Verdict::TryAgain,
-        _ => judge(refusal),
+pub fn classify_listing(response: &ErrorResponse<'_>) -> ResponseClass {
+    match response.code {
+        409 => ResponseClass::TryAgain,
+        _ => classify(response),
     }
 }
 
 /// How long to wait before the try after this many failed ones: it doubles, up to ten seconds.
-pub fn wait_after(failed_tries: u32) -> Duration {
+pub fn retry_delay(failed_tries: u32) -> Duration {
     Duration::from_millis(100u64.saturating_mul(1 << failed_tries.min(10)).min(10_000))
 }
 
 /// How often a passing fault is taken for passing.
-pub const MOST_TRIES: u32 = 8;
+pub const MAX_RETRIES: u32 = 8;
 
 /// What admission does not admit.
 enum Denial {
@@ -139,7 +139,7 @@ fn denial(message: &str) -> Option<Denial> {
 
 /// What is to be done about an object for which a webhook has given no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterLosses {
+pub enum AfterNoResponse {
     /// Ask once more.
     TryAgain,
     /// The webhook is taken for down.
@@ -149,24 +149,24 @@ pub enum AfterLosses {
 }
 
 /// How often an object is asked about for which a webhook gives no answer, while it gives answers about others.
-pub const MOST_LOSSES: u32 = 3;
+pub const MAX_NO_RESPONSES: u32 = 3;
 /// After so many calls in a row without an answer it is no longer a matter of single objects.
-const MOST_LOSSES_IN_A_ROW: u32 = 20;
+const MAX_NO_RESPONSES_IN_A_ROW: u32 = 20;
 
 /// What is to be done about an object for which a webhook has given no answer so many times, and to anybody's question since
 /// the last answer so many times. `others` says whether anything got through in this pass.
-pub fn after_losses(of_object: u32, in_a_row: u32, others: Others) -> AfterLosses {
+pub fn after_no_response(of_object: u32, in_a_row: u32, others: OtherObjects) -> AfterNoResponse {
     match others {
-        Others::GotNothing => AfterLosses::WebhookDown,
-        Others::GotThrough if in_a_row >= MOST_LOSSES_IN_A_ROW => AfterLosses::WebhookDown,
-        Others::GotThrough if of_object >= MOST_LOSSES => AfterLosses::Refused,
-        Others::GotThrough => AfterLosses::TryAgain,
+        OtherObjects::GotNothing => AfterNoResponse::WebhookDown,
+        OtherObjects::GotThrough if in_a_row >= MAX_NO_RESPONSES_IN_A_ROW => AfterNoResponse::WebhookDown,
+        OtherObjects::GotThrough if of_object >= MAX_NO_RESPONSES => AfterNoResponse::Refused,
+        OtherObjects::GotThrough => AfterNoResponse::TryAgain,
     }
 }
 
 /// What became of other objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Others {
+pub enum OtherObjects {
     /// Some got through.
     GotThrough,
     /// None did, as far as is known.
@@ -176,17 +176,17 @@ pub enum Others {
 /// What it means that the API server got no answer from a webhook; nothing where that is not what it says. A webhook that
 /// answered is not down, whatever it answered: its words can quote anything. So the sign must stand where the API server
 /// itself puts it, right behind the name of the webhook.
-fn unanswered_call(refusal: &Refusal<'_>) -> Option<Verdict> {
-    let after = |start: &str| refusal.message.split_once(start).map(|(_, rest)| rest);
+fn unanswered_call(response: &ErrorResponse<'_>) -> Option<ResponseClass> {
+    let after = |start: &str| response.message.split_once(start).map(|(_, rest)| rest);
     let conversion = after("conversion webhook for ").and_then(|rest| rest.split_once(" failed: "));
     let admission = after("failed calling webhook \"").and_then(|rest| rest.split_once("\": failed to call webhook: "));
-    let (_, cause) = conversion.or(admission).filter(|_| matches!(refusal.code, 500 | 503))?;
+    let (_, cause) = conversion.or(admission).filter(|_| matches!(response.code, 500 | 503))?;
     if is_about_service(cause) {
-        return Some(Verdict::WebhookDown);
+        return Some(ResponseClass::WebhookDown);
     }
     let call = cause.strip_prefix("Post \"http").or_else(|| cause.strip_prefix("Post http"))?;
     let why = call.split_once("\": ").or_else(|| call.split_once(": ")).map_or("", |(_, why)| why);
-    Some(if was_not_reached(why) { Verdict::WebhookDown } else { Verdict::WebhookLost })
+    Some(if was_not_reached(why) { ResponseClass::WebhookDown } else { ResponseClass::WebhookNoResponse })
 }
 
 /// Whether the service of a webhook is not there.
@@ -221,11 +221,11 @@ fn was_not_reached(why: &str) -> bool {
 }
 
 /// The authorizer refuses in these words; an admission plugin or policy, which looks at the object, in others.
-fn is_about_permission(refusal: &Refusal<'_>) -> bool {
-    refusal.message.contains(" cannot patch resource ")
-        || refusal.message.contains(" cannot update resource ")
-        || refusal.message.contains(" cannot list resource ")
-        || refusal.message.contains(" cannot get resource ")
+fn is_about_permission(response: &ErrorResponse<'_>) -> bool {
+    response.message.contains(" cannot patch resource ")
+        || response.message.contains(" cannot update resource ")
+        || response.message.contains(" cannot list resource ")
+        || response.message.contains(" cannot get resource ")
 }
 
 /// Whether the server speaks of a fault of its own that will pass. What a webhook answered is no such fault.
@@ -240,9 +240,9 @@ fn is_passing(message: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn check(code: u16, reason: &str, message: &str, expected: Verdict) {
-        let refusal = Refusal { code, reason, message, retry_after: None, about: "" };
-        assert_eq!(judge(&refusal), expected, "{code} {reason}: {message}");
+    fn check(code: u16, reason: &str, message: &str, expected: ResponseClass) {
+        let response = ErrorResponse { code, reason, message, retry_after: None, about: "" };
+        assert_eq!(classify(&response), expected, "{code} {reason}: {message}");
     }
 
     #[test]
@@ -252,22 +252,22 @@ mod tests {
             "Conflict",
             "Operation cannot be fulfilled on widgets.example.com \"a\": the object has been modified; please apply your \
              changes to the latest version and try again",
-            Verdict::Moved,
+            ResponseClass::Moved,
         );
         check(
             409,
             "Conflict",
             "Operation cannot be fulfilled on widgets.example.com \"a\": Precondition failed: UID in precondition: x, \
              UID in object meta: y",
-            Verdict::Moved,
+            ResponseClass::Moved,
         );
-        check(404, "NotFound", "widgets.example.com \"a\" not found", Verdict::Absent);
+        check(404, "NotFound", "widgets.example.com \"a\" not found", ResponseClass::Absent);
     }
 
     #[test]
     fn an_object_is_gone_only_if_a_read_names_it() {
         let read = |code, reason, about| {
-            absence(&Refusal { code, reason, message: "not found", retry_after: None, about }, "a")
+            absence(&ErrorResponse { code, reason, message: "not found", retry_after: None, about }, "a")
         };
         assert_eq!(read(404, "NotFound", "a"), Some(Absence::Gone));
         // "the server could not find the requested resource" names nothing.
@@ -276,26 +276,31 @@ mod tests {
         assert_eq!(read(404, "", "a"), Some(Absence::NotServed), "a proxy, not an API server");
         assert_eq!(read(410, "Gone", "a"), None);
         assert_eq!(read(500, "NotFound", "a"), None);
-        let nameless = Refusal { code: 404, reason: "NotFound", message: "", retry_after: None, about: "" };
+        let nameless = ErrorResponse { code: 404, reason: "NotFound", message: "", retry_after: None, about: "" };
         assert_eq!(absence(&nameless, ""), Some(Absence::NotServed));
     }
 
     #[test]
     fn an_object_that_is_not_accepted_is_refused_and_the_rest_go_on() {
-        check(422, "Invalid", "Widget.example.com \"a\" is invalid: spec.size: Required value", Verdict::Refused);
+        check(422, "Invalid", "Widget.example.com \"a\" is invalid: spec.size: Required value", ResponseClass::Refused);
         // A webhook may speak of a field of that name anywhere in the object.
         let template = "w \"a\" is invalid: spec.template.metadata.uid: Invalid value: field is immutable";
-        check(422, "Invalid", template, Verdict::Refused);
-        check(422, "Invalid", "w \"a\" is invalid: metadata.uid: Invalid value: field is immutable", Verdict::Refused);
-        check(410, "Gone", "gone", Verdict::Refused);
-        check(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728", Verdict::Refused);
-        check(403, "Forbidden", "widgets \"a\" is forbidden: ValidatingAdmissionPolicy denied", Verdict::Refused);
-        check(400, "BadRequest", "admission webhook \"v.example.com\" denied the request: no", Verdict::Refused);
+        check(422, "Invalid", template, ResponseClass::Refused);
+        check(
+            422,
+            "Invalid",
+            "w \"a\" is invalid: metadata.uid: Invalid value: field is immutable",
+            ResponseClass::Refused,
+        );
+        check(410, "Gone", "gone", ResponseClass::Refused);
+        check(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728", ResponseClass::Refused);
+        check(403, "Forbidden", "widgets \"a\" is forbidden: ValidatingAdmissionPolicy denied", ResponseClass::Refused);
+        check(400, "BadRequest", "admission webhook \"v.example.com\" denied the request: no", ResponseClass::Refused);
         check(
             500,
             "InternalError",
             "conversion webhook for example.com/v1, Kind=Widget failed: I cannot convert this",
-            Verdict::Refused,
+            ResponseClass::Refused,
         );
     }
 
@@ -304,14 +309,14 @@ mod tests {
         let webhook = "admission webhook \"v.example.com\" denied the request: try again later";
         let policy = "widgets \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
         for code in [400, 401, 403, 404, 408, 409, 422, 429, 500, 503] {
-            check(code, "", webhook, Verdict::Refused);
-            check(code, "", "admission webhook \"v\" denied the request without explanation", Verdict::Refused);
-            check(code, "", policy, Verdict::Refused);
+            check(code, "", webhook, ResponseClass::Refused);
+            check(code, "", "admission webhook \"v\" denied the request without explanation", ResponseClass::Refused);
+            check(code, "", policy, ResponseClass::Refused);
         }
-        check(400, "BadRequest", "admission webhook \"v\" does not support dry run", Verdict::NoDryRun);
+        check(400, "BadRequest", "admission webhook \"v\" does not support dry run", ResponseClass::NoDryRun);
         // The server itself, quoting somebody.
         let quoting = "the object has been modified: admission webhook \"v\" denied the request";
-        check(409, "Conflict", quoting, Verdict::Moved);
+        check(409, "Conflict", quoting, ResponseClass::Moved);
     }
 
     #[test]
@@ -321,14 +326,14 @@ mod tests {
             "InternalError",
             "conversion webhook for example.com/v1, Kind=Widget failed: Post \"https://w.d.svc:443/c?timeout=30s\": dial \
              tcp 10.0.0.1:443: connect: connection refused",
-            Verdict::WebhookDown,
+            ResponseClass::WebhookDown,
         );
         check(
             500,
             "InternalError",
             "Internal error occurred: failed calling webhook \"v.example.com\": failed to call webhook: Post \
              \"https://w.d.svc:443/v?timeout=10s\": service \"w\" not found",
-            Verdict::WebhookDown,
+            ResponseClass::WebhookDown,
         );
     }
 
@@ -342,22 +347,25 @@ mod tests {
             "the service \"defaults\" is not found",
             "the server is currently unable to handle the request",
         ] {
-            check(500, "InternalError", &format!("{conversion}{answer}"), Verdict::Refused);
+            check(500, "InternalError", &format!("{conversion}{answer}"), ResponseClass::Refused);
         }
         let denied = "admission webhook \"v\" denied the request: failed to call webhook: Post \"https://x\": refused";
-        check(500, "InternalError", denied, Verdict::Refused);
+        check(500, "InternalError", denied, ResponseClass::Refused);
         for (cause, expected) in [
-            ("service \"w\" not found", Verdict::WebhookDown),
-            ("no endpoints available for service \"w\"", Verdict::WebhookDown),
-            ("Post \"https://w\": dial tcp 10.0.0.1:443: i/o timeout", Verdict::WebhookDown),
-            ("Post \"https://w\": dial tcp: lookup w.d.svc on 10.0.0.10:53: no such host", Verdict::WebhookDown),
-            ("Post \"https://w\": tls: failed to verify certificate: x509: unknown authority", Verdict::WebhookDown),
-            ("Post \"https://w\": Connection refused (os error 111)", Verdict::WebhookDown),
-            ("Post \"https://w\": invalid peer certificate: UnknownIssuer", Verdict::WebhookDown),
-            ("Post \"https://w\": EOF", Verdict::WebhookLost),
-            ("Post \"https://w\": read tcp 10.0.0.1:443: connection reset by peer", Verdict::WebhookLost),
-            ("Post \"https://w\": context deadline exceeded", Verdict::WebhookLost),
-            ("Post \"https://w\": connection closed before message completed", Verdict::WebhookLost),
+            ("service \"w\" not found", ResponseClass::WebhookDown),
+            ("no endpoints available for service \"w\"", ResponseClass::WebhookDown),
+            ("Post \"https://w\": dial tcp 10.0.0.1:443: i/o timeout", ResponseClass::WebhookDown),
+            ("Post \"https://w\": dial tcp: lookup w.d.svc on 10.0.0.10:53: no such host", ResponseClass::WebhookDown),
+            (
+                "Post \"https://w\": tls: failed to verify certificate: x509: unknown authority",
+                ResponseClass::WebhookDown,
+            ),
+            ("Post \"https://w\": Connection refused (os error 111)", ResponseClass::WebhookDown),
+            ("Post \"https://w\": invalid peer certificate: UnknownIssuer", ResponseClass::WebhookDown),
+            ("Post \"https://w\": EOF", ResponseClass::WebhookNoResponse),
+            ("Post \"https://w\": read tcp 10.0.0.1:443: connection reset by peer", ResponseClass::WebhookNoResponse),
+            ("Post \"https://w\": context deadline exceeded", ResponseClass::WebhookNoResponse),
+            ("Post \"https://w\": connection closed before message completed", ResponseClass::WebhookNoResponse),
         ] {
             check(500, "InternalError", &format!("{conversion}{cause}"), expected);
             let admission = format!(
@@ -370,29 +378,30 @@ mod tests {
     #[test]
     fn a_webhook_that_gives_no_answer_is_down_unless_others_get_through() {
         for (of_object, in_a_row, others, expected) in [
-            (1, 1, Others::GotNothing, AfterLosses::WebhookDown),
-            (9, 9, Others::GotNothing, AfterLosses::WebhookDown),
-            (1, 1, Others::GotThrough, AfterLosses::TryAgain),
-            (3, 3, Others::GotThrough, AfterLosses::Refused),
-            (3, 20, Others::GotThrough, AfterLosses::WebhookDown),
+            (1, 1, OtherObjects::GotNothing, AfterNoResponse::WebhookDown),
+            (9, 9, OtherObjects::GotNothing, AfterNoResponse::WebhookDown),
+            (1, 1, OtherObjects::GotThrough, AfterNoResponse::TryAgain),
+            (3, 3, OtherObjects::GotThrough, AfterNoResponse::Refused),
+            (3, 20, OtherObjects::GotThrough, AfterNoResponse::WebhookDown),
         ] {
-            assert_eq!(after_losses(of_object, in_a_row, others), expected, "{of_object} {in_a_row} {others:?}");
+            assert_eq!(after_no_response(of_object, in_a_row, others), expected, "{of_object} {in_a_row} {others:?}");
         }
     }
 
     #[test]
     fn the_server_can_ask_for_patience_or_lack_permission() {
-        check(429, "TooManyRequests", "too many requests", Verdict::Overloaded(DEFAULT_WAIT));
-        let asks = Refusal { code: 429, reason: "", message: "", retry_after: Some(Duration::from_secs(7)), about: "" };
-        assert_eq!(judge(&asks), Verdict::Overloaded(Duration::from_secs(7)));
-        check(0, "", "connection reset", Verdict::TryAgain);
-        check(503, "ServiceUnavailable", "", Verdict::TryAgain);
-        check(500, "InternalError", "etcdserver: leader changed", Verdict::TryAgain);
+        check(429, "TooManyRequests", "too many requests", ResponseClass::Overloaded(DEFAULT_WAIT));
+        let asks =
+            ErrorResponse { code: 429, reason: "", message: "", retry_after: Some(Duration::from_secs(7)), about: "" };
+        assert_eq!(classify(&asks), ResponseClass::Overloaded(Duration::from_secs(7)));
+        check(0, "", "connection reset", ResponseClass::TryAgain);
+        check(503, "ServiceUnavailable", "", ResponseClass::TryAgain);
+        check(500, "InternalError", "etcdserver: leader changed", ResponseClass::TryAgain);
         check(
             403,
             "Forbidden",
             "widgets.example.com \"a\" is forbidden: User \"u\" cannot patch resource \"widgets\" in API group",
-            Verdict::NotAllowed,
+            ResponseClass::NotAllowed,
         );
     }
 
@@ -401,15 +410,15 @@ mod tests {
         for (code, is_open) in
             [(0, true), (408, true), (502, true), (503, true), (504, true), (409, false), (429, false)]
         {
-            let refusal = Refusal { code, reason: "", message: "", retry_after: None, about: "" };
-            assert_eq!(judge(&refusal).leaves_open_what_was_written(), is_open, "{code}");
+            let response = ErrorResponse { code, reason: "", message: "", retry_after: None, about: "" };
+            assert_eq!(classify(&response).leaves_open_what_was_written(), is_open, "{code}");
         }
     }
 
     #[test]
     fn waits_grow_and_end_at_ten_seconds() {
-        assert_eq!(wait_after(0), Duration::from_millis(100));
-        assert_eq!(wait_after(3), Duration::from_millis(800));
-        assert_eq!(wait_after(1_000), Duration::from_secs(10));
+        assert_eq!(retry_delay(0), Duration::from_millis(100));
+        assert_eq!(retry_delay(3), Duration::from_millis(800));
+        assert_eq!(retry_delay(1_000), Duration::from_secs(10));
     }
 }
