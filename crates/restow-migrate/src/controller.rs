@@ -19,6 +19,7 @@ mod workers;
 pub use metrics::Metrics;
 
 use crate::api_servers::ResourceObservation;
+use crate::backoff::Backoff;
 use crate::cluster::Cluster;
 use crate::migration::MigrationOptions;
 use crate::request::RequestError;
@@ -160,7 +161,7 @@ async fn reconcile_loop(context: Context, mut stop: watch::Receiver<bool>) {
     let mut workers = Workers::new(context.clone(), Arc::clone(&queue));
     let in_tree = tokio::spawn(in_tree::follow(context.clone(), Arc::clone(&queue)));
     let mut marks = SeenMarks::default();
-    let mut failed_passes = 0u32;
+    let mut backoff = None;
     let mut next_poll = tokio::time::Instant::now();
     loop {
         let request = tokio::select! {
@@ -173,22 +174,21 @@ async fn reconcile_loop(context: Context, mut stop: watch::Receiver<bool>) {
         };
         match reconcile(&context, &queue, (&mut workers, &mut marks), &request).await {
             Ok(due) => {
-                failed_passes = 0;
+                backoff = None;
                 if request.is_all() {
                     next_poll = tokio::time::Instant::now() + context.config.poll_interval;
                 }
                 queue.requeue_at(due);
             }
             Err(failure) => {
-                failed_passes += 1;
                 // Right after the start, what was just installed may not be served yet.
-                if failed_passes == 1 {
-                    tracing::debug!("cannot look at the cluster, trying again: {failure}");
+                if backoff.is_none() {
+                    tracing::debug!("cannot reconcile the cluster, will retry: {failure}");
                 } else {
-                    tracing::warn!("cannot look at the cluster: {failure}");
+                    tracing::warn!("cannot reconcile the cluster: {failure}");
                 }
                 queue.enqueue(request);
-                let wait = Duration::from_millis(200u64.saturating_mul(1 << failed_passes.min(6)));
+                let wait = backoff.get_or_insert_with(Backoff::of_reconcile).next_delay();
                 tokio::select! {
                     () = tokio::time::sleep(wait) => {}
                     () = stopped(&mut stop) => break,

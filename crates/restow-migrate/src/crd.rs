@@ -2,13 +2,14 @@
 //!
 //! Each write carries the revision that was read, so that it never builds on something that has changed.
 
+use crate::backoff::request_delay;
 use crate::request::{RequestError, request_json};
 use crate::runner::ManagedFieldsPlan;
 use http::Request;
 use kube::Client;
 use restow_api::GroupResource;
 use restow_rules::migrate::managed_fields::{VersionView, staying};
-use restow_rules::migrate::response::{Absence, MAX_RETRIES, ResponseClass, absence, classify, retry_delay};
+use restow_rules::migrate::response::{Absence, MAX_RETRIES, ResponseClass, absence, classify};
 use restow_rules::migrate::stored_versions::{CrdView, MIGRATING_ANNOTATION};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -139,7 +140,7 @@ async fn patiently<T: DeserializeOwned>(client: &Client, request: Request<Vec<u8
         };
         match classify(&failure.response()) {
             ResponseClass::Overloaded(wait) => tokio::time::sleep(wait).await,
-            ResponseClass::TryAgain => tokio::time::sleep(retry_delay(tries)).await,
+            ResponseClass::TryAgain => tokio::time::sleep(request_delay(tries)).await,
             _ => return Err(failure),
         }
         tries += 1;

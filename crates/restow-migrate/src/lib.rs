@@ -31,6 +31,7 @@ pub mod processes;
 pub mod runner;
 pub mod settling_time;
 
+mod backoff;
 mod request;
 
 pub use request::{RequestError, RequestErrorDetails};

@@ -6,6 +6,7 @@
 use super::Context;
 use super::queue::{ReconcileQueue, ReconcileRequest};
 use super::worker::{TargetPolicy, describe, wait_reason};
+use crate::backoff::Backoff;
 use crate::migration::{MigrationChannels, MigrationOptions, MigrationReport, migrate};
 use crate::request::RequestError;
 use crate::runner::{Progress, RunControl};
@@ -206,13 +207,14 @@ fn condition(migration: &InTreeMigration, kind: &str, status: &str, reason: &str
 async fn write(context: &Context, migration: &InTreeMigration, status: Value) {
     let name = migration.metadata.name.clone().unwrap_or_default();
     let patch = json!({"metadata": {"uid": migration.metadata.uid}, "status": status});
-    for tries in 0u32.. {
+    let mut backoff = Backoff::of_request();
+    loop {
         let written = migrations(context).patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         let Err(failure) = written.map_err(RequestError::from) else { return };
         if matches!(failure.code, 400..=428 | 430..=499) {
             tracing::debug!("{name}: {failure}");
             return;
         }
-        tokio::time::sleep(restow_rules::migrate::response::retry_delay(tries)).await;
+        tokio::time::sleep(backoff.next_delay()).await;
     }
 }

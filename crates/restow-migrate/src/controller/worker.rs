@@ -4,6 +4,7 @@ use super::events::{EventReason, crd_reference, migration_reference};
 use super::observe::wire;
 use super::run_control::within;
 use super::{Context, MigrationObject, failures};
+use crate::backoff::Backoff;
 use crate::crd;
 use crate::migration::step::MigrationStep;
 use crate::migration::{
@@ -19,7 +20,7 @@ use restow_api::migration::{
 };
 use restow_api::{GroupResource, Time};
 use restow_rules::migrate::maintenance_window;
-use restow_rules::trigger::Backoff;
+use restow_rules::trigger::Backoff as WaitPolicy;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ pub(super) struct MigrationWorker {
 /// How often progress is written down.
 const SAVE_INTERVAL: Duration = Duration::from_secs(2);
 /// How long a migration that waits for a server, an agreement or a webhook waits before it tries again.
-const WAIT: Backoff = Backoff { first: SignedDuration::from_secs(5), cap: SignedDuration::from_secs(30) };
+const WAIT: WaitPolicy = WaitPolicy { first: SignedDuration::from_secs(5), cap: SignedDuration::from_secs(30) };
 /// How long a webhook that cannot be reached may keep a slot from others. One that was away at the last attempt may not.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(4);
 /// The same for a server that has too much to do.
@@ -254,7 +255,8 @@ impl MigrationWorker {
     async fn write(&mut self, status: &Value) {
         let name = self.name();
         let patch = json!({"metadata": {"uid": self.migration.metadata.uid}, "status": status});
-        for tries in 0u32.. {
+        let mut backoff = Backoff::of_request();
+        loop {
             let written =
                 self.context.migrations().patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
             let Err(failure) = written.map_err(RequestError::from) else { return };
@@ -263,7 +265,7 @@ impl MigrationWorker {
                 tracing::debug!("{name}: {failure}");
                 return;
             }
-            tokio::time::sleep(restow_rules::migrate::response::retry_delay(tries)).await;
+            tokio::time::sleep(backoff.next_delay()).await;
         }
     }
 

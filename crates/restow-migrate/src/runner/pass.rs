@@ -10,6 +10,7 @@ use super::rewrite::{
     AdmissionCheck, CHANGED_BY_ADMISSION, ObjectOutcome, ObjectResult, RewriteTask, Rewriting, WriteMode, record,
 };
 use super::{MOST_FAILURES, Progress, RunControl, RunError};
+use crate::backoff::request_delay;
 use crate::cluster::Instance;
 use crate::migration::EarlierAttempt;
 use crate::migration::step::MigrationStep;
@@ -19,7 +20,7 @@ use futures::{FutureExt, StreamExt};
 use restow_api::migration::MigrationFailure;
 use restow_rules::migrate::pacer::Pacer;
 use restow_rules::migrate::passes::{Changed, PassReport, is_written_since};
-use restow_rules::migrate::response::{AfterNoResponse, OtherObjects, after_no_response, retry_delay};
+use restow_rules::migrate::response::{AfterNoResponse, OtherObjects, after_no_response};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -169,7 +170,7 @@ impl Pass<'_> {
         let found = async move {
             let Some(client) = client else { return Err(RequestError::default()) };
             if tries > 0 {
-                tokio::time::sleep(retry_delay(tries)).await;
+                tokio::time::sleep(request_delay(tries)).await;
             }
             let query = PageQuery { namespace: &namespace, continue_token: wanted.as_deref(), limit };
             page(&client, &rewriting.resource, query, rewriting.detail()).await.map(ListResult::Page)

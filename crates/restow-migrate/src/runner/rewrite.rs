@@ -1,6 +1,7 @@
 //! The rewriting of one object, until something final can be said about it.
 
 use super::listing::{Detail, ListedObject, object, path_part};
+use crate::backoff::request_delay;
 use crate::cluster::Instance;
 use crate::discovery::StoredResource;
 use crate::request::{RequestError, request_json, send_request};
@@ -11,7 +12,7 @@ use restow_api::migration::MigrationFailure;
 use restow_rules::migrate::difference::first_difference;
 use restow_rules::migrate::managed_fields::moved;
 use restow_rules::migrate::passes::{Changed, ObjectEnd};
-use restow_rules::migrate::response::{Absence, MAX_RETRIES, ResponseClass, absence, classify, retry_delay};
+use restow_rules::migrate::response::{Absence, MAX_RETRIES, ResponseClass, absence, classify};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -222,7 +223,7 @@ impl Rewriting {
                     return self.look_again(server, task).await;
                 }
                 ResponseClass::TryAgain if tries < MAX_RETRIES && !failure.is_unresponsive => {
-                    tokio::time::sleep(retry_delay(tries)).await;
+                    tokio::time::sleep(request_delay(tries)).await;
                     tries += 1;
                 }
                 _ => return ServerResult::done(stopped_by(server, task, failure)),

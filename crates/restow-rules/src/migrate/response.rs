@@ -105,11 +105,6 @@ pub fn classify_listing(response: &ErrorResponse<'_>) -> ResponseClass {
     }
 }
 
-/// How long to wait before the try after this many failed ones: it doubles, up to ten seconds.
-pub fn retry_delay(failed_tries: u32) -> Duration {
-    Duration::from_millis(100u64.saturating_mul(1 << failed_tries.min(10)).min(10_000))
-}
-
 /// How often a passing fault is taken for passing.
 pub const MAX_RETRIES: u32 = 8;
 
@@ -413,12 +408,5 @@ mod tests {
             let response = ErrorResponse { code, reason: "", message: "", retry_after: None, about: "" };
             assert_eq!(classify(&response).leaves_open_what_was_written(), is_open, "{code}");
         }
-    }
-
-    #[test]
-    fn waits_grow_and_end_at_ten_seconds() {
-        assert_eq!(retry_delay(0), Duration::from_millis(100));
-        assert_eq!(retry_delay(3), Duration::from_millis(800));
-        assert_eq!(retry_delay(1_000), Duration::from_secs(10));
     }
 }

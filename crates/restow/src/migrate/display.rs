@@ -1,13 +1,14 @@
 //! What `restow migrate` shows: a bar while it works, and what came of it.
 
 use super::word;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use restow_api::GroupResource;
 use restow_api::migration::MigrationFailure;
 use restow_migrate::migration::{MigrationError, MigrationOutcome, MigrationReport};
 use restow_migrate::runner::{Progress, RunError};
 use restow_rules::migrate::key_rotation::{OldKey, RotatedResource, RotationScope, old_key};
 use serde::Serialize;
+use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -21,9 +22,12 @@ impl Bar {
     pub(super) fn new(resource: &GroupResource, is_wanted: bool) -> Self {
         let target = if is_wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
-        let template = "{prefix} {bar:30} {pos}/{len} {per_sec} {eta} left {msg}";
+        let template = "{prefix} {bar:30} {human_pos}/{human_len} {rate} {eta} left {msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            bar.set_style(style.with_key("rate", |state: &ProgressState, text: &mut dyn fmt::Write| {
+                // A rate that cannot be written is not shown.
+                let _ = text.write_str(&rate_text(state.per_sec()));
+            }));
         }
         bar.set_prefix(resource.to_string());
         Bar { bar }
@@ -49,7 +53,12 @@ impl Bar {
     }
 }
 
-/// What came of all resources.
+/// Objects per second, as a whole number with separators of thousands.
+fn rate_text(per_second: f64) -> String {
+    format!("{}/s", HumanCount(per_second.round() as u64))
+}
+
+/// The result of all resources.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Summary {
@@ -339,6 +348,13 @@ mod tests {
 
     fn ended(outcome: MigrationOutcome) -> Result<MigrationReport, MigrationError> {
         Ok(MigrationReport { target: None, outcome, run: None, trimmed_to: None, definition_generation: 0 })
+    }
+
+    #[test]
+    fn a_rate_is_a_whole_number_with_separators() {
+        assert_eq!(rate_text(5_045.1376), "5,045/s");
+        assert_eq!(rate_text(0.4), "0/s");
+        assert_eq!(rate_text(1_234_567.8), "1,234,568/s");
     }
 
     #[test]
