@@ -1,7 +1,7 @@
-//! Whether all API servers store a resource in the same version.
+//! Queries all API servers: do they store a resource in the same version?
 //!
-//! Reads everything that tells: which servers there are, what each says in its own discovery document, what they report in
-//! StorageVersions, and what the CRD names. What it comes to is decided in `restow_rules::migrate::api_servers`.
+//! This module reads which API servers exist, the discovery document of each, the StorageVersions that they report, and the
+//! CRD. `restow_rules::migrate::api_servers` decides what follows from it.
 
 mod api_services;
 mod managed;
@@ -24,12 +24,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What the servers of a cluster store, at one point in time.
+/// What the API servers of a cluster store, at one point in time.
 #[derive(Clone)]
 pub struct Observation {
-    /// Every server that could be asked.
+    /// Every API server that answered.
     pub instances: Vec<Instance>,
-    /// Every server that there is, as far as the cluster says.
+    /// Every API server that the cluster lists.
     pub servers: ApiServers,
     discoveries: Vec<(String, Result<Discovery, RequestError>)>,
     reported: BTreeMap<String, StorageVersion>,
@@ -43,17 +43,17 @@ pub struct ResourceObservation {
     pub resource: StoredResource,
     /// Whether the servers agree.
     pub agreement: EncodingAgreement,
-    /// The revision of the StorageVersion that says so, where the servers vouch for it: their writes are fenced. Nothing
-    /// where each server's own discovery has to say it, whether it is reported or not.
+    /// The revision of the StorageVersion that shows the agreement, if the writes of all reporting servers are fenced.
+    /// `None` if each server's own discovery document decides, whether they report or not.
     pub revision: Option<ResourceVersion>,
-    /// Who stores what, for people: the server and its version or why it could not be asked.
+    /// What each server stores, for display: the server, and its version or why it could not be queried.
     pub by_server: Vec<(String, String)>,
 }
 
-/// What to look at.
+/// Which resources to observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// Everything.
+    /// All.
     All,
     /// The resources of one group.
     Group(&'a str),
@@ -61,17 +61,17 @@ pub enum Scope<'a> {
 
 pub(crate) use restow_rules::migrate::api_servers::CANNOT_BE_QUERIED;
 
-/// How long a server has to say what it stores. One that takes longer may be paused, and may still write.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of a discovery query. A server that takes longer may be paused, and may still write.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Asks all servers.
+/// Queries all API servers.
 pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation, RequestError> {
     let (reported, servers, aggregation) = tokio::join!(reported(cluster), cluster.api_servers(), aggregation(cluster));
     let reported = reported.map_err(|failure| about(cluster, failure))?;
     let aggregation = aggregation.map_err(|failure| about(cluster, failure))?;
     let servers = match cluster.reach() {
         Reach::EachServer => servers.map_err(|failure| about(cluster, failure))?,
-        // Whoever asks one address knows of no others.
+        // With a single address, other servers are unknown.
         Reach::OneEndpoint => ApiServers { required: RequiredServers::Any, ..ApiServers::default() },
     };
     let found = cluster.instances(&servers)?;
@@ -82,9 +82,9 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
                 _ => discover(&instance.client).await,
             }
         };
-        let discovery = tokio::time::timeout(PATIENCE, discovery).await.unwrap_or_else(|_| {
+        let discovery = tokio::time::timeout(DISCOVERY_TIMEOUT, discovery).await.unwrap_or_else(|_| {
             Err(RequestError {
-                message: format!("no answer within {} s", PATIENCE.as_secs()),
+                message: format!("no answer within {} s", DISCOVERY_TIMEOUT.as_secs()),
                 ..RequestError::default()
             })
         });
@@ -98,7 +98,7 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
             instances.push(instance);
         }
     }
-    // Behind a load balancer, or from a laptop, none of them may be reached by its own address.
+    // Behind a load balancer, or from a laptop, no server may be reachable by its own address.
     if instances.is_empty() && cluster.reach() == Reach::EachServer {
         let (common, discovery) = ask(cluster.common()).await;
         match discovery {
@@ -107,7 +107,7 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
                 instances.push(common);
             }
             Err(failure) => {
-                let message = format!("no API server can be asked ({}): {}", common.name, failure.message);
+                let message = format!("no API server can be queried ({}): {}", common.name, failure.message);
                 return Err(RequestError { message, ..failure });
             }
         }
@@ -118,7 +118,7 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
     Ok(Observation { instances, servers, discoveries, reported, aggregation })
 }
 
-/// Says which server does not answer, where none does.
+/// Adds the address to an error without an HTTP code.
 fn about(cluster: &Cluster, failure: RequestError) -> RequestError {
     match failure.code {
         0 => RequestError { message: format!("{}: {}", cluster.common().name, failure.message), ..failure },
@@ -126,8 +126,8 @@ fn about(cluster: &Cluster, failure: RequestError) -> RequestError {
     }
 }
 
-/// The StorageVersions by name; none where the API is not served, or where we may not read them: then each server has to
-/// be asked.
+/// The StorageVersions by name. Empty if the API is not served or reading is forbidden; then each server is queried
+/// instead.
 async fn reported(cluster: &Cluster) -> Result<BTreeMap<String, StorageVersion>, RequestError> {
     let path = format!("/apis/{}/{}", StorageVersion::API_VERSION, StorageVersion::RESOURCE);
     let request = Request::get(path).body(Vec::new());
@@ -149,8 +149,8 @@ impl Observation {
         names
     }
 
-    /// What is known about a resource; nothing where no server serves it. The servers have to store the version that its
-    /// CRD names, if it has one.
+    /// What is known about a resource; `None` if no server serves it. If it has a CRD, the servers have to store the
+    /// storage version of the CRD.
     pub fn resource(&self, name: &GroupResource, crd: Option<&Crd>) -> Option<ResourceObservation> {
         let resource = self.answered().find_map(|(_, discovery)| discovery.resources.get(name))?.clone();
         let report = self.reported.get(&StorageVersion::name_for(name));
@@ -176,7 +176,7 @@ impl Observation {
         Some(ResourceObservation { resource, agreement, revision, by_server })
     }
 
-    /// Takes down since when the servers agree on a resource. Returns that; nothing where they do not.
+    /// Records since when the servers agree on a resource and returns it; `None` if they do not agree.
     pub fn agreed_since(&self, cluster: &Cluster, seen: &ResourceObservation, crd: Option<&Crd>) -> Option<Instant> {
         let name = seen.resource.resource.group_resource();
         let Some(hash) = seen.agreed() else {
@@ -188,48 +188,47 @@ impl Observation {
         Some(cluster.agreements().saw(&name, agreed))
     }
 
-    /// The servers that report what they store; none where they do not.
+    /// The servers that report what they store.
     pub fn reporting(&self) -> BTreeSet<&str> {
         let entries = self.reported.values().flat_map(|reported| &reported.status.storage_versions);
         entries.map(|entry| entry.api_server_id.as_str()).collect()
     }
 
-    /// The servers that were asked, each with the reason where it did not answer.
+    /// The servers that were queried, each with the error if it did not answer.
     pub fn asked(&self) -> impl Iterator<Item = (&str, Option<&RequestError>)> {
         self.discoveries.iter().map(|(name, discovery)| (name.as_str(), discovery.as_ref().err()))
     }
 
-    /// Whether every server could be asked.
+    /// Whether every server answered.
     pub fn every_server_answered(&self) -> bool {
         self.servers.unreachable_servers().is_none() && self.discoveries.iter().all(|(_, discovery)| discovery.is_ok())
     }
 
-    /// Whether every server could be asked, and has told all that it serves.
+    /// Whether every server answered with all its discovery documents.
     pub fn is_complete(&self) -> bool {
         self.every_server_answered() && self.unread().is_empty()
     }
 
-    /// Whether every server could be asked, and has told all that it serves of a group.
+    /// Whether every server answered with all its discovery documents of a group.
     pub fn is_complete_for(&self, group: &str) -> bool {
         self.every_server_answered() && self.answered().all(|(_, discovery)| discovery.unread_of(group).is_none())
     }
 
-    /// The group versions of which a server does not say what it serves, each with the reason.
+    /// The group versions whose discovery document could not be read, each with the reason.
     pub fn unread(&self) -> BTreeMap<&str, &str> {
         let unread = self.answered().flat_map(|(_, discovery)| &discovery.unread);
         unread.map(|(version, why)| (version.as_str(), why.as_str())).collect()
     }
 
-    /// What could not be found out about which resources there are and who serves them, in sentences.
-    pub fn not_told(&self) -> Vec<String> {
+    /// Which resources or aggregated servers could not be determined, in sentences.
+    pub fn undetermined(&self) -> Vec<String> {
         let unread = self.unread().into_iter().map(|(version, why)| format!("which resources {version} has: {why}"));
-        let unreachable_servers = self.aggregation.0.as_ref().err();
-        let unreachable_servers =
-            unreachable_servers.map(|why| format!("which resources aggregated API servers serve: {why}"));
-        unread.chain(unreachable_servers).collect()
+        let aggregated = self.aggregation.0.as_ref().err();
+        let aggregated = aggregated.map(|why| format!("which resources aggregated API servers serve: {why}"));
+        unread.chain(aggregated).collect()
     }
 
-    /// The same without what servers report, for whoever wants to know something else than versions.
+    /// The same without the StorageVersions, for callers that are not interested in versions.
     pub fn without_reports(self) -> Self {
         Observation { reported: BTreeMap::new(), ..self }
     }
@@ -270,7 +269,7 @@ pub(crate) fn hash_of(encoding: &str, kind: &str) -> StorageVersionHash {
 }
 
 impl ResourceObservation {
-    /// Why the servers do not agree, in one sentence; nothing when they do.
+    /// Why the servers do not agree, in one sentence; `None` when they do.
     pub fn disagreement(&self) -> Option<String> {
         if matches!(self.agreement, EncodingAgreement::Agreed(_)) {
             return None;

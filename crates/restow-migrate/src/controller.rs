@@ -1,7 +1,8 @@
-//! Watches a cluster and migrates what has to be migrated, by itself.
+//! The controller: watches a cluster and migrates resources whose storage version has changed.
 //!
-//! One loop observes, decides (`restow_rules::trigger`) and executes; events and timers only wake it, and each pass
-//! reads everything anew. Migrations run beside it. Only the holder of the lease acts, but nothing breaks when two do.
+//! One loop observes, decides (`restow_rules::trigger`) and executes. Events and timers only enqueue resources, and each
+//! reconcile reads the state again. Migrations run in tasks of their own. Only the holder of the lease acts, but two that
+//! act at once do no harm.
 
 mod effects;
 mod events;
@@ -45,46 +46,46 @@ use std::time::Duration;
 use tokio::sync::watch;
 use workers::Workers;
 
-/// How a controller works.
+/// The configuration of a controller.
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
-    /// What tells this controller from others.
+    /// The identity of this controller among others.
     pub identity: String,
-    /// Where its lease is.
+    /// The namespace of its lease.
     pub namespace: String,
-    /// How often everything is looked at, though nothing seems to have happened.
+    /// The resync period: how often all resources are reconciled without an event.
     pub poll_interval: Duration,
     /// How objects are rewritten.
     pub migration: MigrationOptions,
-    /// How many resources are migrated at once.
+    /// How many resources are migrated at the same time.
     pub at_once: usize,
-    /// When objects may be rewritten; at any time where there are none.
+    /// The maintenance windows in which objects may be rewritten; at any time if empty.
     pub windows: Vec<MaintenanceWindow>,
-    /// Which resources are taken care of.
+    /// Which resources are managed.
     pub resources: ResourceFilter,
-    /// Whether there may be other controllers.
+    /// Whether leader election is needed.
     pub election: Election,
-    /// How long the lease lasts when its holder is gone.
+    /// The lease duration.
     pub lease_duration: Duration,
 }
 
-/// Which resources a controller takes care of.
+/// Which resources a controller manages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResourceFilter {
     /// All of them.
     #[default]
     All,
-    /// Those of CRDs.
+    /// Custom resources only.
     Custom,
 }
 
-/// Whether there may be other controllers.
+/// Whether leader election is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Election {
-    /// There may be, and a lease decides which one acts.
+    /// Other controllers may run; the holder of the lease acts.
     #[default]
     Lease,
-    /// There are none.
+    /// This controller is the only one.
     Alone,
 }
 
@@ -123,7 +124,7 @@ impl Context {
         Api::all_with(self.cluster.client().clone(), &migration_api())
     }
 
-    /// Who marks CRDs.
+    /// The holder of the marks on CRDs.
     fn holder(&self) -> Holder {
         Holder::new(HolderKind::Controller, &self.config.identity)
     }
@@ -143,7 +144,7 @@ pub(crate) fn state_api() -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, StorageState::RESOURCE)
 }
 
-/// Runs until told to stop. What is in flight then is finished, and the lease given up.
+/// Runs until it is stopped. Then it completes the requests in flight and releases the lease.
 pub async fn run(cluster: Cluster, config: ControllerConfig, metrics: Metrics, stop: watch::Receiver<bool>) {
     let events = Events::new(cluster.client().clone(), &config.identity);
     let context = Context { cluster, config, metrics, events, in_tree: InTree::default(), term: LeaseTerm::default() };
@@ -153,7 +154,7 @@ pub async fn run(cluster: Cluster, config: ControllerConfig, metrics: Metrics, s
     }
 }
 
-/// Acts until told to stop.
+/// Reconciles until it is stopped.
 async fn reconcile_loop(context: Context, mut stop: watch::Receiver<bool>) {
     context.metrics.set_leading(true);
     let queue = Arc::new(ReconcileQueue::default());
@@ -203,11 +204,11 @@ async fn reconcile_loop(context: Context, mut stop: watch::Receiver<bool>) {
 }
 
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // When nobody can say stop any more, that says it too.
+    // A dropped sender means stop too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Looks at what the wake is about, decides, and does it. Returns when to look again.
+/// Reconciles the requested resources: observes, decides, executes. Returns when to reconcile again.
 async fn reconcile(
     context: &Context,
     queue: &ReconcileQueue,
@@ -231,7 +232,7 @@ async fn reconcile(
         match reconcile_resource(context, &view, &seen, &snapshot, &mut done).await {
             Ok(()) => queue.looked(resource, view.asked_at),
             Err(failure) => {
-                // Someone else was faster, or the server could not do it: what follows relies on it, so look again.
+                // A conflict or a server error. What follows depends on this effect, so the resource is requeued.
                 tracing::debug!("{resource}: {failure}");
                 queue.restore_observed(&resource, encodings);
                 queue.enqueue(ReconcileRequest::resource(resource));
@@ -243,7 +244,7 @@ async fn reconcile(
     context.term.check()?;
     workers.reconcile(live, command);
     let recheck = observe::remove_stale_marks(context, &view, &workers.resources(), marks).await?;
-    // A server that is back, or has caught up, need not be noticed in any other way.
+    // A server that is back, or has caught up, causes no event.
     let again = match (view.observation.every_server_answered(), view.observation.is_complete()) {
         (false, _) => Some(SILENT_SERVER_WAIT),
         (true, is_complete) => (done.has_disagreement || !is_complete).then_some(DISAGREEMENT_WAIT),
@@ -251,21 +252,21 @@ async fn reconcile(
     Ok(again.and_then(|wait| Timestamp::now().checked_add(wait).ok()).into_iter().chain(done.due).chain(recheck).min())
 }
 
-/// How long to wait before servers of which one did not answer are asked again.
+/// The requeue delay if a server did not answer.
 const SILENT_SERVER_WAIT: SignedDuration = SignedDuration::from_secs(5);
-/// How long to wait before servers that do not agree are asked again. When one is started anew, that is seen at once.
+/// The requeue delay if the servers disagree. The restart of a server causes an event.
 const DISAGREEMENT_WAIT: SignedDuration = SignedDuration::from_secs(30);
 
-/// What a pass came to.
+/// The result of one reconcile.
 #[derive(Default)]
 struct ReconcileResult {
     due: Option<Timestamp>,
-    /// Whether there are other migrations now.
+    /// Whether migrations were created or deleted.
     changed: bool,
     has_disagreement: bool,
 }
 
-/// Does what has to be done about one resource.
+/// Decides and executes for one resource.
 async fn reconcile_resource(
     context: &Context,
     view: &ClusterView,
@@ -295,7 +296,7 @@ async fn reconcile_resource(
     outcome
 }
 
-/// Says who stores what where the servers do not agree, once for each disagreement.
+/// Logs, and publishes as an Event, which server stores what, once for each disagreement.
 async fn report_disagreement(
     context: &Context,
     view: &ClusterView,

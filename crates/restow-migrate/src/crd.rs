@@ -1,6 +1,6 @@
-//! CRDs: their mark while objects are migrated, and their stored versions.
+//! Reads CRDs, and writes their annotations and stored versions.
 //!
-//! Each write carries the revision that was read, so that it never builds on something that has changed.
+//! Each write has the revision that was read as precondition.
 
 use crate::backoff::request_delay;
 use crate::request::{RequestError, request_json};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What is read of a CRD. Its schemas, which can be large, are not.
+/// The fields of a CRD's spec that are read. Schemas, which can be large, are not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CrdSpec {
@@ -52,7 +52,7 @@ pub struct CrdVersion {
     pub deprecated: bool,
 }
 
-/// What is read of a CRD's status.
+/// The fields of a CRD's status that are read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CrdStatus {
@@ -60,12 +60,12 @@ pub struct CrdStatus {
     pub stored_versions: Vec<String>,
 }
 
-/// A CRD, as far as we read it.
+/// A CRD, as far as it is read.
 pub type Crd = kube::core::Object<CrdSpec, CrdStatus>;
 
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Reads a CRD; nothing where there is none, which is so for built-in resources.
+/// Reads the CRD of a resource; `None` if there is none, as for built-in resources.
 pub async fn read(client: &Client, resource: &GroupResource) -> Result<Option<Crd>, RequestError> {
     if resource.group().is_empty() {
         return Ok(None);
@@ -73,7 +73,7 @@ pub async fn read(client: &Client, resource: &GroupResource) -> Result<Option<Cr
     let request = request("GET", &format!("{PATH}/{resource}"), None)?;
     match patiently(client, request).await {
         Ok(crd) => Ok(Some(crd)),
-        // A server that does not serve CRDs (yet) has not said that there is none.
+        // A server that does not serve CRDs (yet) does not say that there is none.
         Err(failure) => match absence(&failure.response(), &resource.to_string()) {
             Some(Absence::Gone) => Ok(None),
             _ => Err(failure),
@@ -81,7 +81,7 @@ pub async fn read(client: &Client, resource: &GroupResource) -> Result<Option<Cr
     }
 }
 
-/// Changes annotations of a CRD; null takes one away. Returns it as it is then.
+/// Changes annotations of a CRD; null removes one. Returns the CRD after that.
 pub async fn annotate(client: &Client, crd: &Crd, annotations: Value) -> Result<Crd, RequestError> {
     let mut metadata = precondition(crd);
     metadata["annotations"] = annotations;
@@ -97,7 +97,7 @@ pub async fn set_stored_versions(client: &Client, crd: &Crd, versions: &[String]
     patiently(client, request("PATCH", &format!("{PATH}/{name}/status"), Some(body))?).await
 }
 
-/// How many CRDs are read at a time. Their schemas can be large.
+/// The page size. Schemas can be large.
 const AT_A_TIME: u32 = 50;
 
 /// All CRDs by the name of their resource.
@@ -128,8 +128,8 @@ pub async fn list(client: &Client) -> Result<BTreeMap<String, Crd>, RequestError
     }
 }
 
-/// Sends a request, and sends it again when the server has too much to do or an answer got lost. A write that was made
-/// nevertheless is refused the second time, because it carries the revision that was read.
+/// Sends a request, and retries if the server is overloaded or an answer got lost. A write that was executed nevertheless
+/// is refused the second time, because of its precondition.
 async fn patiently<T: DeserializeOwned>(client: &Client, request: Request<Vec<u8>>) -> Result<T, RequestError> {
     let mut tries = 0;
     loop {
@@ -161,12 +161,12 @@ fn request(method: &str, path: &str, body: Option<Value>) -> Result<Request<Vec<
         .map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })
 }
 
-/// The resource that a CRD is about.
+/// The resource of a CRD.
 pub fn resource(crd: &Crd) -> Option<GroupResource> {
     GroupResource::new(&crd.spec.group, &crd.spec.names.plural).ok()
 }
 
-/// What decides about a CRD.
+/// The view of a CRD that decisions are based on.
 pub fn view(crd: &Crd) -> CrdView {
     let annotations = crd.metadata.annotations.as_ref();
     CrdView {
@@ -178,7 +178,7 @@ pub fn view(crd: &Crd) -> CrdView {
     }
 }
 
-/// What is done about owners of fields that name a version of this CRD which is about to go.
+/// How managedFields entries are moved that name a version of this CRD which is going to be removed.
 pub fn managed_fields_plan(crd: &Crd) -> Option<ManagedFieldsPlan> {
     let target = storage_version(crd)?;
     let group = &crd.spec.group;
@@ -195,7 +195,7 @@ pub fn managed_fields_plan(crd: &Crd) -> Option<ManagedFieldsPlan> {
     Some(ManagedFieldsPlan { staying: staying(group, &versions, target), target: format!("{group}/{target}") })
 }
 
-/// The versions in which clients can use the resource, the storage version first if it is one of them.
+/// The served versions, the storage version first if it is served.
 pub(crate) fn served_versions(crd: &Crd) -> Vec<String> {
     let mut served: Vec<&CrdVersion> = crd.spec.versions.iter().filter(|version| version.served).collect();
     served.sort_by_key(|version| !version.storage);

@@ -1,6 +1,6 @@
-//! Puts what the controller needs into a cluster: CRDs, permissions, the guard, and the controller itself.
+//! Installs what the controller needs: CRDs, permissions, the guard, and the controller itself.
 //!
-//! What is there already is changed only where it differs, so installing twice changes nothing.
+//! Existing objects are changed only where they differ, so installing twice changes nothing.
 
 mod permissions;
 
@@ -21,13 +21,13 @@ const DEPLOYMENT: &str = include_str!("../manifests/deployment.yaml");
 /// What to install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallOptions {
-    /// The image of the controller; nothing installs no controller, for one that runs elsewhere.
+    /// The image of the controller; `None` installs no Deployment, for a controller that runs elsewhere.
     pub image: Option<String>,
     /// Which objects the controller migrates, and so may read and rewrite.
     pub resources: ResourceFilter,
-    /// Groups of which it may rewrite everything, whether they are there already or not.
+    /// Groups of which it may rewrite everything, whether they exist yet or not.
     pub groups: Vec<String>,
-    /// Where the controller shows its metrics.
+    /// Where the controller serves its metrics.
     pub metrics_listen: SocketAddr,
 }
 
@@ -54,13 +54,13 @@ pub struct Installed {
 /// What was done about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallAction {
-    /// It was not there.
+    /// It did not exist.
     Created,
-    /// It was there, and differed.
+    /// It existed, and differed.
     Changed,
-    /// It was there as it should be.
+    /// It existed as wanted.
     Unchanged,
-    /// The cluster does not know this kind.
+    /// The cluster does not serve this kind.
     NotServed,
 }
 
@@ -70,7 +70,7 @@ pub enum InstallError {
     /// The text of a manifest is broken.
     #[error("the manifest is unreadable: {0}")]
     Manifest(String),
-    /// The resources of the cluster could not be found out.
+    /// The resources of the cluster could not be listed.
     #[error("cannot find out which resources the cluster has, to allow no more than these: {0}")]
     ResourceFilter(RequestError),
     /// The server refused an object.
@@ -83,7 +83,7 @@ pub enum InstallError {
     },
 }
 
-/// All manifests for a cluster as one text. What the controller may do depends on which resources there are.
+/// All manifests for a cluster as one text. The permissions depend on the resources that exist.
 pub async fn manifests(client: &Client, options: &InstallOptions) -> Result<String, InstallError> {
     let role = objects_role(client, options).await.map_err(InstallError::ResourceFilter)?;
     Ok(joined(options, role))
@@ -99,12 +99,12 @@ fn joined(options: &InstallOptions, role: String) -> String {
     texts.join("---\n")
 }
 
-/// Installs everything, and says what was done.
+/// Installs everything, and returns what was done.
 pub async fn install(client: &Client, options: &InstallOptions) -> Result<Vec<Installed>, InstallError> {
     apply_all(client, &manifests(client, options).await?).await
 }
 
-/// Installs what is needed at a server whose controller is a part of it: the CRDs and the guard.
+/// Installs what a server with a built-in controller needs: the CRDs and the guard.
 pub async fn install_at_own_server(client: &Client) -> Result<(), InstallError> {
     apply_all(client, &[CRDS, GUARD].join("---\n")).await.map(drop)
 }
@@ -139,7 +139,7 @@ async fn apply(client: &Client, object: &Value) -> Result<InstallAction, Request
             let create = request("POST", &collection, "application/json", object.to_string().into_bytes())?;
             match request_json::<Value>(client, create).await {
                 Ok(_) => Ok(InstallAction::Created),
-                // That the collection itself is not there is said in other words than that an object is not.
+                // The first 404 was for the object; this one is for the collection.
                 Err(failure) if failure.code == 404 => Ok(InstallAction::NotServed),
                 Err(failure) => Err(failure),
             }
@@ -148,7 +148,7 @@ async fn apply(client: &Client, object: &Value) -> Result<InstallAction, Request
     }
 }
 
-/// Whether everything that is wanted is there. Servers add defaults, so more may be.
+/// Whether everything that is wanted is there. Servers add defaults, so there may be more.
 fn contains(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {

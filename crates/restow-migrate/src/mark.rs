@@ -1,6 +1,6 @@
-//! The mark on a CRD while its objects are migrated: set, renewed, and taken away by its holder.
+//! The mark on a CRD while its objects are migrated: its holder sets, renews and removes it.
 //!
-//! Who may do what with a mark is decided in `restow_rules::migrate::marks`.
+//! `restow_rules::migrate::marks` decides who may write or remove a mark.
 
 use crate::cluster::Cluster;
 use crate::crd::{self, Crd};
@@ -15,22 +15,22 @@ use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
-/// How often a write to a CRD is tried when others write it at the same time.
+/// How often a write to a CRD is retried after a conflict.
 pub(crate) const MOST_CONFLICTS: u32 = 20;
 
-/// One who marks the CRD of a resource.
+/// Sets, renews and removes the mark on the CRD of a resource.
 pub(crate) struct MarkManager<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) resource: &'a GroupResource,
     pub(crate) holder: Holder,
-    /// The mark of somebody else that was found, and since when it is the same.
+    /// The mark of another holder, and since when it is unchanged.
     seen: Option<(MigrationMark, Instant)>,
 }
 
-/// A holder for a command of this process.
+/// The holder for a command of this process.
 pub fn command_holder() -> Holder {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "restow-migrate".to_owned());
-    // It only has to differ from those of other processes; nobody reads it as a time.
+    // It only has to be unique among processes; it is not used as a time.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     Holder::new(HolderKind::Command, &format!("{host}-{}-{now:x}", std::process::id()))
 }
@@ -45,18 +45,18 @@ pub fn mark_of(crd: &Crd) -> MigrationMark {
     }
 }
 
-/// What the last migration by hand could not rewrite, by what it has written down.
+/// What the last manual migration could not rewrite.
 pub fn refusals_of(crd: &Crd) -> Option<&str> {
     crd.metadata.annotations.as_ref()?.get(REFUSALS_ANNOTATION).map(String::as_str)
 }
 
 impl<'a> MarkManager<'a> {
-    /// One who has not marked anything yet.
+    /// A manager that has not set a mark yet.
     pub(crate) fn new(cluster: &'a Cluster, resource: &'a GroupResource, holder: Holder) -> Self {
         MarkManager { cluster, resource, holder, seen: None }
     }
 
-    /// For how long a mark has been seen like this.
+    /// For how long a mark is unchanged.
     fn unchanged_for(&mut self, found: &MigrationMark) -> Duration {
         let since = match &self.seen {
             Some((seen, since)) if seen == found => *since,
@@ -66,14 +66,14 @@ impl<'a> MarkManager<'a> {
         since.elapsed()
     }
 
-    /// What to do about a mark, by what was seen of it before.
+    /// What to do about a mark, considering what was seen of it before.
     fn action(&mut self, found: &MigrationMark) -> MarkAction {
         let unchanged_for = self.unchanged_for(found);
         self.holder.action_after(found, unchanged_for)
     }
 
-    /// Waits until a mark that somebody else has left behind may be taken away. One that is renewed meanwhile is not waited
-    /// for: its holder takes it away.
+    /// Waits until a mark that another holder left behind may be removed. If it is renewed meanwhile, its holder removes
+    /// it.
     pub(crate) async fn outwait(&mut self) -> Result<(), RequestError> {
         while let Some(found) = crd::read(self.cluster.client(), self.resource).await? {
             let found = mark_of(&found);
@@ -86,7 +86,7 @@ impl<'a> MarkManager<'a> {
         Ok(())
     }
 
-    /// Marks the CRD, unless somebody else has. Returns it as it is then; as it was, where it is gone.
+    /// Marks the CRD, unless another holder has. Returns the CRD after that, or as it was if it is deleted.
     pub(crate) async fn set(&mut self, start: &Crd) -> Result<Crd, RequestError> {
         let mut current = start.clone();
         for _ in 0..MOST_CONFLICTS {
@@ -107,7 +107,7 @@ impl<'a> MarkManager<'a> {
         Ok(current)
     }
 
-    /// Does something, and renews the mark until it is done. A mark that somebody took away is set again.
+    /// Renews the mark while `work` runs. A mark that was removed is set again.
     pub(crate) async fn renewed_while<T>(&mut self, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         loop {
@@ -130,7 +130,7 @@ impl<'a> MarkManager<'a> {
         }
     }
 
-    /// Takes the mark away, if it is this one's, or was left behind, and writes down what was refused, where somebody migrated by hand.
+    /// Removes the mark if this holder may, and records which objects a manual migration could not rewrite.
     pub(crate) async fn remove(&mut self, refusals: Refusals) -> Result<(), RequestError> {
         let noted = match refusals {
             Refusals::Unknown => None,
@@ -163,21 +163,21 @@ impl<'a> MarkManager<'a> {
     }
 }
 
-/// What is known of the objects that were refused.
+/// What is known about objects that could not be rewritten.
 pub(crate) enum Refusals {
     /// Nothing new.
     Unknown,
     /// There are none.
     None,
-    /// In a sentence.
+    /// As a sentence.
     Some(String),
 }
 
-/// Takes a mark away that its holder has left behind, if it is still the one that was seen.
+/// Removes a mark that its holder left behind, if it is unchanged.
 pub(crate) async fn remove_stale(cluster: &Cluster, crd: &Crd) -> Result<(), RequestError> {
     let annotations = json!({MIGRATING_ANNOTATION: null, HOLDER_ANNOTATION: null});
     match crd::annotate(cluster.client(), crd, annotations).await {
-        // It has changed since it was looked at, so it is looked at again.
+        // The CRD has changed; the next reconcile decides again.
         Err(failure) if !matches!(failure.code, 404 | 409) => Err(failure),
         _ => Ok(()),
     }

@@ -1,7 +1,7 @@
-//! One migration of one resource: agreement, mark, rewriting, agreement again, stored versions, mark off.
+//! One migration of one resource: agreement, mark, rewriting, agreement again, stored versions, mark removed.
 //!
-//! `restow migrate` and the controller both do this. It can be interrupted anywhere: the mark is the only thing that it
-//! leaves behind, and whoever comes next takes it away.
+//! `restow migrate` and the controller share this. It can be interrupted anywhere: it leaves nothing behind but the mark,
+//! which the next migration or the controller removes.
 
 mod earlier_attempt;
 mod end;
@@ -27,26 +27,25 @@ use std::time::Duration;
 use step::MigrationStep;
 use tokio::sync::watch;
 
-/// How a resource is migrated.
+/// The options of a migration.
 #[derive(Clone, Debug)]
 pub struct MigrationOptions {
     /// How its objects are rewritten.
     pub run: RunOptions,
-    /// Whether owners of fields that name a version which is about to go are moved.
+    /// Whether managedFields entries of versions that are going to be removed are moved.
     pub owners: ManagedFieldsPolicy,
-    /// What objects are rewritten for.
+    /// Why objects are rewritten.
     pub goal: Goal,
-    /// The agreement that the migration is for; nothing takes the one that is found.
+    /// The agreement that the migration is for; `None` for any.
     pub expected: Option<MigrationTarget>,
-    /// What an earlier, failed migration to the same target has made sure of. It is used only if nothing has changed since.
+    /// What an earlier, failed migration to the same target has verified. It is used only if nothing has changed since.
     pub settled: Option<EarlierAttempt>,
-    /// How long after the last API server has shown the target version one of them may still write what it encoded
-    /// before. Nothing is proven earlier. Servers that report their storage version before they write, and whose writes are
-    /// fenced, need no such time.
+    /// The settling time: how long after the last API server has shown the target version an older write may still be in
+    /// flight. Nothing is proven earlier. Servers that report before they write, and whose writes are fenced, need none.
     pub settling_time: Duration,
-    /// How long to wait for the API servers to agree, or to serve the resource at all.
+    /// How long to wait for the API servers to agree and to serve the resource.
     pub agreement_timeout: Duration,
-    /// Who marks the CRD; nothing is a command of this process.
+    /// The holder of the mark; `None` for a command of this process.
     pub holder: Option<Holder>,
 }
 
@@ -65,37 +64,37 @@ impl Default for MigrationOptions {
     }
 }
 
-/// What objects are rewritten for.
+/// Why objects are rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goal {
-    /// Another storage version. What API servers report about that counts.
+    /// The storage version has changed. The StorageVersions that servers report count.
     #[default]
     Version,
-    /// Another encryption key. What API servers report says nothing about keys, so that each of them has to be asked.
+    /// The encryption key has changed. StorageVersions say nothing about keys, so each server has to be queried.
     Key,
 }
 
-/// What is done about owners of fields that name a version which is about to go.
+/// What happens to managedFields entries that name a version which is going to be removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ManagedFieldsPolicy {
-    /// They are moved to the version that stays, for custom resources.
+    /// They are moved to the storage version, for custom resources.
     #[default]
     Move,
-    /// They are left as they are.
+    /// They are kept.
     Leave,
 }
 
-/// What a migration is for.
+/// The agreement that a migration is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationTarget {
     /// The version that all servers store.
     pub hash: StorageVersionHash,
-    /// The revision of the StorageVersion that says so; nothing where the servers do not vouch for it by their reports.
+    /// The revision of the StorageVersion that shows it; `None` if discovery documents show it.
     pub revision: Option<ResourceVersion>,
 }
 
 impl MigrationTarget {
-    /// What a migration says that it is for; nothing where its author did not say.
+    /// The agreement that a migration object names; `None` if it names none.
     pub(crate) fn of(migration: &StorageVersionMigration) -> Option<Self> {
         Some(MigrationTarget { hash: migration.target_hash()?, revision: migration.agreement_revision() })
     }
@@ -106,75 +105,75 @@ impl MigrationTarget {
 pub enum MigrationOutcome {
     /// Every object is stored in the target version, and that is proven.
     Succeeded,
-    /// Every object was left unchanged at the end, but not every API server could be asked: what was seen.
+    /// Every object was left unchanged at the end, but not every API server could be queried.
     Unproven(String),
     /// Some objects cannot be rewritten.
     SomeFailed,
-    /// The servers do not agree, so nothing was done.
+    /// The servers do not agree. Nothing was written.
     NoAgreement(String),
-    /// The servers agree no longer, or on something else than at the start.
+    /// The servers do not agree any more, or on another version than at the start.
     AgreementChanged(String),
-    /// The CRD was changed meanwhile, so that nothing may be said about it.
+    /// The CRD was changed meanwhile, so nothing is proven about it.
     CrdChanged(String),
     /// Objects keep changing their stored version.
     NeverSettles,
-    /// It was told to stop, and can go on from here.
+    /// It was stopped, and can continue here.
     Stopped(Option<String>),
-    /// A server does not answer; once it does, or is gone for good, it can go on from here.
+    /// A server does not answer. The migration can continue here when it does, or when it is removed.
     ServerUnresponsive {
-        /// Which server, and what is known of that.
+        /// Which server, and the error.
         words: String,
-        /// Where to go on.
+        /// Where to continue.
         continue_token: Option<String>,
     },
-    /// An API server does not serve the resource, which is there; once it does, it can go on from here.
+    /// An API server does not serve an existing resource. The migration can continue here when it does.
     NotReady {
-        /// Which server, and what is known of that.
+        /// Which server, and the error.
         words: String,
-        /// Where to go on.
+        /// Where to continue.
         continue_token: Option<String>,
     },
-    /// A webhook cannot be reached without which nothing can be written; once it can be, it can go on from here.
+    /// A webhook that every write needs cannot be reached. The migration can continue here when it can.
     WebhookDown {
-        /// What is known of that.
+        /// The error.
         words: String,
-        /// Where to go on.
+        /// Where to continue.
         continue_token: Option<String>,
     },
-    /// An API server has had too much to do for a long time; it can go on from here.
+    /// An API server has been overloaded for a long time. The migration can continue here.
     Overloaded {
-        /// What is known of that.
+        /// The error.
         words: String,
-        /// Where to go on.
+        /// Where to continue.
         continue_token: Option<String>,
     },
-    /// Nothing can ever be said about it: aggregated API servers serve it, or nobody tells in which version it is stored.
+    /// The resource is not managed: aggregated API servers serve it, or its storage version is not published.
     NotManaged(String),
-    /// The resource is gone: no API server serves it, and it has no CRD.
+    /// The resource does not exist: no API server serves it, and it has no CRD.
     ResourceGone,
-    /// Nothing was written: it was only asked what the server would say.
+    /// Dry run: nothing was written.
     DryRunDone,
 }
 
-/// What a migration did.
+/// The result of a migration.
 #[derive(Clone, Debug)]
 pub struct MigrationReport {
-    /// What it was for; nothing where there was no agreement.
+    /// What it was for; `None` if there was no agreement.
     pub target: Option<MigrationTarget>,
     /// How it ended.
     pub outcome: MigrationOutcome,
-    /// What the rewriting came to; nothing where it did not begin.
+    /// The result of rewriting; `None` if it did not begin.
     pub run: Option<RunReport>,
-    /// The stored versions that the CRD has now, where they were trimmed.
+    /// The new stored versions of the CRD, if they were trimmed.
     pub trimmed_to: Option<Vec<String>>,
-    /// The generation of the CRD; zero where there is none.
+    /// The generation of the CRD; zero if there is none.
     pub definition_generation: i64,
 }
 
 /// Why a migration could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// The servers cannot be asked.
+    /// The servers cannot be queried.
     #[error("cannot find out what the API servers store: {0}")]
     Observe(RequestError),
     /// The CRD cannot be read or written.
@@ -185,11 +184,11 @@ pub enum MigrationError {
     Run(#[from] RunError),
 }
 
-/// What a migration tells and is told while it runs.
+/// The channels to and from a running migration.
 pub struct MigrationChannels<'a> {
-    /// Pause and stop.
+    /// Receives pause and stop.
     pub control: watch::Receiver<RunControl>,
-    /// How far it is.
+    /// Sends the progress.
     pub progress: &'a watch::Sender<Progress>,
 }
 
@@ -212,7 +211,7 @@ pub async fn migrate(
     let mut mark = MarkManager::new(cluster, resource, holder);
     if let Some(found) = &start.crd {
         let marked = mark.set(found).await.map_err(MigrationError::Crd)?;
-        // What was agreed on was about the CRD as it was before.
+        // The agreement refers to the CRD as it was before.
         if let Trim::Changed(words) = trim(&crd::view(found), &crd::view(&marked)) {
             mark.remove(Refusals::Unknown).await.map_err(MigrationError::Crd)?;
             return Ok(ended(None, MigrationOutcome::CrdChanged(words)));
@@ -232,7 +231,8 @@ pub async fn migrate(
         true => mark.renewed_while(work).await,
         false => work.await,
     };
-    // Whatever came of it, the mark goes. A controller takes away what others have left; a command has to do it itself.
+    // Whatever the result, the mark is removed. A controller also removes stale marks of others later; a command has to
+    // wait for that.
     if start.crd.is_some() {
         let is_stopped = matches!(&done, Ok(MigrationReport { outcome: MigrationOutcome::Stopped(_), .. }));
         if mark.holder.kind == HolderKind::Command && !is_stopped {
@@ -265,7 +265,7 @@ async fn rewrite(
         if report.ending != RunOutcome::Proven {
             break;
         }
-        // Other connections may lead to other servers.
+        // New connections may lead to other servers.
         let instances = cluster.instances(&observation.servers).map_err(MigrationError::Observe)?;
         let again = RunOptions { continue_token: None, ..run.clone() };
         report = runner::run(&instances, &resource, again, channels.control.clone(), channels.progress).await?;
@@ -276,7 +276,7 @@ async fn rewrite(
     Ok(MigrationReport { target, outcome, run, trimmed_to: None, definition_generation: generation })
 }
 
-/// How often everything is gone through until nothing changes. Where nobody knows which server answers, once is too little.
+/// How many clean runs are needed. One is not enough if it is unknown which server answers.
 fn rounds(reach: Reach) -> u32 {
     match reach {
         Reach::EachServer => 1,
@@ -284,7 +284,7 @@ fn rounds(reach: Reach) -> u32 {
     }
 }
 
-/// In which version objects are rewritten, and how.
+/// The resource in the version to rewrite through, and the options of the run.
 fn how(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredResource, RunOptions) {
     let crd = start.crd.as_ref();
     let owners = match options.owners {
@@ -299,12 +299,12 @@ fn how(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredRes
         None => start.seen.resource.clone(),
     };
     other_versions.retain(|version| version != resource.resource.version());
-    // Who reports before it writes, under a fence, has nothing under way that was encoded before.
+    // Servers that report before they write, under a fence, have no older writes in flight.
     let settles_at = target.revision.is_none().then(|| start.agreed_since + options.settling_time);
     (resource, RunOptions { owners, settled, other_versions, settles_at, ..options.run.clone() })
 }
 
-/// What came of the rewriting.
+/// The result of the rewriting.
 async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result<MigrationOutcome, MigrationError> {
     Ok(match &report.ending {
         RunOutcome::Proven if cluster.reach() == Reach::OneEndpoint => MigrationOutcome::Unproven(format!(
@@ -341,7 +341,7 @@ async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result
     })
 }
 
-/// What a migration by hand could not rewrite, in a sentence. A controller writes that into its migration.
+/// What a manual migration could not rewrite, as a sentence. A controller writes it to the migration object instead.
 fn refusals(kind: HolderKind, done: &Result<MigrationReport, MigrationError>) -> Refusals {
     let Ok(report) = done else { return Refusals::Unknown };
     match (&report.outcome, &report.run) {
@@ -358,5 +358,5 @@ fn refusals(kind: HolderKind, done: &Result<MigrationReport, MigrationError>) ->
     }
 }
 
-/// How much of the server's words about a refused object is written down at its CRD.
+/// How much of the server's message about a failed object is recorded at the CRD.
 const LONGEST_REFUSAL: usize = 300;

@@ -1,4 +1,4 @@
-//! One request to an API server and its answer, with everything that decides what to do next.
+//! Sends one request to an API server. The error contains everything that decides about a retry.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -10,44 +10,43 @@ use serde::de::DeserializeOwned;
 use std::fmt;
 use std::time::Duration;
 
-/// A request that did not succeed.
+/// A request that failed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestError {
     /// The HTTP code; zero when no answer came at all.
     pub code: u16,
     /// The reason of the Kubernetes status.
     pub reason: String,
-    /// The message of the Kubernetes status, or what went wrong on the way.
+    /// The message of the Kubernetes status, or the error of the connection.
     pub message: String,
-    /// How long the server asks to wait.
+    /// The Retry-After of the server.
     pub retry_after: Option<Duration>,
     /// What else the Kubernetes status says.
     pub details: Option<Box<RequestErrorDetails>>,
-    /// The server did not answer this request, nor a smaller one: it hangs, or cannot be reached.
+    /// The server answered neither this request nor a liveness check: it hangs, or cannot be reached.
     pub is_unresponsive: bool,
 }
 
 /// What a Kubernetes status says beside its reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestErrorDetails {
-    /// The name of the object that it is about; empty when it names none.
+    /// The name of the object that it refers to; empty when it names none.
     pub name: String,
-    /// Where a listing whose token has expired can go on, with gaps.
+    /// Where a list whose token has expired can continue, with gaps.
     pub continue_token: Option<String>,
 }
 
-/// Longer than the API server itself lets any request of ours run.
+/// Longer than the API server lets any of these requests run.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long a server may take before it is asked for a sign of life, and how long it has for that.
-const SILENCE: Duration = Duration::from_secs(10);
+/// After this time without an answer the server's liveness is checked, which may take as long.
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Sends a request and reads the answer. One that takes long is waited for as long as the server is alive: it may have much
-/// to do, or wait for a webhook.
+/// Sends a request and reads the answer. Waits as long as the server is alive: it may be busy, or wait for a webhook.
 pub(crate) async fn send_request(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, RequestError> {
     let silence = async {
         loop {
-            tokio::time::sleep(SILENCE).await;
+            tokio::time::sleep(LIVENESS_INTERVAL).await;
             if !is_alive(client).await {
                 return;
             }
@@ -56,17 +55,17 @@ pub(crate) async fn send_request(client: &Client, request: Request<Vec<u8>>) -> 
     tokio::select! {
         answer = send(client, request) => answer,
         () = silence => Err(RequestError {
-            message: format!("no answer within {} s, and no sign of life", 2 * SILENCE.as_secs()),
+            message: format!("no answer within {} s, and no answer to a liveness check", 2 * LIVENESS_INTERVAL.as_secs()),
             is_unresponsive: true,
             ..RequestError::default()
         }),
     }
 }
 
-/// Whether the server answers anything at all, be it that it is not well.
+/// Whether the server answers at all, with whatever status.
 async fn is_alive(client: &Client) -> bool {
     let Ok(request) = Request::get("/livez").body(Body::empty()) else { return false };
-    matches!(tokio::time::timeout(SILENCE, client.send(request)).await, Ok(Ok(_)))
+    matches!(tokio::time::timeout(LIVENESS_INTERVAL, client.send(request)).await, Ok(Ok(_)))
 }
 
 async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, RequestError> {
@@ -105,7 +104,7 @@ fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
 }
 
 impl RequestError {
-    /// What decides about it.
+    /// The part of the error that is classified.
     pub fn response(&self) -> ErrorResponse<'_> {
         let RequestError { code, reason, message, retry_after, .. } = self;
         let about = self.details.as_ref().map_or("", |details| details.name.as_str());
@@ -113,7 +112,7 @@ impl RequestError {
     }
 
     fn on_the_way(error: impl std::error::Error) -> Self {
-        // The errors of connections say what happened only in their sources.
+        // Connection errors have the cause only in their sources.
         let mut message = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {

@@ -1,8 +1,8 @@
 //! Rewrites the objects of one resource, until a pass through all of them finds nothing to do.
 //!
-//! Objects are listed in pages of metadata, so memory does not grow with their number or size. Many are in flight at once;
-//! how many, and what the answers mean, is decided in `restow_rules::migrate`. This module does not know about
-//! agreement: whoever starts it has made sure that all servers store the same version, and looks again when it ends.
+//! Objects are listed in pages of metadata, so memory does not depend on their number or size. Many are in flight at once;
+//! `restow_rules::migrate` decides how many, and what the responses mean. This module does not know about agreement: the
+//! caller makes sure that all servers store the same version, and checks it again at the end.
 
 mod listing;
 mod pass;
@@ -31,95 +31,93 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What to rewrite, and how.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// How many objects are listed at a time.
+    /// The page size.
     pub page_size: u32,
-    /// How many objects may be in flight.
+    /// The limits of objects in flight.
     pub pacer: PacerLimits,
     /// Whether anything is written.
     pub mode: WriteMode,
-    /// With which request.
+    /// The request that rewrites.
     pub method: RewriteMethod,
-    /// What is done about owners of fields that name a version which is about to go.
+    /// How managedFields entries of versions that are going to be removed are moved.
     pub owners: Option<ManagedFieldsPlan>,
-    /// What need not be looked at again.
+    /// What an earlier attempt has verified.
     pub settled: Option<EarlierAttempt>,
-    /// The other versions in which the resource is served. An object that cannot be converted is listed in the one that
-    /// it is stored in.
+    /// The other served versions. An object that cannot be converted is listed in the version that it is stored in.
     pub other_versions: Vec<String>,
-    /// Until when a server may still write what it encoded before all servers showed the target version; nothing where
-    /// that is over. A pass that begins before proves nothing.
+    /// Until when a server may still write what it encoded before all servers showed the target version; `None` if that
+    /// time is over. A pass that begins earlier proves nothing.
     pub settles_at: Option<Instant>,
     /// Where an earlier run stopped.
     pub continue_token: Option<String>,
-    /// How long a webhook that cannot be reached is waited for, while nothing else goes on, before the run ends. Whoever
-    /// has other work does that meanwhile.
+    /// How long to wait for a webhook that cannot be reached, while nothing else can be done, before the run ends.
     pub webhook_timeout: Duration,
-    /// The same for a server that has too much to do and asks to wait again and again.
+    /// The same for a server that keeps sending 429.
     pub overload_timeout: Duration,
 }
 
-/// How a run ended, and what it did.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
     /// How it ended.
     pub ending: RunOutcome,
-    /// What each pass came to.
+    /// The result of each pass.
     pub passes: Vec<PassReport>,
-    /// The numbers over all passes.
+    /// The counts over all passes.
     pub progress: Progress,
-    /// The objects that could not be rewritten in the last pass, as many as are kept.
+    /// The objects that could not be rewritten in the last pass, up to a limit.
     pub failures: Vec<MigrationFailure>,
-    /// The resource version that the last pass began at. What was not written since, and is not among the failures, is in
-    /// the target version, if the last pass changed nothing.
+    /// The resource version at which the last pass began. If that pass changed nothing, objects that were not written since
+    /// and did not fail are in the target version.
     pub settled_at: String,
 }
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// The last pass found nothing to do.
+    /// The last pass found nothing to do, on every server and after the settling time.
     Proven,
     /// Some objects cannot be rewritten.
     SomeFailed,
     /// Objects keep changing their stored version.
     NeverSettles,
-    /// It was told to stop. An object of the page with this token may be the first that is not done.
+    /// It was stopped. The first unprocessed object is on the page of this token or after it.
     Stopped {
-        /// Where to go on.
+        /// Where to continue.
         continue_token: Option<String>,
     },
-    /// A server does not answer. Without it nothing can be proven, and it may still write.
+    /// A server does not answer. Nothing can be proven without it, and it may still write.
     Unresponsive {
-        /// Which one, and what is known of that.
+        /// Which server, and the error.
         words: String,
-        /// Where to go on; only the first pass is worth going on with.
+        /// Where to continue; only the first pass can be continued.
         continue_token: Option<String>,
     },
-    /// A server does not serve the resource. Whether it is gone, or only not there yet, is for the caller to find out.
+    /// A server does not serve the resource. The caller finds out whether the resource is deleted.
     NotServed {
-        /// Which server, and what it said.
+        /// Which server, and the error.
         words: String,
-        /// Where to go on; only the first pass is worth going on with.
+        /// Where to continue; only the first pass can be continued.
         continue_token: Option<String>,
     },
-    /// A webhook without which no object can be written cannot be reached. Nothing is wrong with the objects.
+    /// A webhook that every write needs cannot be reached. The objects are not to blame.
     WebhookDown {
-        /// What is known of that.
+        /// The error.
         words: String,
-        /// Where to go on; only the first pass is worth going on with.
+        /// Where to continue; only the first pass can be continued.
         continue_token: Option<String>,
     },
-    /// A server has too much to do, and has asked to wait for so long that others shall have their turn.
+    /// A server has been overloaded for too long.
     Overloaded {
-        /// What is known of that.
+        /// The error.
         words: String,
-        /// Where to go on; only the first pass is worth going on with.
+        /// Where to continue; only the first pass can be continued.
         continue_token: Option<String>,
     },
-    /// Nothing was written: it was only asked what the server would say.
+    /// Dry run: nothing was written.
     DryRunDone,
 }
 
@@ -129,10 +127,10 @@ pub enum RunError {
     /// Objects cannot be listed.
     #[error("cannot list the objects: {0}{hint}", hint = hint(.0))]
     List(RequestError),
-    /// Nobody can tell without a write what would be refused.
+    /// A webhook does not support dry run, so nothing is known without writing.
     #[error("cannot be told without writing: {0}")]
     NoDryRun(RequestError),
-    /// We may not rewrite objects.
+    /// Rewriting is forbidden.
     #[error("cannot rewrite objects: {0}{hint}", hint = hint(.0))]
     NotAllowed(RequestError),
 }
@@ -148,7 +146,7 @@ fn hint(failure: &RequestError) -> &'static str {
     }
 }
 
-/// How many failed objects are kept in memory and written down. Who has more has another problem than their names.
+/// How many failures are kept in memory and recorded.
 pub const MOST_FAILURES: usize = 50_000;
 
 impl Default for RunOptions {
@@ -169,7 +167,7 @@ impl Default for RunOptions {
     }
 }
 
-/// Rewrites the objects of a resource. `control` can pause and stop it; `progress` tells how far it is.
+/// Rewrites the objects of a resource. `control` pauses and stops it; `progress` receives the progress.
 pub async fn run(
     servers: &[Instance],
     resource: &StoredResource,
@@ -213,13 +211,13 @@ pub async fn run(
         }
         pass.is_after_settling = options.settles_at.is_none_or(|at| at <= Instant::now());
         progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1, token.as_deref()));
-        // A failure counts if it is still one in the last pass.
+        // A failure counts only if it occurs in the last pass.
         pass.failures.clear();
         pass.list_revision.clear();
         let coverage = if passes.is_empty() { Coverage::ServerResult } else { Coverage::EveryServer };
         let (report, end) = pass.run(token.take(), coverage).await?;
         passes.push(report);
-        // From now on objects should be left alone.
+        // From now on objects should be left unchanged.
         pass.admission_check = pass.admission_check.max(AdmissionCheck::Afterwards);
         match end {
             PassOutcome::Stopped { continue_token } => break RunOutcome::Stopped { continue_token },
@@ -253,7 +251,7 @@ pub async fn run(
     Ok(RunReport { ending, passes, progress: progress.borrow().clone(), failures, settled_at })
 }
 
-/// Waits for the end of the settling time. Returns whether the run goes on: it may be told to stop meanwhile.
+/// Waits for the end of the settling time. Returns whether the run goes on: it may be stopped meanwhile.
 async fn settled(
     at: Option<Instant>,
     control: &mut watch::Receiver<RunControl>,
@@ -267,7 +265,7 @@ async fn settled(
         ));
     });
     let stopped = async {
-        // When nobody can give orders any more, the last one stays in force.
+        // If the sender is dropped, the last value stays in force.
         if control.wait_for(|command| *command == RunControl::Stop).await.is_err() {
             std::future::pending::<()>().await;
         }

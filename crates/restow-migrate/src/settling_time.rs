@@ -1,11 +1,10 @@
-//! Since when all API servers were seen to encode a version.
+//! Since when all API servers agree, and the settling time.
 //!
-//! A server shows a new storage version in its discovery document while requests are still under way that it began before,
-//! with a handler that encodes the old one. kube-apiserver lets most of them run for 34 s, but one that deletes a collection,
-//! as the deletion of a namespace does, for as long as its `--request-timeout`. A server that is shut down takes its address
-//! and its lease away before it has ended what it began. So a pass through all objects proves nothing until that time has
-//! gone by since the last server showed the new version, or one was last seen to leave: the settling time. It is counted by
-//! our own clock, from when we saw it.
+//! A server publishes a new storage version while older requests are still running, with a handler that encodes the old
+//! version. kube-apiserver lets most of them run for 34 s, but a delete of a collection, as in a namespace deletion, as
+//! long as its `--request-timeout`. A server that shuts down removes its endpoint and its lease before its requests have
+//! ended. So a pass proves nothing until this time has passed since the last server published the new version, or one left.
+//! It is measured with the clock of this process, from when it was observed.
 
 use restow_api::{GroupResource, StorageVersionHash};
 use restow_rules::migrate::api_servers::ApiServers;
@@ -14,30 +13,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a server may go on writing what it encoded before it showed another version: the longest that kube-apiserver
-/// lets a writing request run (`--request-timeout`, 60 s), some 7 s in which etcd may commit what the server gave up waiting
-/// for, and a little.
+/// The default settling time: the longest time that kube-apiserver lets a write run (`--request-timeout`, 60 s), 7 s in
+/// which etcd may commit a write after the server gave up, and a margin.
 pub const SETTLING_TIME: Duration = Duration::from_secs(70);
 
-/// What was agreed on, and by whom. Any change of it begins the settling time anew.
+/// An agreement: on what, and of which servers. Any change restarts the settling time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenAgreement {
     /// The version.
     pub hash: StorageVersionHash,
-    /// The uid and generation of the CRD that names it; nothing for a resource without one.
+    /// The uid and generation of the CRD; `None` for a resource without one.
     pub crd: Option<(String, i64)>,
-    /// The servers that show it.
+    /// The servers.
     pub servers: ApiServers,
 }
 
-/// Since when servers were seen to agree, by resource.
+/// Since when servers agree, by resource.
 #[derive(Clone, Debug, Default)]
 pub struct AgreementTracker {
     since: Arc<Mutex<BTreeMap<GroupResource, (SeenAgreement, Instant)>>>,
 }
 
 impl AgreementTracker {
-    /// Takes down what was seen just now. Returns since when it was seen without interruption.
+    /// Records an observed agreement. Returns since when it is unchanged.
     pub fn saw(&self, resource: &GroupResource, agreed: SeenAgreement) -> Instant {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -50,7 +48,7 @@ impl AgreementTracker {
         }
     }
 
-    /// Takes down that there was no agreement just now.
+    /// Records that the servers do not agree.
     pub fn saw_none(&self, resource: &GroupResource) {
         self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(resource);
     }
@@ -73,7 +71,7 @@ mod tests {
         let first = agreements.saw(&resource, agreed("v2", 2));
         wait().await;
         assert_eq!(agreements.saw(&resource, agreed("v2", 2)), first, "nothing has changed");
-        // There and back again while nobody looked: the generation tells.
+        // Changed and changed back between two observations: the generation shows it.
         let second = agreements.saw(&resource, agreed("v2", 4));
         assert_eq!(second - first, Duration::from_secs(5));
         wait().await;
@@ -86,7 +84,7 @@ mod tests {
             ApiServers { identities: Ok(BTreeMap::from([("a".into(), "a_2".into())])), ..ApiServers::default() };
         wait().await;
         let fourth = agreements.saw(&resource, SeenAgreement { servers: restarted, ..agreed("v3", 4) });
-        assert_eq!(fourth, Instant::now(), "a server was started anew");
+        assert_eq!(fourth, Instant::now(), "a server was restarted");
         wait().await;
         let fifth = agreements.saw(&resource, agreed("v3", 4));
         assert_eq!(fifth, Instant::now(), "a server has left, and may still end what it began");

@@ -141,7 +141,7 @@ async fn where_no_server_can_be_reached_by_itself_all_that_the_common_address_te
     let overview = look_at(answers).await;
     let maps = &overview.resources[0];
     assert_eq!(maps.resource, "configmaps");
-    assert!(maps.disagreement.is_some(), "servers that cannot be asked may store anything");
+    assert!(maps.disagreement.is_some(), "servers that cannot be queried may store anything");
     let told: Vec<&str> = maps.servers.values().map(String::as_str).collect();
     assert!(told.contains(&"v1") && told.contains(&NO_ANSWER), "{told:?}");
 }

@@ -50,7 +50,7 @@ pub fn set_common_encoding_version(
     apply_consensus(status, generation, consensus(&status.storage_versions, participants), now);
 }
 
-/// Writes down what the servers agree on, or why they do not.
+/// Records what the servers agree on, or why they do not.
 pub(crate) fn apply_consensus(
     status: &mut StorageVersionStatus,
     generation: i64,

@@ -6,7 +6,7 @@
 //! stores and a stock cluster's etcd.
 //!
 //! The rule of [`evaluate`]: "nothing old is stored" is said only if every value that was read is known to be in the storage
-//! version in force of the cluster that was asked. Everything else is old, or cannot be told, and has a named reason.
+//! version in force of the cluster that was queried. Everything else is old, or is unknown, and has a named reason.
 
 mod identity;
 mod layout;

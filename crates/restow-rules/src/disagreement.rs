@@ -8,13 +8,13 @@ use std::fmt;
 /// Servers that store one resource in different versions. Its `Display` tells who stores what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement {
-    /// Since when, by the condition in the object; nothing where it does not say.
+    /// Since when, by the condition in the object; `None` where it does not say.
     pub since: Option<Timestamp>,
     /// The servers by the version that they store.
     pub servers: BTreeMap<String, Vec<String>>,
 }
 
-/// How the servers disagree, if they do. The entries are asked, not what somebody has concluded from them. One server, or
+/// How the servers disagree, if they do. The entries are queried, not what somebody has concluded from them. One server, or
 /// none, agrees with itself.
 pub fn disagreement(object: &StorageVersion) -> Option<Disagreement> {
     let mut servers: BTreeMap<String, Vec<String>> = BTreeMap::new();

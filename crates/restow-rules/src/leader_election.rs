@@ -6,7 +6,7 @@
 /// The lease as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseView {
-    /// Who holds it; empty when it was given up.
+    /// Who holds it; empty when it was released.
     pub holder: String,
     /// Whether this controller has watched it for its whole duration without seeing it change
     /// ([`LeaseWatch`](crate::LeaseWatch)).

@@ -6,9 +6,9 @@
 //!
 //! Time counts only as far as the observer was able to see. Between two reads that are far apart it may have been
 //! suspended, or the store may have been out of reach; then the holder may have been unable to renew for the same reason.
-//! So a long gap between two reads begins the watch anew, and the holder has its whole duration again.
+//! So a long gap between two reads begins the watch again, and the holder has its whole duration again.
 //!
-//! All of it errs towards keeping a lease. A holder that is taken for gone too late costs waiting; one that is taken for
+//! All of it errs towards keeping a lease. A holder that is considered gone too late costs waiting; one that is mistaken for
 //! gone too early is shut out though it lives.
 
 use restow_api::ResourceVersion;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// How long a lease is watched that does not say how long it lasts, or says that it lasts no time at all.
 pub const USUAL_DURATION: Duration = Duration::from_secs(15);
-/// Observers look about once a second, on a loaded machine later. A gap of this length never begins a watch anew.
+/// Observers look about once a second, on a loaded machine later. A gap of this length never begins a watch again.
 const SHORT_GAP: Duration = Duration::from_secs(3);
 
 /// What one observer has seen of leases, and for how long each has not changed before its eyes. An observer that starts
@@ -57,7 +57,7 @@ struct Sighting {
 }
 
 impl LeaseWatch {
-    /// Takes note of everything that one read has found. Leases that it has not found are forgotten.
+    /// Records of everything that one read has found. Leases that it has not found are forgotten.
     pub fn saw<'a>(&mut self, leases: impl IntoIterator<Item = SeenLease<'a>>, read: ReadTime) {
         let mut before = std::mem::take(&mut self.sightings);
         for lease in leases {

@@ -9,7 +9,7 @@
 //!   never kube-apiserver's.
 //! - We store JSON. kube-apiserver stores built-in resources in its protobuf envelope, and may encrypt anything.
 //!
-//! So a cluster of kube-apiserver on which a server of ours was started by mistake, and left keys, is not taken for ours.
+//! So a cluster of kube-apiserver on which a Restow API server was started by mistake, and left keys, is not mistaken for ours.
 
 use crate::census::StoredForm;
 use std::fmt;
@@ -45,7 +45,7 @@ pub enum FormatMark {
 pub enum Ownership {
     /// There are none.
     Nobody,
-    /// A server of ours wrote them.
+    /// A Restow API server wrote them.
     Ours,
     /// Somebody else wrote them, or some of them.
     SomebodyElse(Foreign),
@@ -94,7 +94,7 @@ impl FormatMark {
 }
 
 impl Survey {
-    /// Takes note of one key, which begins with a slash, and what lies there.
+    /// Records of one key, which begins with a slash, and what lies there.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         self.found.keys += 1;
         let form = StoredForm::of(value);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// way round, a server that joins in between looks like a leftover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Participants {
-    /// The leases that exist; nothing when the list could not be read.
+    /// The leases that exist; `None` when the list could not be read.
     listed: Option<BTreeSet<ServerId>>,
     /// Servers whose own lease could not be read, though the list could.
     unread: BTreeSet<ServerId>,
@@ -71,7 +71,7 @@ impl Participants {
     }
 
     /// The servers that take part in a control plane of which at least one server has an entry, and that have none
-    /// themselves. Nothing when the participants are not all known.
+    /// themselves. `None` when the participants are not all known.
     pub fn without_entry(&self, entries: &[ServerStorageVersion]) -> Option<Vec<ServerId>> {
         self.all()?;
         let has_entry = |id: &ServerId| entries.iter().any(|entry| entry.api_server_id == id.as_str());

@@ -18,7 +18,7 @@ pub struct Registration {
     pub dropped: Vec<String>,
 }
 
-/// The status after this server has reported. `current` is the object as it was read, or nothing where there is none.
+/// The status after this server has reported. `current` is the object as it was read, or `None` where there is none.
 ///
 /// The server must hold its identity lease before it calls this, and must not write the resource before the status is
 /// written. Its own entry takes the place of an older one or goes to the end; entries of servers that are gone are dropped
@@ -68,7 +68,7 @@ pub fn is_reported(current: Option<&StorageVersion>, own: &ServerReport, now: Ti
     let mut withheld = object.status.clone();
     apply_consensus(&mut withheld, object.metadata.generation, Consensus::Disagreed, now);
     for condition in &mut withheld.conditions {
-        // Why the agreement is withheld is for people; any reason will do.
+        // Why the agreement is withheld is for display; any reason will do.
         let same = object.status.conditions.iter().find(|other| other.condition_type == condition.condition_type);
         condition.message = same.map_or_else(String::new, |same| same.message.clone());
     }

@@ -17,7 +17,7 @@ pub struct Rejoin {
 }
 
 impl Rejoin {
-    /// Takes note that a lease was lost that had been held for so long. Returns how long to wait at most; a random part
+    /// Records that a lease was lost that had been held for so long. Returns how long to wait at most; a random part
     /// of it is enough, so that servers which lost their leases together do not come back together.
     pub fn lost_after(&mut self, held: Duration) -> Duration {
         self.losses = if held >= CALM { 1 } else { self.losses.saturating_add(1) };

@@ -12,7 +12,7 @@
 //! * When something may have been missed (nobody looked for too long, a watch was interrupted), they become "Unknown", unless
 //!   the CRD has kept record of it meanwhile.
 //!
-//! Migrations that somebody else made are never removed: they are carried out, and waited for by their names.
+//! Migrations that somebody else created are never removed: they are carried out, and waited for by their names.
 
 mod backoff;
 mod decide;

@@ -55,7 +55,7 @@ struct World {
     state: Option<StorageStateStatus>,
     migrations: Vec<KnownMigration>,
     created: u32,
-    /// How many migrations somebody else made.
+    /// How many migrations somebody else created.
     asked: usize,
     /// Versions seen since the last pass that was carried out to its end.
     seen: Vec<StorageVersionHash>,

@@ -1,4 +1,4 @@
-//! The controller inside a server of ours: it speaks to that server as any client would, as its admin.
+//! The controller inside a Restow API server: it speaks to that server as any client would, as its admin.
 
 use crate::serving;
 use restow_migrate::cluster::Cluster;

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 /// Rewrite stored objects in the version that the API servers store now.
 ///
 /// Works on any cluster, and installs nothing. Nothing is done to a resource on whose version the API servers do not
-/// agree: each of them is asked, by the addresses in the EndpointSlices of the service "kubernetes", and has to show the
+/// agree: each of them is queried, by the addresses in the EndpointSlices of the service "kubernetes", and has to show the
 /// storage version that the CRD names. Ctrl-C ends it between two objects; run it again to go on.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -35,7 +35,7 @@ Exit codes:
   0  everything is stored in the storage version, and that is proven
   1  it could not run
   3  some objects could not be rewritten; they are listed with the reasons
-  4  it cannot be told: the API servers do not agree, or ceased to, or one of them cannot be asked, has too much to do for
+  4  it is unknown: the API servers do not agree, or ceased to, or one of them cannot be queried, is overloaded for
      minutes, does not serve the resource or say what it serves or how it is stored, aggregated API servers serve the
      resource, it is gone, a webhook cannot be reached, or after a key rotation nothing, or not everything, had to be
      rewritten
@@ -68,7 +68,7 @@ pub(crate) struct MigrateArgs {
     /// changed.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     wait: u64,
-    /// Rewrite objects through the one address of the kubeconfig, where API servers cannot be asked one by one, as behind
+    /// Rewrite objects through the one address of the kubeconfig, where API servers cannot be queried one by one, as behind
     /// a load balancer. Several passes over fresh connections are made. Nothing is proven by that, and
     /// status.storedVersions stays as it is.
     #[arg(long)]
@@ -221,7 +221,7 @@ fn intended(served: Vec<GroupResource>, crds: &BTreeMap<GroupResource, Crd>) -> 
     served.into_iter().chain(crds.keys().cloned()).filter(|resource| !same.contains(resource)).collect()
 }
 
-/// What came of one resource, in one word.
+/// The result of one resource, in one word.
 fn word(outcome: &MigrationOutcome) -> &'static str {
     match outcome {
         MigrationOutcome::Succeeded => "Succeeded",

@@ -38,8 +38,8 @@ const LOOKS: usize = 3;
 /// Without access to the store, --through-api asks the API servers to write each object of the named resources as it is,
 /// which changes nothing where it is stored in the storage version already. That is evidence, and covers encrypted objects too,
 /// but it is no reading: the first few objects that are stored otherwise are rewritten by being asked about. It stops at
-/// them. Objects that somebody else writes meanwhile are asked about again. Together with --etcd-endpoints the API
-/// servers are asked only about resources with encrypted values.
+/// them. Objects that somebody else writes meanwhile are queried about again. Together with --etcd-endpoints the API
+/// servers are queried only about resources with encrypted values.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -47,7 +47,7 @@ Exit codes:
   1  it could not run
   2  the command line is wrong
   3  something old is stored
-  4  it cannot be told, and the reasons are listed: nothing is stored there, it is another cluster's store, the API servers
+  4  it is unknown, and the reasons are listed: nothing is stored there, it is another cluster's store, the API servers
      disagree, values are encrypted or cannot be read, a kind is not served, or objects refuse to be written")]
 pub(crate) struct VerifyArgs {
     /// The resources to verify, such as widgets.example.com; all without.
@@ -127,7 +127,7 @@ impl VerifyArgs {
         let targets = steady(&before.targets, after.targets);
         let mut evidence = self.evidence(census, targets, identity)?;
         let mut not_covered = BTreeSet::new();
-        // Of another cluster nothing is asked, and above all nothing is written to it.
+        // Of another cluster nothing is queried, and above all nothing is written to it.
         if is_same {
             let asked = Asked { targets: evidence.targets.clone(), served: after.served };
             (evidence.elsewhere, not_covered) = self.stored_elsewhere(&store, &cluster, &asked, &evidence).await?;

@@ -1,4 +1,4 @@
-//! Reads which groups aggregated API servers serve. What that means is decided in `restow_rules::migrate::aggregation`.
+//! Reads which groups aggregated API servers serve. `restow_rules::migrate::aggregation` decides what that means.
 
 use crate::cluster::Cluster;
 use crate::request::{RequestError, request_json};
@@ -8,7 +8,7 @@ use restow_rules::migrate::aggregation::{AggregatedService, Aggregation};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// How many are read at a time.
+/// The page size.
 const AT_ONCE: usize = 500;
 
 #[derive(Deserialize)]
@@ -35,7 +35,7 @@ struct Metadata {
     name: String,
 }
 
-/// Of an APIService without a Service, the API servers serve the group version themselves.
+/// An APIService without a Service is served by the API servers themselves.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Spec {
@@ -50,7 +50,7 @@ struct Service {
     name: String,
 }
 
-/// The APIServices that name a Service. There are none where the API is not served; what may not be read is said.
+/// The APIServices that name a Service. Empty if the API is not served; if reading is forbidden, the result says so.
 pub(super) async fn aggregation(cluster: &Cluster) -> Result<Aggregation, RequestError> {
     match list(cluster).await {
         Ok(found) => Ok(Aggregation(Ok(found))),

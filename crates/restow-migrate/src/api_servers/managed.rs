@@ -1,9 +1,8 @@
-//! Which resources can be taken care of at all.
+//! Which resources can be managed at all.
 //!
-//! A server that says nothing about the storage versions of a resource has them for itself: most aggregated API servers do.
-//! Their objects lie in stores of their own, and nothing that we see could ever prove anything about them. That is no
-//! disagreement, which would end one day. The same goes for aggregated servers that do say it: one of them answers, and nobody
-//! knows of the others.
+//! Most aggregated API servers do not publish the storage versions of their resources. They keep the objects in a store of
+//! their own, and nothing can be proven about them. That is not a disagreement, because it never ends. The same applies to
+//! aggregated servers that do publish them: one of them answers, and how many there are is unknown.
 
 use super::Observation;
 use restow_api::GroupResource;
@@ -12,10 +11,10 @@ use restow_rules::migrate::aggregation::ServedBy;
 use restow_rules::migrate::api_servers::RequiredServers;
 
 impl Observation {
-    /// Whether anything tells in which version a resource is stored: a server's discovery, the servers' reports, or the
-    /// resource's CRD. Where a server cannot be asked, it may be the one that tells.
+    /// Whether the storage version of a resource is published: in a server's discovery document, in the servers' reports,
+    /// or in its CRD. If a server cannot be queried, it may be the one that publishes it.
     ///
-    /// Nothing is, whatever is told, that aggregated API servers serve, unless nothing is going to be proven anyway.
+    /// Resources of aggregated API servers are not managed, unless nothing is going to be proven anyway.
     pub fn is_managed(&self, name: &GroupResource, has_crd: bool) -> bool {
         if self.aggregated(name).is_some() {
             return false;
@@ -29,7 +28,7 @@ impl Observation {
         has_crd || is_reported || is_told
     }
 
-    /// Which aggregated API servers serve a resource, in words; nothing where none do.
+    /// Which aggregated API servers serve a resource, as text; `None` where none do.
     pub fn aggregated(&self, name: &GroupResource) -> Option<String> {
         match self.aggregation.of_group(name.group()) {
             ServedBy::Aggregated(words) if self.servers.required == RequiredServers::All => Some(words),

@@ -52,7 +52,7 @@ fn servers_agree_when_all_of_them_say_the_same() {
 fn a_server_that_differs_or_cannot_be_asked_is_named() {
     for (answers, words) in [
         (vec![Ok(Some("a")), Ok(Some("b"))], "server-1 b"),
-        (vec![Ok(Some("a")), Err("connection refused")], "server-1 cannot be asked: connection refused"),
+        (vec![Ok(Some("a")), Err("connection refused")], "server-1 cannot be queried: connection refused"),
         (vec![Ok(Some("a")), Ok(None)], "server-1 does not say"),
     ] {
         let seen = observation(answers).resource(&name(), None).unwrap();
@@ -89,7 +89,7 @@ fn what_servers_whose_writes_are_fenced_report_counts_more_than_discovery() {
     let agreed = seen.resource(&name(), None).unwrap();
     assert_eq!(agreed.agreed(), Some(&StorageVersionHash::of(&kind)));
     assert_eq!(agreed.revision, Some(ResourceVersion::new("7")));
-    // Without a fence the second server, which does not say, has to be asked.
+    // Without a fence the second server, which does not say, has to be queried.
     seen.servers.fenced.clear();
     let stock = seen.resource(&name(), None).unwrap();
     assert_eq!((stock.agreed(), &stock.revision), (None, &None));

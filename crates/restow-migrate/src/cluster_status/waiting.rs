@@ -1,4 +1,4 @@
-//! What has to happen before a resource is as it should be.
+//! What a resource waits for until all of its objects are stored in the storage version.
 
 use super::{MigrationStatus, ResourceStatus};
 use serde::Serialize;
@@ -6,28 +6,28 @@ use serde::Serialize;
 /// What a resource waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ResourceWait {
-    /// For what, or for whom.
+    /// The kind of event that it waits for.
     pub kind: WaitingFor,
-    /// The same in a sentence whose subject is the resource.
+    /// A sentence with the resource as subject.
     pub words: String,
 }
 
-/// For what, or for whom.
+/// The kind of event that a resource waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum WaitingFor {
-    /// Its migration, which runs.
+    /// The end of its running migration.
     Migration,
-    /// Somebody who mends what made its migration fail.
+    /// A user who fixes why its migration failed.
     Mending,
-    /// All API servers to write the same version.
+    /// Agreement of all API servers.
     Agreement,
     /// The start of its migration.
     Start,
-    /// Somebody who migrates it.
+    /// A user who migrates it.
     Somebody,
 }
 
-/// What a resource waits for; nothing where nothing is to be done.
+/// What a resource waits for; `None` if nothing has to be done.
 pub(super) fn waits_for(resource: &ResourceStatus) -> Option<ResourceWait> {
     let is_old = |stored: &Vec<String>| {
         stored.len() > 1 || resource.storage_version.as_ref().is_some_and(|version| !stored.contains(version))

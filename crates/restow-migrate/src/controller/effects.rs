@@ -1,4 +1,4 @@
-//! Does what the trigger wants done.
+//! Executes the effects that the trigger decided.
 
 use super::observe::{ClusterView, known};
 use super::{Context, MigrationObject, StateObject};
@@ -58,7 +58,7 @@ pub(super) async fn execute(
     }
 }
 
-/// Writes the status of a StorageState as it was read, and no other.
+/// Writes the status of a StorageState, with the revision that was read as precondition.
 async fn write_status(
     context: &Context,
     resource: &GroupResource,
@@ -74,7 +74,8 @@ async fn write_status(
     Ok(())
 }
 
-/// Hands on what the last attempt has made sure of. Without it, the next one has more to do; that is all.
+/// Copies to the new migration what the failed attempt before it has verified. Without it the new one verifies more;
+/// nothing else depends on it.
 async fn hand_on(context: &Context, view: &ClusterView, resource: &GroupResource, new: &MigrationObject) {
     let new = known(new);
     let is_predecessor = |old: &&MigrationObject| {

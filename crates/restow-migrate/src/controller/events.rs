@@ -1,4 +1,4 @@
-//! Kubernetes Events: what the controller tells people, at the objects where they look.
+//! Publishes Kubernetes Events at the migration, the StorageState and the CRD.
 
 use super::MigrationObject;
 use crate::crd::Crd;
@@ -8,13 +8,13 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use restow_api::GroupResource;
 use restow_api::migration::{API_VERSION, StorageState, StorageVersionMigration};
 
-/// Tells of what happens.
+/// Publishes Events.
 #[derive(Clone)]
 pub(crate) struct Events {
     recorder: Recorder,
 }
 
-/// Something that happened.
+/// The reason of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventReason {
     Started,
@@ -24,7 +24,7 @@ pub(crate) enum EventReason {
     Disagreement,
 }
 
-/// The longest note that an Event may have.
+/// The maximum length of an Event's note.
 const LONGEST_NOTE: usize = 1_000;
 
 impl EventReason {
@@ -49,10 +49,10 @@ impl Events {
         Events { recorder: Recorder::new(client, reporter) }
     }
 
-    /// Tells of something at these objects. What cannot be told is only logged: nothing depends on it.
+    /// Publishes an Event at these objects. A failure is only logged: nothing depends on Events.
     ///
-    /// Events that differ in their words alone are counted as one, with the words of the first. So that what is told of one
-    /// migration is not taken for the next one's, each names what it came of.
+    /// Events that differ only in their note are aggregated into one, with the first note. Each Event therefore names its
+    /// migration as secondary object, so that the Events of two migrations are not aggregated.
     pub(crate) async fn publish(
         &self,
         happened: EventReason,
@@ -75,7 +75,7 @@ impl Events {
     }
 }
 
-/// The CRD of a resource, as an Event names it.
+/// The reference to the CRD of a resource.
 pub(crate) fn crd_reference(crd: &Crd) -> ObjectReference {
     ObjectReference {
         api_version: Some("apiextensions.k8s.io/v1".to_owned()),
@@ -86,7 +86,7 @@ pub(crate) fn crd_reference(crd: &Crd) -> ObjectReference {
     }
 }
 
-/// A migration, as an Event names it.
+/// The reference to a migration.
 pub(crate) fn migration_reference(migration: &MigrationObject) -> ObjectReference {
     ObjectReference {
         api_version: Some(API_VERSION.to_owned()),
@@ -97,7 +97,7 @@ pub(crate) fn migration_reference(migration: &MigrationObject) -> ObjectReferenc
     }
 }
 
-/// The state of a resource, as an Event names it.
+/// The reference to the StorageState of a resource.
 pub(crate) fn state_reference(resource: &GroupResource, uid: Option<String>) -> ObjectReference {
     ObjectReference {
         api_version: Some(API_VERSION.to_owned()),

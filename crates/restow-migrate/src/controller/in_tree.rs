@@ -1,7 +1,7 @@
-//! The in-tree API, `storagemigration.k8s.io/v1`, on our own API server: its migrations are fulfilled here.
+//! Reconciles the in-tree API, `storagemigration.k8s.io/v1`, on Restow API servers.
 //!
-//! On a stock cluster kube-controller-manager does that, so that nothing is done there. A server of ours is told by the
-//! version that it names. The migrations of this API name a resource and nothing else; they are carried out like all others.
+//! On a stock cluster kube-controller-manager reconciles it, and this module does nothing. A Restow API server is
+//! recognised by its version. Migrations of this API name only a resource; they run like all others.
 
 use super::Context;
 use super::queue::{ReconcileQueue, ReconcileRequest};
@@ -45,7 +45,7 @@ struct Status {
 
 type InTreeMigration = Object<Spec, Status>;
 
-/// How long to wait before servers that do not agree, or cannot be asked, are asked again.
+/// The delay before servers that disagree, or cannot be queried, are queried again.
 const WAIT: Duration = Duration::from_secs(5);
 
 impl InTree {
@@ -53,14 +53,14 @@ impl InTree {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes a resource, if nobody works on it.
+    /// Claims a resource, if no other migration has.
     fn take(&self, resource: &GroupResource) -> Option<Taken> {
         let is_new = self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(resource.clone());
         is_new.then(|| Taken { in_tree: self.clone(), resource: resource.clone() })
     }
 }
 
-/// A resource that is worked on, until this is dropped.
+/// A claimed resource. It is released on drop.
 struct Taken {
     in_tree: InTree,
     resource: GroupResource,
@@ -72,14 +72,14 @@ impl Drop for Taken {
     }
 }
 
-/// Carries out the migrations of the in-tree API, on a server of ours. Ends at once elsewhere.
+/// Reconciles the migrations of the in-tree API on a Restow API server. Returns at once on other clusters.
 pub(super) async fn follow(context: Context, queue: Arc<ReconcileQueue>) {
     if !is_ours(&context).await {
         return;
     }
     let api = migrations(&context);
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    // A task that is dropped is aborted, so that nothing goes on when this ends.
+    // A dropped task is aborted, so nothing outlives this function.
     let mut running: BTreeMap<String, Running> = BTreeMap::new();
     while let Some(event) = events.next().await {
         match event {
@@ -93,11 +93,11 @@ pub(super) async fn follow(context: Context, queue: Arc<ReconcileQueue>) {
             }
             Ok(watcher::Event::Delete(migration)) => {
                 running.remove(&migration.metadata.uid.unwrap_or_default());
-                // Its mark is taken away by the next pass.
+                // The next reconcile removes its mark.
                 queue.enqueue(ReconcileRequest::all());
             }
             Ok(_) => {}
-            // A release that does not serve this version says so again and again.
+            // A release that does not serve this version causes this error repeatedly.
             Err(error) => tracing::debug!("watching in-tree migrations: {error}"),
         }
     }
@@ -181,7 +181,7 @@ async fn attempt(context: &Context, resource: &GroupResource) -> Result<Migratio
     migrate(&context.cluster, resource, options, channels).await.map_err(|error| error.to_string())
 }
 
-/// The revision of the store now, which this API shows. Objects written later need no migration.
+/// The current resource version, which the status of this API shows. Objects written later need no migration.
 async fn revision(context: &Context) -> String {
     let one = ListParams::default().limit(1);
     migrations(context).list(&one).await.ok().and_then(|list| list.metadata.resource_version).unwrap_or_default()
@@ -203,7 +203,7 @@ fn condition(migration: &InTreeMigration, kind: &str, status: &str, reason: &str
     })
 }
 
-/// Writes to the status, again and again while the server cannot be reached.
+/// Writes the status. Retries while the server cannot be reached.
 async fn write(context: &Context, migration: &InTreeMigration, status: Value) {
     let name = migration.metadata.name.clone().unwrap_or_default();
     let patch = json!({"metadata": {"uid": migration.metadata.uid}, "status": status});

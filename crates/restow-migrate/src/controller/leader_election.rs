@@ -1,5 +1,7 @@
-//! Holds the lease, and acts as long as it does. Who was suspended in the middle of a pass wakes after its time, with what it
-//! read before: so every change asks first whether the time is over ([`LeaseTerm`]).
+//! Leader election: acquires and renews the lease, and runs the reconcile loop while it is held.
+//!
+//! A controller that was suspended in the middle of a reconcile resumes with stale state after its lease may have expired.
+//! Every write therefore checks [`LeaseTerm`] first.
 
 use super::{Context, reconcile_loop, stopped};
 use crate::request::RequestError;
@@ -17,17 +19,17 @@ use tokio::sync::watch;
 
 const NAME: &str = "restow-controller";
 
-/// For how long this controller may act; for ever where there is no election.
+/// Until when this controller may act; without limit if there is no leader election.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeaseTerm(Arc<Mutex<Option<(Moment, Duration)>>>);
 
 impl LeaseTerm {
-    /// The lease was renewed then, which is good for so long.
+    /// Records a renewal, which is valid for this duration.
     fn renewed(&self, at: Moment, good_for: Duration) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, good_for));
     }
 
-    /// Fails once another controller may have begun to act.
+    /// Fails if another controller may have acquired the lease.
     pub(super) fn check(&self) -> Result<(), RequestError> {
         let term = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match term.is_none_or(|(at, good_for)| at.elapsed() <= good_for) {
@@ -40,7 +42,7 @@ impl LeaseTerm {
     }
 }
 
-/// Acts whenever the lease is ours, until told to stop.
+/// Acts whenever this controller holds the lease, until it is stopped.
 pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
     let api: Api<Lease> = Api::namespaced(context.cluster.client().clone(), &context.config.namespace);
     let me = context.config.identity.clone();
@@ -48,12 +50,12 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
     let mut acting: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)> = None;
     let mut renewed = Moment::now();
     let duration = context.config.lease_duration;
-    // It is looked at or renewed this often, and without a renewal for so long, the holder stops acting, before another can
-    // begin.
+    // The retry period, and the renew deadline: without a renewal for so long, the holder stops before another controller
+    // can acquire the lease.
     let (interval, deadline) = (duration.mul_f64(0.13), duration.mul_f64(0.66));
     loop {
         let begun = Moment::now();
-        // A server that hangs must not hide that the lease has run out.
+        // A request that hangs must not delay noticing that the deadline has passed.
         let renewal = tokio::time::timeout(deadline, acquire_or_renew(&api, &me, duration, &mut watched)).await;
         let renewal = renewal.unwrap_or_else(|_| Err(no_answer(deadline)));
         match renewal {
@@ -94,12 +96,12 @@ async fn stop_leading(acting: &mut Option<(watch::Sender<bool>, tokio::task::Joi
     if let Some((end, acted)) = acting.take() {
         tracing::info!("not leading any more");
         end.send_replace(true);
-        // It ends by itself; if it panicked, there is nothing left to end.
+        // The loop ends by itself; if it panicked, there is nothing to stop.
         let _ = acted.await;
     }
 }
 
-/// Looks at the lease once, and takes or renews it. Says whether it is ours.
+/// Reads the lease once, and acquires or renews it. Returns whether this controller holds it.
 async fn acquire_or_renew(
     api: &Api<Lease>,
     me: &str,
@@ -150,7 +152,7 @@ async fn release(api: &Api<Lease>, me: &str) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// What a read of the lease says, after those before it.
+/// Evaluates a read of the lease together with earlier reads.
 fn look(lease: Option<&Lease>, read: ReadTime, watched: &mut LeaseWatch) -> Option<LeaseView> {
     let revision = ResourceVersion::new(lease?.metadata.resource_version.clone().unwrap_or_default());
     let duration_seconds = lease?.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).map(i64::from);

@@ -1,4 +1,4 @@
-//! Reads what the trigger decides by, and removes marks that interrupted migrations left behind.
+//! Observes what the trigger decides on, and removes marks and StorageStates that are left over.
 
 use super::paged_list::{all_crds, all_objects, crds_of};
 use super::run_control::is_paused;
@@ -19,19 +19,19 @@ use restow_rules::trigger::{Continuity, KnownMigration, ObservedVersions, Retry,
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// Everything that one pass goes by.
+/// The state that one reconcile is based on.
 pub(super) struct ClusterView {
     pub(super) observation: Observation,
     pub(super) migrations: Vec<MigrationObject>,
     pub(super) states: BTreeMap<String, StateObject>,
-    /// All CRDs, or those of the resources that this pass is about.
+    /// All CRDs, or those of the resources of this reconcile.
     pub(super) crds: Vec<Crd>,
-    /// Since when the servers were asked for it.
+    /// When the API servers were queried.
     pub(super) asked_at: Moment,
     request: ReconcileRequest,
 }
 
-/// The annotation on a failed migration that asks for another try now.
+/// The annotation on a failed migration that requests another attempt now.
 pub(super) const RETRY_ANNOTATION: &str = "restow.dev/retry";
 
 pub(super) async fn observe(context: &Context, request: &ReconcileRequest) -> Result<ClusterView, RequestError> {
@@ -45,7 +45,7 @@ pub(super) async fn observe(context: &Context, request: &ReconcileRequest) -> Re
     let crds = match request.is_all() {
         true => all_crds(context).await?,
         false => {
-            // That of the migrations says whether all of them shall pause.
+            // The CRD of migrations carries the annotation that pauses all of them.
             let mut resources = request.resources().clone();
             resources.extend(crd_of_migrations());
             crds_of(context, &resources).await?
@@ -70,7 +70,7 @@ fn crd_of_migrations() -> Option<GroupResource> {
 }
 
 impl ClusterView {
-    /// The resources that this pass is about. Of one that is not managed there is nothing to decide.
+    /// The resources of this reconcile, without those that are not managed.
     pub(super) fn resources(&self, which: ResourceFilter) -> Vec<GroupResource> {
         let custom: BTreeSet<GroupResource> = self.crds.iter().filter_map(crd::resource).collect();
         let same = equivalents();
@@ -83,7 +83,7 @@ impl ClusterView {
         self.observation.resources().into_iter().filter(includes).collect()
     }
 
-    /// Whether all migrations shall pause: the annotation on the CRD of migrations says so.
+    /// Whether all migrations are paused: by the annotation on the CRD of migrations.
     pub(super) fn command(&self) -> RunControl {
         let crd = crd_of_migrations().and_then(|name| self.crd(&name));
         match crd.is_some_and(|crd| is_paused(&crd.metadata)) {
@@ -107,8 +107,8 @@ impl ClusterView {
         let storage_state = self.states.get(&StorageState::name_for(resource));
         let storage_state = storage_state.map(|state| state.status.clone().unwrap_or_default());
         let migrations: Vec<&MigrationObject> = self.migrations_of(resource).collect();
-        // A version that a CRD has ever stored stands in its status until a migration has taken it away, also one
-        // that came and went while nobody looked.
+        // The status of a CRD lists each version that was ever the storage version, until a migration removes it. That
+        // includes versions that came and went while no controller was running.
         let recorded = self.crd(resource).map(|found| {
             let stored = crd::view(found).stored_versions;
             let hash = |version: &String| hash_of(&format!("{}/{version}", resource.group()), &seen.resource.kind);
@@ -156,13 +156,13 @@ impl ClusterView {
     }
 }
 
-/// What was seen of a resource by watching since the last pass.
+/// What the watches have shown of a resource since the last reconcile.
 pub(super) struct SinceLastPass {
     pub(super) hashes: Vec<StorageVersionHash>,
-    /// The same as the servers name them.
+    /// The same, as reported by the servers.
     pub(super) encodings: BTreeSet<String>,
     pub(super) is_unbroken: bool,
-    /// When it was last looked at.
+    /// When it was last reconciled.
     pub(super) looked_at: Option<Timestamp>,
 }
 
@@ -176,7 +176,7 @@ pub(super) fn known(migration: &MigrationObject) -> KnownMigration {
     KnownMigration::from(&wire(migration))
 }
 
-/// A migration in the words of the API.
+/// A migration as API type.
 pub(super) fn wire(migration: &MigrationObject) -> StorageVersionMigration {
     StorageVersionMigration {
         metadata: ObjectMeta {
@@ -191,8 +191,8 @@ pub(super) fn wire(migration: &MigrationObject) -> StorageVersionMigration {
     }
 }
 
-/// Takes marks away whose migration has ended in any way, and forgets what is known about resources that are gone. Returns
-/// when to look again at marks that somebody else holds.
+/// Removes the marks of migrations that have ended, and the StorageStates of resources that do not exist any more. Returns
+/// when to check marks again that another holder still has.
 pub(super) async fn remove_stale_marks(
     context: &Context,
     view: &ClusterView,
@@ -222,7 +222,7 @@ pub(super) async fn remove_stale_marks(
     Ok(due)
 }
 
-/// Who holds which mark, and since when it has looked like this to us.
+/// The holders of the marks, and since when each is unchanged.
 #[derive(Default)]
 pub(super) struct SeenMarks {
     holders: BTreeMap<GroupResource, SeenHolder>,
@@ -235,7 +235,7 @@ struct SeenHolder {
 }
 
 impl SeenMarks {
-    /// The holder of a mark, since it was first seen like this; nothing where there is no mark.
+    /// The holder of a mark and since when it is unchanged; `None` if there is no mark.
     fn holder(&mut self, resource: &GroupResource, found: MigrationMark) -> Option<SeenHolder> {
         let MigrationMark::By(text) = found else {
             self.holders.remove(resource);
@@ -250,10 +250,10 @@ impl SeenMarks {
     }
 }
 
-/// The resources that are on record and do not exist any more.
+/// The recorded resources that do not exist any more.
 ///
-/// Only if every server has told all that it serves: one that has not may serve it. What has a CRD may be stored, though
-/// nobody serves it.
+/// Empty unless all discovery documents of all servers could be read: a server that did not answer may serve the resource.
+/// Objects of a resource with a CRD may be stored even if no server serves it.
 fn gone<'a>(
     recorded: impl Iterator<Item = &'a String>,
     observation: &Observation,
@@ -278,7 +278,7 @@ async fn remove_stale_states(context: &Context, view: &ClusterView) {
         context.metrics.forget(&resource);
         let uid = state.metadata.uid.clone();
         let precondition = kube::api::Preconditions { uid, resource_version: state.metadata.resource_version.clone() };
-        // Whoever has changed it meanwhile has a reason to keep it.
+        // If someone has changed it meanwhile, it is kept.
         let _ = context.states().delete(name, &DeleteParams::default().preconditions(precondition)).await;
     }
 }

@@ -1,7 +1,7 @@
-//! Reads collections in small pages, and keeps of each object only what is looked at.
+//! Lists collections in small pages, and keeps only the fields that are needed.
 //!
-//! CRDs can be a hundred kilobytes each, most of it schemas, owners of fields and what was last
-//! applied. So that the memory of a controller does not grow with that, no answer holds more than a few of them.
+//! A CRD can have a hundred kilobytes, most of it schemas, managedFields and the last applied configuration. Small pages
+//! keep the memory of the controller independent of that.
 
 use super::Context;
 use crate::crd::{self, Crd};
@@ -17,28 +17,28 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-/// How many CRDs one answer may hold.
+/// The page size of CRDs.
 const CRDS_AT_ONCE: u32 = 4;
-/// How many other objects one answer may hold; they are small.
+/// The page size of other objects, which are small.
 const OBJECTS_AT_ONCE: u32 = 100;
-/// Up to so many CRDs are read one by one, rather than all of them.
+/// Up to this number, CRDs are read one by one instead of listed.
 const READ_ONE_BY_ONE: usize = 8;
-/// How often a listing whose token has expired is begun anew.
+/// How often a list is restarted because its continue token expired.
 const MOST_RESTARTS: u32 = 5;
 
-/// CRDs, in a form of which the schemas are not kept.
+/// The API of CRDs, with a type that drops the schemas.
 pub(super) fn crds(context: &Context) -> Api<Crd> {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
     Api::all_with(context.cluster.client().clone(), &api)
 }
 
-/// How CRDs are watched.
+/// The watcher configuration for CRDs.
 pub(super) fn crds_watch() -> watcher::Config {
     watcher::Config::default().page_size(CRDS_AT_ONCE)
 }
 
-/// How other objects are watched.
+/// The watcher configuration for other objects.
 pub(super) fn objects_watch() -> watcher::Config {
     watcher::Config::default().page_size(OBJECTS_AT_ONCE)
 }
@@ -48,7 +48,7 @@ pub(super) async fn all_crds(context: &Context) -> Result<Vec<Crd>, RequestError
     all(&crds(context), CRDS_AT_ONCE, slim).await
 }
 
-/// The CRDs of these resources, as far as they have one; all of them where that takes less.
+/// The CRDs of these resources, as far as they have one. Lists all CRDs if there are many resources.
 pub(super) async fn crds_of(context: &Context, resources: &BTreeSet<GroupResource>) -> Result<Vec<Crd>, RequestError> {
     if resources.len() > READ_ONE_BY_ONE {
         return all_crds(context).await;
@@ -63,7 +63,7 @@ pub(super) async fn crds_of(context: &Context, resources: &BTreeSet<GroupResourc
     Ok(found)
 }
 
-/// All objects of a collection whose objects are small.
+/// All objects of a collection of small objects.
 pub(super) async fn all_objects<K>(api: &Api<K>) -> Result<Vec<K>, RequestError>
 where
     K: kube::Resource + Clone + DeserializeOwned + Debug,

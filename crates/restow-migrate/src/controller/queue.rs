@@ -1,7 +1,7 @@
-//! What wakes the controller, and what is remembered of the versions that were seen in between.
+//! The reconcile queue: what has to be reconciled, and which versions the watches have shown meanwhile.
 //!
-//! A wake says which resources to look at, nothing about them. Only the versions that watches showed are kept, because a
-//! version that came and went between two passes has been written, too.
+//! A request names resources and nothing else. Only the versions that watches have shown are kept, because objects may have
+//! been written in a version that came and went between two reconciles.
 
 use super::observe::SinceLastPass;
 use super::paged_list::{crds, crds_watch, objects_watch};
@@ -25,14 +25,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// Which resources to look at.
+/// A request to reconcile resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReconcileRequest {
     all: bool,
     resources: BTreeSet<GroupResource>,
 }
 
-/// Collects wakes and sightings.
+/// Collects requests and observed versions.
 #[derive(Default)]
 pub(super) struct ReconcileQueue {
     state: Mutex<State>,
@@ -43,11 +43,11 @@ pub(super) struct ReconcileQueue {
 struct State {
     pending: ReconcileRequest,
     due: Option<Timestamp>,
-    /// The encoding versions that watches showed, by resource.
+    /// The encoding versions that watches have shown, by resource.
     encodings: BTreeMap<GroupResource, BTreeSet<String>>,
-    /// The resources whose reported versions have been watched without a gap since the last pass.
+    /// The resources whose StorageVersions were watched without a gap since the last reconcile.
     followed: BTreeSet<GroupResource>,
-    /// When each resource was last looked at, and what was seen written down.
+    /// When each resource was last reconciled, with the observed versions written to its StorageState.
     looked_at: BTreeMap<GroupResource, Moment>,
 }
 
@@ -72,7 +72,7 @@ impl ReconcileRequest {
         &self.resources
     }
 
-    /// The one group that all resources are of, if it is one.
+    /// The group of all resources, if they have one group.
     pub(super) fn only_group(&self) -> Option<String> {
         let first = self.resources.first()?.group();
         let is_one = !self.all && self.resources.iter().all(|resource| resource.group() == first);
@@ -95,13 +95,13 @@ impl ReconcileQueue {
         self.notify.notify_one();
     }
 
-    /// Also wakes at this time, if not earlier.
+    /// Requests a reconcile of everything at this time, if none is due earlier.
     pub(super) fn requeue_at(&self, due: Option<Timestamp>) {
         let mut state = self.lock();
         state.due = state.due.into_iter().chain(due).min();
     }
 
-    /// Waits for the next wake. What comes within a few milliseconds comes together.
+    /// Waits for the next request. Requests within a few milliseconds are merged.
     pub(super) async fn next(&self) -> ReconcileRequest {
         loop {
             let due = self.lock().due.map(|due| due.duration_since(Timestamp::now()));
@@ -121,7 +121,7 @@ impl ReconcileQueue {
         }
     }
 
-    /// What was seen of a resource since this was last asked.
+    /// Takes what was observed of a resource since the last call.
     pub(super) fn take_observed(&self, resource: &GroupResource, kind: &str) -> SinceLastPass {
         let mut state = self.lock();
         let encodings = state.encodings.remove(resource).unwrap_or_default();
@@ -131,12 +131,12 @@ impl ReconcileQueue {
         SinceLastPass { hashes, encodings, is_unbroken, looked_at }
     }
 
-    /// What was seen until this time is written down.
+    /// The versions observed until this time are written to the StorageState.
     pub(super) fn looked(&self, resource: GroupResource, at: Moment) {
         self.lock().looked_at.insert(resource, at);
     }
 
-    /// What was seen could not be written down, and has to be the next time.
+    /// The observed versions could not be written; the next reconcile needs them again.
     pub(super) fn restore_observed(&self, resource: &GroupResource, encodings: BTreeSet<String>) {
         self.lock().encodings.entry(resource.clone()).or_default().extend(encodings);
     }
@@ -155,7 +155,7 @@ impl ReconcileQueue {
     }
 }
 
-/// Follows everything that can make a pass necessary. Ends when the handle is aborted.
+/// Watches everything that can require a reconcile. Ends when the handle is aborted.
 pub(super) fn watch_cluster(context: &Context, queue: Arc<ReconcileQueue>) -> tokio::task::JoinHandle<()> {
     let client = context.cluster.client().clone();
     let crds = crds(context);
@@ -170,9 +170,9 @@ pub(super) fn watch_cluster(context: &Context, queue: Arc<ReconcileQueue>) -> to
         watches.spawn(watch_reports(reported, Arc::clone(&queue)));
         let slice_sign = |slice: &EndpointSlice| format!("{:?}", slice.metadata.generation);
         watches.spawn(watch_names(slices, "kubernetes.io/service-name=kubernetes", slice_sign, Arc::clone(&queue)));
-        // A server of ours that is started anew, perhaps as another release, keeps the name of its lease, but not this. A
-        // kube-apiserver keeps this, too (before 1.35), but takes its address away when it ends in an orderly way. One that
-        // crashes is noticed at the next look at everything.
+        // A Restow API server that restarts, perhaps as another release, keeps the name of its lease and changes the
+        // holder. A kube-apiserver before 1.35 keeps both, but removes its endpoint when it shuts down gracefully. If one
+        // ends without that, the next resync notices it.
         let lease_sign =
             |lease: &Lease| format!("{:?}", lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()));
         watches.spawn(watch_names(leases, "apiserver.kubernetes.io/identity=kube-apiserver", lease_sign, queue));
@@ -228,19 +228,19 @@ async fn watch_reports(reported: Api<Object<Value, StorageVersionStatus>>, queue
                 }
                 queue.enqueue(ReconcileRequest::resource(resource));
             }
-            // Most clusters do not serve this, and say so again and again.
+            // Most clusters do not serve this API, and each attempt fails.
             _ => {}
         }
     }
 }
 
-/// The resource that a StorageVersion is about: "core.pods", "apps.deployments".
+/// The resource of a StorageVersion: "core.pods", "apps.deployments".
 fn resource_of_report(name: &str) -> Option<GroupResource> {
     let (group, resource) = name.rsplit_once('.')?;
     GroupResource::new(if group == "core" { "" } else { group }, resource).ok()
 }
 
-/// Follows which objects there are, and what `sign` says of each. That they are renewed every few seconds is no news.
+/// Watches which objects exist, and the `sign` of each. Lease renewals do not change the sign.
 async fn watch_names<K>(api: Api<K>, labels: &str, sign: fn(&K) -> String, queue: Arc<ReconcileQueue>)
 where
     K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,

@@ -1,4 +1,4 @@
-//! What a migration is told: by whoever can stop and pause it, and by the maintenance windows.
+//! Whether a migration may run: pause annotations and maintenance windows.
 
 use crate::runner::RunControl;
 use jiff::Timestamp;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Whether annotations say that something is paused.
+/// Whether the pause annotation is set.
 pub(super) fn is_paused(metadata: &kube::core::ObjectMeta) -> bool {
     let value = metadata.annotations.as_ref().and_then(|annotations| annotations.get(PAUSED_ANNOTATION));
     value.is_some_and(|value| value != "false")
 }
 
-/// What one attempt is told: it ends when it is paused or when no window is open, rather than to leave its mark on the
-/// CRD for hours; another attempt goes on from there. The task ends with the receiver of the orders.
+/// The control of one attempt. It stops when the migration is paused or no window is open, because a mark must not stay on
+/// the CRD for hours; the next attempt resumes there. The task ends when the receiver is dropped.
 pub(super) fn within(
     windows: Vec<MaintenanceWindow>,
     mut control: watch::Receiver<RunControl>,

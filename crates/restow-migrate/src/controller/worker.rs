@@ -1,4 +1,4 @@
-//! One migration of the controller, from its first condition to its last.
+//! The worker of one migration, from its first condition to its last.
 
 use super::events::{EventReason, crd_reference, migration_reference};
 use super::observe::wire;
@@ -27,28 +27,29 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// One migration.
+/// The worker of one migration.
 pub(super) struct MigrationWorker {
     context: Context,
     migration: MigrationObject,
     resource: GroupResource,
     control: watch::Receiver<RunControl>,
-    /// Whoever holds one of these may rewrite. One that waits holds none.
+    /// A permit allows to rewrite. A worker that waits holds none.
     slots: Arc<Semaphore>,
     continue_token: Option<String>,
-    /// How many attempts in a row have ended with waiting, and come to nothing.
+    /// How many attempts in a row have ended with waiting and rewritten nothing.
     fruitless: u32,
 }
 
-/// How often progress is written down.
+/// How often progress is saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a migration that waits for a server, an agreement or a webhook waits before it tries again.
+/// The backoff of a migration that waits for a server, an agreement or a webhook.
 const WAIT: WaitPolicy = WaitPolicy { first: SignedDuration::from_secs(5), cap: SignedDuration::from_secs(30) };
-/// How long a webhook that cannot be reached may keep a slot from others. One that was away at the last attempt may not.
+/// How long a worker keeps its permit while a webhook cannot be reached. After an attempt that failed for this reason it is
+/// zero.
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(4);
-/// The same for a server that has too much to do.
+/// The same while a server is overloaded.
 const OVERLOAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// The failures that a condition quotes.
+/// How many failures a condition quotes.
 const QUOTED_FAILURES: usize = 3;
 
 impl MigrationWorker {
@@ -63,7 +64,7 @@ impl MigrationWorker {
         MigrationWorker { context, migration, resource, control, slots, continue_token, fruitless: 0 }
     }
 
-    /// Writes down that a migration cannot be carried out at all.
+    /// Records that a migration cannot run at all.
     pub(super) async fn refuse(context: Context, migration: MigrationObject, words: String) {
         let name = migration.metadata.name.clone().unwrap_or_default();
         tracing::warn!("{name}: {words}");
@@ -86,9 +87,8 @@ impl MigrationWorker {
         }
     }
 
-    /// Tries until there is something to say about it. Of one that was told to stop there is nothing to say, unless it has
-    /// succeeded: it was deleted, or another controller goes on with it. While it waits, for whatever it may be, it holds
-    /// neither a slot nor a mark.
+    /// Attempts until there is a result. A migration that is stopped has none, unless it has succeeded: it was deleted, or
+    /// another controller continues it. While it waits, it holds neither a permit nor a mark.
     async fn attempts(
         &mut self,
         progress: &watch::Sender<Progress>,
@@ -131,26 +131,26 @@ impl MigrationWorker {
         }
     }
 
-    /// Waits for its turn; nothing when it is told to stop meanwhile.
+    /// Waits for a permit; `None` if the migration is stopped meanwhile.
     async fn slot(&mut self) -> Option<OwnedSemaphorePermit> {
         let slots = Arc::clone(&self.slots);
         let mut control = self.control.clone();
         tokio::select! {
             biased;
-            // When nobody can give orders any more, that says it too.
+            // A dropped sender means stop too.
             _ = control.wait_for(|command| *command == RunControl::Stop) => None,
             slot = slots.acquire_owned() => slot.ok(),
         }
     }
 
-    /// The first object need not wait until this is told.
+    /// Publishes the Event in a task, so that rewriting need not wait for it.
     fn report_start(&self) -> JoinHandle<()> {
         let target = wire(&self.migration).target_hash().map(|hash| format!(" to {hash}")).unwrap_or_default();
         let words = format!("rewriting the stored objects of {}{target}", self.resource);
         tokio::spawn(publish(self.context.clone(), self.migration.clone(), EventReason::Started, words))
     }
 
-    /// Says why nothing happens, and waits a while, longer each time that nothing has come of it.
+    /// Records why the migration waits, and waits, longer each time that an attempt rewrote nothing.
     async fn wait(&mut self, report: &MigrationReport, waiting: WaitReason, progress: &watch::Sender<Progress>) {
         tracing::info!("{}: {}", self.resource, waiting.words);
         if let ResumePoint::At(token) = waiting.resume {
@@ -187,7 +187,7 @@ impl MigrationWorker {
         let report =
             migrate(&self.context.cluster, &self.resource, options, MigrationChannels { control, progress }).await;
         watcher.abort();
-        // What it writes last must not come after what is written next. A server that hangs is not waited for.
+        // The last save must not overwrite the next status. A server that hangs is not waited for.
         let _ = end.send(());
         let abort = saver.abort_handle();
         if tokio::time::timeout(SAVE_INTERVAL, saver).await.is_err() {
@@ -196,7 +196,7 @@ impl MigrationWorker {
         report
     }
 
-    /// Waits while it is paused, and for a window.
+    /// Waits while the migration is paused or no maintenance window is open.
     async fn wait_until_allowed(&mut self, progress: &watch::Sender<Progress>) {
         while let Some((reason, words, wait)) = self.why_not_now() {
             let counts = progress.borrow().counts;
@@ -208,7 +208,7 @@ impl MigrationWorker {
         }
     }
 
-    /// Why nothing may be rewritten now, and for how long at most; nothing where it may, or where it shall end.
+    /// Why nothing may be rewritten now, and the maximum wait; `None` if it may, or if the migration is stopped.
     fn why_not_now(&mut self) -> Option<(&'static str, &'static str, Option<Duration>)> {
         let command = *self.control.borrow_and_update();
         let window = maintenance_window::wait(&self.context.config.windows, Timestamp::now());
@@ -222,7 +222,7 @@ impl MigrationWorker {
         }
     }
 
-    /// Writes down how it ended.
+    /// Records the result.
     async fn finish(&mut self, report: Result<MigrationReport, MigrationError>, progress: &Progress, took: Duration) {
         let (result, mut words) = match &report {
             Ok(report) => match describe(report) {
@@ -251,7 +251,7 @@ impl MigrationWorker {
         }
     }
 
-    /// Writes to the status, again and again while the server cannot be reached.
+    /// Writes the status. Retries while the server cannot be reached.
     async fn write(&mut self, status: &Value) {
         let name = self.name();
         let patch = json!({"metadata": {"uid": self.migration.metadata.uid}, "status": status});
@@ -274,7 +274,7 @@ impl MigrationWorker {
     }
 }
 
-/// Tells of something at the migration and at the CRD of its resource.
+/// Publishes an Event at the migration and at the CRD of its resource.
 async fn publish(context: Context, migration: MigrationObject, happened: EventReason, words: String) {
     let mut about = vec![migration_reference(&migration)];
     let named = &migration.spec.resource;
@@ -307,7 +307,7 @@ fn ended(
         status["targetStorageVersionHash"] = json!(target.hash);
         status["agreementRevision"] = json!(target.revision);
     }
-    // What an earlier attempt left must not stay.
+    // Removes what an earlier attempt left.
     for field in ["failures", "settled"] {
         if status.get(field).is_none() {
             status[field] = Value::Null;
@@ -316,14 +316,14 @@ fn ended(
     status
 }
 
-/// What is known of the objects that did not fail, if all that failed can be written down.
+/// What is verified of the objects that did not fail, if all failures fit into the status.
 fn settled(report: &MigrationReport) -> Option<SettledObjects> {
     let run = report.run.as_ref().filter(|run| run.failures.len() <= failures::IN_STATUS)?;
     let is_usable = report.outcome == MigrationOutcome::SomeFailed;
     is_usable.then(|| EarlierAttempt::by_run(run, report.definition_generation)).flatten()
 }
 
-/// How a migration ended, for its condition; nothing where it did not end.
+/// The final condition of a migration; `None` if it has not ended.
 pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String)> {
     let failed = |words: String| Some((MigrationCondition::FAILED, words));
     match &report.outcome {
@@ -341,7 +341,7 @@ pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String
         MigrationOutcome::NoAgreement(words)
         | MigrationOutcome::AgreementChanged(words)
         | MigrationOutcome::CrdChanged(words) => failed(words.clone()),
-        // The controller asks each API server, so that it does not come to this.
+        // The controller queries each API server, so this does not occur.
         MigrationOutcome::Unproven(words) => failed(words.clone()),
         MigrationOutcome::NotManaged(words) => failed(words.clone()),
         MigrationOutcome::ServerUnresponsive { words, .. }
@@ -354,37 +354,37 @@ pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String
     }
 }
 
-/// What a migration that cannot go on waits for.
+/// Why a migration has to wait.
 pub(super) struct WaitReason {
     words: String,
     resume: ResumePoint,
 }
 
-/// Where a migration goes on that had to wait.
+/// Where a migration continues after it had to wait.
 pub(super) enum ResumePoint {
-    /// Where it began the last time.
+    /// Where the last attempt began.
     AsBefore,
     /// At this token, or at the beginning.
     At(Option<String>),
 }
 
-/// Whether a migration is for one version alone.
+/// Whether a migration is for one version only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetPolicy {
-    /// Its author said which.
+    /// Its annotations name the version.
     OneVersion,
-    /// It is for whatever the servers agree on: one that someone made with nothing but a resource in it.
+    /// For whatever version the servers agree on: a migration that names only a resource.
     AnyAgreedVersion,
 }
 
-/// What an attempt waits for that has not ended the migration; nothing where it has. One that is for whatever is agreed on
-/// begins anew when that has changed meanwhile, because whoever waits for it waits for its success.
+/// Why an attempt that has not ended the migration waits; `None` if it has ended it. A migration for any agreed version
+/// starts over when the agreement changes, because its creator waits for its success.
 pub(super) fn wait_reason(outcome: &MigrationOutcome, target_policy: TargetPolicy) -> Option<WaitReason> {
     match outcome {
         MigrationOutcome::AgreementChanged(words) | MigrationOutcome::CrdChanged(words)
             if target_policy == TargetPolicy::AnyAgreedVersion =>
         {
-            Some(WaitReason { words: format!("begins anew: {words}"), resume: ResumePoint::At(None) })
+            Some(WaitReason { words: format!("starts over: {words}"), resume: ResumePoint::At(None) })
         }
         MigrationOutcome::NoAgreement(words) => {
             Some(WaitReason { words: words.clone(), resume: ResumePoint::AsBefore })
@@ -403,7 +403,7 @@ fn running() -> Value {
     json!({"conditions": [condition(MigrationCondition::RUNNING, ConditionStatus::True, "")], "reason": ""})
 }
 
-/// It has begun, perhaps, and does nothing now, for this reason.
+/// The status of a migration that does nothing now, for this reason.
 fn waiting_status(reason: &str, words: &str, counts: MigrationCounts) -> Value {
     let waiting = MigrationCondition {
         reason: reason.to_owned(),
@@ -422,7 +422,7 @@ fn condition(condition_type: &str, status: ConditionStatus, message: &str) -> Mi
     }
 }
 
-/// Writes progress down from time to time, so that whoever comes next can go on, and everybody can see it.
+/// Saves progress periodically, for the next controller and for users.
 async fn save(
     context: Context,
     name: String,
@@ -450,7 +450,7 @@ async fn save(
         let status = json!({"status": {"counts": progress.counts, "reason": reason}});
         let api = context.migrations();
         let mut saved = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await;
-        // Only the first pass is worth going on with; a later one is a check, and has to begin at the beginning.
+        // Only the first pass is resumed; a later one is a check, and starts at the beginning.
         if saved.is_ok() && progress.pass == 1 {
             let token = json!({"spec": {"continueToken": progress.continue_token.unwrap_or_default()}});
             saved = api.patch(&name, &PatchParams::default(), &Patch::Merge(&token)).await;
@@ -461,7 +461,7 @@ async fn save(
     }
 }
 
-/// The objects a second since the last time.
+/// Objects per second since the last save.
 fn pace(before: Option<&(Progress, Instant)>, now: &Progress) -> Option<f64> {
     let (before, at) = before.filter(|(before, _)| before.pass == now.pass)?;
     let done = now.done_in_pass.saturating_sub(before.done_in_pass);

@@ -1,4 +1,4 @@
-//! Runs the migrations that there are: each has a task of its own, and some at once may rewrite.
+//! The workers of all migrations: each has a task of its own, and a limited number rewrites at the same time.
 
 use super::queue::{ReconcileQueue, ReconcileRequest};
 use super::run_control::is_paused;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
-/// The migrations that run.
+/// The running migrations, by uid.
 pub(super) struct Workers {
     context: Context,
     queue: Arc<ReconcileQueue>,
-    /// One for each migration that may rewrite at a time. Those that wait take none.
+    /// The permits to rewrite. Workers that wait hold none.
     slots: Arc<Semaphore>,
     running: BTreeMap<String, RunningMigration>,
-    /// Those that have ended. What was read before that still shows them as live.
+    /// Migrations that have ended. A list that was read before still shows them as live.
     ended: BTreeSet<String>,
 }
 
@@ -35,7 +35,7 @@ impl Workers {
         Workers { context, queue, slots, running: BTreeMap::new(), ended: BTreeSet::new() }
     }
 
-    /// Makes what runs fit what there is: starts what is new, stops what was deleted, pauses what shall pause.
+    /// Reconciles the workers with the migrations: starts new ones, stops deleted ones, pauses paused ones.
     pub(super) fn reconcile(&mut self, migrations: Vec<MigrationObject>, all: RunControl) {
         let ended = self.running.iter().filter(|(_, worker)| worker.handle.is_finished());
         self.ended.extend(ended.map(|(uid, _)| uid.clone()));
@@ -60,7 +60,7 @@ impl Workers {
         }
     }
 
-    /// Forgets which ones have ended, so that one whose end could not be written down is taken up again.
+    /// Forgets which migrations have ended, so that one whose result could not be written runs again.
     pub(super) fn forget_ended(&mut self) {
         self.ended.clear();
     }
@@ -70,14 +70,14 @@ impl Workers {
         let resource = match named(&migration.spec) {
             Ok(resource) => resource,
             Err(words) => {
-                // Until it is written down, or has to be tried again, it counts as ended.
+                // It counts as ended until the next resync.
                 if self.ended.insert(uid) {
                     tokio::spawn(MigrationWorker::refuse(self.context.clone(), migration, words));
                 }
                 return;
             }
         };
-        // One that somebody paused does not hold up another, which nobody has.
+        // A paused migration does not block another one of the same resource that is not paused.
         let is_in_the_way = |worker: &RunningMigration| {
             worker.resource == resource
                 && (*worker.command.borrow() != RunControl::Pause || command == RunControl::Pause)
@@ -92,7 +92,7 @@ impl Workers {
         let (queue, request) = (Arc::clone(&self.queue), ReconcileRequest::resource(resource.clone()));
         let handle = tokio::spawn(async move {
             worker.run().await;
-            // Another migration of the same resource may have waited for this one to end.
+            // Another migration of the same resource may wait for this one.
             queue.enqueue(request);
         });
         self.running.insert(uid, RunningMigration { resource, command, handle });
@@ -104,19 +104,19 @@ impl Workers {
         unfinished.map(|worker| worker.resource.clone()).collect()
     }
 
-    /// Stops all of them, and waits until they have.
+    /// Stops all workers and waits for them.
     pub(super) async fn stop_all(mut self) {
         for worker in self.running.values() {
             worker.command.send_replace(RunControl::Stop);
         }
         while let Some((_, worker)) = self.running.pop_first() {
-            // One that panicked has stopped, too.
+            // A worker that panicked has ended too.
             let _ = worker.handle.await;
         }
     }
 }
 
-/// The resource that a migration is about. Its version is of no account: objects are rewritten in the one that is stored.
+/// The resource of a migration. The version is ignored: objects are rewritten in the storage version.
 fn named(spec: &StorageVersionMigrationSpec) -> Result<GroupResource, String> {
     let named = &spec.resource;
     GroupResource::new(&named.group, &named.resource)

@@ -1,6 +1,6 @@
 //! Which objects the controller may read and rewrite: those of the resources that the cluster has, and no others.
 //!
-//! Of each it reads the metadata page by page, reads single objects, and sends a patch that changes nothing.
+//! The controller lists metadata, reads single objects, and sends a patch that changes nothing.
 
 use super::InstallOptions;
 use crate::controller::ResourceFilter;
@@ -13,12 +13,12 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// The controller's own records are stored objects, too, and may not be there yet.
+/// The controller's own objects have to be migrated too, and may not exist yet.
 const OWN: [&str; 2] = ["storagestates.migration.k8s.io", "storageversionmigrations.migration.k8s.io"];
-/// How many CRDs are named in one answer.
+/// The page size.
 const AT_ONCE: usize = 500;
 
-/// The role, as YAML that says what is granted and why.
+/// The role, as YAML with comments that say what is granted and why.
 pub(super) async fn objects_role(client: &Client, options: &InstallOptions) -> Result<String, RequestError> {
     let (found, unread) = match options.resources {
         ResourceFilter::All => {
@@ -58,7 +58,7 @@ fn role(options: &InstallOptions, found: BTreeSet<GroupResource>) -> String {
     for (group, resources) in groups {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let resources: Vec<String> = resources.iter().map(|resource| quoted(resource)).collect();
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "- apiGroups: [{}]\n  resources: [{}]\n  verbs: [get, list, patch]",
@@ -91,7 +91,7 @@ struct CrdMetadata {
     name: String,
 }
 
-/// The resources that are defined; the name of a CRD is that of its resource.
+/// The resources of all CRDs; a CRD has the name of its resource.
 async fn crds(client: &Client) -> Result<BTreeSet<GroupResource>, RequestError> {
     let (mut found, mut token) = (BTreeSet::new(), String::new());
     loop {

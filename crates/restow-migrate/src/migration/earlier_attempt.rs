@@ -1,4 +1,4 @@
-//! What an earlier, failed migration has made sure of, so that a later one need not look at it again.
+//! What an earlier, failed migration has verified, so that a later one need not process these objects again.
 
 use super::MigrationTarget;
 use crate::cluster::Cluster;
@@ -10,8 +10,8 @@ use restow_rules::migrate::passes::{all_are_known, is_settled};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What an earlier, failed migration has made sure of. There is none where one of the objects that failed is not known by its
-/// uid: it would be taken for one that did not.
+/// What an earlier, failed migration has verified. There is none if the uid of a failed object is unknown: it would be
+/// mistaken for a verified one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EarlierAttempt {
     target: MigrationTarget,
@@ -20,14 +20,14 @@ pub struct EarlierAttempt {
 }
 
 impl EarlierAttempt {
-    /// Objects that have not been written since then are in the target version, except for those that failed.
+    /// Objects that were not written since then are in the target version, except for those that failed.
     pub fn new(target: MigrationTarget, objects: SettledObjects, failures: &[MigrationFailure]) -> Option<Self> {
         let uids = || failures.iter().map(|failure| failure.uid.as_str());
         let except = Arc::new(uids().map(str::to_owned).collect());
         all_are_known(uids()).then_some(EarlierAttempt { target, objects, except })
     }
 
-    /// What a run has made sure of, whose CRD has this generation; nothing where not all that failed are known.
+    /// What a run has verified, with the generation of the CRD; `None` if not all failed objects are known.
     pub fn by_run(run: &RunReport, definition_generation: i64) -> Option<SettledObjects> {
         let is_complete = run.failures.len() as u64 == run.progress.counts.failed
             && all_are_known(run.failures.iter().map(|failure| failure.uid.as_str()));
@@ -36,14 +36,14 @@ impl EarlierAttempt {
         is_usable.then(|| SettledObjects { resource_version: run.settled_at.clone(), definition_generation })
     }
 
-    /// What a migration says that it, or the one before it, has made sure of.
+    /// What the status of a migration says that it, or the one before it, has verified.
     pub(crate) fn of(migration: &StorageVersionMigration) -> Option<Self> {
         let objects = migration.status.settled.clone()?;
         EarlierAttempt::new(MigrationTarget::of(migration)?, objects, &migration.status.failures)
     }
 
-    /// What the controller's last migration of a resource, which failed, has made sure of, for one who migrates by hand.
-    /// Nothing where there is no such record.
+    /// What the controller's last failed migration of a resource has verified, for a manual migration. `None` if there is
+    /// none.
     pub async fn recorded(cluster: &Cluster, resource: &GroupResource) -> Option<Self> {
         #[derive(serde::Deserialize)]
         struct List {
@@ -60,8 +60,8 @@ impl EarlierAttempt {
         list.items.iter().filter(is_of).filter(is_failed).find_map(EarlierAttempt::of)
     }
 
-    /// Whether this still holds for a migration to this target: an unchanged StorageVersion, or else an unchanged
-    /// CRD, says that nobody wrote another version since.
+    /// Whether this still holds for a migration to this target: an unchanged StorageVersion, or else an unchanged CRD,
+    /// shows that nobody has written another version since.
     pub(super) fn holds_for(&self, target: &MigrationTarget, generation: i64) -> bool {
         self.target == *target
             && (target.revision.is_some() || (generation > 0 && self.objects.definition_generation == generation))
@@ -72,7 +72,7 @@ impl EarlierAttempt {
         self.except.contains(uid)
     }
 
-    /// Whether this object need not be looked at again.
+    /// Whether this object is verified.
     pub(crate) fn covers(&self, uid: &str, resource_version: &str) -> bool {
         is_settled(resource_version, &self.objects.resource_version) && !self.has_failed(uid)
     }

@@ -1,4 +1,4 @@
-//! How a migration ends: what it relied on still holds, so that the stored versions may be trimmed.
+//! The end of a migration: checks that the agreement still holds, and trims the stored versions.
 
 use super::start::{Start, look};
 use super::step::MigrationStep;
@@ -11,7 +11,7 @@ use crate::request::RequestError;
 use restow_api::GroupResource;
 use restow_rules::migrate::stored_versions::{Trim, trim};
 
-/// Looks whether what the rewriting relied on still holds, and trims the stored versions if it does.
+/// Checks whether the agreement still holds, and trims the stored versions if it does.
 pub(super) async fn confirm(
     cluster: &Cluster,
     resource: &GroupResource,
@@ -30,8 +30,8 @@ pub(super) async fn confirm(
             return Ok(report);
         }
     };
-    // A server that came or was started anew since was not asked about any object. One that reports before it writes, under
-    // a fence, need not be: then the revision of the agreement would have changed.
+    // A server that joined or was restarted has not processed any object. With fenced reports this is not needed: the
+    // revision of the agreement would have changed.
     let change = end.observation.servers.change_since(&start.observation.servers);
     if let (Some(words), None) = (change, &start.target.revision) {
         report.outcome =
@@ -62,7 +62,7 @@ async fn trim_stored_versions(
     start: &Crd,
     report: &mut MigrationReport,
 ) -> Result<(), MigrationError> {
-    // Others write the CRD's status too. Each refusal means: look again, and decide again.
+    // Others write the CRD's status too. After a conflict, read and decide again.
     for _ in 0..MOST_CONFLICTS {
         let end = crd::read(cluster.client(), resource).await.map_err(MigrationError::Crd)?;
         let Some(end) = end else {

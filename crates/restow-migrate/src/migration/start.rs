@@ -1,4 +1,4 @@
-//! How a migration begins: all API servers store the version that the CRD names.
+//! The start of a migration: all API servers have to store the storage version of the CRD.
 
 use super::{Goal, MigrationChannels, MigrationError, MigrationOptions, MigrationOutcome, MigrationTarget};
 use crate::api_servers::{Observation, ResourceObservation, Scope, observe};
@@ -11,19 +11,19 @@ use restow_rules::migrate::processes::Processes;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a migration begins with: all API servers store the version that the CRD names.
+/// What a migration starts with: all API servers store the storage version of the CRD.
 pub(super) struct Start {
     pub(super) observation: Observation,
     pub(super) seen: ResourceObservation,
     pub(super) crd: Option<Crd>,
     pub(super) target: MigrationTarget,
-    /// Since when they were seen to agree.
+    /// Since when they agree.
     pub(super) agreed_since: Instant,
-    /// Which process each of them is. Servers that report before they write, under a fence, vouch for themselves.
+    /// The process of each server. `None` for servers that report before they write, under a fence.
     pub(super) processes: Option<Processes>,
 }
 
-/// Waits until there is agreement, as long as patience lasts, and for as long as nobody says stop.
+/// Waits for the agreement until the timeout, or until the migration is stopped.
 pub(super) async fn begin(
     cluster: &Cluster,
     resource: &GroupResource,
@@ -47,7 +47,7 @@ pub(super) async fn begin(
         }
         channels.progress.send_modify(|progress| progress.waiting = Some(words.clone()));
         let stopped = async {
-            // When nobody can give orders any more, the last one stays in force.
+            // If the sender is dropped, the last value stays in force.
             if channels.control.wait_for(|command| *command == RunControl::Stop).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -59,12 +59,12 @@ pub(super) async fn begin(
     }
 }
 
-/// How long to wait before servers are asked again that do not agree.
+/// The delay before servers that disagree are queried again.
 const AGREEMENT_WAIT: Duration = Duration::from_millis(500);
-/// The same for servers that do agree, of which it cannot be told whether they are all. It costs them more to be asked that.
+/// The delay if the servers agree and it is unknown whether these are all. This query costs them more.
 const PROCESSES_WAIT: Duration = Duration::from_secs(5);
 
-/// Finds out which process each server is, where anything is going to be proven by what they say of themselves.
+/// Identifies the process of each server, if discovery documents are going to prove something.
 async fn identified(start: Start, reach: Reach, options: &MigrationOptions) -> Result<Start, String> {
     let is_proof =
         reach == Reach::EachServer && options.run.mode == WriteMode::Write && start.target.revision.is_none();
@@ -72,7 +72,7 @@ async fn identified(start: Start, reach: Reach, options: &MigrationOptions) -> R
     Ok(Start { processes, ..start })
 }
 
-/// Looks whether a migration can begin. The CRD is read first: what the servers show is compared with it.
+/// Checks whether a migration can start. Reads the CRD first, because the servers are compared with it.
 pub(super) async fn look(
     cluster: &Cluster,
     resource: &GroupResource,
@@ -95,7 +95,7 @@ pub(super) async fn look(
             None => not_ready("no API server that answers serves the resource".to_owned(), None),
         }));
     };
-    // Where a server cannot be asked, it may be the one that tells.
+    // A server that cannot be queried may publish the storage version.
     if crd.is_none() && observation.is_complete() && !observation.is_managed(resource, false) {
         return Ok(Err(MigrationOutcome::NotManaged(
             "its API servers do not say in which version they store it".to_owned(),

@@ -1,4 +1,4 @@
-//! Pages of objects, of which only the metadata is read.
+//! Lists objects in pages, and reads only their metadata.
 
 use crate::discovery::StoredResource;
 use crate::request::{RequestError, request_json};
@@ -17,11 +17,11 @@ pub(crate) struct ListedObject {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) resource_version: String,
-    /// Who owns which fields; read only where it matters.
+    /// The managedFields; read only if needed.
     pub(crate) managed_fields: Vec<Value>,
 }
 
-/// Some objects, and where the next ones are.
+/// One page.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) objects: Vec<ListedObject>,
@@ -30,16 +30,16 @@ pub(crate) struct Page {
     pub(crate) resource_version: String,
 }
 
-/// What of the metadata is read.
+/// Which metadata is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// What identifies the object.
     Identity,
-    /// Also who owns its fields.
+    /// Also the managedFields.
     ManagedFields,
 }
 
-/// Only metadata, where the server can reduce objects to it; else the objects, of which the rest is skipped.
+/// Only metadata, if the server supports it; else whole objects, of which the rest is skipped.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
@@ -60,7 +60,7 @@ pub(crate) async fn page(
     }
 }
 
-/// Reads a list. An answer that is none, whoever gave it, must not be taken for one without objects.
+/// Reads a list. An answer that is not a list must not be mistaken for an empty one.
 async fn list<M>(client: &Client, path: &str) -> Result<Page, RequestError>
 where
     M: DeserializeOwned + Into<ListedObject>,
@@ -95,7 +95,7 @@ pub(crate) async fn namespaces(client: &Client) -> Result<Vec<String>, RequestEr
     Ok(page.objects.into_iter().map(|namespace| namespace.name).collect())
 }
 
-/// Reads one object anew.
+/// Reads one object again.
 pub(crate) async fn object(
     client: &Client,
     resource: &StoredResource,

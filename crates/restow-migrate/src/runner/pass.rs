@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What stays the same over all passes, and what is learned in them.
+/// The state of a run over all of its passes.
 pub(super) struct Pass<'a> {
     pub(super) servers: Vec<Instance>,
     pub(super) rewriting: Rewriting,
@@ -37,44 +37,44 @@ pub(super) struct Pass<'a> {
     pub(super) progress: &'a watch::Sender<Progress>,
     pub(super) failures: Vec<MigrationFailure>,
     pub(super) settled: Option<EarlierAttempt>,
-    /// The resource version of the first page of the present pass.
+    /// The resource version of the first page of the current pass.
     pub(super) list_revision: String,
-    /// The resource version that the first pass began at; empty where that is not known.
+    /// The resource version at which the first pass began; empty if unknown.
     pub(super) began_at: String,
-    /// Reads that tell how long others wait; none where there is too little to do for that to matter.
+    /// Reads that measure the latency of other clients; none if there is too little work for that to matter.
     pub(super) probe: Option<Probe>,
-    /// How closely objects are looked at that were stored as they should be, and changed nevertheless.
+    /// How to find out whether admission changes objects that were stored correctly.
     pub(super) admission_check: AdmissionCheck,
-    /// Whether all servers have stored the target version for long enough when the present pass begins.
+    /// Whether the settling time had passed when the current pass began.
     pub(super) is_after_settling: bool,
-    /// How long a webhook that cannot be reached is waited for.
+    /// How long to wait for a webhook that cannot be reached.
     pub(super) webhook_timeout: Duration,
-    /// Since when a webhook cannot be reached, and nothing else has gone on.
+    /// Since when a webhook cannot be reached and no object was rewritten.
     pub(super) webhook_down_since: Option<Instant>,
-    /// How long a server that has too much to do is waited for.
+    /// How long to wait for an overloaded server.
     pub(super) overload_timeout: Duration,
-    /// Since when a server has too much to do, and nothing has gone on.
+    /// Since when a server is overloaded and no object was rewritten.
     pub(super) overloaded_since: Option<Instant>,
-    /// How often in a row a webhook that was reached has given no answer.
+    /// How many calls in a row a webhook has left without an answer.
     pub(super) no_responses: u32,
 }
 
-/// Who is asked to rewrite an object.
+/// Which servers rewrite an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coverage {
-    /// One server, which is enough to get the work done.
+    /// One server, which is enough to rewrite it.
     ServerResult,
-    /// Every server, because each of them has to leave the object alone before it is proven to be current.
+    /// Every server, because each of them has to leave the object unchanged before it is proven to be current.
     EveryServer,
 }
 
-/// Why nothing happens while it is told to pause.
+/// The reason that is shown while the run is paused.
 const PAUSED: &str = "paused, or outside of the maintenance windows";
-/// How long to wait before a webhook that cannot be reached is tried again.
+/// The delay before a webhook that cannot be reached is tried again.
 const WEBHOOK_WAIT: Duration = Duration::from_secs(2);
 
 impl Pass<'_> {
-    /// Goes through all objects, from `token` on, and asks one server about each, or every server about each.
+    /// Processes all objects from `token` on, on one server or on every server each.
     pub(super) async fn run(
         &mut self,
         token: Option<String>,
@@ -133,7 +133,7 @@ impl Pass<'_> {
         });
     }
 
-    /// Sends as much as may be sent, and asks for the next page in time.
+    /// Sends as many requests as allowed, and lists the next page in time.
     fn send(&mut self, state: &mut PassState) {
         let limit = self.pacer.limit();
         if self.pacer.blocked_until(self.began.elapsed()).is_none() {
@@ -146,7 +146,7 @@ impl Pass<'_> {
                 state.in_flight.push(async move { rewriting.rewrite_on_each(servers, task).await }.boxed());
             }
         }
-        // While nothing may be sent because it is measured what others wait, the next page can wait, too.
+        // While the latency without our requests is measured, nothing may be sent, and no page is listed either.
         if state.queue.len() < 2 * limit && matches!(state.listing, ListState::Next { .. }) {
             state.listing = match std::mem::replace(&mut state.listing, ListState::Done) {
                 ListState::Next { token, tries } => self.list(&state.scope, token, tries),
@@ -178,7 +178,7 @@ impl Pass<'_> {
         ListState::Pending { token, tries, found: found.boxed() }
     }
 
-    /// Waits until something happens, and takes it into account.
+    /// Waits for the next event and handles it.
     async fn wait(&mut self, state: &mut PassState, command: RunControl) -> Result<Option<PassOutcome>, RunError> {
         let blocked = match self.pacer.blocked_until(self.began.elapsed()) {
             Some(until) if command == RunControl::Run => Some(until.saturating_sub(self.began.elapsed())),
@@ -247,9 +247,9 @@ impl Pass<'_> {
             self.begin_to_probe(page.objects.first());
         }
         state.count_unreached(&page);
-        // Behind an object that cannot be read, pages can be large again.
+        // After an object that cannot be read, pages can be large again.
         state.scope.limit = self.page_size;
-        // The token of one namespace is of no use to whoever lists all of them.
+        // The token of one namespace cannot be used in a list of all.
         let token = token.filter(|_| state.scope.to_come.is_none());
         state.tokens = [token, state.tokens[0].take()];
         state.listed += page.objects.len() as u64;
@@ -269,7 +269,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Where there is more than one page, it matters to others how it is worked through.
+    /// With more than one page, the run is long enough to affect other clients.
     fn begin_to_probe(&mut self, first: Option<&ListedObject>) {
         if let (None, Some(server), Some(object)) = (&self.probe, self.servers.first(), first)
             && self.rewriting.mode == WriteMode::Write
@@ -291,7 +291,7 @@ impl Pass<'_> {
                 state.got_through |= end == ObjectOutcome::Current;
                 self.count(state, end, changed);
             }
-            // These are dealt with before they come here.
+            // The caller handles these.
             ObjectResult::Overloaded(..)
             | ObjectResult::Unresponsive(_)
             | ObjectResult::NotServed(_)
@@ -308,7 +308,7 @@ impl Pass<'_> {
         let counted = match (end, changed) {
             (ObjectOutcome::Failed(failure), _) => {
                 if failure.reason == CHANGED_BY_ADMISSION {
-                    // It will be the same with the others: they are not written for nothing.
+                    // Other objects will be changed too, so they are checked before they are written.
                     self.admission_check = AdmissionCheck::Beforehand;
                 }
                 if self.failures.len() < MOST_FAILURES {
@@ -332,14 +332,14 @@ impl Pass<'_> {
         }
     }
 
-    /// A server asks to wait. One that asks for nothing else, or for longer than anybody waits, ends the pass, so that whoever
-    /// waits for this one to be done does not wait for the server, too.
+    /// The server sent a 429. If it keeps doing so, or asks for a longer delay than the timeout allows, the pass ends, so
+    /// that other migrations need not wait for this server.
     fn overloaded(&mut self, state: &mut PassState, wait: Duration) -> Option<PassOutcome> {
         let since = self.overloaded_since.get_or_insert_with(Instant::now).elapsed();
         if since.saturating_add(wait) >= self.overload_timeout {
             let seconds = since.as_secs();
             return Some(state.overloaded(format!(
-                "the API server has too much to do (429): it has asked to wait for {seconds} s, and asks for {} s more",
+                "the API server is overloaded (429): it has asked to wait for {seconds} s, and asks for {} s more",
                 wait.as_secs()
             )));
         }
@@ -348,13 +348,13 @@ impl Pass<'_> {
         self.progress.send_modify(|progress| {
             progress.concurrency = limit;
             progress.overloads = overloads;
-            progress.waiting = Some("the API server has too much to do and asked to wait".to_owned());
+            progress.waiting = Some("the API server is overloaded and asked to wait".to_owned());
         });
         None
     }
 
-    /// A webhook that was reached gave no answer about an object. Where others get through, it is that object, which does not
-    /// hold them up.
+    /// A webhook was reached and did not answer for this object. If it answers for others, the object is to blame and does
+    /// not block them.
     fn webhook_no_response(
         &mut self,
         state: &mut PassState,
@@ -380,9 +380,9 @@ impl Pass<'_> {
         }
     }
 
-    /// Nothing can be rewritten until the webhook is back, and what is written meanwhile by others loses its owners of
-    /// fields; so nothing is sent for a while. A webhook that stays away ends the pass, so that whoever waits for this one
-    /// to be done does not wait for the webhook, too.
+    /// Nothing can be rewritten until the webhook is back, and objects that others write meanwhile lose their
+    /// managedFields; so nothing is sent for a while. If the webhook stays away, the pass ends, so that other migrations
+    /// need not wait for it.
     fn webhook_down(&mut self, state: &mut PassState, message: &str) -> Option<PassOutcome> {
         let words = format!("a webhook cannot be reached: {message}");
         if self.webhook_down_since.get_or_insert_with(Instant::now).elapsed() >= self.webhook_timeout {
@@ -394,12 +394,12 @@ impl Pass<'_> {
     }
 }
 
-/// Whether any object got through in this pass.
+/// Whether any object was rewritten or found current in this pass.
 fn others(state: &PassState) -> OtherObjects {
     if state.got_through { OtherObjects::GotThrough } else { OtherObjects::GotNothing }
 }
 
-/// Waits for the next order. When nobody can give orders any more, the last one stays in force.
+/// Waits for the next control value. If the sender is dropped, the last value stays in force.
 async fn next_order(control: &mut watch::Receiver<RunControl>) {
     if control.changed().await.is_err() {
         std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! What is under way in a pass through all objects. Decides nothing.
+//! The state of one pass. It decides nothing.
 
 use super::listing::Page;
 use super::rewrite::{ObjectResult, RewriteTask};
@@ -16,7 +16,7 @@ pub(super) enum PassOutcome {
     Stopped {
         continue_token: Option<String>,
     },
-    /// A server does not answer, so that nothing can be proven for now.
+    /// A server does not answer, so nothing can be proven for now.
     Unresponsive {
         words: String,
         continue_token: Option<String>,
@@ -31,89 +31,89 @@ pub(super) enum PassOutcome {
         words: String,
         continue_token: Option<String>,
     },
-    /// A server has had too much to do for so long that others shall have their turn.
+    /// A server has been overloaded for too long.
     Overloaded {
         words: String,
         continue_token: Option<String>,
     },
 }
 
-/// What is under way in a pass.
+/// The state of one pass.
 pub(super) struct PassState {
     pub(super) report: PassReport,
     pub(super) queue: VecDeque<RewriteTask>,
     pub(super) in_flight: FuturesUnordered<BoxFuture<'static, ObjectResult>>,
     pub(super) listing: ListState,
     pub(super) scope: ListScope,
-    /// The token of the page that was listed last, and of the one before it.
+    /// The token of the last listed page, and of the page before it.
     pub(super) tokens: [Option<String>; 2],
     pub(super) listed: u64,
     pub(super) sent: u64,
-    /// How many objects should come from here on, as the last page said.
+    /// How many objects remain, according to the last page.
     pub(super) expected: Option<u64>,
-    /// Objects that cannot be read were stepped over since the last page: so many.
+    /// How many objects that cannot be read were skipped since the last page.
     pub(super) stepped_over: u64,
-    /// Whether any object was asked about and is in order now.
+    /// Whether any object was rewritten or found current.
     pub(super) got_through: bool,
 }
 
-/// Which objects are listed at the moment. Usually all of them at once; where that fails for good, because of an object that
-/// the server cannot read, those of one namespace after the other, so that the others do not suffer.
+/// Which objects are listed. Usually those of all namespaces at once. If that fails permanently because of an object that
+/// the server cannot read, the namespaces are listed one after the other.
 #[derive(Default)]
 pub(super) struct ListScope {
     pub(super) namespace: String,
-    /// The namespaces to come; nothing while all are listed at once.
+    /// The remaining namespaces; `None` while all are listed at once.
     pub(super) to_come: Option<VecDeque<String>>,
-    /// Why not all can be listed at once, until the object because of which that is so was come upon in its namespace.
+    /// Why not all can be listed at once. `None` once the object that causes it was found in its namespace.
     pub(super) unlisted: Option<RequestError>,
     pub(super) limit: u32,
 }
 
-/// What a request of the listing brought.
+/// The result of a list request.
 pub(super) enum ListResult {
-    /// Some objects.
+    /// A page.
     Page(Page),
-    /// Nothing, because of this object, for this reason.
+    /// No page, because of this object.
     Unreadable(Unreadable, RequestError),
-    /// Nothing, for this reason, and it cannot be found out because of which object.
+    /// No page, and the object that causes it cannot be found.
     Nothing(RequestError),
-    /// Nothing, for this reason, and these namespaces can be listed one after the other.
+    /// No page; these namespaces can be listed one after the other.
     Namespaces(Vec<String>, RequestError),
 }
 
-/// Where the listing is.
+/// The state of the list.
 pub(super) enum ListState {
-    /// The next page begins here.
+    /// The next page has to be requested.
     Next { token: Option<String>, tries: u32 },
-    /// A page is on its way.
+    /// A page was requested.
     Pending { token: Option<String>, tries: u32, found: BoxFuture<'static, Result<ListResult, RequestError>> },
-    /// All pages have come.
+    /// All pages were read.
     Done,
 }
 
 impl PassState {
-    /// The end of a pass that cannot go on while a server does not answer.
+    /// Ends the pass because a server does not answer.
     pub(super) fn unresponsive(&mut self, words: String) -> PassOutcome {
         PassOutcome::Unresponsive { words, continue_token: self.tokens[1].take() }
     }
 
-    /// The end of a pass that cannot go on while a server does not serve the resource.
+    /// Ends the pass because a server does not serve the resource.
     pub(super) fn not_served(&mut self, words: String) -> PassOutcome {
         PassOutcome::NotServed { words, continue_token: self.tokens[1].take() }
     }
 
-    /// The end of a pass that cannot go on while a webhook cannot be reached.
+    /// Ends the pass because a webhook cannot be reached.
     pub(super) fn webhook_down(&mut self, words: String) -> PassOutcome {
         PassOutcome::WebhookDown { words, continue_token: self.tokens[1].take() }
     }
 
-    /// The end of a pass that cannot go on while a server has too much to do.
+    /// Ends the pass because a server is overloaded.
     pub(super) fn overloaded(&mut self, words: String) -> PassOutcome {
         PassOutcome::Overloaded { words, continue_token: self.tokens[1].take() }
     }
 
-    /// Counts the objects that lie between an object that cannot be read and the one that was found behind it: more were
-    /// announced than are left.
+    /// Counts the objects between an object that cannot be read and the next one that was found: fewer remain than were
+    /// announced.
     pub(super) fn count_unreached(&mut self, page: &Page) {
         let left = page.objects.len() as u64 + page.remaining.unwrap_or(0);
         if let (Some(expected), true) = (self.expected, self.stepped_over > 0) {
@@ -123,7 +123,7 @@ impl PassState {
         self.stepped_over = 0;
     }
 
-    /// Goes on with the next namespace, if one after the other is listed; else the listing is over.
+    /// Continues with the next namespace, if namespaces are listed one after the other; else the list is complete.
     pub(super) fn next_namespace(&mut self, limit: u32) {
         self.listing = match self.scope.to_come.as_mut().and_then(VecDeque::pop_front) {
             Some(namespace) => {

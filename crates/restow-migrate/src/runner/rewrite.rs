@@ -1,4 +1,4 @@
-//! The rewriting of one object, until something final can be said about it.
+//! Rewrites one object, until the result is final.
 
 use super::listing::{Detail, ListedObject, object, path_part};
 use crate::backoff::request_delay;
@@ -35,21 +35,21 @@ pub enum WriteMode {
     /// Objects are rewritten.
     #[default]
     Write,
-    /// The server is asked what it would say, and writes nothing.
+    /// Dry run: the server validates, and writes nothing.
     DryRun,
 }
 
-/// With which request an object is rewritten.
+/// The request that rewrites an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RewriteMethod {
-    /// A merge patch that changes nothing. The object itself does not travel.
+    /// A merge patch that changes nothing. The object itself is not transferred.
     #[default]
     Patch,
-    /// The object is read and put back as it is, the way older migrators do it. For measurements.
+    /// The object is read and written back, as older migrators do. For measurements.
     Put,
 }
 
-/// Which versions the owners of fields may go on naming, and which one they are moved to.
+/// Which versions managedFields entries may keep, and to which one others are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedFieldsPlan {
     /// The `apiVersion`s that stay.
@@ -58,54 +58,54 @@ pub struct ManagedFieldsPlan {
     pub target: String,
 }
 
-/// An object on its way through the servers.
+/// An object that is being rewritten on one or more servers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RewriteTask {
     pub(crate) object: ListedObject,
-    /// Whether it was changed on the way. That stays true, whatever comes after it.
+    /// Whether any server has changed it.
     pub(crate) changed: Changed,
-    /// Whether to look first, without writing, if admission would change it.
+    /// Whether to find out first if admission would change it.
     pub(crate) admission_check: AdmissionCheck,
-    /// How often a webhook has given no answer about it.
+    /// How many webhook calls for it were left without an answer.
     pub(crate) no_responses: u32,
-    /// Whether an earlier try may have been carried out, though no answer said so.
+    /// Whether an earlier try may have been executed without an answer.
     pub(crate) may_be_written: bool,
 }
 
-/// How an object is looked at when it turns out to be changed by our asking.
+/// When to find out whether admission changes an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AdmissionCheck {
-    /// Not at all: it was stored otherwise, which is what the first pass is for.
+    /// Never: in the first pass objects are expected to change.
     #[default]
     None,
-    /// Whether admission changes it is found out, since it should have been left alone.
+    /// After it was changed, because it should have been left unchanged.
     Afterwards,
-    /// Whether admission would change it is found out before anything is written.
+    /// Before it is written, with a dry run.
     Beforehand,
 }
 
-/// What there is to say about an object.
+/// The result of rewriting an object, for now.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ObjectResult {
-    /// Something final.
+    /// A final result.
     Done(ObjectOutcome, Changed),
-    /// Nothing yet: the server asks to wait.
+    /// Not final: the server sent a 429.
     Overloaded(RewriteTask, Duration),
-    /// Nothing yet: a webhook that is needed for it cannot be reached.
+    /// Not final: a webhook cannot be reached.
     WebhookDown(RewriteTask, String),
-    /// Nothing yet: a webhook that was reached gave no answer about it.
+    /// Not final: a webhook was reached and did not answer.
     WebhookNoResponse(RewriteTask, RequestError),
-    /// Nothing, because we may not.
+    /// Rewriting is forbidden.
     NotAllowed(RequestError),
-    /// Nothing, because a webhook takes no part in dry runs.
+    /// A webhook does not support dry run.
     NoDryRun(RequestError),
-    /// Nothing, because a server does not answer: which one, and what is known of that.
+    /// A server does not answer; the message names it.
     Unresponsive(String),
-    /// Nothing, because a server does not serve the resource: which one, and what it said.
+    /// A server does not serve the resource; the message names it.
     NotServed(String),
 }
 
-/// What became of an object.
+/// The final result of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ObjectOutcome {
     Current,
@@ -125,13 +125,13 @@ impl ObjectOutcome {
     }
 }
 
-/// What one server made of an object.
+/// The result of an object on one server.
 enum ServerResult {
-    /// It leaves it alone, or has rewritten it.
+    /// The server left it unchanged, or has rewritten it.
     Satisfied,
-    /// Someone else wrote it, so that what other servers said counts no more.
+    /// Someone else wrote it, so the results of other servers do not count any more.
     Moved,
-    /// Nothing more is asked.
+    /// The result is known.
     Done(Box<ObjectResult>),
 }
 
@@ -141,21 +141,20 @@ impl ServerResult {
     }
 }
 
-/// The reason that is recorded for an object which admission changes on every write.
+/// The reason of the failure if admission changes an object on every write.
 pub const CHANGED_BY_ADMISSION: &str = "ChangedByAdmission";
 
-/// Whoever owns fields is told who did it. Nobody reads warnings about fields that a schema does not have, and without them
-/// the server has less to do.
+/// The field manager, and no warnings about unknown fields, which nobody reads and which cost the server time.
 const PARAMETERS: &str = "fieldManager=restow&fieldValidation=Ignore";
 
-/// The other version in which events are served.
+/// The other API version of events.
 const EVENTS_VERSION: &str = "events.k8s.io/v1";
 
-/// How often an object that others write is looked at again before the next pass takes care of it.
+/// How often an object that others write is retried before it is left to the next pass.
 const MOST_MOVES: u32 = 4;
 
 impl Rewriting {
-    /// What of the metadata has to be read.
+    /// Which metadata has to be read.
     pub(crate) fn detail(&self) -> Detail {
         if self.owners.is_some() || self.is_about_events() { Detail::ManagedFields } else { Detail::Identity }
     }
@@ -164,8 +163,8 @@ impl Rewriting {
         self.resource.resource.group().is_empty() && self.resource.resource.resource() == "events"
     }
 
-    /// The path of an object. Events are served in two groups, and a server that writes one in the other group than it was
-    /// made in forgets who owns its fields. Every new one would be changed by that, and nothing ever proven.
+    /// The path of an object. Events are served in two groups, and a server that writes one through the other group drops
+    /// its managedFields. Every new event would be changed by that, and nothing could be proven.
     fn path(&self, listed: &ListedObject) -> String {
         let names_it = |entry: &Value| entry["apiVersion"] == EVENTS_VERSION;
         if self.is_about_events() && listed.managed_fields.iter().any(names_it) {
@@ -175,8 +174,8 @@ impl Rewriting {
         self.resource.object_path(&listed.namespace, &listed.name)
     }
 
-    /// Rewrites the object on these servers, one after the other. When someone else writes it meanwhile, each of them is
-    /// asked again: what it said was about something else.
+    /// Rewrites the object on these servers, one after the other. If someone else writes it meanwhile, all of them are
+    /// tried again, because their results were for another state.
     pub(crate) async fn rewrite_on_each(&self, servers: Vec<Instance>, mut task: RewriteTask) -> ObjectResult {
         for _ in 0..=MOST_MOVES {
             let mut is_moved = false;
@@ -207,7 +206,7 @@ impl Rewriting {
         loop {
             let failure = match self.rewrite(&server.client, &task.object).await {
                 Ok(written) if written == task.object.resource_version => return ServerResult::Satisfied,
-                // A server that writes nothing may still show another revision.
+                // A dry run may return another resource version.
                 Ok(_) if self.mode == WriteMode::DryRun => return ServerResult::Satisfied,
                 Ok(written) => return self.changed(server, task, written).await,
                 Err(failure) => failure,
@@ -216,7 +215,7 @@ impl Rewriting {
             task.may_be_written |= response.leaves_open_what_was_written() && self.mode == WriteMode::Write;
             match response {
                 ResponseClass::Moved | ResponseClass::Absent => {
-                    // Nobody can tell whether it was somebody else, or the try whose answer got lost.
+                    // It is unknown whether someone else wrote it, or the try whose answer got lost.
                     if std::mem::take(&mut task.may_be_written) {
                         task.changed = Changed::Yes;
                     }
@@ -231,7 +230,7 @@ impl Rewriting {
         }
     }
 
-    /// The object has another revision now. Where it should have been left alone, it is found out why.
+    /// The object has another resource version now. If it should have been left unchanged, finds out why.
     async fn changed(&self, server: &Instance, task: &mut RewriteTask, resource_version: String) -> ServerResult {
         task.object.resource_version = resource_version;
         task.object.managed_fields.clear();
@@ -245,7 +244,7 @@ impl Rewriting {
         }
     }
 
-    /// Reads the object anew: another one may have its name, or none, or the resource may not be served at all.
+    /// Reads the object again: it may have been replaced or deleted, or the resource may not be served.
     async fn look_again(&self, server: &Instance, task: &mut RewriteTask) -> ServerResult {
         let failure = match object(&server.client, &self.resource, &task.object, self.detail()).await {
             Ok(now) => {
@@ -266,8 +265,8 @@ impl Rewriting {
         })
     }
 
-    /// Asks, without writing, whether the object stays as it is when it is written as it is. Nothing is said where that
-    /// cannot be found out, for instance because a webhook does not take part in dry runs.
+    /// Finds out, by a dry run, whether admission changes the object. `None` if it does not, or if that cannot be found
+    /// out, for instance because a webhook does not support dry run.
     async fn changed_by_admission(&self, server: &Instance, object: &ListedObject) -> Option<MigrationFailure> {
         let path = self.path(object);
         let before: Value = request_json(&server.client, Request::get(&path).body(Vec::new()).ok()?).await.ok()?;
@@ -286,9 +285,9 @@ impl Rewriting {
         Some(record(object, &failure))
     }
 
-    /// Asks the server to write the object as it is. Returns its resource version after that.
+    /// Rewrites the object and returns its new resource version.
     ///
-    /// An answer that is not about this object, whoever gave it, says nothing.
+    /// An answer about another object is an error.
     async fn rewrite(&self, server: &Client, listed: &ListedObject) -> Result<String, RequestError> {
         let body = match self.method {
             RewriteMethod::Patch => send_request(server, self.patch(listed)?).await?,
@@ -347,17 +346,17 @@ impl Rewriting {
     }
 }
 
-/// Which server does not answer, for people.
+/// The message about a server that does not answer.
 pub(super) fn unresponsive(server: &Instance, failure: &RequestError) -> String {
     format!("the API server {} does not answer, and may still write: {}", server.name, failure.message)
 }
 
-/// Which server does not serve the resource, for people.
+/// The message about a server that does not serve the resource.
 pub(super) fn not_served(server: &Instance, failure: &RequestError) -> String {
     format!("the API server {} does not serve the resource: {}", server.name, failure.message)
 }
 
-/// What it means for an object that a request about it failed, for a reason that is not that someone else changed it.
+/// The result of an object whose request failed for another reason than a conflict.
 fn stopped_by(server: &Instance, task: &RewriteTask, failure: RequestError) -> ObjectResult {
     match classify(&failure.response()) {
         ResponseClass::Overloaded(wait) => ObjectResult::Overloaded(task.clone(), wait),
@@ -368,7 +367,7 @@ fn stopped_by(server: &Instance, task: &RewriteTask, failure: RequestError) -> O
         ),
         ResponseClass::NotAllowed => ObjectResult::NotAllowed(failure),
         ResponseClass::NoDryRun => ObjectResult::NoDryRun(failure),
-        // A server from which no answer comes says nothing about the object.
+        // A server that does not answer says nothing about the object.
         ResponseClass::TryAgain if failure.code == 0 => ObjectResult::Unresponsive(unresponsive(server, &failure)),
         ResponseClass::TryAgain | ResponseClass::Refused | ResponseClass::Moved | ResponseClass::Absent => {
             ObjectResult::Done(ObjectOutcome::Failed(record(&task.object, &failure)), task.changed)
@@ -381,7 +380,7 @@ fn unsendable(error: http::Error) -> RequestError {
 }
 
 pub(super) fn record(object: &ListedObject, failure: &RequestError) -> MigrationFailure {
-    // An answer can quote the whole object. What helps is at its beginning.
+    // The message can quote the whole object. Its beginning is enough.
     let message = failure.message.chars().take(1_000).collect();
     MigrationFailure {
         namespace: object.namespace.clone(),

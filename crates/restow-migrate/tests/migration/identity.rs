@@ -1,4 +1,4 @@
-//! Whether every API server was asked: an address is not a server, and a lease outlives the process that made it.
+//! Whether every API server was queried: an address is not a server, and a lease outlives the process that made it.
 
 use crate::cluster::{State, state};
 use crate::{check_meanwhile, check_no_agreement, fenced, migrated, shared};
@@ -46,7 +46,7 @@ async fn without_leases_or_metrics_it_cannot_be_told_which_servers_there_are() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_started_anew_and_keeps_its_lease_is_noticed() {
     for listing in [1, 2] {
-        check_meanwhile(listing, |state| state.started = vec!["11"], "started anew").await;
+        check_meanwhile(listing, |state| state.started = vec!["11"], "restarted").await;
         check_meanwhile(listing, |state| state.slice_generation += 2, "EndpointSlice kubernetes was changed").await;
     }
 }

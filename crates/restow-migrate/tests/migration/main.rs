@@ -103,7 +103,7 @@ async fn servers_that_exist_and_cannot_be_asked_are_named() {
         check_no_agreement(State { forbidden: vec![path], ..state() }, "cannot be read").await;
     }
     let without_reports = shared(State { forbidden: vec!["storageversions"], ..state() });
-    assert_eq!(migrated(&without_reports).await, MigrationOutcome::Succeeded, "each server was asked");
+    assert_eq!(migrated(&without_reports).await, MigrationOutcome::Succeeded, "each server was queried");
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +148,7 @@ async fn check_meanwhile_in(
 async fn what_changes_between_start_and_end_keeps_the_versions_from_being_trimmed() {
     for listing in [1, 2] {
         let restart = |state: &mut State| drop(state.leases.insert("apiserver-a", "apiserver-a_2".into()));
-        check_meanwhile(listing, restart, "apiserver-a was started anew").await;
+        check_meanwhile(listing, restart, "apiserver-a was restarted").await;
         let join = |state: &mut State| {
             state.addresses.push("10.0.0.2");
             state.leases.insert("apiserver-b", "apiserver-b_1".into());
@@ -209,7 +209,7 @@ async fn a_resource_of_which_nobody_tells_how_it_is_stored_is_not_waited_for() {
     let down = shared(State { unserved: vec!["example.com/v1", "example.com/v2"], ..untold() });
     let outcome = migrated(&down).await;
     assert!(matches!(&outcome, MigrationOutcome::NotReady { .. }), "{outcome:?}");
-    // A server that cannot be asked may be the one that tells.
+    // A server that cannot be queried may be the one that tells.
     let hidden = shared(State { forbidden: vec!["endpointslices"], ..untold() });
     assert!(matches!(migrated(&hidden).await, MigrationOutcome::NoAgreement(_)));
 }

@@ -25,9 +25,9 @@ async fn the_report_of_a_server_without_a_fence_spares_neither_time_nor_question
     check_no_agreement(State { forbidden: vec!["metrics"], ..stock() }, "nonResourceURLs").await;
     for listing in [1, 2] {
         let restart = |state: &mut State| drop(state.leases.insert("apiserver-a", "apiserver-a_2".into()));
-        check_meanwhile_in(stock(), listing, restart, "apiserver-a was started anew").await;
+        check_meanwhile_in(stock(), listing, restart, "apiserver-a was restarted").await;
         let replace = |state: &mut State| state.started = vec!["11"];
-        check_meanwhile_in(stock(), listing, replace, "started anew").await;
+        check_meanwhile_in(stock(), listing, replace, "restarted").await;
     }
 }
 
@@ -39,7 +39,7 @@ async fn a_server_without_a_lease_beside_servers_that_report_is_no_agreement() {
 
 #[tokio::test(start_paused = true)]
 async fn reports_say_nothing_about_keys() {
-    // Two servers behind one address: the second one cannot be asked which key it uses.
+    // Two servers behind one address: the second one cannot be queried which key it uses.
     let two = || State {
         leases: ["apiserver-a", "apiserver-b"].map(|name| (name, format!("{name}_1"))).into(),
         reports: Some(vec![("apiserver-a", "v2"), ("apiserver-b", "v2")]),

@@ -1,4 +1,4 @@
-//! What must never be taken for proof, whatever a server answers.
+//! What must never be mistaken for proof, whatever a server answers.
 
 use crate::server::{Server, instance, migrate, not_found, status};
 use restow_migrate::cluster::Instance;
@@ -44,7 +44,7 @@ async fn an_object_that_was_rewritten_and_then_goes_leaves_no_clean_pass() {
     let restless = shared(Server { is_behind: true, ..Server::with_objects(1) });
     let gone = shared(Server { about_objects: Some(not_found("object-0000")), ..Server::default() });
     let changes = Arc::clone(&restless);
-    // One server changes the object whenever it is asked, and the other then says that it is gone.
+    // One server changes the object whenever it is queried, and the other then says that it is gone.
     let unrest = tokio::spawn(async move {
         loop {
             changes.lock().unwrap().objects.values_mut().for_each(|stored| stored.is_old = false);

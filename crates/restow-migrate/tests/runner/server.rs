@@ -30,7 +30,7 @@ pub(crate) struct Server {
     pub(crate) intruders: u32,
     /// Objects with these names are refused.
     pub(crate) refused: Vec<String>,
-    /// The conversion webhook hangs up when it is asked about objects with these names.
+    /// The conversion webhook hangs up when it is queried about objects with these names.
     pub(crate) poison: Vec<String>,
     /// Whether they have to be converted to be listed, too.
     pub(crate) poisons_listings: bool,

@@ -19,7 +19,7 @@ pub(crate) struct Fixture {
     _company: Option<RwLockReadGuard<'static, ()>>,
 }
 
-/// A controller takes care of everything in the cluster, so that its tests run while no others do.
+/// A controller manages everything in the cluster, so that its tests run while no others do.
 static CLUSTER: RwLock<()> = RwLock::const_new(());
 
 /// Nobody else uses the cluster as long as this is kept.
@@ -27,7 +27,7 @@ pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
     CLUSTER.write().await
 }
 
-/// The cluster; nothing where none is given, and then the test is skipped.
+/// The cluster; `None` where none is given, and then the test is skipped.
 pub(crate) async fn cluster() -> Option<Cluster> {
     let Some(path) = std::env::var_os("RESTOW_TEST_KUBECONFIG") else {
         restow_testkit::skip("set RESTOW_TEST_KUBECONFIG to a cluster that may be changed");

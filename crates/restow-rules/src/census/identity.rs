@@ -1,12 +1,12 @@
-//! Whether a store is that of the cluster that was asked what is old in it.
+//! Whether a store is that of the cluster that was queried what is old in it.
 
 use serde::Serialize;
 
-/// Whether the store that was read belongs to the cluster that was asked.
+/// Whether the store that was read belongs to the cluster that was queried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "is")]
 pub enum StoreIdentity {
-    /// What was read and what was asked is one: a server read its own store, or the store itself says what is written.
+    /// What was read and what was queried is one: a server read its own store, or the store itself says what is written.
     OneAndTheSame,
     /// Both have the same namespace kube-system.
     Same {

@@ -61,7 +61,7 @@ fn is_in(folder: &str, parent: &str) -> bool {
     folder.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The resource whose objects lie in this folder, in kube-apiserver's layout or in ours; nothing where that cannot be told.
+/// The resource whose objects lie in this folder, in kube-apiserver's layout or in ours; `None` where that is unknown.
 pub fn resource_of_folder<'t>(folder: &str, targets: &'t [KindTarget]) -> Option<&'t KindTarget> {
     if let Some((_, special)) = SPECIAL_FOLDERS.iter().find(|(special, _)| *special == folder) {
         return targets.iter().find(|target| target.resource == *special);

@@ -20,7 +20,7 @@ const MOVED: &[(GroupKind, GroupKind)] = &[
     (("extensions", "ReplicaSet"), ("apps", "ReplicaSet")),
 ];
 
-/// The group and the kind that stand for these today; nothing where they never moved.
+/// The group and the kind that stand for these today; `None` where they never moved.
 pub(super) fn moved_to(group: &str, kind: &str) -> Option<GroupKind> {
     MOVED.iter().find(|(from, _)| *from == (group, kind)).map(|(_, to)| *to)
 }

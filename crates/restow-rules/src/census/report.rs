@@ -56,12 +56,12 @@ pub enum ApiAnswer {
 pub enum Doubt {
     /// There was nothing to read.
     NothingStored,
-    /// What was read belongs to another cluster than the one that was asked.
+    /// What was read belongs to another cluster than the one that was queried.
     OtherCluster {
         /// How that is known.
         because: String,
     },
-    /// It is not known whether what was read belongs to the cluster that was asked.
+    /// It is not known whether what was read belongs to the cluster that was queried.
     ClusterNotCompared {
         /// Why.
         because: String,
@@ -86,7 +86,7 @@ pub enum Doubt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CensusReport {
-    /// The verdict on all that it is about.
+    /// The verdict on all that it refers to.
     pub verdict: CensusVerdict,
     /// Why nothing can be said of the whole.
     pub doubts: Vec<Doubt>,
@@ -124,7 +124,7 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// Says what is stored. `Current` is said only if nothing at all speaks against it.
+/// Returns what is stored. `Current` is said only if nothing at all speaks against it.
 pub fn evaluate(evidence: &CensusEvidence) -> CensusReport {
     let doubts = doubts(evidence);
     let is_wanted_folder = |folder: &str| {

@@ -79,7 +79,7 @@ impl<'v> StoredForm<'v> {
     }
 }
 
-/// The uid of an object in JSON or in Kubernetes' protobuf; nothing where the value is neither, or has none.
+/// The uid of an object in JSON or in Kubernetes' protobuf; `None` where the value is neither, or has none.
 pub fn uid_of(value: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Metadata {

@@ -18,7 +18,7 @@ pub struct KindTarget {
     pub in_force: StorageVersionInForce,
     /// The versions that the hash may stand for.
     pub candidates: Vec<String>,
-    /// The versions that its CRD has; nothing for what is built in.
+    /// The versions that its CRD has; `None` for what is built in.
     pub defined: Option<Vec<String>>,
 }
 
@@ -44,7 +44,7 @@ pub struct DefinedVersions<'d> {
 
 /// The storage version in force, from what the API servers say and what the CRD says, if there is one.
 ///
-/// `told` is what all API servers agree on, or why they do not. `is_everyone_silent` is whether every API server was asked
+/// `told` is what all API servers agree on, or why they do not. `is_everyone_silent` is whether every API server was queried
 /// and none of them named any version.
 pub fn in_force(
     told: StorageVersionInForce,

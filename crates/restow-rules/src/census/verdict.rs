@@ -15,7 +15,7 @@ pub enum CensusVerdict {
     Current,
     /// Some are known to lie in another version.
     Old,
-    /// It cannot be told.
+    /// It is unknown.
     Unknown,
 }
 
@@ -143,7 +143,9 @@ impl fmt::Display for VerdictReason {
                 versions.join(", ")
             ),
             VerdictReason::Moved { to } => write!(f, "stored in the form of earlier releases; today they are {to}"),
-            VerdictReason::RewrittenWhenAsked { words } => write!(f, "encrypted; the API servers were asked: {words}"),
+            VerdictReason::RewrittenWhenAsked { words } => {
+                write!(f, "encrypted; the API servers were queried: {words}")
+            }
             VerdictReason::NotAgreed { words } => write!(f, "{words}"),
             VerdictReason::NotServed => write!(
                 f,
@@ -156,7 +158,7 @@ impl fmt::Display for VerdictReason {
             VerdictReason::Encrypted { resource: None } => {
                 write!(f, "encrypted, and it is not known of which resource they are")
             }
-            VerdictReason::AskedInVain { words } => write!(f, "encrypted; the API servers were asked: {words}"),
+            VerdictReason::AskedInVain { words } => write!(f, "encrypted; the API servers were queried: {words}"),
             VerdictReason::Unreadable => {
                 write!(f, "neither objects of Kubernetes nor anything that API servers keep there")
             }

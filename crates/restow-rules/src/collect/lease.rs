@@ -7,7 +7,7 @@ use restow_api::{ResourceVersion, ServerId};
 pub struct IdentityLease {
     /// The server that it belongs to.
     pub id: ServerId,
-    /// The control plane that the server is part of; nothing where the lease is not the identity of an API server.
+    /// The control plane that the server is part of; `None` where the lease is not the identity of an API server.
     pub control_plane: Option<String>,
     /// The lease's revision, which deleting it must name as a precondition: a renewal in between saves it.
     pub revision: ResourceVersion,

@@ -11,7 +11,7 @@ use restow_api::{ResourceVersion, ServerId};
 pub struct CollectSnapshot {
     /// All StorageVersions.
     pub storage_versions: Vec<StorageVersion>,
-    /// All identity leases; nothing when they could not be listed.
+    /// All identity leases; `None` when they could not be listed.
     pub leases: Option<Vec<IdentityLease>>,
     /// Servers whose lease exists or not, nobody knows, though the others could be listed.
     pub unread: Vec<ServerId>,

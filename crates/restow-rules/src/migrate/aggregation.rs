@@ -24,9 +24,9 @@ pub struct AggregatedService {
 pub enum ServedBy {
     /// The API servers themselves.
     ApiServers,
-    /// Servers behind a Service, in words.
+    /// Servers behind a Service, as text.
     Aggregated(String),
-    /// That cannot be told, for this reason.
+    /// That is unknown, for this reason.
     Unknown(String),
 }
 
@@ -47,12 +47,12 @@ impl Aggregation {
             Ok(groups) => match groups.get(group) {
                 Some(AggregatedService { api_service, service }) => ServedBy::Aggregated(format!(
                     "the APIService {api_service} passes requests on to the service {service}, and the API servers behind \
-                     it cannot be asked one by one, so that nothing can be proven about what they store"
+                     it cannot be queried one by one, so that nothing can be proven about what they store"
                 )),
                 None => ServedBy::ApiServers,
             },
             Err(why) => ServedBy::Unknown(format!(
-                "the APIServices cannot be listed, so that it cannot be told whether aggregated API servers serve it: {why}"
+                "the APIServices cannot be listed, so it is unknown whether aggregated API servers serve it: {why}"
             )),
         }
     }
@@ -70,10 +70,8 @@ mod tests {
         assert!(words.contains("v1.example.com") && words.contains("n/s"), "{words}");
         assert_eq!(aggregation.of_group("apps"), ServedBy::ApiServers);
         assert_eq!(aggregation.of_group(""), ServedBy::ApiServers);
-        let unreachable_servers = Aggregation(Err("forbidden".into()));
-        assert!(
-            matches!(unreachable_servers.of_group("apps"), ServedBy::Unknown(words) if words.contains("forbidden"))
-        );
-        assert_eq!(unreachable_servers.of_group(""), ServedBy::ApiServers);
+        let unreadable = Aggregation(Err("forbidden".into()));
+        assert!(matches!(unreadable.of_group("apps"), ServedBy::Unknown(words) if words.contains("forbidden")));
+        assert_eq!(unreadable.of_group(""), ServedBy::ApiServers);
     }
 }

@@ -19,13 +19,13 @@ pub const FENCED_WRITES_LABEL: &str = "restow.dev/fenced-writes";
 pub struct ApiServers {
     /// Where they are, as the EndpointSlices say; those that are not ready, too.
     pub addresses: Result<BTreeSet<String>, String>,
-    /// The name of each identity lease, and who holds it. The holder changes when a server of ours is started anew;
+    /// The name of each identity lease, and who holds it. The holder changes when a Restow API server is restarted;
     /// kube-apiserver keeps it, so that only [`super::processes`] tells.
     pub identities: Result<BTreeMap<String, String>, String>,
     /// Those of the leases whose server writes nothing that it has not reported before, and nothing once its lease is gone
     /// ([`FENCED_WRITES_LABEL`]).
     pub fenced: BTreeSet<String>,
-    /// What else changes when a server comes or goes in an orderly way, by the name of the object: the uid of its lease, the
+    /// What else changes when a server comes or goes gracefully, by the name of the object: the uid of its lease, the
     /// generation of the EndpointSlice.
     pub marks: BTreeMap<String, String>,
     /// Whether all of them have to be known.
@@ -38,7 +38,7 @@ pub enum RequiredServers {
     /// Every one.
     #[default]
     All,
-    /// Nobody in particular: one address is asked, and nothing is proven by that.
+    /// Nobody in particular: one address is queried, and nothing is proven by that.
     Any,
 }
 
@@ -55,9 +55,9 @@ impl Default for ApiServers {
 }
 
 impl ApiServers {
-    /// Why there may be servers that cannot be asked one by one; nothing when all of them can.
+    /// Why there may be servers that cannot be queried one by one; `None` when all of them can.
     ///
-    /// A lease whose server is gone counts as a server until it is removed: nobody else can tell whether that server
+    /// A lease whose server is gone counts as a server until it is removed: nobody else knows whether that server
     /// still writes.
     pub fn unreachable_servers(&self) -> Option<String> {
         if self.required == RequiredServers::Any {
@@ -95,7 +95,7 @@ impl ApiServers {
         ))
     }
 
-    /// Why there may be servers without an identity lease; nothing when each address has one.
+    /// Why there may be servers without an identity lease; `None` when each address has one.
     fn servers_without_lease(&self) -> Option<String> {
         let (addresses, identities) = match (&self.addresses, &self.identities) {
             (Ok(addresses), Ok(identities)) => (addresses, identities),
@@ -118,14 +118,14 @@ impl ApiServers {
         })
     }
 
-    /// The servers, each as it was started, as far as leases and EndpointSlices tell; nothing where no leases can be read.
+    /// The servers, each as it was started, as far as leases and EndpointSlices tell; `None` where no leases can be read.
     pub fn processes(&self) -> Option<String> {
         let holders: Vec<&str> = self.identities.as_ref().ok()?.values().map(String::as_str).collect();
         let marks = self.marks.iter().map(|(name, mark)| format!(", {name} {mark}"));
         (!holders.is_empty()).then(|| holders.join(", ") + &marks.collect::<String>())
     }
 
-    /// What has changed since `start`, in words: a server that came, went or was started anew.
+    /// What has changed since `start`, as text: a server that came, went or was restarted.
     pub fn change_since(&self, start: &ApiServers) -> Option<String> {
         if let (Ok(before), Ok(after)) = (&start.addresses, &self.addresses)
             && before != after
@@ -138,7 +138,7 @@ impl ApiServers {
             .into_iter()
             .find_map(|name| match (before.get(name), after.get(name)) {
                 (Some(holder), Some(now)) if holder == now => None,
-                (Some(_), Some(_)) => Some(format!("the API server {name} was started anew")),
+                (Some(_), Some(_)) => Some(format!("the API server {name} was restarted")),
                 (None, _) => Some(format!("the API server {name} has joined")),
                 (Some(_), None) => Some(format!("the API server {name} has left")),
             })
@@ -159,12 +159,12 @@ pub enum Discovered {
     NoHash,
     /// It does not serve the resource.
     NotServed,
-    /// It cannot be asked, for this reason.
+    /// It cannot be queried, for this reason.
     Unreachable(String),
 }
 
 /// How the words about a server begin that did not answer.
-pub const CANNOT_BE_QUERIED: &str = "cannot be asked";
+pub const CANNOT_BE_QUERIED: &str = "cannot be queried";
 
 /// Everything that is known about the storage version of one resource.
 #[derive(Clone, Debug)]
@@ -175,13 +175,13 @@ pub struct ServerEvidence {
     pub served_by: ServedBy,
     /// What each of them says in its own discovery document.
     pub discovered: Vec<(String, Discovered)>,
-    /// What each server reports in the StorageVersion: its id, its encoding version and the hash of that. Nothing where
+    /// What each server reports in the StorageVersion: its id, its encoding version and the hash of that. `None` where
     /// the resource is not reported.
     pub reported: Option<Vec<ServerVersion>>,
     /// Whether the StorageVersion names a common encoding version. Where it does not, whoever looks after it does not think
     /// that the servers agree.
     pub has_common_version: bool,
-    /// The storage version that the CRD names; nothing for a resource without a CRD.
+    /// The storage version that the CRD names; `None` for a resource without a CRD.
     pub defined: Option<(String, StorageVersionHash)>,
 }
 
@@ -193,7 +193,7 @@ pub type ServerVersion = (String, String, StorageVersionHash);
 pub struct ServerFinding {
     /// Whether all servers encode the same version.
     pub agreement: EncodingAgreement,
-    /// Who encodes what, for people.
+    /// Who encodes what, for display.
     pub by_server: Vec<(String, String)>,
     /// Whether the servers vouch for it by their reports. Else nothing is proven before the settling time has passed, and
     /// only if the same processes answer at the end.

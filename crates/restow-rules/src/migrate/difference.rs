@@ -8,7 +8,7 @@ use serde_json::Value;
 /// What the server itself counts or records, and what therefore says nothing.
 const BOOKKEEPING: [&str; 3] = ["metadata.resourceVersion", "metadata.generation", "metadata.managedFields"];
 
-/// The path of the first field that differs, such as `spec.replicas`; nothing when none does.
+/// The path of the first field that differs, such as `spec.replicas`; `None` when none does.
 pub fn first_difference(before: &Value, after: &Value) -> Option<String> {
     differing("", before, after)
 }

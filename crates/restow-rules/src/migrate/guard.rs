@@ -6,7 +6,7 @@
 use super::stored_versions::MIGRATING_ANNOTATION;
 use serde_json::Value;
 
-/// Why a change is refused; nothing when it may be made.
+/// Why a change is refused; `None` when it may be made.
 ///
 /// Only the CRD as it was decides whether objects are being migrated: one who takes the mark away may go on to change
 /// the storage version, but not both at once.

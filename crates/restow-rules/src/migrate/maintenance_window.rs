@@ -19,7 +19,7 @@ pub struct InvalidMaintenanceWindow {
     text: String,
 }
 
-/// How long to wait until one of the windows opens; nothing if one is open, or if there are none at all.
+/// How long to wait until one of the windows opens; `None` if one is open, or if there are none at all.
 pub fn wait(windows: &[MaintenanceWindow], now: Timestamp) -> Option<SignedDuration> {
     if windows.is_empty() || windows.iter().any(|window| window.is_open(now)) {
         return None;
@@ -27,7 +27,7 @@ pub fn wait(windows: &[MaintenanceWindow], now: Timestamp) -> Option<SignedDurat
     windows.iter().map(|window| window.opens_in(now)).min()
 }
 
-/// How long it is until any window opens or closes; nothing if there are none.
+/// How long it is until any window opens or closes; `None` if there are none.
 pub fn until_change(windows: &[MaintenanceWindow], now: Timestamp) -> Option<SignedDuration> {
     let edges = windows.iter().flat_map(|window| [window.from, window.until]);
     // An edge that is now is over; the next one of the same kind comes tomorrow.

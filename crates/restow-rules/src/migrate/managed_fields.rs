@@ -26,7 +26,7 @@ pub fn staying(group: &str, versions: &[VersionView], storage_version: &str) -> 
     versions.iter().filter(stays).map(|version| format!("{group}/{}", version.name)).collect()
 }
 
-/// The entries with those of other versions moved to `target`; nothing if there is nothing to move.
+/// The entries with those of other versions moved to `target`; `None` if there is nothing to move.
 ///
 /// An entry that has a twin at the target (same manager, operation, subresource and time) is united with it, because two
 /// entries may not have the same name.

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 /// The annotation that names the holder of the mark.
 pub const HOLDER_ANNOTATION: &str = "restow.dev/migrating-by";
-/// The annotation with what the last migration by hand could not do; nothing where it could do everything.
+/// The annotation with what the last migration by hand could not do; `None` where it could do everything.
 pub const REFUSALS_ANNOTATION: &str = "restow.dev/refused";
 
 /// How often a holder renews its mark.
 pub const RENEW_INTERVAL: Duration = Duration::from_secs(10);
-/// For how long a mark has to be seen unchanged before its holder is taken for gone. Six renewals have failed then.
+/// For how long a mark has to be seen unchanged before its holder is considered gone. Six renewals have failed then.
 pub const MARK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Who holds a mark.
@@ -64,7 +64,7 @@ pub enum MigrationMark {
 impl Holder {
     /// A holder that has not renewed anything yet.
     pub fn new(kind: HolderKind, name: &str) -> Self {
-        // A slash separates what is written down.
+        // A slash separates what is recorded.
         Holder { kind, name: name.replace('/', "-"), renewals: 0 }
     }
 

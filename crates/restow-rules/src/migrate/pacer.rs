@@ -2,14 +2,14 @@
 //!
 //! More requests at once finish sooner until the server is busy; beyond that point they only wait for each other, and
 //! everybody else's requests wait with them. The pacer looks for that point: it tries more for a moment, stays there if
-//! that made things noticeably faster, and goes back if it did not. When the server says that it has too much to do, the
+//! that made things noticeably faster, and goes back if it did not. When the server says that it is overloaded, the
 //! number drops at once, and nothing is sent for as long as the server asks.
 //!
 //! It also looks after the other clients: now and then a small read is sent as any of them could send it ([`Pacer::probed`]).
 //! What such a read takes while nothing else of ours is under way is the measure; it is taken soon after the beginning and
 //! again from time to time. When reads take more than twice that, the number goes down a little at a time until they do not,
 //! whatever that costs in speed. If that does not help, it may be others who are busier than before: the measure is taken
-//! anew. Nothing may be sent while it is taken, so that happens seldom.
+//! again. Nothing may be sent while it is taken, so that happens seldom.
 //!
 //! Time is an argument: the time since the run began.
 
@@ -57,7 +57,7 @@ pub struct Pacer {
 #[derive(Clone, Debug, Default)]
 struct LatencyGuard {
     is_on: bool,
-    /// What a read takes without us; nothing when that was never measured.
+    /// What a read takes without us; `None` when that was never measured.
     idle: Option<Duration>,
     measured: Duration,
     is_measuring: bool,
@@ -125,7 +125,7 @@ const NEGLIGIBLE: Duration = Duration::from_millis(5);
 const MIN_IN_FLIGHT: usize = 2;
 /// How soon what a read takes without us is measured. The first objects do not wait for that.
 const MEASURE_FIRST: Duration = Duration::from_millis(500);
-/// How soon it is measured anew: the server may have had much to do the first time, because of the very change that we
+/// How soon it is measured again: the server may have had much to do the first time, because of the very change that we
 /// migrate after. Then it is measured less and less often.
 const MEASURE_SOON: Duration = Duration::from_secs(2);
 /// How often it is measured at the least.
@@ -151,7 +151,7 @@ impl Default for PacerLimits {
 }
 
 impl PacerLimits {
-    /// As fast as it goes, whatever others wait. A server that has too much to do is still listened to.
+    /// As fast as it goes, whatever others wait. A server that is overloaded is still listened to.
     pub fn in_a_hurry() -> Self {
         PacerLimits { first: HURRY_IN_FLIGHT, others: OtherClients::Ignored, ..PacerLimits::default() }
     }
@@ -238,12 +238,12 @@ impl Pacer {
         }
     }
 
-    /// How often the server said that it has too much to do.
+    /// How often the server said that it is overloaded.
     pub fn overloads(&self) -> u64 {
         self.overloads
     }
 
-    /// Until when nothing may be sent; nothing if something may be sent now.
+    /// Until when nothing may be sent; `None` if something may be sent now.
     pub fn blocked_until(&self, now: Duration) -> Option<Duration> {
         (self.blocked_until > now).then_some(self.blocked_until)
     }
@@ -277,7 +277,7 @@ impl Pacer {
         }
     }
 
-    /// The server has too much to do and asks to wait.
+    /// The server is overloaded and asks to wait.
     pub fn overloaded(&mut self, wait: Duration, now: Duration) {
         self.overloads += 1;
         // Of the many that were in flight together, each brings this news once. It counts once.

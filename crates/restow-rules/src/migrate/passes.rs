@@ -10,7 +10,7 @@
 pub struct PassReport {
     /// Objects whose resource version changed by our asking.
     pub rewritten: u64,
-    /// Objects that were left alone, because they are stored as they should be.
+    /// Objects that were left unchanged, because they are stored as they should be.
     pub current: u64,
     /// Objects that others kept writing, so that nothing is known about them.
     pub unsettled: u64,
@@ -28,7 +28,7 @@ pub struct PassReport {
     pub unreached: u64,
     /// Objects that nobody has written since the first pass began, as far as can be told when they are listed.
     pub unwritten: u64,
-    /// Whether every server that can be reached was asked about every object. One server's judgement is none of another's.
+    /// Whether every server that can be reached was queried about every object. One server's judgement is not valid for another.
     pub on_each: bool,
     /// Whether it began after the settling time: all servers had shown the target version for so long that none of them
     /// can still have a write under way that was encoded before.
@@ -60,7 +60,7 @@ impl PassReport {
         self.rewritten == 0 && self.unsettled == 0 && self.failed == 0 && self.unreached == 0
     }
 
-    /// Whether the pass can prove anything: every server was asked about every object, late enough.
+    /// Whether the pass can prove anything: every server was queried about every object, late enough.
     pub fn counts(&self) -> bool {
         self.on_each && self.is_after_settling
     }
@@ -77,7 +77,7 @@ impl PassReport {
         self.counts() && is_quiet && self.unreached == 0 && !self.has_gaps && !self.is_partial()
     }
 
-    /// Takes down what became of one object. Whatever the end is, an object that was changed on the way makes the pass
+    /// Records what became of one object. Whatever the end is, an object that was changed on the way makes the pass
     /// one that changed something.
     pub fn record(&mut self, end: ObjectEnd, changed: Changed) {
         self.rewritten += u64::from(changed == Changed::Yes);
@@ -94,7 +94,7 @@ impl PassReport {
 /// What became of one object in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectEnd {
-    /// Every server that was asked leaves it alone now.
+    /// Every server that was queried leaves it unchanged now.
     Current,
     /// A read that names it says that it is gone.
     Gone,
@@ -117,7 +117,7 @@ pub enum Changed {
 /// What is to be done after these passes, oldest first.
 ///
 /// A clean pass whose token expired may have missed objects, but only such as were created while it ran. Two of them in a row
-/// are taken for one without, or a resource that takes longer to go through than history is kept could never be proven. One
+/// are mistaken for one without, or a resource that takes longer to go through than history is kept could never be proven. One
 /// that began in the middle, or went from namespace to namespace, may have missed others, and stands for nothing.
 ///
 /// Where objects failed, passes go on until nothing else changes: then the failed ones are the only ones in doubt, and a
@@ -162,7 +162,7 @@ pub fn is_written_since(resource_version: &str, listed_at: &str) -> bool {
 }
 
 /// Whether all objects that failed can be told from those that did not. One without a uid cannot: what could not be read, or
-/// not even found, has none, and it would be taken for one that is current.
+/// not even found, has none, and it would be mistaken for one that is current.
 pub fn all_are_known<'a>(mut uids: impl Iterator<Item = &'a str>) -> bool {
     uids.all(|uid| !uid.is_empty())
 }
@@ -277,7 +277,7 @@ mod tests {
 
     proptest! {
         /// Whatever became of the objects, and in whatever order: what is proven had a last pass, through every server and
-        /// after the settling time, in which each object was left alone or is gone.
+        /// after the settling time, in which each object was left unchanged or is gone.
         #[test]
         fn what_is_proven_had_a_last_pass_without_change(
             passes in prop::collection::vec((ends(), any::<bool>(), any::<bool>(), any::<bool>(), 0u64..2), 0..15)

@@ -1,8 +1,8 @@
 //! Which process answers at each address of an API server, and whether it is the same one as before.
 //!
 //! An address is not a server: a load balancer's leads to any of them, and two can lead to one. A lease is none either: it is
-//! kept when its server is started anew. What tells processes apart is when they were started, which each says in its
-//! metrics. So every lease has to have a process of its own that was asked, and each has to be the same at the end.
+//! kept when its server is restarted. What tells processes apart is when they were started, which each says in its
+//! metrics. So every lease has to have a process of its own that was queried, and each has to be the same at the end.
 
 use super::api_servers::{ApiServers, RequiredServers};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ pub struct Processes(pub BTreeMap<String, Result<String, String>>);
 const START_TIME: &str = "process_start_time_seconds ";
 
 impl Processes {
-    /// Why it cannot be told that every server was asked; nothing when it can.
+    /// Why it is unknown that every server was queried; `None` when it can.
     pub fn unidentified(&self, servers: &ApiServers) -> Option<String> {
         if servers.required == RequiredServers::Any {
             return None;
@@ -30,23 +30,23 @@ impl Processes {
         (distinct.len() != leases).then(|| {
             format!(
                 "{leases} API servers hold identity leases in \"kube-system\", but behind the addresses {} there are {} \
-                 processes, going by process_start_time_seconds in their metrics: not every API server can be asked",
+                 processes, going by process_start_time_seconds in their metrics: not every API server can be queried",
                 addresses.join(", "),
                 distinct.len(),
             )
         })
     }
 
-    /// What has changed since `start`, in words.
+    /// What has changed since `start`, as text.
     pub fn change_since(&self, start: &Processes) -> Option<String> {
         let addresses: BTreeSet<&String> = start.0.keys().chain(self.0.keys()).collect();
         let is_other = |address: &&&String| start.0.get(**address) != self.0.get(**address);
         let changed = addresses.iter().find(is_other)?;
-        Some(format!("the API server at {changed} was started anew, or another one answers there,"))
+        Some(format!("the API server at {changed} was restarted, or another one answers there,"))
     }
 }
 
-/// The time at which a process was started, from its metrics; nothing where this part of them does not have the whole line.
+/// The time at which a process was started, from its metrics; `None` where this part of them does not have the whole line.
 pub fn start_time(metrics: &str) -> Option<&str> {
     let ended = metrics.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     ended.filter_map(|line| line.strip_prefix(START_TIME)).map(str::trim).find(|time| !time.is_empty())

@@ -16,7 +16,7 @@ pub struct ErrorResponse<'a> {
     pub message: &'a str,
     /// How long the server asks to wait.
     pub retry_after: Option<Duration>,
-    /// The name of the object that the status is about; empty when it names none.
+    /// The name of the object that the status names; empty when it names none.
     pub about: &'a str,
 }
 
@@ -29,7 +29,7 @@ pub enum ResponseClass {
     /// The server says that there is no such thing: the object, or the whole resource. Only a read that names the object
     /// tells which ([`absence`]).
     Absent,
-    /// The server has too much to do. Fewer requests, and none before this time has passed.
+    /// The server is overloaded. Fewer requests, and none before this time has passed.
     Overloaded(Duration),
     /// A webhook that converts or admits objects of this resource cannot be reached. No object can be rewritten.
     WebhookDown,
@@ -54,7 +54,7 @@ impl ResponseClass {
     }
 }
 
-/// How long to wait when a server that has too much to do does not say how long.
+/// How long to wait when a server that is overloaded does not say how long.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
 /// What an answer to the rewriting of one object means.
@@ -90,7 +90,7 @@ pub enum Absence {
     NotServed,
 }
 
-/// What an answer means to a read of the object with this name; nothing when it does not say that something is missing.
+/// What an answer means to a read of the object with this name; `None` when it does not say that something is missing.
 pub fn absence(response: &ErrorResponse<'_>, name: &str) -> Option<Absence> {
     let names_it = response.reason == "NotFound" && !name.is_empty() && response.about == name;
     (response.code == 404).then_some(if names_it { Absence::Gone } else { Absence::NotServed })
@@ -105,7 +105,7 @@ pub fn classify_listing(response: &ErrorResponse<'_>) -> ResponseClass {
     }
 }
 
-/// How often a passing fault is taken for passing.
+/// How often a passing fault is mistaken for passing.
 pub const MAX_RETRIES: u32 = 8;
 
 /// What admission does not admit.
@@ -137,13 +137,13 @@ fn denial(message: &str) -> Option<Denial> {
 pub enum AfterNoResponse {
     /// Ask once more.
     TryAgain,
-    /// The webhook is taken for down.
+    /// The webhook is mistaken for down.
     WebhookDown,
     /// The webhook answers about others, so that it is this object.
     Refused,
 }
 
-/// How often an object is asked about for which a webhook gives no answer, while it gives answers about others.
+/// How often an object is queried about for which a webhook gives no answer, while it gives answers about others.
 pub const MAX_NO_RESPONSES: u32 = 3;
 /// After so many calls in a row without an answer it is no longer a matter of single objects.
 const MAX_NO_RESPONSES_IN_A_ROW: u32 = 20;
@@ -168,7 +168,7 @@ pub enum OtherObjects {
     GotNothing,
 }
 
-/// What it means that the API server got no answer from a webhook; nothing where that is not what it says. A webhook that
+/// What it means that the API server got no answer from a webhook; `None` where that is not what it says. A webhook that
 /// answered is not down, whatever it answered: its words can quote anything. So the sign must stand where the API server
 /// itself puts it, right behind the name of the webhook.
 fn unanswered_call(response: &ErrorResponse<'_>) -> Option<ResponseClass> {

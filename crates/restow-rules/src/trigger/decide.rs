@@ -14,7 +14,7 @@ const CLOCKS_AGREE: SignedDuration = SignedDuration::from_mins(1);
 
 /// What to do about one resource at `now`.
 ///
-/// The order within the list is: stop what is wrong, write down what is known, start what is missing. The state is
+/// The order within the list is: stop what is wrong, record what is known, start what is missing. The state is
 /// written before a migration starts, so that the persisted versions are never behind; should the pass end in between, the
 /// next one finds a state that needs a migration and none that runs.
 pub fn decide(snapshot: &TriggerSnapshot, now: Timestamp) -> Vec<TriggerEffect> {
@@ -74,7 +74,7 @@ fn unmigrated_since(snapshot: &TriggerSnapshot, persisted: &[StorageVersionHash]
     }
     match &snapshot.storage_state {
         Some(before) if before.unmigrated_since.is_some() => before.unmigrated_since,
-        // It was open before anyone wrote down since when.
+        // It was open before anyone recorded since when.
         Some(before) if before.persisted_storage_version_hashes.len() > 1 => None,
         _ => Some(Time::new(now)),
     }
@@ -100,7 +100,7 @@ fn conditions(snapshot: &TriggerSnapshot, now: Timestamp) -> Vec<MigrationCondit
 }
 
 /// The state as it was written by the last pass, if it can still be relied on. One who has looked before knows since when
-/// nobody has; one who has not goes by the heartbeat of whoever has. Where the CRD keeps record of what is stored,
+/// nobody has; one who has not uses the heartbeat of whoever has. Where the CRD keeps record of what is stored,
 /// nothing is missed while nobody looks.
 fn trusted(snapshot: &TriggerSnapshot, now: Timestamp) -> Option<&StorageStateStatus> {
     let status = snapshot.storage_state.as_ref()?;

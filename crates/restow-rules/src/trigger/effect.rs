@@ -5,7 +5,7 @@ use restow_api::migration::StorageStateStatus;
 use restow_api::{ResourceVersion, StorageVersionHash};
 
 /// One thing to do, in this order. Writes to the StorageState carry the revision that was read as a precondition; after a
-/// refusal the rest of the list is void, and the next pass decides anew.
+/// refusal the rest of the list is void, and the next pass decides again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TriggerEffect {
     /// Delete this migration, which also stops it. The uid is a precondition.

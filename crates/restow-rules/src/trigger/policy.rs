@@ -1,4 +1,4 @@
-//! The numbers that the trigger goes by.
+//! The numbers that the trigger uses.
 
 use super::Backoff;
 use jiff::SignedDuration;
@@ -16,7 +16,7 @@ pub struct TriggerPolicy {
     pub backoff: Backoff,
 }
 
-/// How much later than planned a controller may look because it, or a server, has much to do. Were it taken for having
+/// How much later than planned a controller may look because it, or a server, has much to do. Were it mistaken for having
 /// been away, it would migrate everything again, and have even more to do.
 const SLOWNESS: SignedDuration = SignedDuration::from_mins(2);
 

@@ -13,9 +13,9 @@ pub const PAUSED_ANNOTATION: &str = "restow.dev/paused";
 pub struct TriggerSnapshot {
     /// What the API servers encode.
     pub observed: ObservedVersions,
-    /// The status of the resource's StorageState; nothing where there is none.
+    /// The status of the resource's StorageState; `None` where there is none.
     pub storage_state: Option<StorageStateStatus>,
-    /// When this controller last looked at the resource and wrote down what it saw; nothing if it has just begun. It is now
+    /// When this controller last looked at the resource and recorded what it saw; `None` if it has just begun. It is now
     /// less the time that has passed since, by the time since boot, so that a clock that jumps makes nobody seem away, and a
     /// machine that was suspended was.
     pub looked_at: Option<Timestamp>,
@@ -32,15 +32,15 @@ pub struct TriggerSnapshot {
 pub struct ObservedVersions {
     /// Whether they agree now.
     pub agreement: EncodingAgreement,
-    /// The revision of the StorageVersion that says so; nothing where the versions come from discovery.
+    /// The revision of the StorageVersion that says so; `None` where the versions come from discovery.
     pub revision: Option<ResourceVersion>,
-    /// Which servers there are, each as it was started; nothing where that cannot be told, or where they report.
+    /// Which servers there are, each as it was started; `None` where that is unknown, or where they report.
     pub servers: Option<String>,
     /// Every version that any of them was seen to encode since the last pass, also those that are gone again.
     pub since_last_pass: Vec<StorageVersionHash>,
     /// Whether anything can have been missed since the last pass.
     pub continuity: Continuity,
-    /// What the CRD itself says may be stored; nothing for other resources. The API servers add to it
+    /// What the CRD itself says may be stored; `None` for other resources. The API servers add to it
     /// each version that they begin to store, and only a proven migration takes one away, whether anybody looks or not.
     pub recorded: Option<Vec<StorageVersionHash>>,
     /// Which server stores what, in one sentence, where they do not agree.
@@ -52,7 +52,7 @@ pub struct ObservedVersions {
 pub enum EncodingAgreement {
     /// All of them encode this version.
     Agreed(StorageVersionHash),
-    /// They encode these versions, or not all of them could be asked: then "Unknown" is one of the versions.
+    /// They encode these versions, or not all of them could be queried: then "Unknown" is one of the versions.
     Disagreed(Vec<StorageVersionHash>),
 }
 
@@ -82,15 +82,15 @@ pub struct KnownMigration {
     pub name: String,
     /// The object's uid.
     pub uid: String,
-    /// The version that it is for; nothing when its author did not say.
+    /// The version that it is for; `None` when its author did not say.
     pub target: Option<StorageVersionHash>,
-    /// The revision of the agreement that it relies on; nothing where the versions come from discovery.
+    /// The revision of the agreement that it relies on; `None` where the versions come from discovery.
     pub agreement_revision: Option<ResourceVersion>,
     /// Which attempt at this version it is, from 1.
     pub attempt: u32,
-    /// How far it is.
+    /// The progress.
     pub state: MigrationState,
-    /// Who made it.
+    /// Who created it.
     pub author: Author,
     /// Whether someone has paused it.
     pub is_paused: bool,
@@ -114,7 +114,7 @@ pub enum MigrationState {
     Succeeded,
     /// It ended without that.
     Failed {
-        /// When it ended; nothing when the object does not say.
+        /// When it ended; `None` when the object does not say.
         at: Option<Timestamp>,
     },
 }
@@ -122,7 +122,7 @@ pub enum MigrationState {
 impl ObservedVersions {
     /// Every version seen, now or since the last pass, in the order of sight.
     ///
-    /// A server that could not be asked may store anything, unless the CRD says what: no server stores a version of
+    /// A server that could not be queried may store anything, unless the CRD says what: no server stores a version of
     /// a custom resource that is not on its CRD's own record.
     pub fn all(&self) -> Vec<StorageVersionHash> {
         let now = match &self.agreement {
@@ -141,8 +141,8 @@ impl ObservedVersions {
 }
 
 impl Continuity {
-    /// What a controller that starts anew can say: if the StorageVersion still has the revision at which the last pass saw
-    /// it, nothing was missed. Where there is no revision, the same servers, none of them started anew, encode what they
+    /// What a controller that restarts can say: if the StorageVersion still has the revision at which the last pass saw
+    /// it, nothing was missed. Where there is no revision, the same servers, none of them restarted, encode what they
     /// encoded then. Only where nobody can tell which servers there are, the heartbeat has to tell, which is the time of
     /// another machine.
     pub fn after_restart(

@@ -45,7 +45,7 @@ pub fn vote(current: Option<&StorageVersion>, participants: &Participants, own: 
     Tally { selected_version, candidate_versions, dropped }
 }
 
-/// The election after servers have gone away; nothing when it stays as it is. A tally without any vote left means that the
+/// The election after servers have gone away; `None` when it stays as it is. A tally without any vote left means that the
 /// object can be deleted: no server stores this resource any more.
 pub fn collect(current: &StorageVersion, participants: &Participants) -> Option<Tally> {
     participants.all()?;
@@ -55,7 +55,7 @@ pub fn collect(current: &StorageVersion, participants: &Participants) -> Option<
     (!unchanged || candidate_versions.is_empty()).then_some(Tally { selected_version, candidate_versions, dropped })
 }
 
-/// The election without the vote of this server, which does not vote on the resource any more; nothing when it has none. What
+/// The election without the vote of this server, which does not vote on the resource any more; `None` when it has none. What
 /// is selected stays: whoever takes part without a vote is waited for.
 pub fn withdraw(current: &StorageVersion, own: &ServerId) -> Option<Tally> {
     let is_own = |vote: &VersionCandidate| vote.api_server_id == own.as_str();

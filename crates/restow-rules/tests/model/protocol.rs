@@ -200,7 +200,7 @@ impl fmt::Display for Action {
             Action::Flip => write!(f, "the CRD's storage version is changed"),
             Action::Hear(server) => write!(f, "{} hears of the CRD's storage version", name(server)),
             Action::BeginReport(server) => write!(f, "{} reads which version it has to report", name(server)),
-            Action::AcquireLease(server) => write!(f, "{} creates its identity lease anew", name(server)),
+            Action::AcquireLease(server) => write!(f, "{} creates its identity lease again", name(server)),
             Action::Register(server) => write!(f, "{} reports its version and begins to serve", name(server)),
             Action::Send(server, object) => write!(f, "{} encodes object {object} and sends the write", name(server)),
             Action::Land(server) => write!(f, "the write of {} reaches the store", name(server)),

@@ -171,7 +171,7 @@ impl State {
         }
     }
 
-    /// The server finds its lease and renews it, or finds it gone and has to begin anew.
+    /// The server finds its lease and renews it, or finds it gone and has to start over.
     pub(crate) fn renew(&mut self, index: usize) {
         let current = self.store.lease_revision(index);
         let (Process::Leased { version, lease } | Process::Serving { version, lease }) = self.servers[index].process

@@ -1,4 +1,4 @@
-//! What `restow migrate` shows: a bar while it works, and what came of it.
+//! What `restow migrate` shows: a bar while it works, and the result of it.
 
 use super::word;
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -64,7 +64,7 @@ fn rate_text(per_second: f64) -> String {
 pub(super) struct Summary {
     dry_run: bool,
     resources: Vec<Line>,
-    /// What is known about an encryption key that is to be given up.
+    /// What is known about an encryption key that is to be released.
     #[serde(skip_serializing_if = "Option::is_none")]
     old_key: Option<String>,
     #[serde(skip)]
@@ -74,7 +74,7 @@ pub(super) struct Summary {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
-    /// The resource, or what of the cluster it is that cannot be told.
+    /// The resource, or what of the cluster it is that is unknown.
     resource: String,
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ impl Summary {
         Summary { dry_run, resources, old_key: None, old_key_is_in_doubt: false }
     }
 
-    /// Takes down what came of one of them.
+    /// Records the result of one of them.
     pub(super) fn tell(
         &mut self,
         resource: &GroupResource,
@@ -127,7 +127,7 @@ impl Summary {
         }
     }
 
-    /// Takes down that an API server does not say which resources a group version has, so that none of them was migrated.
+    /// Records that an API server does not say which resources a group version has, so that none of them was migrated.
     pub(super) fn tell_unread(&mut self, version: &str, why: &str) {
         let message = format!("which resources it has cannot be told, and none was migrated: {why}");
         let resource = format!("*.{version}");
@@ -182,7 +182,7 @@ impl Summary {
         }
     }
 
-    /// Finds out what is known about an encryption key that is to be given up.
+    /// Finds out what is known about an encryption key that is to be released.
     pub(super) fn judge_the_old_key(&mut self, scope: RotationScope) {
         let rotated = |line: &Line| RotatedResource {
             resource: line.resource.clone(),

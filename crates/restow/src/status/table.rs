@@ -97,7 +97,7 @@ fn migration(resource: &ResourceStatus) -> String {
     }
 }
 
-/// How urgent it is; nothing where there is nothing to say.
+/// How urgent it is; `None` where there is nothing to say.
 fn colour(resource: &ResourceStatus) -> Option<Colour> {
     let state = resource.migration.as_ref().map(|migration| migration.state.as_str());
     match state {
@@ -124,7 +124,7 @@ fn below(overview: &ClusterStatus, room: Room) -> String {
     }
     let silent = |one: &ResourceStatus| !one.is_managed && one.aggregated.is_none();
     text.push_str(&not_managed(overview, silent, "their API servers do not say in which version they store them"));
-    let aggregated = "aggregated API servers serve them, which cannot be asked one by one";
+    let aggregated = "aggregated API servers serve them, which cannot be queried one by one";
     text.push_str(&not_managed(overview, |one| one.aggregated.is_some(), aggregated));
     for hidden in &overview.hidden {
         text.push_str(&format!("\nCannot be told: {hidden}\n"));
@@ -138,7 +138,7 @@ fn below(overview: &ClusterStatus, room: Room) -> String {
     text.lines().map(|line| cut(line, room) + "\n").collect()
 }
 
-/// Which resources nothing is done about, and why; nothing where there are none.
+/// Which resources nothing is done about, and why; `None` where there are none.
 fn not_managed(overview: &ClusterStatus, which: impl Fn(&ResourceStatus) -> bool, why: &str) -> String {
     let mut names = overview.resources.iter().filter(|one| which(one)).map(|one| one.resource.as_str());
     let Some(first) = names.next() else { return String::new() };

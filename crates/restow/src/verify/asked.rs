@@ -62,7 +62,7 @@ fn told(seen: &ResourceObservation) -> Result<restow_api::StorageVersionHash, St
     seen.agreed().cloned().ok_or_else(disagreement)
 }
 
-/// Whether every server was asked and none named a version.
+/// Whether every server was queried and none named a version.
 fn is_silent(observation: &Observation, seen: &ResourceObservation) -> bool {
     let EncodingAgreement::Disagreed(hashes) = &seen.agreement else { return false };
     observation.is_complete_for(seen.resource.resource.group())
@@ -163,7 +163,7 @@ pub(super) async fn have_objects(
 /// The groups that other servers serve behind the API server (aggregation), which may keep their objects elsewhere.
 pub(super) async fn aggregated_groups(cluster: &Cluster) -> BTreeSet<String> {
     let services: Api<APIService> = Api::all(cluster.client().clone());
-    // Where that is not shown, none is taken for such.
+    // Where that is not shown, none is mistaken for such.
     let list = services.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
     let specs = list.into_iter().filter_map(|one| one.spec);
     specs.filter(|spec| spec.service.is_some()).filter_map(|spec| spec.group).collect()

@@ -15,7 +15,7 @@ pub(super) struct Proof {
     pub(super) revision: u64,
     /// How many values were read.
     pub(super) total: u64,
-    /// Whether the store is that of the cluster that was asked.
+    /// Whether the store is that of the cluster that was queried.
     pub(super) identity: StoreIdentity,
     #[serde(flatten)]
     pub(super) report: CensusReport,
@@ -107,7 +107,7 @@ impl Proof {
         let mut text = match self.report.verdict {
             CensusVerdict::Current => format!("Nothing old is stored ({read})."),
             CensusVerdict::Old => format!("Something old is stored ({read})."),
-            CensusVerdict::Unknown => format!("It cannot be told whether something old is stored ({read})."),
+            CensusVerdict::Unknown => format!("It is unknown whether something old is stored ({read})."),
         };
         for doubt in &self.report.doubts {
             text.push_str(&format!("\nBecause {doubt}."));

@@ -23,7 +23,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 
-/// How many objects are asked about at once, which is also how many may be rewritten before it is noticed.
+/// How many objects are queried about at once, which is also how many may be rewritten before it is noticed.
 const AT_ONCE: usize = 4;
 
 /// What was found by asking.
@@ -139,13 +139,13 @@ async fn ask_about(cluster: &Cluster, resource: &ResourceStatus) -> anyhow::Resu
         RunOutcome::Proven => (CensusVerdict::Current, "every object was left as it was".to_owned()),
         _ => {
             let why = failure.map(|failure| format!(": {}: {}", failure.name, failure.message)).unwrap_or_default();
-            (CensusVerdict::Unknown, format!("an object could not be asked about{why}"))
+            (CensusVerdict::Unknown, format!("an object could not be queried about{why}"))
         }
     };
     Ok(Finding { current: counts.skipped, rewritten: counts.rewritten, verdict, ..unknown(words) })
 }
 
-/// The findings, for people.
+/// The findings, for display.
 pub(super) fn table(found: &ThroughApi) -> String {
     let mut lines =
         vec![["RESOURCE", "STORAGE VERSION", "CURRENT", "REWRITTEN", "VERDICT", "BECAUSE"].map(String::from).to_vec()];

@@ -1,4 +1,4 @@
-//! Migrations by themselves: the controller as a process of its own, or inside `restow up`, on servers of ours.
+//! Migrations by themselves: the controller as a process of its own, or inside `restow up`, on Restow API servers.
 
 mod crashes;
 mod faults;
@@ -35,7 +35,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Starts it, to take care of custom resources.
+    /// Starts it, to manage custom resources.
     pub(crate) fn start(kubeconfig: &PathBuf, flags: &[&str]) -> Self {
         let mut child = Command::new(RESTOW)
             .args(["controller", "--crds-only", "--metrics-listen", "127.0.0.1:0", "--kubeconfig"])

@@ -1,4 +1,4 @@
-//! What a listing brought, and how to get past objects because of which it brings nothing.
+//! Handles the result of a list request, and finds a way past objects that make it fail.
 
 use super::super::listing::{ListedObject, PageQuery, namespaces, page};
 use super::super::pass_state::{ListResult, ListState, PassOutcome, PassState};
@@ -11,7 +11,7 @@ use restow_rules::migrate::passes::Changed;
 use restow_rules::migrate::response::{MAX_NO_RESPONSES, MAX_RETRIES, OtherObjects, ResponseClass, classify_listing};
 
 impl Pass<'_> {
-    /// Takes down what a listing brought, or makes up for what it did not.
+    /// Handles a page, or the failure to read one.
     pub(super) fn listed(
         &mut self,
         state: &mut PassState,
@@ -44,8 +44,8 @@ impl Pass<'_> {
                 return Ok(None);
             }
             Ok(ListResult::Namespaces(names, failure)) => {
-                // Namespaces are listed at different revisions, so that nothing can be said about all objects together, and
-                // nothing about those in a namespace that does not exist any more.
+                // Namespaces are listed at different revisions, and objects in deleted namespaces are not listed, so such a
+                // pass proves nothing.
                 (state.report.has_gaps, state.report.by_namespace) = (true, true);
                 state.scope.unlisted = Some(failure);
                 state.scope.to_come = Some(names.into());
@@ -55,7 +55,7 @@ impl Pass<'_> {
             Err(failure) => failure,
         };
         if failure.code == 410 && token.is_some() {
-            // The history that the token relies on is gone. What follows may lack objects; the next pass has them.
+            // The token has expired. The rest may lack objects; the next pass has them.
             state.report.has_gaps = true;
             let token = failure.details.and_then(|details| details.continue_token);
             state.listing = ListState::Next { token, tries: 0 };
@@ -86,10 +86,10 @@ impl Pass<'_> {
         Ok(None)
     }
 
-    /// Some object cannot be read by the server, and with it no page that it is on. Smaller pages come up to it. Then it is
-    /// listed in the other versions that are served: in the one that it is stored in, it need not be converted. If none of
-    /// them works, it is looked for, and listed on behind it. Where it cannot be found, other namespaces come past it; what
-    /// lies behind it in its own namespace is not reached then, which counts as a failure.
+    /// The server cannot read some object, and no page that contains it. Smaller pages come closer to it. Then it is listed
+    /// in the other served versions, because it need not be converted in the version that it is stored in. If that fails,
+    /// the object is searched, and the list continues after it. If it cannot be found, the other namespaces are listed; the
+    /// objects after it in its own namespace are not reached, which counts as a failure.
     fn unlistable(&mut self, state: &mut PassState, token: Option<String>, failure: RequestError) {
         if state.scope.limit > 1 {
             state.scope.limit = (state.scope.limit / 8).max(1);
@@ -120,7 +120,7 @@ impl Pass<'_> {
         self.stuck(state, failure);
     }
 
-    /// What comes next cannot be listed: nobody knows how much it is.
+    /// The rest of this list cannot be read; its size is unknown.
     fn stuck(&mut self, state: &mut PassState, failure: RequestError) {
         state.report.has_gaps = true;
         state.scope.unlisted = None;
@@ -131,7 +131,7 @@ impl Pass<'_> {
         state.next_namespace(self.page_size);
     }
 
-    /// An object because of which not all could be listed at once, and that lies in no namespace, is in one that is gone.
+    /// If no namespace contains the object that cannot be listed, it is in a deleted namespace.
     pub(super) fn count_orphans(&mut self, state: &mut PassState) {
         let Some(failure) = state.scope.unlisted.take() else { return };
         let message = format!(

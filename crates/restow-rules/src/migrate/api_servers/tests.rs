@@ -1,4 +1,4 @@
-//! Servers that are hidden, lag behind, or say two things.
+//! Servers that cannot be reached, lag behind, or contradict themselves.
 
 use super::*;
 use proptest::prelude::*;
@@ -62,7 +62,7 @@ fn servers_agree_when_each_of_them_shows_the_same() {
     };
     check(&with(Discovered::NoHash), Err("2 does not say"));
     check(&with(Discovered::NotServed), Err("2 does not serve it"));
-    check(&with(Discovered::Unreachable("refused".into())), Err("2 cannot be asked: refused"));
+    check(&with(Discovered::Unreachable("refused".into())), Err("2 cannot be queried: refused"));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn the_servers_have_to_show_what_the_crd_names() {
 #[test]
 fn a_server_without_an_address_keeps_others_from_agreeing() {
     let three = &[("a", "a_1"), ("b", "b_1"), ("c", "c_1")];
-    for (addresses, identities, is_hidden) in [
+    for (addresses, identities, is_unreachable) in [
         (&["1"][..], &three[..], true),
         (&[], &three[..2], true),
         (&["1", "2"], &three[..], true),
@@ -91,9 +91,9 @@ fn a_server_without_an_address_keeps_others_from_agreeing() {
         (&["1"], &[], true),
     ] {
         let servers = servers(addresses, identities);
-        assert_eq!(servers.unreachable_servers().is_some(), is_hidden, "{servers:?}");
+        assert_eq!(servers.unreachable_servers().is_some(), is_unreachable, "{servers:?}");
         let evidence = ServerEvidence { servers, discovered: vec![shows("1", "v1")], ..ServerEvidence::default() };
-        check(&evidence, if is_hidden { Err("other API servers cannot be asked") } else { Ok("v1") });
+        check(&evidence, if is_unreachable { Err("other API servers cannot be queried") } else { Ok("v1") });
     }
     let unreadable = ApiServers { identities: Err("forbidden".into()), ..servers(&["1"], &[]) };
     assert!(
@@ -118,8 +118,8 @@ fn what_all_servers_report_counts_unless_one_shows_something_else() {
     check(&stale, Err("2 shows v1 in its discovery"));
     // Behind a load balancer only the reports tell.
     let behind = ServerEvidence { discovered: vec![shows("1", "v2")], ..agreed.clone() };
-    let unreachable_servers = ApiServers { addresses: Ok(BTreeSet::from(["1".to_owned()])), ..behind.servers.clone() };
-    check(&ServerEvidence { servers: unreachable_servers, ..behind }, Ok("v2"));
+    let servers = ApiServers { addresses: Ok(BTreeSet::from(["1".to_owned()])), ..behind.servers.clone() };
+    check(&ServerEvidence { servers, ..behind }, Ok("v2"));
     let cannot = ("1".to_owned(), Discovered::Unreachable("refused".into()));
     check(&ServerEvidence { discovered: vec![cannot], ..agreed.clone() }, Ok("v2"));
     let unreadable = ApiServers { identities: Err("forbidden".into()), ..agreed.servers.clone() };
@@ -135,14 +135,14 @@ fn a_report_counts_for_the_whole_only_where_writes_are_fenced() {
     for stock in [unfenced(&fenced), ServerEvidence { servers: one, ..fenced.clone() }] {
         assert!(!stock.evaluate().is_fenced, "settling time, processes and a comparison are needed");
         check(&stock, Ok("v2"));
-        // As where nobody reports, each of them has to be asked.
+        // As where nobody reports, each of them has to be queried.
         let cannot = ("2".to_owned(), Discovered::Unreachable("refused".into()));
         check(
             &ServerEvidence { discovered: vec![shows("1", "v2"), cannot], ..stock.clone() },
-            Err("2 cannot be asked"),
+            Err("2 cannot be queried"),
         );
         let one_address = ApiServers { addresses: Ok(BTreeSet::from(["1".to_owned()])), ..stock.servers.clone() };
-        check(&ServerEvidence { servers: one_address, ..stock }, Err("other API servers cannot be asked"));
+        check(&ServerEvidence { servers: one_address, ..stock }, Err("other API servers cannot be queried"));
     }
     // The label alone, on a lease that is gone, vouches for nobody.
     let gone = ApiServers { identities: Ok(BTreeMap::from([("a".into(), "a_1".into())])), ..fenced.servers.clone() };
@@ -156,8 +156,8 @@ fn a_server_without_a_lease_beside_servers_that_report_is_not_overlooked() {
     let reported = Some(vec![reports("a", "v2"), reports("b", "v2")]);
     let evidence = ServerEvidence { servers: three_addresses, reported, ..two_that_show("v2", "v2") };
     check(&evidence, Err("name 3 API servers (1, 2, 3), but 2 of them hold identity leases"));
-    let unreachable_servers = ApiServers { addresses: Err("forbidden".into()), ..evidence.servers.clone() };
-    check(&ServerEvidence { servers: unreachable_servers, ..evidence }, Err("EndpointSlices"));
+    let servers = ApiServers { addresses: Err("forbidden".into()), ..evidence.servers.clone() };
+    check(&ServerEvidence { servers, ..evidence }, Err("EndpointSlices"));
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_server_that_came_went_or_was_started_anew_is_noticed() {
     assert_eq!(start.change_since(&start), None);
     for (end, words) in [
         (servers(&["1", "3"], &[("a", "a_1"), ("b", "b_1")]), "addresses"),
-        (servers(&["1", "2"], &[("a", "a_1"), ("b", "b_2")]), "b was started anew"),
+        (servers(&["1", "2"], &[("a", "a_1"), ("b", "b_2")]), "b was restarted"),
         (servers(&["1", "2"], &[("a", "a_1")]), "b has left"),
         (servers(&["1", "2"], &[("a", "a_1"), ("b", "b_1"), ("c", "c_1")]), "c has joined"),
     ] {

@@ -339,7 +339,7 @@ async fn of_two_controllers_one_acts_and_the_other_takes_over_and_a_crd_that_goe
         !holds("Running") && !holds("Succeeded") && widgets.persisted().await == Value::Null
     })
     .await;
-    // The controller lives on: a resource of the same name is taken care of like any other.
+    // The controller lives on: a resource of the same name is managed like any other.
     let again = Widgets::new(&cluster.servers[0], 10).await;
     tokio::time::timeout(Duration::from_secs(120), again.wait_for("v1", "after it was defined again")).await.unwrap();
 }
