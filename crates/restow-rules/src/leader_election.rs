@@ -1,26 +1,25 @@
-//! Which of several controllers acts: the one that holds the lease.
+//! Leader election: the controller that holds the lease acts.
 //!
-//! Nothing that must be true depends on this. Every write of a controller carries preconditions, so two that act at once
-//! do each other no harm; one at a time is only less work.
+//! Correctness does not depend on this. Every write of a controller has preconditions, so two that act at once do no harm;
+//! one at a time only saves work.
 
 /// The lease as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseView {
     /// Who holds it; empty when it was released.
     pub holder: String,
-    /// Whether this controller has watched it for its whole duration without seeing it change
-    /// ([`LeaseWatch`](crate::LeaseWatch)).
+    /// Whether this controller has watched it for its whole duration without a change ([`LeaseWatch`](crate::LeaseWatch)).
     pub expired: bool,
 }
 
 /// What to do about the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAction {
-    /// Take it: nobody holds it, or whoever did has let it expire.
+    /// Acquire it: it is released or expired.
     Take,
-    /// Renew it: it is ours.
+    /// Renew it: this controller holds it.
     Renew,
-    /// Someone else holds it.
+    /// Wait: another controller holds it.
     Wait,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a store is that of the cluster that was queried what is old in it.
+//! Whether a store belongs to the cluster whose API was queried.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "is")]
 pub enum StoreIdentity {
-    /// What was read and what was queried is one: a server read its own store, or the store itself says what is written.
+    /// By construction: a server read its own store, or the store itself says what is written.
     OneAndTheSame,
     /// Both have the same namespace kube-system.
     Same {
@@ -25,33 +25,33 @@ pub enum StoreIdentity {
     },
 }
 
-/// What the store says of the namespace kube-system.
+/// The namespace kube-system in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredUid {
     /// It has this uid.
     Is(String),
-    /// It lies there encrypted.
+    /// It is stored encrypted.
     Encrypted,
-    /// It lies there and has no uid that could be read.
+    /// It is stored and has no readable uid.
     Unreadable,
-    /// It does not lie there.
+    /// It is not stored.
     Absent,
 }
 
-/// The store's revision before and after the API was asked for the latest one.
+/// The store's revision before and after the latest one was read from the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevisionsSeen {
     /// The store's revision before.
     pub before: u64,
-    /// The resource version that the API says, or why it does not.
+    /// The resource version from the API, or why there is none.
     pub told: Result<String, String>,
     /// The store's revision after.
     pub after: u64,
 }
 
 impl StoreIdentity {
-    /// Compares the namespace kube-system, and the revisions: a copy of a cluster has the uids of its original, but not
-    /// its revisions, as soon as either is written to.
+    /// Compares the namespace kube-system and the revisions. A copy of a cluster has the uids of the original, but other
+    /// revisions as soon as either is written to.
     pub fn compare(stored: StoredUid, told: Result<String, String>, revisions: RevisionsSeen) -> Self {
         let not_compared = |because: String| StoreIdentity::NotCompared { because };
         let told = match told {
@@ -80,7 +80,7 @@ impl StoreIdentity {
         if revision.is_empty() {
             return not_compared("the API does not say at which revision it is".into());
         }
-        // A revision that is no number has nothing to do with those of a store.
+        // A resource version that is not a number cannot be compared with a revision.
         match revision.parse::<u64>() {
             Ok(revision) if !(revisions.before..=revisions.after).contains(&revision) => StoreIdentity::Different {
                 because: format!(

@@ -1,4 +1,4 @@
-//! The verdict on everything that was read.
+//! The report on everything that was read.
 
 use super::layout::{FURTHER_FOLDERS, resource_of_folder};
 use super::verdict::{evaluate_kinds, is_record};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Everything that a verdict rests on.
+/// Everything that the report is based on.
 #[derive(Clone, Debug)]
 pub struct CensusEvidence {
     /// How many values were read.
@@ -20,20 +20,20 @@ pub struct CensusEvidence {
     pub rows: Vec<CensusRow>,
     /// What the API servers write now.
     pub targets: Vec<KindTarget>,
-    /// Whether they are the API servers of this store.
+    /// Whether these are the API servers of this store.
     pub identity: StoreIdentity,
-    /// What the API servers said of resources with encrypted values.
+    /// The results of rewriting resources with encrypted values through the API.
     pub answers: BTreeMap<String, ApiAnswer>,
-    /// Resources of which the API has objects, or may have, but the store none.
+    /// Resources that have objects in the API, or may have, and none in the store.
     pub elsewhere: BTreeMap<String, String>,
-    /// The full names of the resources that the verdict is to be about; about everything where there are none.
+    /// The full names of the resources to report on; all if empty.
     pub wanted: Vec<String>,
 }
 
-/// What the API servers said when they were asked to write each object of a resource as it is.
+/// The result of asking the API servers to write each object of a resource as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiAnswer {
-    /// They left so many objects as they were, and there are no others.
+    /// They left this number of objects unchanged, and there are no others.
     AllCurrent {
         /// How many.
         objects: u64,
@@ -43,30 +43,30 @@ pub enum ApiAnswer {
         /// What was found.
         words: String,
     },
-    /// They did not say.
+    /// Unknown.
     Unknown {
         /// Why.
         words: String,
     },
 }
 
-/// Why nothing can be said of the whole, whatever was read.
+/// Why nothing can be concluded about the whole store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "reason")]
 pub enum Doubt {
-    /// There was nothing to read.
+    /// Nothing was read.
     NothingStored,
     /// What was read belongs to another cluster than the one that was queried.
     OtherCluster {
         /// How that is known.
         because: String,
     },
-    /// It is not known whether what was read belongs to the cluster that was queried.
+    /// It is unknown whether what was read belongs to the cluster that was queried.
     ClusterNotCompared {
         /// Why.
         because: String,
     },
-    /// It was not read as it was at one point in time.
+    /// It was not read at a single revision.
     SeveralRevisions {
         /// The first one.
         from: u64,
@@ -77,22 +77,22 @@ pub enum Doubt {
     StoredElsewhere {
         /// The resource.
         resource: String,
-        /// What is known.
+        /// The reason.
         because: String,
     },
 }
 
-/// What is to be said.
+/// The report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CensusReport {
     /// The verdict on all that it refers to.
     pub verdict: CensusVerdict,
-    /// Why nothing can be said of the whole.
+    /// Why nothing can be concluded about the whole store.
     pub doubts: Vec<Doubt>,
     /// The verdict on each kind.
     pub kinds: Vec<KindVerdict>,
-    /// The verdict on values that do not tell their kind.
+    /// The verdict on values that do not name their kind.
     pub opaque: Vec<OpaqueVerdict>,
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// Returns what is stored. `Current` is said only if nothing at all speaks against it.
+/// Evaluates everything. `Current` is the result only if nothing contradicts it.
 pub fn evaluate(evidence: &CensusEvidence) -> CensusReport {
     let doubts = doubts(evidence);
     let is_wanted_folder = |folder: &str| {
@@ -155,7 +155,7 @@ fn doubts(evidence: &CensusEvidence) -> Vec<Doubt> {
     let (from, to) = (evidence.from_revision, evidence.to_revision);
     let nothing = (evidence.total == 0).then_some(Doubt::NothingStored);
     let other = match &evidence.identity {
-        // Where nothing is stored, there was nothing to compare either.
+        // If nothing is stored, there was nothing to compare.
         _ if evidence.total == 0 => None,
         StoreIdentity::OneAndTheSame | StoreIdentity::Same { .. } => None,
         StoreIdentity::Different { because } => Some(Doubt::OtherCluster { because: because.clone() }),
@@ -195,7 +195,7 @@ fn evaluate_opaque(evidence: &CensusEvidence) -> Vec<OpaqueVerdict> {
     evidence.rows.iter().filter(is_opaque).map(evaluate).collect()
 }
 
-/// The API server lists the very folder that the encrypted values lie in, so there must be as many objects as values.
+/// The API server lists exactly the folder of the encrypted values, so there must be as many objects as values.
 fn evaluate_encrypted(resource: &str, count: u64, answer: Option<&ApiAnswer>) -> VerdictReason {
     match answer {
         None => VerdictReason::Encrypted { resource: Some(resource.to_string()) },

@@ -1,11 +1,11 @@
-//! In which version the API servers write a kind now, as far as that is certain.
+//! The version in which the API servers write a kind now, as far as it is certain.
 
 use restow_api::{StorageVersionHash, storage_version_hash};
 
 /// The hash of the storage version in force, or why that is not known.
 pub type StorageVersionInForce = Result<StorageVersionHash, String>;
 
-/// What the API servers write a kind as now.
+/// A kind and the version in which the API servers write it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindTarget {
     /// The group that it is served in; empty for the core group.
@@ -18,7 +18,7 @@ pub struct KindTarget {
     pub in_force: StorageVersionInForce,
     /// The versions that the hash may stand for.
     pub candidates: Vec<String>,
-    /// The versions that its CRD has; `None` for what is built in.
+    /// The versions of its CRD; `None` for built-in kinds.
     pub defined: Option<Vec<String>>,
 }
 
@@ -29,7 +29,7 @@ impl KindTarget {
     }
 }
 
-/// What a CRD says of its versions.
+/// The versions of a CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DefinedVersions<'d> {
     /// The group.
@@ -42,10 +42,10 @@ pub struct DefinedVersions<'d> {
     pub is_served: bool,
 }
 
-/// The storage version in force, from what the API servers say and what the CRD says, if there is one.
+/// The storage version in force, from the API servers and the CRD, if there is one.
 ///
-/// `told` is what all API servers agree on, or why they do not. `is_everyone_silent` is whether every API server was queried
-/// and none of them named any version.
+/// `told` is what all API servers agree on, or why they do not. `is_everyone_silent` is whether every API server was
+/// queried and none of them named any version.
 pub fn in_force(
     told: StorageVersionInForce,
     is_everyone_silent: bool,
@@ -63,7 +63,7 @@ pub fn in_force(
     }
 }
 
-/// What held before the store was read and holds after it; what has changed meanwhile is not known.
+/// What is the same before and after the store was read; what has changed meanwhile is unknown.
 pub fn steady(before: &[KindTarget], after: Vec<KindTarget>) -> Vec<KindTarget> {
     let was = |now: &KindTarget| before.iter().find(|was| was.resource == now.resource).map(|was| &was.in_force);
     let checked = |mut now: KindTarget| {

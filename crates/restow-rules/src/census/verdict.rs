@@ -1,4 +1,4 @@
-//! What is to be said of the stored values of one kind, or of one folder whose values do not tell their kind.
+//! The verdict on the stored values of one kind, or of one folder whose values do not name their kind.
 
 use super::layout::{is_of_servers_alone, is_range};
 use super::moves::moved_to;
@@ -11,23 +11,23 @@ use std::fmt;
 /// A verdict on stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum CensusVerdict {
-    /// All are known to lie in the version that is written now.
+    /// All are known to be stored in the version that is written now.
     Current,
     /// Some are known to lie in another version.
     Old,
-    /// It is unknown.
+    /// Unknown.
     Unknown,
 }
 
-/// What a verdict rests on. Each reason stands for one verdict, so that nothing can be said without one.
+/// The reason of a verdict. Each reason implies one verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "reason")]
 pub enum VerdictReason {
     /// All are in the storage version in force.
     InStorageVersion,
-    /// API servers keep them for themselves, in no version but one.
+    /// Records of API servers, which have one version only.
     RecordsOfServers,
-    /// They are encrypted, and the API servers left each object as it was when they were asked to write it.
+    /// Encrypted, and the API servers left each object unchanged when it was rewritten.
     LeftAsTheyWere,
     /// Some are in an older version.
     OlderVersion {
@@ -39,38 +39,38 @@ pub enum VerdictReason {
         /// These versions.
         versions: Vec<String>,
     },
-    /// They are in the group, or of the kind, that the resource had in earlier releases.
+    /// They have the group or kind of earlier releases.
     Moved {
         /// The resource that reads them today.
         to: String,
     },
-    /// They are encrypted, and the API servers rewrote some of them when they were asked to write them.
+    /// Encrypted, and the API servers changed some of them when they were rewritten.
     RewrittenWhenAsked {
         /// What was found.
         words: String,
     },
-    /// It is not known what the API servers write now.
+    /// It is unknown what the API servers write now.
     NotAgreed {
         /// Why.
         words: String,
     },
     /// No API server serves the kind.
     NotServed,
-    /// They are encrypted.
+    /// Encrypted.
     Encrypted {
-        /// The resource to ask the API servers about, where that is known.
+        /// The resource to rewrite through the API, if known.
         resource: Option<String>,
     },
-    /// They are encrypted, and the API servers could not say it.
+    /// Encrypted, and rewriting through the API had no result.
     AskedInVain {
         /// Why.
         words: String,
     },
-    /// They are neither objects of Kubernetes nor anything that API servers are known to keep.
+    /// Neither Kubernetes objects nor known records of API servers.
     Unreadable,
 }
 
-/// What is to be said of one kind.
+/// The verdict on one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KindVerdict {
@@ -78,7 +78,7 @@ pub struct KindVerdict {
     pub group: String,
     /// The kind.
     pub kind: String,
-    /// The name of the resource; empty when nobody serves it.
+    /// The name of the resource; empty if no server serves it.
     pub resource: String,
     /// The version that it is written in now.
     pub storage_version: Option<String>,
@@ -86,26 +86,26 @@ pub struct KindVerdict {
     pub stored: BTreeMap<String, u64>,
     /// The folders of keys that they lie in.
     pub folders: BTreeSet<String>,
-    /// The key of one of those that the verdict is about.
+    /// The key of one of the values that determine the verdict.
     pub example: Option<String>,
     /// The verdict.
     pub verdict: CensusVerdict,
-    /// What it rests on.
+    /// The reason.
     pub because: VerdictReason,
 }
 
-/// What is to be said of values that do not tell their kind.
+/// The verdict on values that do not name their kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpaqueVerdict {
     /// What was counted.
     #[serde(flatten)]
     pub row: CensusRow,
-    /// The name of the resource whose objects lie there; empty when that is not known.
+    /// The name of the resource whose objects are stored there; empty if unknown.
     pub resource: String,
     /// The verdict.
     pub verdict: CensusVerdict,
-    /// What it rests on.
+    /// The reason.
     pub because: VerdictReason,
 }
 
@@ -166,7 +166,7 @@ impl fmt::Display for VerdictReason {
     }
 }
 
-/// Judges every kind. Values that do not tell their kind are judged elsewhere.
+/// Evaluates every kind. Values that do not name their kind are evaluated elsewhere.
 pub(super) fn evaluate_kinds(rows: &[CensusRow], targets: &[KindTarget]) -> Vec<KindVerdict> {
     let mut kinds: BTreeMap<(&str, &str), Vec<(&str, &CensusRow)>> = BTreeMap::new();
     for row in rows {
@@ -239,7 +239,7 @@ fn evaluate_kind(stored: Stored<'_>, targets: &[KindTarget]) -> KindVerdict {
     }
 }
 
-/// Older versions; those come first that no API server can read.
+/// Older versions; those that no API server can read take precedence.
 fn old_version(target: &KindTarget, others: &[&(&str, &CensusRow)]) -> VerdictReason {
     let all: BTreeSet<&str> = others.iter().map(|(version, _)| *version).collect();
     let is_undefined = |version: &&&str| {
@@ -252,7 +252,7 @@ fn old_version(target: &KindTarget, others: &[&(&str, &CensusRow)]) -> VerdictRe
     }
 }
 
-/// Whether a value that does not tell its kind is one of those that API servers keep for themselves.
+/// Whether a value that does not name its kind is a record of API servers.
 pub(super) fn is_record(row: &CensusRow) -> bool {
     match row.encoding {
         Encoding::Record => true,

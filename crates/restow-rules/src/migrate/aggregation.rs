@@ -1,8 +1,8 @@
-//! Which groups are served by aggregated API servers, of which nothing can be proven.
+//! Which groups aggregated API servers serve. Nothing can be proven about them.
 //!
-//! An APIService that names a Service makes the API servers pass requests for its group version on. Who answers is whichever
-//! server is behind the Service: a discovery document is that of one of them, and nobody knows how many there are. Their
-//! reports are not fenced across two stores either. So whatever is shown or reported, their resources are not proven.
+//! An APIService with a Service makes the API servers proxy requests for its group version. Any server behind the Service
+//! may answer: a discovery document comes from one of them, and their number is unknown. Their reports are not fenced
+//! across two stores either. So their resources are never proven.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aggregation(pub Result<BTreeMap<String, AggregatedService>, String>);
 
-/// Where requests for a group version go.
+/// The backend of a group version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AggregatedService {
     /// The name of the APIService, such as `v1.example.com`.
@@ -24,9 +24,9 @@ pub struct AggregatedService {
 pub enum ServedBy {
     /// The API servers themselves.
     ApiServers,
-    /// Servers behind a Service, as text.
+    /// Servers behind a Service, with a description.
     Aggregated(String),
-    /// That is unknown, for this reason.
+    /// Unknown, for this reason.
     Unknown(String),
 }
 
@@ -37,9 +37,9 @@ impl Default for Aggregation {
 }
 
 impl Aggregation {
-    /// Who serves the resources of a group. One version that is passed on is enough: its servers may write the same objects.
+    /// Who serves the resources of a group. One aggregated version is enough: its servers may write the same objects.
     pub fn of_group(&self, group: &str) -> ServedBy {
-        // The core group cannot be passed on.
+        // The core group cannot be aggregated.
         if group.is_empty() {
             return ServedBy::ApiServers;
         }

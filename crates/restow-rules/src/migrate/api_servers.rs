@@ -1,31 +1,31 @@
-//! Which API servers there are, and which storage version all of them encode.
+//! Which API servers exist, and which storage version all of them encode.
 //!
 //! A cluster shows its API servers in three ways: by their addresses (the EndpointSlices of the service `kubernetes`), by
-//! their identity leases, and by the entries in StorageVersions. None of them alone is the truth: a load balancer hides
-//! addresses, a lease outlives its server, a report can be left over from an earlier life. So they have to fit together,
-//! and where they do not, there is no agreement.
+//! their identity leases, and by the entries in StorageVersions. None of them is sufficient: a load balancer hides
+//! addresses, a lease outlives its server, an entry can be left over from before a restart. So they have to be consistent,
+//! else there is no agreement.
 
 use super::aggregation::ServedBy;
 use crate::trigger::EncodingAgreement;
 use restow_api::StorageVersionHash;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The label on an identity lease whose server writes under a fence. Only such a server can be taken at its word: the report of
-/// any other one says nothing about a write that it began before, or after a pause.
+/// The label on an identity lease whose server writes under a fence. Only the reports of such servers are sufficient: the
+/// report of any other server says nothing about writes that were in flight before it or after a pause.
 pub const FENCED_WRITES_LABEL: &str = "restow.dev/fenced-writes";
 
-/// The API servers that a cluster shows. What cannot be read is the reason why.
+/// The API servers of a cluster. If something cannot be read, the reason is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiServers {
-    /// Where they are, as the EndpointSlices say; those that are not ready, too.
+    /// Their addresses, from the EndpointSlices, including those that are not ready.
     pub addresses: Result<BTreeSet<String>, String>,
-    /// The name of each identity lease, and who holds it. The holder changes when a Restow API server is restarted;
-    /// kube-apiserver keeps it, so that only [`super::processes`] tells.
+    /// The name of each identity lease, and its holder. The holder changes when a Restow API server restarts;
+    /// kube-apiserver keeps it, so only [`super::processes`] notices.
     pub identities: Result<BTreeMap<String, String>, String>,
-    /// Those of the leases whose server writes nothing that it has not reported before, and nothing once its lease is gone
+    /// The leases whose servers report before they write, and cannot write once the lease is deleted
     /// ([`FENCED_WRITES_LABEL`]).
     pub fenced: BTreeSet<String>,
-    /// What else changes when a server comes or goes gracefully, by the name of the object: the uid of its lease, the
+    /// What else changes when a server joins or leaves gracefully, by the name of the object: the uid of its lease, the
     /// generation of the EndpointSlice.
     pub marks: BTreeMap<String, String>,
     /// Whether all of them have to be known.
@@ -38,7 +38,7 @@ pub enum RequiredServers {
     /// Every one.
     #[default]
     All,
-    /// Nobody in particular: one address is queried, and nothing is proven by that.
+    /// No particular one: a single address is queried, and nothing is proven.
     Any,
 }
 
@@ -55,10 +55,9 @@ impl Default for ApiServers {
 }
 
 impl ApiServers {
-    /// Why there may be servers that cannot be queried one by one; `None` when all of them can.
+    /// Why there may be servers that cannot be queried one by one; `None` if all can.
     ///
-    /// A lease whose server is gone counts as a server until it is removed: nobody else knows whether that server
-    /// still writes.
+    /// A lease whose server is gone counts as a server until it is deleted: nobody knows whether that server still writes.
     pub fn unreachable_servers(&self) -> Option<String> {
         if self.required == RequiredServers::Any {
             return None;
@@ -73,7 +72,7 @@ impl ApiServers {
             Ok(identities) => identities,
             Err(why) => return Some(format!("the identity leases in \"kube-system\" cannot be read: {why}")),
         };
-        // An address may be that of a load balancer, so that leases alone say how many there are.
+        // An address may be that of a load balancer, so only leases show the number of servers.
         if identities.is_empty() {
             return Some(
                 "no API server holds an identity lease in \"kube-system\" (feature APIServerIdentity), so that it cannot \
@@ -81,7 +80,7 @@ impl ApiServers {
                     .to_owned(),
             );
         }
-        // A single server need not say where it is: it is the one that is spoken to.
+        // A single server needs no endpoint: it is the one that answers.
         if identities.len() <= addresses.len().max(1) {
             return None;
         }
@@ -118,14 +117,14 @@ impl ApiServers {
         })
     }
 
-    /// The servers, each as it was started, as far as leases and EndpointSlices tell; `None` where no leases can be read.
+    /// The servers, each as it was started, as far as leases and EndpointSlices show; `None` if leases cannot be read.
     pub fn processes(&self) -> Option<String> {
         let holders: Vec<&str> = self.identities.as_ref().ok()?.values().map(String::as_str).collect();
         let marks = self.marks.iter().map(|(name, mark)| format!(", {name} {mark}"));
         (!holders.is_empty()).then(|| holders.join(", ") + &marks.collect::<String>())
     }
 
-    /// What has changed since `start`, as text: a server that came, went or was restarted.
+    /// What has changed since `start`: a server that joined, left or was restarted.
     pub fn change_since(&self, start: &ApiServers) -> Option<String> {
         if let (Ok(before), Ok(after)) = (&start.addresses, &self.addresses)
             && before != after
@@ -153,17 +152,17 @@ impl ApiServers {
 /// What one server's own discovery document says about a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Discovered {
-    /// This is the storage version.
+    /// The storage version.
     Hash(StorageVersionHash),
-    /// It serves the resource and does not say how it is stored.
+    /// It serves the resource and does not publish the storage version.
     NoHash,
     /// It does not serve the resource.
     NotServed,
-    /// It cannot be queried, for this reason.
+    /// It cannot be queried.
     Unreachable(String),
 }
 
-/// How the words about a server begin that did not answer.
+/// The prefix of the message about a server that did not answer.
 pub const CANNOT_BE_QUERIED: &str = "cannot be queried";
 
 /// Everything that is known about the storage version of one resource.
@@ -173,30 +172,30 @@ pub struct ServerEvidence {
     pub servers: ApiServers,
     /// Whether these are the servers that serve it.
     pub served_by: ServedBy,
-    /// What each of them says in its own discovery document.
+    /// The discovery document of each of them.
     pub discovered: Vec<(String, Discovered)>,
-    /// What each server reports in the StorageVersion: its id, its encoding version and the hash of that. `None` where
-    /// the resource is not reported.
+    /// The entries of the StorageVersion: the server, its encoding version and the hash. `None` if the resource is not
+    /// reported.
     pub reported: Option<Vec<ServerVersion>>,
-    /// Whether the StorageVersion names a common encoding version. Where it does not, whoever looks after it does not think
-    /// that the servers agree.
+    /// Whether the StorageVersion has a common encoding version. If not, the API servers themselves do not consider this an
+    /// agreement.
     pub has_common_version: bool,
     /// The storage version that the CRD names; `None` for a resource without a CRD.
     pub defined: Option<(String, StorageVersionHash)>,
 }
 
-/// Who says something, in which words, and the storage version that it comes to.
+/// A server, what it stores for display, and the hash of the storage version.
 pub type ServerVersion = (String, String, StorageVersionHash);
 
-/// What the evidence comes to.
+/// The result of the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerFinding {
     /// Whether all servers encode the same version.
     pub agreement: EncodingAgreement,
-    /// Who encodes what, for display.
+    /// What each server encodes, for display.
     pub by_server: Vec<(String, String)>,
-    /// Whether the servers vouch for it by their reports. Else nothing is proven before the settling time has passed, and
-    /// only if the same processes answer at the end.
+    /// Whether fenced reports show it. Else nothing is proven before the settling time has passed, and only if the same
+    /// processes answer at the end.
     pub is_fenced: bool,
 }
 
@@ -214,8 +213,7 @@ impl Default for ServerEvidence {
 }
 
 impl ServerEvidence {
-    /// Whether every API server that can write is known and encodes the same version, and whether it is the one that
-    /// the CRD names.
+    /// Whether every API server that can write is known and encodes the same version, which has to be that of the CRD.
     pub fn evaluate(&self) -> ServerFinding {
         let is_fenced = self.is_fenced();
         let entries = self.reported.as_deref().unwrap_or_default();
@@ -243,7 +241,7 @@ impl ServerEvidence {
         ServerFinding { agreement, by_server, is_fenced }
     }
 
-    /// Whether reports are enough: every one of them is that of an API server whose writes are fenced.
+    /// Whether reports are sufficient: every entry belongs to an API server whose writes are fenced.
     fn is_fenced(&self) -> bool {
         let is_fenced = |(id, _, _): &ServerVersion| {
             self.servers.fenced.contains(id) && self.servers.identities.as_ref().is_ok_and(|all| all.contains_key(id))
@@ -251,7 +249,7 @@ impl ServerEvidence {
         self.reported.as_ref().is_some_and(|entries| !entries.is_empty() && entries.iter().all(is_fenced))
     }
 
-    /// Servers that nobody can ask may serve the resource.
+    /// Aggregated servers, which cannot be queried, may serve the resource.
     fn by_aggregated_servers(&self) -> Option<ServerVersion> {
         if self.servers.required == RequiredServers::Any {
             return None;
@@ -264,13 +262,13 @@ impl ServerEvidence {
         Some(("aggregated API servers".to_owned(), words, StorageVersionHash::unknown()))
     }
 
-    /// A server that holds a lease and does not report can write anything, and so can one that has an address and no lease.
+    /// A server with a lease and without an entry can write anything, and so can one with an address and without a lease.
     fn by_report(&self, entries: &[ServerVersion]) -> Vec<ServerVersion> {
         let mut said = entries.to_vec();
         let reports = |name: &String| entries.iter().any(|(id, _, _)| id == name);
         let unknown = StorageVersionHash::unknown;
         match &self.servers.identities {
-            // Where no holder of a lease reports, the servers of another control plane do, such as aggregated ones.
+            // If no holder of a lease reports, the entries belong to another control plane, such as aggregated servers.
             Ok(identities) if identities.keys().any(reports) => {
                 for name in identities.keys().filter(|name| !reports(name)) {
                     said.push((name.clone(), "holds an identity lease and does not report".to_owned(), unknown()));
@@ -287,7 +285,7 @@ impl ServerEvidence {
         said
     }
 
-    /// A server that reports one version and shows another one is two servers to us.
+    /// A server that reports one version and shows another in discovery counts as two.
     fn discovery_mismatches(&self, entries: &[ServerVersion]) -> Vec<ServerVersion> {
         let is_reported = |hash: &StorageVersionHash| entries.iter().any(|(_, _, reported)| reported == hash);
         let otherwise = self.discovered.iter().filter_map(|(server, discovered)| match discovered {

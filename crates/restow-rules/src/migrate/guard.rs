@@ -1,15 +1,15 @@
-//! Whether a change to a CRD may be made while its objects are migrated.
+//! The guard: whether a CRD may be changed while its objects are migrated.
 //!
-//! This is the rule of the webhook, for clusters that have no admission policies; `manifests/guard.yaml` of restow-migrate
-//! says the same in CEL.
+//! This is the rule of the webhook, for clusters without admission policies; `manifests/guard.yaml` of restow-migrate is
+//! the same in CEL.
 
 use super::stored_versions::MIGRATING_ANNOTATION;
 use serde_json::Value;
 
-/// Why a change is refused; `None` when it may be made.
+/// Why a change is refused; `None` if it is allowed.
 ///
-/// Only the CRD as it was decides whether objects are being migrated: one who takes the mark away may go on to change
-/// the storage version, but not both at once.
+/// Only the old CRD decides whether objects are being migrated: the mark and the storage version cannot be changed in one
+/// request.
 pub fn refusal(old: &Value, new: &Value) -> Option<String> {
     let is_marked = old["metadata"]["annotations"][MIGRATING_ANNOTATION] == "true";
     if !is_marked || storage_versions(old) == storage_versions(new) {

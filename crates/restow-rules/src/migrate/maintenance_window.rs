@@ -12,14 +12,14 @@ pub struct MaintenanceWindow {
     until: Time,
 }
 
-/// A text that is no window.
+/// Not a maintenance window.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a window; write the time of day in UTC from and until, as in 22:00-06:00")]
 pub struct InvalidMaintenanceWindow {
     text: String,
 }
 
-/// How long to wait until one of the windows opens; `None` if one is open, or if there are none at all.
+/// The time until a window opens; `None` if one is open, or if there are none.
 pub fn wait(windows: &[MaintenanceWindow], now: Timestamp) -> Option<SignedDuration> {
     if windows.is_empty() || windows.iter().any(|window| window.is_open(now)) {
         return None;
@@ -27,10 +27,10 @@ pub fn wait(windows: &[MaintenanceWindow], now: Timestamp) -> Option<SignedDurat
     windows.iter().map(|window| window.opens_in(now)).min()
 }
 
-/// How long it is until any window opens or closes; `None` if there are none.
+/// The time until any window opens or closes; `None` if there are none.
 pub fn until_change(windows: &[MaintenanceWindow], now: Timestamp) -> Option<SignedDuration> {
     let edges = windows.iter().flat_map(|window| [window.from, window.until]);
-    // An edge that is now is over; the next one of the same kind comes tomorrow.
+    // The next occurrence of a time that is now is tomorrow.
     let ahead = edges.map(|edge| match ahead(edge, now) {
         SignedDuration::ZERO => SignedDuration::from_hours(24),
         ahead => ahead,

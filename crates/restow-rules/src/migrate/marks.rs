@@ -1,8 +1,7 @@
-//! Who marked a CRD as being migrated, and when its mark has to go.
+//! The mark on a CRD whose objects are being migrated: its holder, and when it is stale.
 //!
-//! The mark is an annotation, and so is the name of its holder. A holder renews what stands there as long as it is at work.
-//! Whether it still is, is judged by having watched for long enough that nothing changes: no times of two machines are
-//! compared.
+//! The mark and its holder are annotations. The holder renews its annotation while it works. Whether it is alive is judged
+//! by watching for changes: no clocks of two machines are compared.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,12 +9,12 @@ use std::time::Duration;
 
 /// The annotation that names the holder of the mark.
 pub const HOLDER_ANNOTATION: &str = "restow.dev/migrating-by";
-/// The annotation with what the last migration by hand could not do; `None` where it could do everything.
+/// The annotation with what the last manual migration could not rewrite; absent if it rewrote everything.
 pub const REFUSALS_ANNOTATION: &str = "restow.dev/refused";
 
 /// How often a holder renews its mark.
 pub const RENEW_INTERVAL: Duration = Duration::from_secs(10);
-/// For how long a mark has to be seen unchanged before its holder is considered gone. Six renewals have failed then.
+/// For how long a mark has to be unchanged before its holder is considered gone. Six renewals have failed by then.
 pub const MARK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Who holds a mark.
@@ -23,7 +22,7 @@ pub const MARK_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Holder {
     /// What it is.
     pub kind: HolderKind,
-    /// What tells it from others.
+    /// Its identity.
     pub name: String,
     /// How often it has renewed the mark.
     pub renewals: u64,
@@ -32,39 +31,39 @@ pub struct Holder {
 /// What a holder is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderKind {
-    /// A controller. All of them are one party: the one that acts knows which migrations are under way.
+    /// A controller. All controllers are one holder: the leader knows which migrations are running.
     Controller,
-    /// A command that somebody runs.
+    /// A command that a user runs.
     Command,
 }
 
-/// A text that names no holder.
+/// Not a holder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} names no holder of a mark")]
 pub struct InvalidHolder(String);
 
-/// What one who migrates does about the mark.
+/// What to do about the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkAction {
-    /// Write one's own name: there is no mark, or one of nobody, or it is one's own and has to be renewed.
+    /// Write it: there is none, or it is invalid or our own.
     Write,
-    /// Leave it: somebody else holds it.
+    /// Leave it: another holder has it.
     Leave,
 }
 
-/// A mark as it was found.
+/// The mark on a CRD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MigrationMark {
-    /// There is none.
+    /// None.
     None,
-    /// There is one, with what stands in the annotation of its holder.
+    /// A mark, with the annotation of its holder.
     By(String),
 }
 
 impl Holder {
-    /// A holder that has not renewed anything yet.
+    /// A holder that has not renewed the mark yet.
     pub fn new(kind: HolderKind, name: &str) -> Self {
-        // A slash separates what is recorded.
+        // A slash is the separator.
         Holder { kind, name: name.replace('/', "-"), renewals: 0 }
     }
 
@@ -79,7 +78,7 @@ impl Holder {
         }
     }
 
-    /// What this holder does about a mark that it has seen unchanged for so long: one that nobody renews was left behind.
+    /// What this holder does about a mark that is unchanged for this time. A mark that nobody renews is stale.
     pub fn action_after(&self, found: &MigrationMark, unchanged_for: Duration) -> MarkAction {
         match unchanged_for >= MARK_TIMEOUT {
             true => MarkAction::Write,
@@ -87,7 +86,7 @@ impl Holder {
         }
     }
 
-    /// Whether this holder may take a mark away that it has seen unchanged for so long: what it would renew, it may end.
+    /// Whether this holder may remove a mark that is unchanged for this time.
     pub fn may_remove(&self, found: &MigrationMark, unchanged_for: Duration) -> bool {
         *found != MigrationMark::None && self.action_after(found, unchanged_for) == MarkAction::Write
     }
@@ -97,8 +96,8 @@ impl Holder {
     }
 }
 
-/// Whether the controller that acts takes a mark away from a resource of which it has no migration. One of a controller is
-/// left from a crash. One of anybody else, or of nobody, goes when it was not renewed for long enough.
+/// Whether the leading controller removes a mark from a resource without a migration. A controller's mark was left behind
+/// by an interrupted migration. Any other mark is removed if it was not renewed for long enough.
 pub fn is_stale(holder: &str, unchanged_for: Duration) -> bool {
     match holder.parse::<Holder>() {
         Ok(holder) if holder.kind == HolderKind::Controller => true,

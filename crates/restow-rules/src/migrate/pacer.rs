@@ -1,24 +1,24 @@
-//! How many objects may be in flight at once.
+//! The pacer: how many objects may be in flight at once.
 //!
-//! More requests at once finish sooner until the server is busy; beyond that point they only wait for each other, and
-//! everybody else's requests wait with them. The pacer looks for that point: it tries more for a moment, stays there if
-//! that made things noticeably faster, and goes back if it did not. When the server says that it is overloaded, the
-//! number drops at once, and nothing is sent for as long as the server asks.
+//! More concurrent requests are faster until the server is busy; beyond that point they only wait for each other, and delay
+//! the requests of other clients. The pacer searches for that point: it tries more for a moment, stays there if that was
+//! noticeably faster, and goes back if not. If the server sends a 429, the number drops at once, and nothing is sent for
+//! the requested time.
 //!
-//! It also looks after the other clients: now and then a small read is sent as any of them could send it ([`Pacer::probed`]).
-//! What such a read takes while nothing else of ours is under way is the measure; it is taken soon after the beginning and
-//! again from time to time. When reads take more than twice that, the number goes down a little at a time until they do not,
-//! whatever that costs in speed. If that does not help, it may be others who are busier than before: the measure is taken
-//! again. Nothing may be sent while it is taken, so that happens seldom.
+//! It also protects other clients: a small read is sent now and then, as any of them could send it ([`Pacer::probed`]). Its
+//! latency without requests of our own is the baseline, which is measured soon after the start and again from time to time.
+//! If reads take more than twice as long, the number is reduced step by step until they do not, whatever that costs in
+//! speed. If that does not help, other clients may be busier than before, and the baseline is measured again. Nothing may
+//! be sent meanwhile, so this is rare.
 //!
 //! Time is an argument: the time since the run began.
 
 use std::time::Duration;
 
-/// Between which numbers the pacer chooses.
+/// The limits of the pacer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacerLimits {
-    /// Where it begins.
+    /// The initial number.
     pub first: usize,
     /// The most.
     pub ceiling: usize,
@@ -26,17 +26,17 @@ pub struct PacerLimits {
     pub others: OtherClients,
 }
 
-/// What is done for the other clients of the server.
+/// Whether other clients are protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtherClients {
-    /// They may wait twice as long as without us, and no longer.
+    /// Their latency may double, and no more.
     #[default]
     Protected,
-    /// Nothing: the work is done as fast as it goes.
+    /// They are ignored: as fast as possible.
     Ignored,
 }
 
-/// How many are in flight from the start where others are ignored: so many keep any server busy.
+/// The initial number if other clients are ignored, which keeps any server busy.
 const HURRY_IN_FLIGHT: usize = 32;
 
 /// Chooses how many objects may be in flight.
@@ -47,41 +47,41 @@ pub struct Pacer {
     blocked_until: Duration,
     window: RateWindow,
     stage: Stage,
-    /// Whether more has never been too much yet. Until then it is tried in large steps.
+    /// Whether a higher number has always been faster so far. Until that changes, it grows in large steps.
     is_young: bool,
     overloads: u64,
     guard: LatencyGuard,
 }
 
-/// What small reads took, and what they may take.
+/// The measured latency of small reads, and its limit.
 #[derive(Clone, Debug, Default)]
 struct LatencyGuard {
     is_on: bool,
-    /// What a read takes without us; `None` when that was never measured.
+    /// The baseline latency; `None` if it was never measured.
     idle: Option<Duration>,
     measured: Duration,
     is_measuring: bool,
     recent: Vec<Duration>,
     others: ReadLatency,
-    /// How many times in a row they waited longer than they can bear.
+    /// How many samples in a row were above the limit.
     in_a_row: u32,
 }
 
-/// How others fare, as far as reads tell.
+/// The latency of other clients, relative to the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ReadLatency {
-    /// They wait half of what they can bear, or less.
+    /// Half of the limit or less.
     Low,
-    /// They can bear it.
+    /// Within the limit.
     #[default]
     Acceptable,
-    /// As long as they can bear, or a little longer: chance plays a part in every measurement.
+    /// At the limit, or slightly above: measurements vary.
     AtLimit,
-    /// Longer than that.
+    /// Above the limit.
     TooHigh,
 }
 
-/// What the answers of a short time have in common.
+/// The responses of a short time.
 #[derive(Clone, Copy, Debug, Default)]
 struct RateWindow {
     started: Duration,
@@ -89,50 +89,50 @@ struct RateWindow {
     in_flight: usize,
 }
 
-/// What is going on at the present limit, and what it came to so far.
+/// The state at the current limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stage {
-    /// While more is tried: with how many that was compared, and how many answers a second they gave.
+    /// During a trial: the number before it, and its responses per second.
     trial: Option<(usize, f64)>,
     windows: u32,
     answers: usize,
     time: Duration,
 }
 
-/// A window is as long as this at least, so that chance does not decide.
+/// The minimum duration of a window, so that results are not random.
 const WINDOW: Duration = Duration::from_millis(200);
-/// And it has at least this many answers for each that may be in flight.
+/// The minimum number of responses in a window, per object in flight.
 const ANSWERS_PER_SLOT: usize = 3;
-/// How much faster more has to be to be worth it.
+/// The speedup that makes a higher number worthwhile.
 const MIN_SPEEDUP: f64 = 1.03;
-/// The same while others hardly notice us: then it is enough that more is not slower, as far as chance lets that be seen.
+/// The same while the latency of other clients is low: it is enough that more is not measurably slower.
 const MIN_SPEEDUP_WITH_HEADROOM: f64 = 0.97;
 /// How many windows pass between trials.
 const WINDOWS_BETWEEN_TRIALS: u32 = 6;
 /// How many windows a trial takes.
 const WINDOWS_PER_TRIAL: u32 = 3;
-/// Of so many reads the one in the middle is looked at.
+/// The number of reads in a sample, of which the median counts.
 const READS_PER_SAMPLE: usize = 9;
-/// How many times as long as without us others may wait.
+/// How many times the baseline latency is acceptable.
 const MAX_SLOWDOWN: u32 = 2;
-/// By how much others must seem to wait longer than that before it is believed at once.
+/// A sample that exceeds the limit by this factor counts at once.
 const TOLERANCE: f64 = 1.2;
-/// And how many times in a row before it is believed though it is less.
+/// This many samples in a row count although they exceed the limit by less.
 const CONFIRMATIONS: u32 = 3;
-/// Below this nobody notices a difference.
+/// Latencies below this are acceptable in any case.
 const NEGLIGIBLE: Duration = Duration::from_millis(5);
-/// The guard goes no lower than this, or a migration beside a busy client would never end.
+/// The latency guard goes no lower, or a migration beside a busy client would never end.
 const MIN_IN_FLIGHT: usize = 2;
-/// How soon what a read takes without us is measured. The first objects do not wait for that.
+/// When the baseline is first measured. The first objects do not wait for that.
 const MEASURE_FIRST: Duration = Duration::from_millis(500);
-/// How soon it is measured again: the server may have had much to do the first time, because of the very change that we
-/// migrate after. Then it is measured less and less often.
+/// When the baseline is measured again: the server may have been busy the first time, because of the very change that
+/// causes the migration. After that it is measured less and less often.
 const MEASURE_SOON: Duration = Duration::from_secs(2);
-/// How often it is measured at the least.
+/// The longest time between two measurements.
 const MEASURE_AGAIN: Duration = Duration::from_secs(20);
 
 impl ReadLatency {
-    /// How others fare who wait this long, and so long without us.
+    /// Classifies a latency, given the baseline.
     fn of(wait: Duration, idle: Duration) -> Self {
         let acceptable = (idle * MAX_SLOWDOWN).max(NEGLIGIBLE);
         match wait {
@@ -151,14 +151,14 @@ impl Default for PacerLimits {
 }
 
 impl PacerLimits {
-    /// As fast as it goes, whatever others wait. A server that is overloaded is still listened to.
+    /// As fast as possible, whatever the latency of other clients. 429 responses still count.
     pub fn in_a_hurry() -> Self {
         PacerLimits { first: HURRY_IN_FLIGHT, others: OtherClients::Ignored, ..PacerLimits::default() }
     }
 }
 
 impl Pacer {
-    /// A pacer that knows nothing yet.
+    /// A new pacer.
     pub fn new(limits: PacerLimits) -> Self {
         let limits = PacerLimits { ceiling: limits.ceiling.max(1), ..limits };
         Pacer {
@@ -173,12 +173,12 @@ impl Pacer {
         }
     }
 
-    /// How many may be in flight; none while it is measured what others wait without us.
+    /// How many may be in flight; zero while the baseline is measured.
     pub fn limit(&self) -> usize {
         if self.guard.is_measuring { 0 } else { self.limit }
     }
 
-    /// Begins to look after the other clients, if they matter.
+    /// Starts to protect other clients, if configured.
     pub fn protect(&mut self) {
         self.guard.is_on = self.limits.others == OtherClients::Protected;
     }
@@ -188,13 +188,13 @@ impl Pacer {
         self.guard.is_on
     }
 
-    /// Begins to measure what others wait without us. Until that is known, nothing may be sent but reads that measure it.
+    /// Starts to measure the baseline. Until that is done, only the measuring reads may be sent.
     fn measure(&mut self) {
         self.guard.is_measuring = true;
         self.guard.recent.clear();
     }
 
-    /// A small read took this long while so many objects were in flight.
+    /// Records the latency of a small read, with this number of objects in flight.
     pub fn probed(&mut self, took: Duration, in_flight: usize, now: Duration) {
         if self.guard.is_measuring && in_flight > 0 {
             return;
@@ -238,7 +238,7 @@ impl Pacer {
         }
     }
 
-    /// How often the server said that it is overloaded.
+    /// How many 429 responses there were.
     pub fn overloads(&self) -> u64 {
         self.overloads
     }
@@ -248,15 +248,15 @@ impl Pacer {
         (self.blocked_until > now).then_some(self.blocked_until)
     }
 
-    /// Sets another ceiling, at once.
+    /// Sets another ceiling.
     pub fn set_ceiling(&mut self, ceiling: usize) {
         self.limits.ceiling = ceiling.max(1);
         self.limit = self.limit.min(self.limits.ceiling);
     }
 
-    /// An answer came; so many were in flight, itself among them.
+    /// Records a response; `in_flight` includes its request.
     pub fn answered(&mut self, in_flight: usize, now: Duration) {
-        // More is tried when it is known what others can bear.
+        // More is tried only when the baseline is known.
         if self.guard.is_measuring || self.guard.is_on && self.guard.idle.is_none() {
             return;
         }
@@ -267,7 +267,7 @@ impl Pacer {
             return;
         }
         let window = std::mem::replace(&mut self.window, RateWindow { started: now, ..RateWindow::default() });
-        // Where there was not enough to send, the server's speed was not measured.
+        // If there were too few requests, the server's speed was not measured.
         let was_full = window.in_flight * 10 >= window.answers * self.limit * 8;
         if was_full {
             self.stage.windows += 1;
@@ -280,7 +280,7 @@ impl Pacer {
     /// The server is overloaded and asks to wait.
     pub fn overloaded(&mut self, wait: Duration, now: Duration) {
         self.overloads += 1;
-        // Of the many that were in flight together, each brings this news once. It counts once.
+        // Requests in flight together get the same news. It counts once.
         if self.blocked_until(now).is_none() {
             self.begin((self.limit * 6 / 10).max(1), None, now);
             self.is_young = false;
@@ -288,14 +288,14 @@ impl Pacer {
         self.blocked_until = self.blocked_until.max(now + wait);
     }
 
-    /// Goes on with another limit.
+    /// Continues with another limit.
     fn begin(&mut self, limit: usize, trial: Option<(usize, f64)>, now: Duration) {
         self.limit = limit.min(self.limits.ceiling);
         self.stage = Stage { trial, ..Stage::default() };
         self.window = RateWindow { started: now, ..RateWindow::default() };
     }
 
-    /// Takes the speed at the present limit into account, once it is known well enough, and chooses the next limit.
+    /// Chooses the next limit, once the speed at the current one is known well enough.
     fn learn(&mut self, now: Duration) {
         let stage = self.stage;
         let wanted = match (self.is_young, stage.trial) {
@@ -317,7 +317,7 @@ impl Pacer {
         if matches!(self.guard.others, ReadLatency::AtLimit | ReadLatency::TooHigh) {
             return self.begin(self.limit, None, now);
         }
-        // It was worth it, or nothing was tried yet: on to more, at once while nothing speaks against it.
+        // It was worthwhile, or nothing was tried yet: try more.
         let step = if self.is_young { self.limit.div_ceil(2) } else { self.limit.div_ceil(8) };
         let next = (self.limit + step).min(self.limits.ceiling);
         let trial = (next > self.limit).then_some((self.limit, rate));

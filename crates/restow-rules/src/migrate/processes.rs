@@ -1,21 +1,21 @@
-//! Which process answers at each address of an API server, and whether it is the same one as before.
+//! Which process answers at each address, and whether it is the same as before.
 //!
-//! An address is not a server: a load balancer's leads to any of them, and two can lead to one. A lease is none either: it is
-//! kept when its server is restarted. What tells processes apart is when they were started, which each says in its
-//! metrics. So every lease has to have a process of its own that was queried, and each has to be the same at the end.
+//! An address does not identify a server: behind a load balancer it leads to any of them, and two addresses can lead to
+//! one. A lease does not either: it survives a restart. The start time in the metrics identifies a process. So every lease
+//! has to have a process of its own that was queried, and these have to be the same at the end.
 
 use super::api_servers::{ApiServers, RequiredServers};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When the process was started that answers at each address, or why that is not known.
+/// The start time of the process at each address, or why it is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processes(pub BTreeMap<String, Result<String, String>>);
 
-/// The metric that says when a process was started.
+/// The metric with the start time.
 const START_TIME: &str = "process_start_time_seconds ";
 
 impl Processes {
-    /// Why it is unknown that every server was queried; `None` when it can.
+    /// Why it is unknown whether every server was queried; `None` if every one was.
     pub fn unidentified(&self, servers: &ApiServers) -> Option<String> {
         if servers.required == RequiredServers::Any {
             return None;
@@ -46,7 +46,7 @@ impl Processes {
     }
 }
 
-/// The time at which a process was started, from its metrics; `None` where this part of them does not have the whole line.
+/// The start time of a process, from its metrics; `None` if this part does not contain the whole line.
 pub fn start_time(metrics: &str) -> Option<&str> {
     let ended = metrics.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     ended.filter_map(|line| line.strip_prefix(START_TIME)).map(str::trim).find(|time| !time.is_empty())

@@ -1,65 +1,62 @@
-//! What the API server's answer to the rewriting of one object means.
+//! Classifies the API server's response to rewriting one object.
 //!
-//! Only codes, reasons and, where those do not suffice, messages are looked at. Nothing is retried here: the verdict says
-//! what may be done, and the caller does it.
+//! Codes and reasons decide and, where they are not sufficient, messages. Nothing is retried here: the class says what may
+//! be done, and the caller does it.
 
 use std::time::Duration;
 
-/// An answer that is not a success, reduced to what decides.
+/// An error response, reduced to what decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorResponse<'a> {
-    /// The HTTP code; zero when no answer came at all.
+    /// The HTTP code; zero if there was no answer.
     pub code: u16,
     /// The reason of the Kubernetes status, such as "Conflict".
     pub reason: &'a str,
     /// The message of the Kubernetes status.
     pub message: &'a str,
-    /// How long the server asks to wait.
+    /// The Retry-After of the server.
     pub retry_after: Option<Duration>,
     /// The name of the object that the status names; empty when it names none.
     pub about: &'a str,
 }
 
-/// What a refusal means.
+/// The class of an error response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseClass {
-    /// Someone wrote the object in between, or one of the same name has taken its place. It may be in any version: look
-    /// again.
+    /// A conflict: someone wrote the object meanwhile, or replaced it. It may be in any version: read it again.
     Moved,
-    /// The server says that there is no such thing: the object, or the whole resource. Only a read that names the object
-    /// tells which ([`absence`]).
+    /// Not found: the object, or the resource. Only a read of the object shows which ([`absence`]).
     Absent,
-    /// The server is overloaded. Fewer requests, and none before this time has passed.
+    /// 429: fewer requests, and none before this time has passed.
     Overloaded(Duration),
-    /// A webhook that converts or admits objects of this resource cannot be reached. No object can be rewritten.
+    /// A conversion or admission webhook of this resource cannot be reached. No object can be rewritten.
     WebhookDown,
-    /// A webhook was reached and gave no answer about this object: it hung up, or took too long. Either it is down, or it
-    /// does not bear this object; whether others get through tells ([`after_no_response`]).
+    /// A webhook was reached and did not answer for this object: it closed the connection, or timed out. Either it is down,
+    /// or it fails on this object; the results of other objects decide ([`after_no_response`]).
     WebhookNoResponse,
-    /// A passing fault, of the network or of the server.
+    /// A transient error of the network or the server.
     TryAgain,
-    /// This object will not be accepted as it is. The others may be.
+    /// This object is refused. Others may be accepted.
     Refused,
-    /// A webhook takes no part in dry runs, so that without a write nobody can tell.
+    /// A webhook does not support dry run, so nothing is known without writing.
     NoDryRun,
-    /// We may not do this, whatever the object.
+    /// Forbidden, whatever the object.
     NotAllowed,
 }
 
 impl ResponseClass {
-    /// Whether the request may have been carried out all the same: the answer got lost, or came from somebody who had not
-    /// waited for it.
+    /// Whether the request may have been executed nevertheless, without an answer.
     pub fn leaves_open_what_was_written(self) -> bool {
         self == ResponseClass::TryAgain
     }
 }
 
-/// How long to wait when a server that is overloaded does not say how long.
+/// The delay after a 429 without Retry-After.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 
-/// What an answer to the rewriting of one object means.
+/// Classifies the response to rewriting one object.
 ///
-/// What admission says comes first: a webhook that denies a request chooses the code of the answer, which then means nothing.
+/// Admission comes first: a webhook that denies a request chooses the code of the response, which then means nothing.
 pub fn classify(response: &ErrorResponse<'_>) -> ResponseClass {
     match denial(response.message) {
         Some(Denial::Request) => return ResponseClass::Refused,
@@ -81,23 +78,22 @@ pub fn classify(response: &ErrorResponse<'_>) -> ResponseClass {
     }
 }
 
-/// What it means that an object could not be read because there is no such thing.
+/// What is not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// The object is gone: the server looked for it and says so by its name.
+    /// The object is deleted: the server names it in the status.
     Gone,
-    /// The server does not serve the resource, or not in this version. That says nothing about any object.
+    /// The server does not serve the resource, or not in this version. That says nothing about the object.
     NotServed,
 }
 
-/// What an answer means to a read of the object with this name; `None` when it does not say that something is missing.
+/// Classifies the response to a read of the object with this name; `None` if it is not a 404.
 pub fn absence(response: &ErrorResponse<'_>, name: &str) -> Option<Absence> {
     let names_it = response.reason == "NotFound" && !name.is_empty() && response.about == name;
     (response.code == 404).then_some(if names_it { Absence::Gone } else { Absence::NotServed })
 }
 
-/// What a failed listing means. No single object is to blame, so that only waiting, giving up, or having nothing to do are
-/// left.
+/// Classifies the response to a list request. No single object is the cause of a conflict.
 pub fn classify_listing(response: &ErrorResponse<'_>) -> ResponseClass {
     match response.code {
         409 => ResponseClass::TryAgain,
@@ -105,10 +101,10 @@ pub fn classify_listing(response: &ErrorResponse<'_>) -> ResponseClass {
     }
 }
 
-/// How often a passing fault is mistaken for passing.
+/// How often a request with a transient error is retried.
 pub const MAX_RETRIES: u32 = 8;
 
-/// What admission does not admit.
+/// What admission denies.
 enum Denial {
     /// This request.
     Request,
@@ -116,8 +112,8 @@ enum Denial {
     DryRun,
 }
 
-/// Whether admission denied a request. The words stand where the API server itself puts them, at the beginning, or behind the
-/// name of the object: those of a webhook or policy can quote anything.
+/// Whether admission denied a request. The words have to be where the API server itself puts them, at the beginning or
+/// after the name of the object, because the message of a webhook or policy can quote anything.
 fn denial(message: &str) -> Option<Denial> {
     if let Some(rest) = message.strip_prefix("admission webhook \"") {
         let (_, said) = rest.split_once('"')?;
@@ -132,24 +128,24 @@ fn denial(message: &str) -> Option<Denial> {
     is_policy.then_some(Denial::Request)
 }
 
-/// What is to be done about an object for which a webhook has given no answer.
+/// What to do about an object for which a webhook did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterNoResponse {
-    /// Ask once more.
+    /// Try again.
     TryAgain,
     /// The webhook is mistaken for down.
     WebhookDown,
-    /// The webhook answers about others, so that it is this object.
+    /// The webhook answers for others, so this object is the cause.
     Refused,
 }
 
-/// How often an object is queried about for which a webhook gives no answer, while it gives answers about others.
+/// How often an object is tried for which a webhook does not answer, while it answers for others.
 pub const MAX_NO_RESPONSES: u32 = 3;
-/// After so many calls in a row without an answer it is no longer a matter of single objects.
+/// After so many calls in a row without an answer, single objects are not the cause.
 const MAX_NO_RESPONSES_IN_A_ROW: u32 = 20;
 
-/// What is to be done about an object for which a webhook has given no answer so many times, and to anybody's question since
-/// the last answer so many times. `others` says whether anything got through in this pass.
+/// What to do about an object for which a webhook did not answer so many times, and since its last answer for any object so
+/// many times. `others` says whether other objects were rewritten in this pass.
 pub fn after_no_response(of_object: u32, in_a_row: u32, others: OtherObjects) -> AfterNoResponse {
     match others {
         OtherObjects::GotNothing => AfterNoResponse::WebhookDown,
@@ -159,18 +155,18 @@ pub fn after_no_response(of_object: u32, in_a_row: u32, others: OtherObjects) ->
     }
 }
 
-/// What became of other objects.
+/// The results of other objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherObjects {
     /// Some got through.
     GotThrough,
-    /// None did, as far as is known.
+    /// None did, as far as known.
     GotNothing,
 }
 
-/// What it means that the API server got no answer from a webhook; `None` where that is not what it says. A webhook that
-/// answered is not down, whatever it answered: its words can quote anything. So the sign must stand where the API server
-/// itself puts it, right behind the name of the webhook.
+/// Classifies a webhook call without an answer; `None` for other errors. A webhook that answered is not down, and its
+/// answer can quote anything. So the words have to be where the API server itself puts them, right after the name of the
+/// webhook.
 fn unanswered_call(response: &ErrorResponse<'_>) -> Option<ResponseClass> {
     let after = |start: &str| response.message.split_once(start).map(|(_, rest)| rest);
     let conversion = after("conversion webhook for ").and_then(|rest| rest.split_once(" failed: "));
@@ -193,8 +189,8 @@ fn is_about_service(cause: &str) -> bool {
         || cause.strip_prefix("service ").is_some_and(is_missing)
 }
 
-/// Whether the API server could not even send its request: no address, no connection, or no trust. These are the words of
-/// Go, and of Rust.
+/// Whether the API server could not even send its request: no address, no connection, or no trust. These are the messages
+/// of Go and of Rust.
 fn was_not_reached(why: &str) -> bool {
     const SIGNS: [&str; 12] = [
         "connection refused",
@@ -215,7 +211,7 @@ fn was_not_reached(why: &str) -> bool {
     is_dialling || is_about_service(why) || SIGNS.iter().any(|sign| lower.contains(sign))
 }
 
-/// The authorizer refuses in these words; an admission plugin or policy, which looks at the object, in others.
+/// The messages of the authorizer; those of admission differ.
 fn is_about_permission(response: &ErrorResponse<'_>) -> bool {
     response.message.contains(" cannot patch resource ")
         || response.message.contains(" cannot update resource ")
@@ -223,7 +219,7 @@ fn is_about_permission(response: &ErrorResponse<'_>) -> bool {
         || response.message.contains(" cannot get resource ")
 }
 
-/// Whether the server speaks of a fault of its own that will pass. What a webhook answered is no such fault.
+/// Whether the server reports a transient error of its own. The answer of a webhook is not.
 fn is_passing(message: &str) -> bool {
     !message.contains("webhook")
         && ["etcdserver: ", "context deadline exceeded", "connection refused", "leader changed", "request timed out"]

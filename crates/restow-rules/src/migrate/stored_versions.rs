@@ -1,18 +1,17 @@
-//! What may be said about a CRD before, during and after a migration of its objects.
+//! When `status.storedVersions` of a CRD may be trimmed.
 //!
-//! The mark (an annotation) says that a migration runs, and makes the guard refuse changes of the storage version. The
-//! stored versions shrink only after a migration that was proven, and only if the CRD is still the one that the
-//! migration began with.
+//! The mark (an annotation) shows that a migration runs, and makes the guard refuse changes of the storage version. The
+//! stored versions are trimmed only after a proven migration, and only if the CRD is unchanged since the migration began.
 
 /// The annotation that marks a CRD while its objects are migrated.
 pub const MIGRATING_ANNOTATION: &str = "ksvm.sigs.k8s.io/migrating";
 
-/// A CRD, as far as this is concerned.
+/// The fields of a CRD that decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CrdView {
-    /// Tells this CRD from an earlier one of the same name.
+    /// Distinguishes this CRD from an earlier one with the same name.
     pub uid: String,
-    /// Counts the changes of its spec.
+    /// Increases with each change of its spec.
     pub generation: i64,
     /// The version that objects are stored in.
     pub storage_version: String,
@@ -27,16 +26,15 @@ pub struct CrdView {
 pub enum Trim {
     /// Write these.
     To(Vec<String>),
-    /// They are right already.
+    /// They are trimmed already.
     Nothing,
-    /// The CRD is another one than at the start, so nothing is proven about it.
+    /// The CRD has changed since the start, so nothing is proven about it.
     Changed(String),
 }
 
 /// What to do about the stored versions, given the CRD at the start and at the end of a proven migration.
 ///
-/// Any change of the spec counts as a change, also one that leaves the storage version as it was: in between it may have
-/// been another one, and back.
+/// Any change of the spec counts, even if the storage version is the same: it may have been another one in between.
 pub fn trim(start: &CrdView, end: &CrdView) -> Trim {
     if start.uid != end.uid {
         return Trim::Changed("the CRD was deleted and created again".to_owned());
