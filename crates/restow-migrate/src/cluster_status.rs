@@ -115,7 +115,7 @@ struct Items<T> {
 }
 
 /// Reads the status of a cluster.
-pub async fn look(cluster: &Cluster) -> Result<ClusterStatus, RequestError> {
+pub async fn read_cluster_status(cluster: &Cluster) -> Result<ClusterStatus, RequestError> {
     let observation = observe(cluster, Scope::All).await?;
     let mut hidden = Vec::new();
     let groups: APIGroupList = request_json(cluster.client(), get("/apis")?).await?;

@@ -22,7 +22,7 @@ use restow_api::migration::StorageVersionMigration;
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
 use restow_rules::migrate::marks::{Holder, HolderKind};
 use restow_rules::migrate::stored_versions::{Trim, trim};
-use start::{Start, begin, look, not_ready};
+use start::{Start, begin, check_start, not_ready};
 use std::time::Duration;
 use step::MigrationStep;
 use tokio::sync::watch;
@@ -167,7 +167,7 @@ pub struct MigrationReport {
     /// The new stored versions of the CRD, if they were trimmed.
     pub trimmed_to: Option<Vec<String>>,
     /// The generation of the CRD; zero if there is none.
-    pub definition_generation: i64,
+    pub crd_generation: i64,
 }
 
 /// Why a migration could not go on.
@@ -246,7 +246,7 @@ pub async fn migrate(
 }
 
 fn ended(target: Option<MigrationTarget>, outcome: MigrationOutcome) -> MigrationReport {
-    MigrationReport { target, outcome, run: None, trimmed_to: None, definition_generation: 0 }
+    MigrationReport { target, outcome, run: None, trimmed_to: None, crd_generation: 0 }
 }
 
 async fn rewrite(
@@ -257,7 +257,7 @@ async fn rewrite(
 ) -> Result<MigrationReport, MigrationError> {
     let Start { observation, crd, target, .. } = start;
     let generation = crd.as_ref().map_or(0, |crd| crd::view(crd).generation);
-    let (resource, run) = how(start, options, generation);
+    let (resource, run) = run_options(start, options, generation);
     let mut report =
         runner::run(&observation.instances, &resource, run.clone(), channels.control.clone(), channels.progress)
             .await?;
@@ -273,7 +273,7 @@ async fn rewrite(
     let outcome = outcome(cluster, start, &report).await?;
     MigrationStep::Rewritten.log(&resource.resource.group_resource());
     let (target, run) = (Some(target.clone()), Some(report));
-    Ok(MigrationReport { target, outcome, run, trimmed_to: None, definition_generation: generation })
+    Ok(MigrationReport { target, outcome, run, trimmed_to: None, crd_generation: generation })
 }
 
 /// How many clean runs are needed. One is not enough if it is unknown which server answers.
@@ -285,7 +285,7 @@ fn rounds(reach: Reach) -> u32 {
 }
 
 /// The resource in the version to rewrite through, and the options of the run.
-fn how(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredResource, RunOptions) {
+fn run_options(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredResource, RunOptions) {
     let crd = start.crd.as_ref();
     let owners = match options.owners {
         ManagedFieldsPolicy::Move => crd.and_then(crd::managed_fields_plan),
@@ -326,7 +326,7 @@ async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result
         }
         RunOutcome::NotServed { words, continue_token } => {
             let resource = start.seen.resource.resource.group_resource();
-            match look(cluster, &resource, None, Goal::default()).await? {
+            match check_start(cluster, &resource, None, Goal::default()).await? {
                 Err(MigrationOutcome::ResourceGone) => MigrationOutcome::ResourceGone,
                 _ => not_ready(words.clone(), continue_token.clone()),
             }

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use restow_migrate::cluster::Cluster;
-use restow_migrate::cluster_status::{ClusterStatus, NO_ANSWER, look};
+use restow_migrate::cluster_status::{ClusterStatus, NO_ANSWER, read_cluster_status};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ async fn look_at(answers: Answers) -> ClusterStatus {
         }
     });
     let cluster = Cluster::from_config(kube::Config::new(url.parse().unwrap())).unwrap();
-    let overview = look(&cluster).await.unwrap();
+    let overview = read_cluster_status(&cluster).await.unwrap();
     serving.abort();
     overview
 }

@@ -320,7 +320,7 @@ fn ended(
 fn settled(report: &MigrationReport) -> Option<SettledObjects> {
     let run = report.run.as_ref().filter(|run| run.failures.len() <= failures::IN_STATUS)?;
     let is_usable = report.outcome == MigrationOutcome::SomeFailed;
-    is_usable.then(|| EarlierAttempt::by_run(run, report.definition_generation)).flatten()
+    is_usable.then(|| EarlierAttempt::by_run(run, report.crd_generation)).flatten()
 }
 
 /// The final condition of a migration; `None` if it has not ended.

@@ -1,6 +1,6 @@
 //! The end of a migration: checks that the agreement still holds, and trims the stored versions.
 
-use super::start::{Start, look};
+use super::start::{Start, check_start};
 use super::step::MigrationStep;
 use super::{MigrationError, MigrationOptions, MigrationOutcome, MigrationReport};
 use crate::cluster::Cluster;
@@ -19,7 +19,7 @@ pub(super) async fn confirm(
     options: &MigrationOptions,
     mut report: MigrationReport,
 ) -> Result<MigrationReport, MigrationError> {
-    let end = match look(cluster, resource, Some(&start.target), options.goal).await? {
+    let end = match check_start(cluster, resource, Some(&start.target), options.goal).await? {
         Ok(end) => end,
         Err(MigrationOutcome::NoAgreement(words)) => {
             report.outcome = MigrationOutcome::AgreementChanged(words);

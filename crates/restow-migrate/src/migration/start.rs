@@ -32,7 +32,7 @@ pub(super) async fn begin(
 ) -> Result<Result<Start, MigrationOutcome>, MigrationError> {
     let began = Instant::now();
     loop {
-        let (outcome, wait) = match look(cluster, resource, options.expected.as_ref(), options.goal).await? {
+        let (outcome, wait) = match check_start(cluster, resource, options.expected.as_ref(), options.goal).await? {
             Ok(start) => match identified(start, cluster.reach(), options).await {
                 Ok(start) => return Ok(Ok(start)),
                 Err(words) => (MigrationOutcome::NoAgreement(words), PROCESSES_WAIT),
@@ -73,7 +73,7 @@ async fn identified(start: Start, reach: Reach, options: &MigrationOptions) -> R
 }
 
 /// Checks whether a migration can start. Reads the CRD first, because the servers are compared with it.
-pub(super) async fn look(
+pub(super) async fn check_start(
     cluster: &Cluster,
     resource: &GroupResource,
     expected: Option<&MigrationTarget>,

@@ -6,13 +6,13 @@ use super::props::{POLICIES, SLICES, WIDGETS};
 use super::stage::{Member, Stage};
 use anyhow::Context;
 use restow_apiserver::stored::take_census;
-use restow_migrate::cluster_status::{ResourceStatus, look};
+use restow_migrate::cluster_status::{ResourceStatus, read_cluster_status};
 use restow_rules::census::Encoding;
 use std::collections::BTreeMap;
 
 /// Who writes what: servers against resources.
 pub(super) async fn matrix(narrator: &Narrator, stage: &Stage) -> anyhow::Result<()> {
-    let overview = look(&stage.members[0].cluster).await?;
+    let overview = read_cluster_status(&stage.members[0].cluster).await?;
     let shown = |name: &&str| overview.resources.iter().find(|resource| resource.resource == **name);
     let resources: Vec<&ResourceStatus> = [SLICES, POLICIES, WIDGETS].iter().filter_map(shown).collect();
     let plural = |resource: &&ResourceStatus| resource.resource.split('.').next().unwrap_or_default().to_uppercase();
@@ -51,7 +51,7 @@ fn written(resource: &ResourceStatus, member: &Member) -> Cell {
 
 /// What server a says about EndpointSlices.
 pub(super) async fn slices(stage: &Stage) -> anyhow::Result<ResourceStatus> {
-    let overview = look(&stage.members[0].cluster).await?;
+    let overview = read_cluster_status(&stage.members[0].cluster).await?;
     let found = overview.resources.into_iter().find(|resource| resource.resource == SLICES);
     found.context("EndpointSlices are not served")
 }

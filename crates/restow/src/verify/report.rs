@@ -1,4 +1,4 @@
-//! What `restow verify` prints.
+//! The output of `restow verify`.
 
 use crate::output::{Colour, Output, columns, paint_rows};
 use restow_rules::census::{
@@ -7,7 +7,7 @@ use restow_rules::census::{
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// What was found.
+/// The result.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Proof {
@@ -15,18 +15,18 @@ pub(super) struct Proof {
     pub(super) revision: u64,
     /// How many values were read.
     pub(super) total: u64,
-    /// Whether the store is that of the cluster that was queried.
+    /// Whether the store belongs to the cluster that was queried.
     pub(super) identity: StoreIdentity,
     #[serde(flatten)]
     pub(super) report: CensusReport,
-    /// Resources of other API servers behind this one, of which nothing lies in this store and nothing is said.
+    /// Resources of aggregated API servers that are not in this store and were not verified.
     pub(super) not_covered: BTreeSet<String>,
     /// The commands to run next.
     pub(super) next: Vec<String>,
 }
 
 impl Proof {
-    /// What to run, after this command, for what was found.
+    /// The commands to run next, according to the result.
     pub(super) fn commands(report: &CensusReport, this: &str) -> Vec<String> {
         let mut old = BTreeSet::new();
         let mut encrypted = false;
@@ -50,11 +50,11 @@ impl Proof {
         }
         let migrate =
             (!old.is_empty()).then(|| format!("restow migrate {}", old.into_iter().collect::<Vec<_>>().join(" ")));
-        let ask = encrypted.then(|| format!("{this} --through-api"));
-        migrate.into_iter().chain(ask).collect()
+        let read_api_state = encrypted.then(|| format!("{this} --through-api"));
+        migrate.into_iter().chain(read_api_state).collect()
     }
 
-    /// For people.
+    /// The table.
     pub(super) fn table(&self, output: Output) -> String {
         let is_wide = output == Output::Wide;
         let mut lines =
@@ -82,7 +82,7 @@ impl Proof {
         text
     }
 
-    /// One line for everything that is not current, and for what was not read.
+    /// One line for everything that is not current, and for what was not verified.
     fn reasons(&self) -> String {
         let mut text = String::new();
         for kind in self.report.kinds.iter().filter(|kind| kind.verdict != CensusVerdict::Current) {
@@ -113,7 +113,7 @@ impl Proof {
             text.push_str(&format!("\nBecause {doubt}."));
         }
         for command in &self.next {
-            text.push_str(&format!("\nTo go on: {command}"));
+            text.push_str(&format!("\nNext: {command}"));
         }
         if self.report.verdict == CensusVerdict::Unknown {
             text.push_str("\nSee also: restow explain proof");
