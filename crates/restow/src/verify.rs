@@ -88,7 +88,7 @@ impl VerifyArgs {
     async fn verify_through_api(&self) -> anyhow::Result<ExitCode> {
         ensure!(
             !self.resources.is_empty(),
-            "--through-api needs the names of the resources to ask about; with --etcd-endpoints, it asks about those with \
+            "--through-api needs the names of the resources to verify; with --etcd-endpoints, it verifies those with \
              encrypted values"
         );
         let found = through_api::verify(&self.cluster.connect().await?, &self.resources).await?;
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_is_meant_by_a_name_that_no_other_has() {
+    fn a_resource_is_found_by_its_full_name_or_a_unique_plural() {
         let served = ["widgets.example.com", "events", "events.example.com", "jobs.a.com", "jobs.b.com"];
         let find_resource = |name: &str| find_resource(name, served.into_iter());
         assert_eq!(find_resource("widgets").unwrap(), "widgets.example.com");

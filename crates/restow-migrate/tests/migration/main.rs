@@ -156,7 +156,7 @@ async fn what_changes_between_start_and_end_keeps_the_versions_from_being_trimme
         check_meanwhile(listing, join, "AgreementChanged").await;
         // There and back again.
         let flip = |state: &mut State| state.crd.as_mut().unwrap().generation += 2;
-        check_meanwhile(listing, flip, "DefinitionChanged").await;
+        check_meanwhile(listing, flip, "CrdChanged").await;
         let back = |state: &mut State| {
             let crd = state.crd.as_mut().unwrap();
             (crd.stores, crd.generation) = ("v1", crd.generation + 1);

@@ -8,6 +8,7 @@ use restow_migrate::migration::step::{MigrationStep, TARGET};
 use restow_testkit::{LogEvent, abort_at, test_in_a_process, wait};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use tokio::sync::watch;
 
 /// The lease of a controller that was killed needs not expire first, if the next one has the same identity.
@@ -53,6 +54,7 @@ async fn crash_at(step: MigrationStep, kubeconfig: &Path) {
     let mut process = test_in_a_process("migration::crashes::controller_process_that_aborts_at_a_step")
         .env(STEP_VARIABLE, format!("{step:?}"))
         .env(KUBECONFIG_VARIABLE, kubeconfig)
+        .stdout(Stdio::null())
         .spawn()
         .unwrap();
     let status = tokio::task::spawn_blocking(move || wait(&mut process)).await.unwrap();
