@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_a_whole_number_with_separators() {
-        assert_eq!(rate_text(5_045.1376), "5,045/s");
+        assert_eq!(rate_text(5045.1376), "5,045/s");
         assert_eq!(rate_text(0.4), "0/s");
         assert_eq!(rate_text(1_234_567.8), "1,234,568/s");
     }
