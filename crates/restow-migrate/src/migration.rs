@@ -309,7 +309,7 @@ async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result
     Ok(match &report.ending {
         RunOutcome::Proven if cluster.reach() == Reach::OneEndpoint => MigrationOutcome::Unproven(format!(
             "{} of {} objects were rewritten, and then {} passes through {} connections to {} left each of them \
-             unchanged. Which API servers answered cannot be told, so that nothing is proven and status.storedVersions \
+             unchanged. It is unknown which API servers answered, so nothing is proven and status.storedVersions \
              stays as it is",
             report.progress.counts.rewritten,
             report.progress.counts.seen,

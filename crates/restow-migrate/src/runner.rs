@@ -128,7 +128,7 @@ pub enum RunError {
     #[error("cannot list the objects: {0}{hint}", hint = hint(.0))]
     List(RequestError),
     /// A webhook does not support dry run, so nothing is known without writing.
-    #[error("cannot be told without writing: {0}")]
+    #[error("unknown without writing: {0}")]
     NoDryRun(RequestError),
     /// Rewriting is forbidden.
     #[error("cannot rewrite objects: {0}{hint}", hint = hint(.0))]

@@ -22,7 +22,7 @@ impl Processes {
         }
         if let Some((address, why)) = self.0.iter().find_map(|(address, found)| Some((address, found.as_ref().err()?)))
         {
-            return Some(format!("which process answers at {address} cannot be told: {why}"));
+            return Some(format!("it is unknown which process answers at {address}: {why}"));
         }
         let distinct: BTreeSet<&String> = self.0.values().flatten().collect();
         let leases = servers.identities.as_ref().map_or(0, BTreeMap::len);

@@ -70,7 +70,10 @@ async fn what_servers_of_ours_keep_in_etcd_is_proven_and_what_is_not_there_prove
         assert_eq!(healthy.json["doubts"], json!([]));
     }
     let empty = from_etcd(server, &endpoint, "/nothing", &[]);
-    empty.is(4, &["cannot be told", "nothing is stored under this prefix", "--etcd-prefix"]);
+    empty.is(
+        4,
+        &["It is unknown whether something old is stored", "nothing is stored under this prefix", "--etcd-prefix"],
+    );
     assert_eq!(empty.json["doubts"][0]["reason"], "nothingStored");
     from_etcd(server, &endpoint, "/nothing", &["configmaps"]).is(4, &["nothing is stored under this prefix"]);
     let root = from_etcd(server, &endpoint, "", &[]);
