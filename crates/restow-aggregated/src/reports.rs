@@ -6,7 +6,9 @@ use rand::Rng;
 use restow_api::internal_apiserver::{ServerStorageVersion, StorageVersion, StorageVersionStatus};
 use restow_api::{GroupResource, ServerId};
 use restow_rules::collect::Collected;
-use restow_rules::{Participants, ServerReport, is_reported, register, settle, withdraw as without};
+use restow_rules::{
+    Participants, ServerReport, is_reported, register, set_common_encoding_version, withdraw as without,
+};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -112,7 +114,7 @@ struct List {
 fn conclude_as_kubernetes(object: &StorageVersion, status: &mut StorageVersionStatus, now: Timestamp) {
     status.common_encoding_version = object.status.common_encoding_version.clone();
     status.conditions = object.status.conditions.clone();
-    settle(status, object.metadata.generation, &Participants::listed([]), now);
+    set_common_encoding_version(status, object.metadata.generation, &Participants::listed([]), now);
 }
 
 async fn get(client: &kube::Client, name: &str) -> Result<Option<StorageVersion>, String> {

@@ -1,30 +1,30 @@
-//! How the API servers of a cluster are reached: all of them behind one address, and each by its own.
+//! How to reach the API servers of a cluster: all through one address, or each by its own.
 
-use crate::Failure;
-use crate::settling::Agreements;
+use crate::RequestError;
+use crate::settling_time::AgreementTracker;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
-use restow_rules::migrate::api_servers::{ApiServers, FENCED_WRITES_LABEL, Wanted};
+use restow_rules::migrate::api_servers::{ApiServers, FENCED_WRITES_LABEL, RequiredServers};
 use std::path::Path;
 use std::time::Duration;
 
 /// The API servers of a cluster.
 #[derive(Clone)]
 pub struct Cluster {
-    /// How connections are made; nothing where all go through the client that was given.
+    /// The client configuration; `None` if all requests use the given client.
     config: Option<Config>,
     client: Client,
     reach: Reach,
-    agreements: Agreements,
+    agreements: AgreementTracker,
 }
 
 /// One API server of several.
 #[derive(Clone)]
 pub struct Instance {
-    /// Its address, for people.
+    /// Its address, for display.
     pub name: String,
     /// How it is reached.
     pub client: Client,
@@ -33,14 +33,14 @@ pub struct Instance {
 /// How the API servers of a cluster are reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// Each by its own address, so that each can be asked.
+    /// Each by its own address, so that each can be queried.
     #[default]
     EachServer,
-    /// All of them behind one address. Nobody can say which of them answers, so that nothing can be proven.
+    /// All through one address. It is unknown which of them answers, so nothing can be proven.
     OneEndpoint,
 }
 
-/// How many connections of their own are made where all servers are behind one address. A load balancer spreads them.
+/// The number of separate connections if all servers are behind one address. A load balancer spreads them.
 const FRESH_CONNECTIONS: usize = 4;
 
 /// Why a cluster cannot be used.
@@ -61,12 +61,12 @@ pub enum ConnectError {
 const SERVER_NAME: &str = "kubernetes.default.svc";
 
 impl Cluster {
-    /// The cluster of a kubeconfig; without one that of the environment, or the one that this runs in.
+    /// Connects with a kubeconfig; without one, with that of the environment, or from within the cluster.
     pub async fn connect(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
         Cluster::connect_in_context(kubeconfig, None).await
     }
 
-    /// The same, in a context that may differ from the current one of the kubeconfig.
+    /// The same with another context than the current one of the kubeconfig.
     pub async fn connect_in_context(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, ConnectError> {
         let unusable = |error: kube::config::KubeconfigError| match context {
             Some(context) => ConnectError::Context(context.to_owned(), Box::new(error)),
@@ -78,7 +78,7 @@ impl Cluster {
                 let file = Kubeconfig::read_from(path).map_err(|error| ConnectError::Configuration(Box::new(error)))?;
                 Config::from_custom_kubeconfig(file, &options).await.map_err(unusable)?
             }
-            // A context can only be one of a kubeconfig, never of the cluster that this runs in.
+            // Only a kubeconfig has contexts, an in-cluster configuration has none.
             (None, Some(_)) => Config::from_kubeconfig(&options).await.map_err(unusable)?,
             (None, None) => Config::infer().await.map_err(|error| ConnectError::Configuration(Box::new(error)))?,
         };
@@ -87,19 +87,19 @@ impl Cluster {
 
     /// The cluster of a configuration.
     pub fn from_config(mut config: Config) -> Result<Self, ConnectError> {
-        // A server that has too much to do has to be heard, not asked again behind our back.
+        // The pacer has to see each 429, so the client must not retry on its own.
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(10));
         let client = Client::try_from(config.clone()).map_err(|error| ConnectError::Client(Box::new(error)))?;
         Ok(Cluster { config: Some(config), ..Cluster::from_client(client) })
     }
 
-    /// The cluster that this client speaks to. All of its API servers are reached through it.
+    /// The cluster of this client. All of its API servers are reached through it.
     pub fn from_client(client: Client) -> Self {
-        Cluster { config: None, client, reach: Reach::default(), agreements: Agreements::default() }
+        Cluster { config: None, client, reach: Reach::default(), agreements: AgreementTracker::default() }
     }
 
-    /// The same cluster, reached in this way.
+    /// Sets how its API servers are reached.
     pub fn reached_by(self, reach: Reach) -> Self {
         Cluster { reach, ..self }
     }
@@ -109,19 +109,19 @@ impl Cluster {
         self.reach
     }
 
-    /// Since when its API servers were seen to agree.
-    pub fn agreements(&self) -> &Agreements {
+    /// Since when its API servers agree, by resource.
+    pub fn agreements(&self) -> &AgreementTracker {
         &self.agreements
     }
 
-    /// All of them behind one address.
+    /// The client of the common address.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Which API servers there are. What we may not read is said so; only a server that cannot be reached at all is a
-    /// failure.
-    pub(crate) async fn api_servers(&self) -> Result<ApiServers, Failure> {
+    /// Which API servers exist. If reading is forbidden, the result says so; only a server that cannot be reached is an
+    /// error.
+    pub(crate) async fn api_servers(&self) -> Result<ApiServers, RequestError> {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), "default");
         let of_service = ListParams::default().labels("kubernetes.io/service-name=kubernetes");
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
@@ -139,13 +139,12 @@ impl Cluster {
             marks: marks.collect(),
             addresses: slices.map(|slices| slices.iter().flat_map(addresses_of).collect()),
             identities: leases.map(|leases| leases.into_iter().filter_map(identity_of).collect()),
-            wanted: Wanted::Every,
+            required: RequiredServers::All,
         })
     }
 
-    /// How each of these servers is reached. Where there is only one, or no way to tell, it is the one behind the common
-    /// address.
-    pub(crate) fn instances(&self, servers: &ApiServers) -> Result<Vec<Instance>, Failure> {
+    /// How to reach each of these servers. If there is only one, or no address is known, this is the common address.
+    pub(crate) fn instances(&self, servers: &ApiServers) -> Result<Vec<Instance>, RequestError> {
         match (self.reach, &servers.addresses) {
             (Reach::OneEndpoint, _) => (1..=FRESH_CONNECTIONS).map(|number| self.fresh(number)).collect(),
             (Reach::EachServer, Ok(addresses)) if addresses.len() > 1 => {
@@ -155,12 +154,12 @@ impl Cluster {
         }
     }
 
-    /// The common address, by a connection of its own.
-    fn fresh(&self, number: usize) -> Result<Instance, Failure> {
+    /// The common address, with a new connection.
+    fn fresh(&self, number: usize) -> Result<Instance, RequestError> {
         let Instance { name, client } = self.common();
         let client = match &self.config {
             Some(config) => Client::try_from(config.clone())
-                .map_err(|error| Failure { message: format!("{name}: {error}"), ..Failure::default() })?,
+                .map_err(|error| RequestError { message: format!("{name}: {error}"), ..RequestError::default() })?,
             None => client,
         };
         Ok(Instance { name: format!("{name} (connection {number})"), client })
@@ -171,10 +170,10 @@ impl Cluster {
         Instance { name, client: self.client.clone() }
     }
 
-    fn instance(&self, address: String) -> Result<Instance, Failure> {
+    fn instance(&self, address: String) -> Result<Instance, RequestError> {
         let Some(config) = &self.config else { return Ok(Instance { name: address, client: self.client.clone() }) };
         let url = format!("https://{address}/");
-        let unusable = |why: String| Failure { message: format!("{url}: {why}"), ..Failure::default() };
+        let unusable = |why: String| RequestError { message: format!("{url}: {why}"), ..RequestError::default() };
         let mut config = config.clone();
         config.cluster_url = url.parse().map_err(|error: http::uri::InvalidUri| unusable(error.to_string()))?;
         config.tls_server_name.get_or_insert_with(|| SERVER_NAME.to_owned());
@@ -184,16 +183,16 @@ impl Cluster {
     }
 }
 
-/// What was read, or why it may not be read. No answer at all is a failure.
-fn readable<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, Failure> {
-    match read.map_err(Failure::from) {
+/// What was read, or why it may not be read. A server that does not answer is an error.
+fn readable<T>(read: Result<T, kube::Error>) -> Result<Result<T, String>, RequestError> {
+    match read.map_err(RequestError::from) {
         Ok(found) => Ok(Ok(found)),
         Err(failure) if failure.code == 0 => Err(failure),
         Err(failure) => Ok(Err(failure.to_string())),
     }
 }
 
-/// What changes about an object when a server comes or goes, by the name of the object.
+/// What changes on an object when a server joins or leaves, by the name of the object.
 fn mark(kind: &str, object: &impl ResourceExt, mark: String) -> (String, String) {
     (format!("{kind} {}", object.name_any()), mark)
 }
@@ -209,7 +208,7 @@ fn identity_of(lease: Lease) -> Option<(String, String)> {
     Some((lease.metadata.name?, holder))
 }
 
-/// The addresses of a slice, as they stand in a URL. One that is not ready counts too: it may still write.
+/// The addresses of a slice, as in a URL. An endpoint that is not ready counts too: it may still write.
 fn addresses_of(slice: &EndpointSlice) -> Vec<String> {
     let ports = slice.ports.as_deref().unwrap_or_default();
     let port = ports.iter().find(|port| port.name.as_deref() == Some("https")).or(ports.first());

@@ -1,89 +1,91 @@
-//! Watches a cluster and migrates what has to be migrated, by itself.
+//! The controller: watches a cluster and migrates resources whose storage version has changed.
 //!
-//! One loop observes, decides (`restow_rules::trigger`) and executes; events and timers only wake it, and each pass
-//! reads everything anew. Migrations run beside it. Only the holder of the lease acts, but nothing breaks when two do.
+//! One loop observes, decides (`restow_rules::trigger`) and executes. Events and timers only enqueue resources, and each
+//! reconcile reads the state again. Migrations run in tasks of their own. Only the holder of the lease acts, but two that
+//! act at once do no harm.
 
-mod collections;
 mod effects;
 mod events;
 mod failures;
 mod in_tree;
-mod leader;
+mod leader_election;
 mod metrics;
 mod observe;
-mod orders;
-mod wakes;
-mod work;
+mod paged_list;
+mod queue;
+mod run_control;
+mod worker;
 mod workers;
 
 pub use metrics::Metrics;
 
-use crate::agreement::ResourceObservation;
+use crate::api_servers::ResourceObservation;
+use crate::backoff::Backoff;
 use crate::cluster::Cluster;
-use crate::exchange::Failure;
 use crate::migration::MigrationOptions;
-use events::{Events, Happened};
+use crate::request::RequestError;
+use events::{EventReason, Events};
 use in_tree::InTree;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Api, ApiResource};
 use kube::core::{GroupVersionKind, Object};
-use leader::Term;
-use observe::{Marks, View};
+use leader_election::LeaseTerm;
+use observe::{ClusterView, SeenMarks};
+use queue::{ReconcileQueue, ReconcileRequest};
 use restow_api::GroupResource;
 use restow_api::migration::{
     GROUP, StorageState, StorageStateSpec, StorageStateStatus, StorageVersionMigration, StorageVersionMigrationSpec,
     StorageVersionMigrationStatus,
 };
-use restow_rules::migrate::marks::{Holder, Party};
-use restow_rules::migrate::window::Window;
-use restow_rules::trigger::{Effect, Snapshot, TriggerPolicy, decide};
+use restow_rules::migrate::maintenance_window::MaintenanceWindow;
+use restow_rules::migrate::marks::{Holder, HolderKind};
+use restow_rules::trigger::{TriggerEffect, TriggerPolicy, TriggerSnapshot, decide};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use wakes::{Wake, Wakes};
 use workers::Workers;
 
-/// How a controller works.
+/// The configuration of a controller.
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
-    /// What tells this controller from others.
+    /// The identity of this controller among others.
     pub identity: String,
-    /// Where its lease is.
+    /// The namespace of its lease.
     pub namespace: String,
-    /// How often everything is looked at, though nothing seems to have happened.
+    /// The resync period: how often all resources are reconciled without an event.
     pub poll_interval: Duration,
     /// How objects are rewritten.
     pub migration: MigrationOptions,
-    /// How many resources are migrated at once.
+    /// How many resources are migrated at the same time.
     pub at_once: usize,
-    /// When objects may be rewritten; at any time where there are none.
-    pub windows: Vec<Window>,
-    /// Which resources are taken care of.
-    pub resources: Resources,
-    /// Whether there may be other controllers.
+    /// The maintenance windows in which objects may be rewritten; at any time if empty.
+    pub windows: Vec<MaintenanceWindow>,
+    /// Which resources are managed.
+    pub resources: ResourceFilter,
+    /// Whether leader election is needed.
     pub election: Election,
-    /// How long the lease lasts when its holder is gone.
+    /// The lease duration.
     pub lease_duration: Duration,
 }
 
-/// Which resources a controller takes care of.
+/// Which resources a controller manages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Resources {
+pub enum ResourceFilter {
     /// All of them.
     #[default]
     All,
-    /// Those of custom resource definitions.
+    /// Custom resources only.
     Custom,
 }
 
-/// Whether there may be other controllers.
+/// Whether leader election is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Election {
-    /// There may be, and a lease decides which one acts.
+    /// Other controllers may run; the holder of the lease acts.
     #[default]
     Lease,
-    /// There are none.
+    /// This controller is the only one.
     Alone,
 }
 
@@ -96,7 +98,7 @@ impl Default for ControllerConfig {
             migration: MigrationOptions::default(),
             at_once: 4,
             windows: Vec::new(),
-            resources: Resources::All,
+            resources: ResourceFilter::All,
             election: Election::Lease,
             lease_duration: Duration::from_secs(15),
         }
@@ -114,7 +116,7 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
     pub(crate) in_tree: InTree,
-    pub(crate) term: Term,
+    pub(crate) term: LeaseTerm,
 }
 
 impl Context {
@@ -122,9 +124,9 @@ impl Context {
         Api::all_with(self.cluster.client().clone(), &migration_api())
     }
 
-    /// Who marks definitions.
+    /// The holder of the marks on CRDs.
     fn holder(&self) -> Holder {
-        Holder::new(Party::Controller, &self.config.identity)
+        Holder::new(HolderKind::Controller, &self.config.identity)
     }
 
     pub(crate) fn states(&self) -> Api<StateObject> {
@@ -142,53 +144,52 @@ pub(crate) fn state_api() -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, StorageState::RESOURCE)
 }
 
-/// Runs until told to stop. What is in flight then is finished, and the lease given up.
+/// Runs until it is stopped. Then it completes the requests in flight and releases the lease.
 pub async fn run(cluster: Cluster, config: ControllerConfig, metrics: Metrics, stop: watch::Receiver<bool>) {
     let events = Events::new(cluster.client().clone(), &config.identity);
-    let context = Context { cluster, config, metrics, events, in_tree: InTree::default(), term: Term::default() };
+    let context = Context { cluster, config, metrics, events, in_tree: InTree::default(), term: LeaseTerm::default() };
     match context.config.election {
-        Election::Alone => act(context, stop).await,
-        Election::Lease => leader::run(context, stop).await,
+        Election::Alone => reconcile_loop(context, stop).await,
+        Election::Lease => leader_election::run(context, stop).await,
     }
 }
 
-/// Acts until told to stop.
-async fn act(context: Context, mut stop: watch::Receiver<bool>) {
+/// Reconciles until it is stopped.
+async fn reconcile_loop(context: Context, mut stop: watch::Receiver<bool>) {
     context.metrics.set_leading(true);
-    let wakes = Arc::new(Wakes::default());
-    let watching = wakes::watch_cluster(&context, Arc::clone(&wakes));
-    let mut workers = Workers::new(context.clone(), Arc::clone(&wakes));
-    let in_tree = tokio::spawn(in_tree::follow(context.clone(), Arc::clone(&wakes)));
-    let mut marks = Marks::default();
-    let mut failed_passes = 0u32;
+    let queue = Arc::new(ReconcileQueue::default());
+    let watching = queue::watch_cluster(&context, Arc::clone(&queue));
+    let mut workers = Workers::new(context.clone(), Arc::clone(&queue));
+    let in_tree = tokio::spawn(in_tree::follow(context.clone(), Arc::clone(&queue)));
+    let mut marks = SeenMarks::default();
+    let mut backoff = None;
     let mut next_poll = tokio::time::Instant::now();
     loop {
-        let wake = tokio::select! {
-            wake = wakes.next() => wake,
+        let request = tokio::select! {
+            request = queue.next() => request,
             () = tokio::time::sleep_until(next_poll) => {
                 workers.forget_ended();
-                Wake::everything()
+                ReconcileRequest::all()
             }
             () = stopped(&mut stop) => break,
         };
-        match pass(&context, &wakes, (&mut workers, &mut marks), &wake).await {
+        match reconcile(&context, &queue, (&mut workers, &mut marks), &request).await {
             Ok(due) => {
-                failed_passes = 0;
-                if wake.is_everything() {
+                backoff = None;
+                if request.is_all() {
                     next_poll = tokio::time::Instant::now() + context.config.poll_interval;
                 }
-                wakes.wake_at(due);
+                queue.requeue_at(due);
             }
             Err(failure) => {
-                failed_passes += 1;
                 // Right after the start, what was just installed may not be served yet.
-                if failed_passes == 1 {
-                    tracing::debug!("cannot look at the cluster, trying again: {failure}");
+                if backoff.is_none() {
+                    tracing::debug!("cannot reconcile the cluster, will retry: {failure}");
                 } else {
-                    tracing::warn!("cannot look at the cluster: {failure}");
+                    tracing::warn!("cannot reconcile the cluster: {failure}");
                 }
-                wakes.wake(wake);
-                let wait = Duration::from_millis(200u64.saturating_mul(1 << failed_passes.min(6)));
+                queue.enqueue(request);
+                let wait = backoff.get_or_insert_with(Backoff::of_reconcile).next_delay();
                 tokio::select! {
                     () = tokio::time::sleep(wait) => {}
                     () = stopped(&mut stop) => break,
@@ -203,47 +204,47 @@ async fn act(context: Context, mut stop: watch::Receiver<bool>) {
 }
 
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // When nobody can say stop any more, that says it too.
+    // A dropped sender means stop too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Looks at what the wake is about, decides, and does it. Returns when to look again.
-async fn pass(
+/// Reconciles the requested resources: observes, decides, executes. Returns when to reconcile again.
+async fn reconcile(
     context: &Context,
-    wakes: &Wakes,
-    (workers, marks): (&mut Workers, &mut Marks),
-    wake: &Wake,
-) -> Result<Option<Timestamp>, Failure> {
-    let view = observe::observe(context, wake).await?;
+    queue: &ReconcileQueue,
+    (workers, marks): (&mut Workers, &mut SeenMarks),
+    request: &ReconcileRequest,
+) -> Result<Option<Timestamp>, RequestError> {
+    let view = observe::observe(context, request).await?;
     let policy = TriggerPolicy::for_poll_interval(
         SignedDuration::try_from(context.config.poll_interval).unwrap_or(SignedDuration::from_mins(10)),
     );
-    let mut done = Done::default();
+    let mut done = ReconcileResult::default();
     for resource in view.resources(context.config.resources) {
-        let definition = view.definition(&resource);
-        let Some(seen) = view.observation.resource(&resource, definition) else { continue };
+        let crd = view.crd(&resource);
+        let Some(seen) = view.observation.resource(&resource, crd) else { continue };
         // The settling time of a migration counts from here.
-        view.observation.agreed_since(&context.cluster, &seen, definition);
-        tell_of_disagreement(context, &view, &resource, &seen).await;
-        let since = wakes.take_sightings(&resource, &seen.resource.kind);
+        view.observation.agreed_since(&context.cluster, &seen, crd);
+        report_disagreement(context, &view, &resource, &seen).await;
+        let since = queue.take_observed(&resource, &seen.resource.kind);
         let encodings = since.encodings.clone();
         let snapshot = view.snapshot(&resource, &seen, since, policy);
-        match act_on(context, &view, &seen, &snapshot, &mut done).await {
-            Ok(()) => wakes.looked(resource, view.asked_at),
+        match reconcile_resource(context, &view, &seen, &snapshot, &mut done).await {
+            Ok(()) => queue.looked(resource, view.asked_at),
             Err(failure) => {
-                // Someone else was faster, or the server could not do it: what follows relies on it, so look again.
+                // A conflict or a server error. What follows depends on this effect, so the resource is requeued.
                 tracing::debug!("{resource}: {failure}");
-                wakes.put_back(&resource, encodings);
-                wakes.wake(Wake::resource(resource));
+                queue.restore_observed(&resource, encodings);
+                queue.enqueue(ReconcileRequest::resource(resource));
             }
         }
     }
-    let order = view.order();
+    let command = view.command();
     let live = if done.changed { observe::migrations(context).await? } else { view.migrations.clone() };
     context.term.check()?;
-    workers.follow(live, order);
-    let recheck = observe::sweep(context, &view, &workers.resources(), marks).await?;
-    // A server that is back, or has caught up, need not be noticed in any other way.
+    workers.reconcile(live, command);
+    let recheck = observe::remove_stale_marks(context, &view, &workers.resources(), marks).await?;
+    // A server that is back, or has caught up, causes no event.
     let again = match (view.observation.every_server_answered(), view.observation.is_complete()) {
         (false, _) => Some(SILENT_SERVER_WAIT),
         (true, is_complete) => (done.has_disagreement || !is_complete).then_some(DISAGREEMENT_WAIT),
@@ -251,40 +252,40 @@ async fn pass(
     Ok(again.and_then(|wait| Timestamp::now().checked_add(wait).ok()).into_iter().chain(done.due).chain(recheck).min())
 }
 
-/// How long to wait before servers of which one did not answer are asked again.
+/// The requeue delay if a server did not answer.
 const SILENT_SERVER_WAIT: SignedDuration = SignedDuration::from_secs(5);
-/// How long to wait before servers that do not agree are asked again. When one is started anew, that is seen at once.
+/// The requeue delay if the servers disagree. The restart of a server causes an event.
 const DISAGREEMENT_WAIT: SignedDuration = SignedDuration::from_secs(30);
 
-/// What a pass came to.
+/// The result of one reconcile.
 #[derive(Default)]
-struct Done {
+struct ReconcileResult {
     due: Option<Timestamp>,
-    /// Whether there are other migrations now.
+    /// Whether migrations were created or deleted.
     changed: bool,
     has_disagreement: bool,
 }
 
-/// Does what has to be done about one resource.
-async fn act_on(
+/// Decides and executes for one resource.
+async fn reconcile_resource(
     context: &Context,
-    view: &View,
+    view: &ClusterView,
     seen: &ResourceObservation,
-    snapshot: &Snapshot,
-    done: &mut Done,
-) -> Result<(), Failure> {
+    snapshot: &TriggerSnapshot,
+    done: &mut ReconcileResult,
+) -> Result<(), RequestError> {
     done.has_disagreement |= seen.agreed().is_none();
     let mut unmigrated_since = snapshot.storage_state.as_ref().and_then(|state| state.unmigrated_since);
     let mut outcome = Ok(());
     for effect in decide(snapshot, Timestamp::now()) {
-        if let Effect::WakeAt(time) = effect {
+        if let TriggerEffect::RequeueAt(time) = effect {
             done.due = done.due.into_iter().chain([time]).min();
             continue;
         }
-        if let Effect::CreateStorageState(status) | Effect::UpdateStorageState(status) = &effect {
+        if let TriggerEffect::CreateStorageState(status) | TriggerEffect::UpdateStorageState(status) = &effect {
             unmigrated_since = status.unmigrated_since;
         }
-        done.changed |= matches!(effect, Effect::StartMigration { .. } | Effect::RemoveMigration { .. });
+        done.changed |= matches!(effect, TriggerEffect::StartMigration { .. } | TriggerEffect::RemoveMigration { .. });
         outcome = effects::execute(context, view, seen, effect).await;
         if outcome.is_err() {
             break;
@@ -295,8 +296,13 @@ async fn act_on(
     outcome
 }
 
-/// Says who stores what where the servers do not agree, once for each disagreement.
-async fn tell_of_disagreement(context: &Context, view: &View, resource: &GroupResource, seen: &ResourceObservation) {
+/// Logs, and publishes as an Event, which server stores what, once for each disagreement.
+async fn report_disagreement(
+    context: &Context,
+    view: &ClusterView,
+    resource: &GroupResource,
+    seen: &ResourceObservation,
+) {
     let disagreement = seen.disagreement();
     if !context.metrics.set_agreement(resource, disagreement.as_deref()) {
         return;
@@ -304,9 +310,9 @@ async fn tell_of_disagreement(context: &Context, view: &View, resource: &GroupRe
     let words = disagreement.unwrap_or_default();
     tracing::warn!("{resource}: {words}");
     let uid = view.states.get(&StorageState::name_for(resource)).and_then(|state| state.metadata.uid.clone());
-    let mut about = vec![events::about_state(resource, uid)];
-    about.extend(view.definition(resource).map(events::about_definition));
-    context.events.tell(Happened::Disagreement, &words, about, None).await;
+    let mut about = vec![events::state_reference(resource, uid)];
+    about.extend(view.crd(resource).map(events::crd_reference));
+    context.events.publish(EventReason::Disagreement, &words, about, None).await;
 }
 
 /// The resources of migrations that wait or run.

@@ -1,9 +1,8 @@
-//! Which resources are stored, and in which version a server stores them.
+//! Discovery: which resources are stored, and in which version a server stores them.
 //!
-//! The aggregated form of discovery does not carry the hash of the storage version, so the older form is read, group by
-//! group.
+//! Aggregated discovery does not include the hash of the storage version, so the documents of each group version are read.
 
-use crate::exchange::{Failure, exchange_json};
+use crate::request::{RequestError, request_json};
 use crate::runner::path_part;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
@@ -21,24 +20,24 @@ pub struct StoredResource {
     pub kind: String,
     /// Whether its objects live in namespaces.
     pub is_namespaced: bool,
-    /// The version in which the server stores its objects; nothing when that version is not served.
+    /// The version in which the server stores its objects; `None` when that version is not served.
     pub hash: Option<StorageVersionHash>,
 }
 
-/// What one server says about its resources.
+/// The discovery documents of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
     /// The resources that it serves.
     pub resources: BTreeMap<GroupResource, StoredResource>,
-    /// The group versions of which it does not say what it serves, each with the reason. They may have any resources.
+    /// The group versions whose document could not be read, each with the reason. They may contain any resources.
     pub unread: BTreeMap<String, String>,
 }
 
-/// How many documents are read at once.
+/// How many documents are read concurrently.
 const AT_ONCE: usize = 8;
 
 impl Discovery {
-    /// Why it is not known which resources of a group are served; nothing when it is.
+    /// Why it is unknown which resources of a group are served; `None` if it is known.
     pub(crate) fn unread_of(&self, group: &str) -> Option<String> {
         let is_of = |version: &str| version.rsplit_once('/').map_or("", |(group, _)| group) == group;
         let (version, why) = self.unread.iter().find(|(version, _)| is_of(version))?;
@@ -57,7 +56,7 @@ impl StoredResource {
         }
     }
 
-    /// The same resource in another version, if that is a version at all.
+    /// The same resource in another version, if that is a valid version.
     pub(crate) fn in_version(&self, version: &str) -> Self {
         let group_version = GroupVersion::new(self.resource.group(), version);
         let resource = group_version.and_then(|version| GroupVersionResource::new(version, self.resource.resource()));
@@ -71,9 +70,9 @@ impl StoredResource {
 }
 
 /// All resources of a server whose objects can be listed and rewritten.
-pub async fn discover(client: &Client) -> Result<Discovery, Failure> {
-    let core: APIVersions = exchange_json(client, get("/api")?).await?;
-    let groups: APIGroupList = exchange_json(client, get("/apis")?).await?;
+pub async fn discover(client: &Client) -> Result<Discovery, RequestError> {
+    let core: APIVersions = request_json(client, get("/api")?).await?;
+    let groups: APIGroupList = request_json(client, get("/apis")?).await?;
     let core_versions = core.versions.into_iter();
     let other_versions =
         groups.groups.into_iter().flat_map(|group| group.versions).map(|version| version.group_version);
@@ -81,11 +80,11 @@ pub async fn discover(client: &Client) -> Result<Discovery, Failure> {
     documents(client, versions).await
 }
 
-/// The resources of one group, for when only that one may have changed.
-pub async fn discover_group(client: &Client, group: &str) -> Result<Discovery, Failure> {
+/// The resources of one group, if only that group may have changed.
+pub async fn discover_group(client: &Client, group: &str) -> Result<Discovery, RequestError> {
     let path = format!("/apis/{group}");
-    let found: Result<k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup, Failure> =
-        exchange_json(client, get(&path)?).await;
+    let found: Result<k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup, RequestError> =
+        request_json(client, get(&path)?).await;
     match found {
         Ok(found) => documents(client, found.versions.into_iter().map(|version| version.group_version).collect()).await,
         Err(failure) if failure.code == 404 => Ok(Discovery::default()),
@@ -93,13 +92,13 @@ pub async fn discover_group(client: &Client, group: &str) -> Result<Discovery, F
     }
 }
 
-/// A document that is announced and cannot be had is that of a version which is about to come or go, or of an aggregated
-/// server that is down: nobody knows what it has.
-async fn documents(client: &Client, versions: Vec<String>) -> Result<Discovery, Failure> {
-    let documents: Vec<Result<APIResourceList, (String, Failure)>> = stream::iter(versions)
+/// A document that is listed and cannot be read belongs to a version that is being added or removed, or to an aggregated
+/// server that is down: its resources are unknown.
+async fn documents(client: &Client, versions: Vec<String>) -> Result<Discovery, RequestError> {
+    let documents: Vec<Result<APIResourceList, (String, RequestError)>> = stream::iter(versions)
         .map(|version| async move {
             let path = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
-            match exchange_json::<APIResourceList>(client, get(&path)?).await {
+            match request_json::<APIResourceList>(client, get(&path)?).await {
                 Ok(document) => Ok(Ok(document)),
                 Err(failure) if matches!(failure.code, 404 | 502..=504) && version.contains('/') => {
                     Ok(Err((version, failure)))
@@ -120,8 +119,8 @@ async fn documents(client: &Client, versions: Vec<String>) -> Result<Discovery, 
             }
         };
         for resource in stored_resources(&document) {
-            // The versions come in the server's order of preference; the first one that can be used is taken. A hash
-            // can be missing from one version and not from another.
+            // Versions come in the server's order of preference; the first usable one is taken. A hash can be missing in
+            // one version and present in another.
             let key = resource.resource.group_resource();
             let entry = found.resources.entry(key).or_insert_with(|| resource.clone());
             if entry.hash.is_none() {
@@ -149,17 +148,17 @@ fn stored_resources(document: &APIResourceList) -> Vec<StoredResource> {
     document.resources.iter().filter(is_stored).filter_map(to_stored).collect()
 }
 
-/// The resources that are the same objects under another name, and are left to that other name.
+/// Resources that are other names of the same objects, and are not migrated under this name.
 pub fn equivalents() -> BTreeSet<GroupResource> {
     // Both are views of the events of the core group.
     ["events.events.k8s.io", "ingresses.extensions"].iter().filter_map(|name| name.parse().ok()).collect()
 }
 
-fn get(path: &str) -> Result<Request<Vec<u8>>, Failure> {
+fn get(path: &str) -> Result<Request<Vec<u8>>, RequestError> {
     Request::get(path)
         .header(http::header::ACCEPT, "application/json")
         .body(Vec::new())
-        .map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
+        .map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Puts what the controller needs into a cluster: definitions, permissions, the guard, and the controller itself.
+//! Installs what the controller needs: CRDs, permissions, the guard, and the controller itself.
 //!
-//! What is there already is changed only where it differs, so installing twice changes nothing.
+//! Existing objects are changed only where they differ, so installing twice changes nothing.
 
 mod permissions;
 
-use crate::controller::Resources;
-use crate::exchange::{Failure, exchange_json};
+use crate::controller::ResourceFilter;
+use crate::request::{RequestError, request_json};
 use http::Request;
 use kube::Client;
 use permissions::objects_role;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
-const DEFINITIONS: &str = include_str!("../manifests/crds.yaml");
+const CRDS: &str = include_str!("../manifests/crds.yaml");
 const GUARD: &str = include_str!("../manifests/guard.yaml");
 const CONTROLLER: &str = include_str!("../manifests/controller.yaml");
 const DEPLOYMENT: &str = include_str!("../manifests/deployment.yaml");
@@ -21,13 +21,13 @@ const DEPLOYMENT: &str = include_str!("../manifests/deployment.yaml");
 /// What to install.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallOptions {
-    /// The image of the controller; nothing installs no controller, for one that runs elsewhere.
+    /// The image of the controller; `None` installs no Deployment, for a controller that runs elsewhere.
     pub image: Option<String>,
     /// Which objects the controller migrates, and so may read and rewrite.
-    pub resources: Resources,
-    /// Groups of which it may rewrite everything, whether they are there already or not.
+    pub resources: ResourceFilter,
+    /// Groups of which it may rewrite everything, whether they exist yet or not.
     pub groups: Vec<String>,
-    /// Where the controller shows its metrics.
+    /// Where the controller serves its metrics.
     pub metrics_listen: SocketAddr,
 }
 
@@ -35,7 +35,7 @@ impl Default for InstallOptions {
     fn default() -> Self {
         InstallOptions {
             image: None,
-            resources: Resources::All,
+            resources: ResourceFilter::All,
             groups: Vec::new(),
             metrics_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9443)),
         }
@@ -48,19 +48,19 @@ pub struct Installed {
     /// Its kind and name.
     pub name: String,
     /// What was done.
-    pub action: Action,
+    pub action: InstallAction,
 }
 
 /// What was done about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// It was not there.
+pub enum InstallAction {
+    /// It did not exist.
     Created,
-    /// It was there, and differed.
+    /// It existed, and differed.
     Changed,
-    /// It was there as it should be.
+    /// It existed as wanted.
     Unchanged,
-    /// The cluster does not know this kind.
+    /// The cluster does not serve this kind.
     NotServed,
 }
 
@@ -70,43 +70,43 @@ pub enum InstallError {
     /// The text of a manifest is broken.
     #[error("the manifest is unreadable: {0}")]
     Manifest(String),
-    /// The resources of the cluster could not be found out.
+    /// The resources of the cluster could not be listed.
     #[error("cannot find out which resources the cluster has, to allow no more than these: {0}")]
-    Resources(Failure),
+    ResourceFilter(RequestError),
     /// The server refused an object.
     #[error("cannot install {name}: {failure}")]
     Object {
         /// Which one.
         name: String,
         /// Why.
-        failure: Failure,
+        failure: RequestError,
     },
 }
 
-/// All manifests for a cluster as one text. What the controller may do depends on which resources there are.
+/// All manifests for a cluster as one text. The permissions depend on the resources that exist.
 pub async fn manifests(client: &Client, options: &InstallOptions) -> Result<String, InstallError> {
-    let role = objects_role(client, options).await.map_err(InstallError::Resources)?;
+    let role = objects_role(client, options).await.map_err(InstallError::ResourceFilter)?;
     Ok(joined(options, role))
 }
 
 fn joined(options: &InstallOptions, role: String) -> String {
-    let mut texts = vec![DEFINITIONS.to_owned(), GUARD.to_owned(), CONTROLLER.to_owned(), role];
+    let mut texts = vec![CRDS.to_owned(), GUARD.to_owned(), CONTROLLER.to_owned(), role];
     texts.extend(options.image.as_ref().map(|image| {
         let mut arguments = vec!["controller".to_owned(), format!("--metrics-listen={}", options.metrics_listen)];
-        arguments.extend((options.resources == Resources::Custom).then(|| "--crds-only".to_owned()));
+        arguments.extend((options.resources == ResourceFilter::Custom).then(|| "--crds-only".to_owned()));
         DEPLOYMENT.replace("IMAGE", image).replace("ARGS", &json!(arguments).to_string())
     }));
     texts.join("---\n")
 }
 
-/// Installs everything, and says what was done.
+/// Installs everything, and returns what was done.
 pub async fn install(client: &Client, options: &InstallOptions) -> Result<Vec<Installed>, InstallError> {
     apply_all(client, &manifests(client, options).await?).await
 }
 
-/// Installs what is needed at a server whose controller is a part of it: the definitions and the guard.
+/// Installs what a server with a built-in controller needs: the CRDs and the guard.
 pub async fn install_at_own_server(client: &Client) -> Result<(), InstallError> {
-    apply_all(client, &[DEFINITIONS, GUARD].join("---\n")).await.map(drop)
+    apply_all(client, &[CRDS, GUARD].join("---\n")).await.map(drop)
 }
 
 async fn apply_all(client: &Client, manifests: &str) -> Result<Vec<Installed>, InstallError> {
@@ -124,23 +124,23 @@ fn objects(manifests: &str) -> Result<Vec<Value>, InstallError> {
     serde_saphyr::from_multiple(manifests).map_err(|error| InstallError::Manifest(error.to_string()))
 }
 
-async fn apply(client: &Client, object: &Value) -> Result<Action, Failure> {
+async fn apply(client: &Client, object: &Value) -> Result<InstallAction, RequestError> {
     let collection = collection_path(object);
     let path = format!("{collection}/{}", text(&object["metadata"]["name"]));
-    let found: Result<Value, Failure> = exchange_json(client, request("GET", &path, "", Vec::new())?).await;
+    let found: Result<Value, RequestError> = request_json(client, request("GET", &path, "", Vec::new())?).await;
     match found {
-        Ok(found) if contains(&found, object) => Ok(Action::Unchanged),
+        Ok(found) if contains(&found, object) => Ok(InstallAction::Unchanged),
         Ok(_) => {
             let body = object.to_string().into_bytes();
             let patch = request("PATCH", &path, "application/merge-patch+json", body)?;
-            exchange_json::<Value>(client, patch).await.map(|_| Action::Changed)
+            request_json::<Value>(client, patch).await.map(|_| InstallAction::Changed)
         }
         Err(failure) if failure.code == 404 => {
             let create = request("POST", &collection, "application/json", object.to_string().into_bytes())?;
-            match exchange_json::<Value>(client, create).await {
-                Ok(_) => Ok(Action::Created),
-                // That the collection itself is not there is said in other words than that an object is not.
-                Err(failure) if failure.code == 404 => Ok(Action::NotServed),
+            match request_json::<Value>(client, create).await {
+                Ok(_) => Ok(InstallAction::Created),
+                // The first 404 was for the object; this one is for the collection.
+                Err(failure) if failure.code == 404 => Ok(InstallAction::NotServed),
                 Err(failure) => Err(failure),
             }
         }
@@ -148,7 +148,7 @@ async fn apply(client: &Client, object: &Value) -> Result<Action, Failure> {
     }
 }
 
-/// Whether everything that is wanted is there. Servers add defaults, so more may be.
+/// Whether everything that is wanted is there. Servers add defaults, so there may be more.
 fn contains(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
@@ -178,21 +178,21 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn request(method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>, Failure> {
+fn request(method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>, RequestError> {
     let mut request = Request::builder().method(method).uri(path).header(http::header::ACCEPT, "application/json");
     if !content_type.is_empty() {
         request = request.header(http::header::CONTENT_TYPE, content_type);
     }
-    request.body(body).map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
+    request.body(body).map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for InstallAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Action::Created => "created",
-            Action::Changed => "changed",
-            Action::Unchanged => "unchanged",
-            Action::NotServed => "left out: the cluster does not know this kind",
+            InstallAction::Created => "created",
+            InstallAction::Changed => "changed",
+            InstallAction::Unchanged => "unchanged",
+            InstallAction::NotServed => "left out: the cluster does not know this kind",
         })
     }
 }

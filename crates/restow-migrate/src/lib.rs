@@ -1,37 +1,37 @@
 //! Finds objects stored in an old version and rewrites them, on any Kubernetes.
 //!
-//! Everything here speaks the public Kubernetes API and nothing else, so the same code runs against our own API server and
-//! against a stock cluster. It observes and executes; what to do is decided in `restow-rules`.
+//! This crate uses the public Kubernetes API only, so the same code runs on Restow API servers and on stock clusters. It
+//! observes and executes; `restow-rules` decides what to do.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`cluster`] | how the API servers are reached, together and one by one |
-//! | [`discovery`] | which resources are stored, and in which version each server stores them |
-//! | [`agreement`] | whether all servers store a resource in the same version |
-//! | [`processes`] | which process each of them is |
-//! | [`settling`] | since when they do, and how long a write that was encoded before may still be under way |
+//! | [`cluster`] | how to reach the API servers, through one address and one by one |
+//! | [`discovery`] | which resources are stored, and in which version each API server stores them |
+//! | [`api_servers`] | queries all API servers: do they store a resource in the same version? |
+//! | [`processes`] | which process answers at each address |
+//! | [`settling_time`] | since when the API servers agree, and how long older writes may still be in flight |
 //! | [`runner`] | rewrites the objects of one resource until nothing old is left |
-//! | [`definition`] | reading custom resource definitions, and writing their annotations and stored versions |
-//! | [`mark`] | who marked a definition as being migrated: set, renewed, taken away |
-//! | [`migration`] | one migration from agreement to stored versions: what `restow migrate` and the controller share |
-//! | [`controller`] | does all of this by itself |
-//! | [`overview`] | everything that is known about the storage versions of a cluster, for people |
-//! | [`install`] | puts what the controller needs into a cluster |
+//! | [`crd`] | reads CRDs, and writes their annotations and stored versions |
+//! | [`mark`] | the annotations that mark a CRD while its objects are migrated: set, renewed, removed |
+//! | [`migration`] | one migration from agreement to stored versions; `restow migrate` and the controller share it |
+//! | [`controller`] | reconciles the whole cluster: the trigger, the workers, leader election, metrics and events |
+//! | [`cluster_status`] | the storage versions and migrations of a cluster, for `restow status` |
+//! | [`install`] | installs what the controller needs |
 
-pub mod agreement;
+pub mod api_servers;
 pub mod cluster;
+pub mod cluster_status;
 pub mod controller;
-pub mod definition;
+pub mod crd;
 pub mod discovery;
 pub mod install;
 pub mod mark;
 pub mod migration;
-pub mod overview;
 pub mod processes;
 pub mod runner;
-pub mod settling;
-pub mod step;
+pub mod settling_time;
 
-mod exchange;
+mod backoff;
+mod request;
 
-pub use exchange::{Failure, FailureDetails};
+pub use request::{RequestError, RequestErrorDetails};

@@ -1,61 +1,63 @@
-//! The mark on a custom resource definition while its objects are migrated: set, renewed, and taken away by its holder.
+//! The mark on a CRD while its objects are migrated: its holder sets, renews and removes it.
 //!
-//! Who may do what with a mark is decided in `restow_rules::migrate::marks`.
+//! `restow_rules::migrate::marks` decides who may write or remove a mark.
 
 use crate::cluster::Cluster;
-use crate::definition::{self, Definition};
-use crate::exchange::Failure;
+use crate::crd::{self, Crd};
+use crate::request::RequestError;
 use restow_api::GroupResource;
-use restow_rules::migrate::marks::{HOLDER_ANNOTATION, Holder, Mark, Party, REFUSALS_ANNOTATION, RENEWAL, Turn};
+use restow_rules::migrate::marks::{
+    HOLDER_ANNOTATION, Holder, HolderKind, MarkAction, MigrationMark, REFUSALS_ANNOTATION, RENEW_INTERVAL,
+};
 use restow_rules::migrate::stored_versions::MIGRATING_ANNOTATION;
 use serde_json::{Value, json};
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
-/// How often a write to a definition is tried when others write it at the same time.
+/// How often a write to a CRD is retried after a conflict.
 pub(crate) const MOST_CONFLICTS: u32 = 20;
 
-/// One who marks the definition of a resource.
-pub(crate) struct Marking<'a> {
+/// Sets, renews and removes the mark on the CRD of a resource.
+pub(crate) struct MarkManager<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) resource: &'a GroupResource,
     pub(crate) holder: Holder,
-    /// The mark of somebody else that was found, and since when it is the same.
-    seen: Option<(Mark, Instant)>,
+    /// The mark of another holder, and since when it is unchanged.
+    seen: Option<(MigrationMark, Instant)>,
 }
 
-/// A holder for a command of this process.
+/// The holder for a command of this process.
 pub fn command_holder() -> Holder {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "restow-migrate".to_owned());
-    // It only has to differ from those of other processes; nobody reads it as a time.
+    // It only has to be unique among processes; it is not used as a time.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    Holder::new(Party::Command, &format!("{host}-{}-{now:x}", std::process::id()))
+    Holder::new(HolderKind::Command, &format!("{host}-{}-{now:x}", std::process::id()))
 }
 
-/// The mark that a definition carries.
-pub fn mark_of(definition: &Definition) -> Mark {
-    let annotations = definition.metadata.annotations.as_ref();
+/// The mark that a CRD carries.
+pub fn mark_of(crd: &Crd) -> MigrationMark {
+    let annotations = crd.metadata.annotations.as_ref();
     let value = |key: &str| annotations.and_then(|annotations| annotations.get(key));
     match value(MIGRATING_ANNOTATION).is_some_and(|value| value == "true") {
-        true => Mark::By(value(HOLDER_ANNOTATION).cloned().unwrap_or_default()),
-        false => Mark::None,
+        true => MigrationMark::By(value(HOLDER_ANNOTATION).cloned().unwrap_or_default()),
+        false => MigrationMark::None,
     }
 }
 
-/// What the last migration by hand could not rewrite, by what it has written down.
-pub fn refusals_of(definition: &Definition) -> Option<&str> {
-    definition.metadata.annotations.as_ref()?.get(REFUSALS_ANNOTATION).map(String::as_str)
+/// What the last manual migration could not rewrite.
+pub fn refusals_of(crd: &Crd) -> Option<&str> {
+    crd.metadata.annotations.as_ref()?.get(REFUSALS_ANNOTATION).map(String::as_str)
 }
 
-impl<'a> Marking<'a> {
-    /// One who has not marked anything yet.
+impl<'a> MarkManager<'a> {
+    /// A manager that has not set a mark yet.
     pub(crate) fn new(cluster: &'a Cluster, resource: &'a GroupResource, holder: Holder) -> Self {
-        Marking { cluster, resource, holder, seen: None }
+        MarkManager { cluster, resource, holder, seen: None }
     }
 
-    /// For how long a mark has been seen like this.
-    fn unchanged_for(&mut self, found: &Mark) -> Duration {
+    /// For how long a mark is unchanged.
+    fn unchanged_for(&mut self, found: &MigrationMark) -> Duration {
         let since = match &self.seen {
             Some((seen, since)) if seen == found => *since,
             _ => Instant::now(),
@@ -64,40 +66,40 @@ impl<'a> Marking<'a> {
         since.elapsed()
     }
 
-    /// What to do about a mark, by what was seen of it before.
-    fn turn(&mut self, found: &Mark) -> Turn {
+    /// What to do about a mark, considering what was seen of it before.
+    fn action(&mut self, found: &MigrationMark) -> MarkAction {
         let unchanged_for = self.unchanged_for(found);
-        self.holder.turn_after(found, unchanged_for)
+        self.holder.action_after(found, unchanged_for)
     }
 
-    /// Waits until a mark that somebody else has left behind may be taken away. One that is renewed meanwhile is not waited
-    /// for: its holder takes it away.
-    pub(crate) async fn outwait(&mut self) -> Result<(), Failure> {
-        while let Some(found) = definition::read(self.cluster.client(), self.resource).await? {
+    /// Waits until a mark that another holder left behind may be removed. If it is renewed meanwhile, its holder removes
+    /// it.
+    pub(crate) async fn outwait(&mut self) -> Result<(), RequestError> {
+        while let Some(found) = crd::read(self.cluster.client(), self.resource).await? {
             let found = mark_of(&found);
             let is_renewed = self.seen.as_ref().is_none_or(|(seen, _)| *seen != found);
-            if self.turn(&found) == Turn::Write || is_renewed {
+            if self.action(&found) == MarkAction::Write || is_renewed {
                 break;
             }
-            tokio::time::sleep(RENEWAL / 2).await;
+            tokio::time::sleep(RENEW_INTERVAL / 2).await;
         }
         Ok(())
     }
 
-    /// Marks the definition, unless somebody else has. Returns it as it is then; as it was, where it is gone.
-    pub(crate) async fn set(&mut self, start: &Definition) -> Result<Definition, Failure> {
+    /// Marks the CRD, unless another holder has. Returns the CRD after that, or as it was if it is deleted.
+    pub(crate) async fn set(&mut self, start: &Crd) -> Result<Crd, RequestError> {
         let mut current = start.clone();
         for _ in 0..MOST_CONFLICTS {
-            if self.turn(&mark_of(&current)) == Turn::Leave {
+            if self.action(&mark_of(&current)) == MarkAction::Leave {
                 return Ok(current);
             }
             let marked = json!({MIGRATING_ANNOTATION: "true", HOLDER_ANNOTATION: self.holder.to_string()});
-            match definition::annotate(self.cluster.client(), &current, marked).await {
+            match crd::annotate(self.cluster.client(), &current, marked).await {
                 Ok(marked) => return Ok(marked),
                 Err(failure) if failure.code == 409 => {}
                 Err(failure) => return Err(failure),
             }
-            match definition::read(self.cluster.client(), self.resource).await? {
+            match crd::read(self.cluster.client(), self.resource).await? {
                 Some(read) => current = read,
                 None => break,
             }
@@ -105,14 +107,14 @@ impl<'a> Marking<'a> {
         Ok(current)
     }
 
-    /// Does something, and renews the mark until it is done. A mark that somebody took away is set again.
+    /// Renews the mark while `work` runs. A mark that was removed is set again.
     pub(crate) async fn renewed_while<T>(&mut self, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         loop {
             let renewal = async {
-                tokio::time::sleep(RENEWAL).await;
+                tokio::time::sleep(RENEW_INTERVAL).await;
                 self.holder.renewals += 1;
-                let renewed = match definition::read(self.cluster.client(), self.resource).await {
+                let renewed = match crd::read(self.cluster.client(), self.resource).await {
                     Ok(Some(found)) => self.set(&found).await.map(drop),
                     Ok(None) => Ok(()),
                     Err(failure) => Err(failure),
@@ -128,18 +130,18 @@ impl<'a> Marking<'a> {
         }
     }
 
-    /// Takes the mark away, if it is this one's, or was left behind, and writes down what was refused, where somebody migrated by hand.
-    pub(crate) async fn lift(&mut self, refusals: Refusals) -> Result<(), Failure> {
+    /// Removes the mark if this holder may, and records which objects a manual migration could not rewrite.
+    pub(crate) async fn remove(&mut self, refusals: Refusals) -> Result<(), RequestError> {
         let noted = match refusals {
             Refusals::Unknown => None,
             Refusals::None => Some(Value::Null),
             Refusals::Some(words) => Some(Value::String(words)),
         };
         for _ in 0..MOST_CONFLICTS {
-            let Some(found) = definition::read(self.cluster.client(), self.resource).await? else { return Ok(()) };
+            let Some(found) = crd::read(self.cluster.client(), self.resource).await? else { return Ok(()) };
             let mark = mark_of(&found);
             let unchanged_for = self.unchanged_for(&mark);
-            let is_mine = self.holder.may_lift(&mark, unchanged_for);
+            let is_mine = self.holder.may_remove(&mark, unchanged_for);
             let mut annotations = match is_mine {
                 true => json!({MIGRATING_ANNOTATION: null, HOLDER_ANNOTATION: null}),
                 false => json!({}),
@@ -151,7 +153,7 @@ impl<'a> Marking<'a> {
             if annotations.as_object().is_none_or(serde_json::Map::is_empty) {
                 return Ok(());
             }
-            match definition::annotate(self.cluster.client(), &found, annotations).await {
+            match crd::annotate(self.cluster.client(), &found, annotations).await {
                 Ok(_) => return Ok(()),
                 Err(failure) if matches!(failure.code, 404 | 409) => {}
                 Err(failure) => return Err(failure),
@@ -161,21 +163,21 @@ impl<'a> Marking<'a> {
     }
 }
 
-/// What is known of the objects that were refused.
+/// What is known about objects that could not be rewritten.
 pub(crate) enum Refusals {
     /// Nothing new.
     Unknown,
     /// There are none.
     None,
-    /// In a sentence.
+    /// As a sentence.
     Some(String),
 }
 
-/// Takes a mark away that its holder has left behind, if it is still the one that was seen.
-pub(crate) async fn sweep(cluster: &Cluster, definition: &Definition) -> Result<(), Failure> {
+/// Removes a mark that its holder left behind, if it is unchanged.
+pub(crate) async fn remove_stale(cluster: &Cluster, crd: &Crd) -> Result<(), RequestError> {
     let annotations = json!({MIGRATING_ANNOTATION: null, HOLDER_ANNOTATION: null});
-    match definition::annotate(cluster.client(), definition, annotations).await {
-        // It has changed since it was looked at, so it is looked at again.
+    match crd::annotate(cluster.client(), crd, annotations).await {
+        // The CRD has changed; the next reconcile decides again.
         Err(failure) if !matches!(failure.code, 404 | 409) => Err(failure),
         _ => Ok(()),
     }

@@ -1,200 +1,194 @@
-//! One migration of one resource: agreement, mark, rewriting, agreement again, stored versions, mark off.
+//! One migration of one resource: agreement, mark, rewriting, agreement again, stored versions, mark removed.
 //!
-//! `restow migrate` and the controller both do this. It can be interrupted anywhere: the mark is the only thing that it
-//! leaves behind, and whoever comes next takes it away.
+//! `restow migrate` and the controller share this. It can be interrupted anywhere: it leaves nothing behind but the mark,
+//! which the next migration or the controller removes.
 
+mod earlier_attempt;
 mod end;
-mod settled;
 mod start;
+pub mod step;
 
-pub use settled::Settled;
+pub use earlier_attempt::EarlierAttempt;
 
 use crate::cluster::{Cluster, Reach};
-use crate::definition;
+use crate::crd;
 use crate::discovery::StoredResource;
-use crate::exchange::Failure;
-use crate::mark::{Marking, Refusals, command_holder};
-use crate::runner::{self, Ending, Mode, Order, Progress, RunError, RunOptions, RunReport};
-use crate::settling::SETTLING_TIME;
-use crate::step::Step;
+use crate::mark::{MarkManager, Refusals, command_holder};
+use crate::request::RequestError;
+use crate::runner::{self, Progress, RunControl, RunError, RunOptions, RunOutcome, RunReport, WriteMode};
+use crate::settling_time::SETTLING_TIME;
 use end::confirm;
 use restow_api::migration::StorageVersionMigration;
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
-use restow_rules::migrate::marks::{Holder, Party};
+use restow_rules::migrate::marks::{Holder, HolderKind};
 use restow_rules::migrate::stored_versions::{Trim, trim};
-use start::{Start, begin, look, not_ready};
+use start::{Start, begin, check_start, not_ready};
 use std::time::Duration;
+use step::MigrationStep;
 use tokio::sync::watch;
 
-/// How a resource is migrated.
+/// The options of a migration.
 #[derive(Clone, Debug)]
 pub struct MigrationOptions {
     /// How its objects are rewritten.
     pub run: RunOptions,
-    /// Whether owners of fields that name a version which is about to go are moved.
-    pub owners: Owners,
-    /// What objects are rewritten for.
+    /// Whether managedFields entries of versions that are going to be removed are moved.
+    pub owners: ManagedFieldsPolicy,
+    /// Why objects are rewritten.
     pub goal: Goal,
-    /// The agreement that the migration is for; nothing takes the one that is found.
-    pub expected: Option<Target>,
-    /// What an earlier, failed migration to the same target has made sure of. It is used only if nothing has changed since.
-    pub settled: Option<Settled>,
-    /// How long after the last API server has shown the target version one of them may still write what it encoded
-    /// before. Nothing is proven earlier. Servers that report their storage version before they write, and whose writes are
-    /// fenced, need no such time.
+    /// The agreement that the migration is for; `None` for any.
+    pub expected: Option<MigrationTarget>,
+    /// What an earlier, failed migration to the same target has verified. It is used only if nothing has changed since.
+    pub settled: Option<EarlierAttempt>,
+    /// The settling time: how long after the last API server has shown the target version an older write may still be in
+    /// flight. Nothing is proven earlier. Servers that report before they write, and whose writes are fenced, need none.
     pub settling_time: Duration,
-    /// How long to wait for the API servers to agree, or to serve the resource at all.
-    pub patience: Duration,
-    /// Who marks the definition; nothing is a command of this process.
+    /// How long to wait for the API servers to agree and to serve the resource.
+    pub agreement_timeout: Duration,
+    /// The holder of the mark; `None` for a command of this process.
     pub holder: Option<Holder>,
-    /// For tests: where to give up as if the process had died there.
-    pub dies_at: Option<Step>,
 }
 
 impl Default for MigrationOptions {
     fn default() -> Self {
         MigrationOptions {
             run: RunOptions::default(),
-            owners: Owners::default(),
+            owners: ManagedFieldsPolicy::default(),
             goal: Goal::default(),
             expected: None,
             settled: None,
             settling_time: SETTLING_TIME,
-            patience: Duration::ZERO,
+            agreement_timeout: Duration::ZERO,
             holder: None,
-            dies_at: None,
         }
     }
 }
 
-/// What objects are rewritten for.
+/// Why objects are rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goal {
-    /// Another storage version. What API servers report about that counts.
+    /// The storage version has changed. The StorageVersions that servers report count.
     #[default]
     Version,
-    /// Another encryption key. What API servers report says nothing about keys, so that each of them has to be asked.
+    /// The encryption key has changed. StorageVersions say nothing about keys, so each server has to be queried.
     Key,
 }
 
-/// What is done about owners of fields that name a version which is about to go.
+/// What happens to managedFields entries that name a version which is going to be removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Owners {
-    /// They are moved to the version that stays, for custom resources.
+pub enum ManagedFieldsPolicy {
+    /// They are moved to the storage version, for custom resources.
     #[default]
     Move,
-    /// They are left as they are.
+    /// They are kept.
     Leave,
 }
 
-/// What a migration is for.
+/// The agreement that a migration is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct MigrationTarget {
     /// The version that all servers store.
     pub hash: StorageVersionHash,
-    /// The revision of the StorageVersion that says so; nothing where the servers do not vouch for it by their reports.
+    /// The revision of the StorageVersion that shows it; `None` if discovery documents show it.
     pub revision: Option<ResourceVersion>,
 }
 
-impl Target {
-    /// What a migration says that it is for; nothing where its author did not say.
+impl MigrationTarget {
+    /// The agreement that a migration object names; `None` if it names none.
     pub(crate) fn of(migration: &StorageVersionMigration) -> Option<Self> {
-        Some(Target { hash: migration.target_hash()?, revision: migration.agreement_revision() })
+        Some(MigrationTarget { hash: migration.target_hash()?, revision: migration.agreement_revision() })
     }
 }
 
 /// How a migration ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum MigrationOutcome {
     /// Every object is stored in the target version, and that is proven.
     Succeeded,
-    /// Every object was left unchanged at the end, but not every API server could be asked: what was seen.
+    /// Every object was left unchanged at the end, but not every API server could be queried.
     Unproven(String),
     /// Some objects cannot be rewritten.
     SomeFailed,
-    /// The servers do not agree, so nothing was done.
+    /// The servers do not agree. Nothing was written.
     NoAgreement(String),
-    /// The servers agree no longer, or on something else than at the start.
+    /// The servers do not agree any more, or on another version than at the start.
     AgreementChanged(String),
-    /// The definition was changed meanwhile, so that nothing may be said about it.
-    DefinitionChanged(String),
+    /// The CRD was changed meanwhile, so nothing is proven about it.
+    CrdChanged(String),
     /// Objects keep changing their stored version.
     NeverSettles,
-    /// It was told to stop, and can go on from here.
+    /// It was stopped, and can continue here.
     Stopped(Option<String>),
-    /// A server does not answer; once it does, or is gone for good, it can go on from here.
-    ServerSilent {
-        /// Which server, and what is known of that.
+    /// A server does not answer. The migration can continue here when it does, or when it is removed.
+    ServerUnresponsive {
+        /// Which server, and the error.
         words: String,
-        /// Where to go on.
+        /// Where to continue.
         continue_token: Option<String>,
     },
-    /// An API server does not serve the resource, which is there; once it does, it can go on from here.
+    /// An API server does not serve an existing resource. The migration can continue here when it does.
     NotReady {
-        /// Which server, and what is known of that.
+        /// Which server, and the error.
         words: String,
-        /// Where to go on.
+        /// Where to continue.
         continue_token: Option<String>,
     },
-    /// A webhook cannot be reached without which nothing can be written; once it can be, it can go on from here.
+    /// A webhook that every write needs cannot be reached. The migration can continue here when it can.
     WebhookDown {
-        /// What is known of that.
+        /// The error.
         words: String,
-        /// Where to go on.
+        /// Where to continue.
         continue_token: Option<String>,
     },
-    /// An API server has had too much to do for a long time; it can go on from here.
+    /// An API server has been overloaded for a long time. The migration can continue here.
     Overloaded {
-        /// What is known of that.
+        /// The error.
         words: String,
-        /// Where to go on.
+        /// Where to continue.
         continue_token: Option<String>,
     },
-    /// Nothing can ever be said about it: aggregated API servers serve it, or nobody tells in which version it is stored.
+    /// The resource is not managed: aggregated API servers serve it, or its storage version is not published.
     NotManaged(String),
-    /// The resource is gone: no API server serves it, and it has no CRD.
+    /// The resource does not exist: no API server serves it, and it has no CRD.
     ResourceGone,
-    /// Nothing was written: it was only asked what the server would say.
-    Asked,
+    /// Dry run: nothing was written.
+    DryRunDone,
 }
 
-/// What a migration did.
+/// The result of a migration.
 #[derive(Clone, Debug)]
 pub struct MigrationReport {
-    /// What it was for; nothing where there was no agreement.
-    pub target: Option<Target>,
+    /// What it was for; `None` if there was no agreement.
+    pub target: Option<MigrationTarget>,
     /// How it ended.
-    pub outcome: Outcome,
-    /// What the rewriting came to; nothing where it did not begin.
+    pub outcome: MigrationOutcome,
+    /// The result of rewriting; `None` if it did not begin.
     pub run: Option<RunReport>,
-    /// The stored versions that the definition has now, where they were trimmed.
+    /// The new stored versions of the CRD, if they were trimmed.
     pub trimmed_to: Option<Vec<String>>,
-    /// The generation of the definition; zero where there is none.
-    pub definition_generation: i64,
+    /// The generation of the CRD; zero if there is none.
+    pub crd_generation: i64,
 }
 
 /// Why a migration could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// The servers cannot be asked.
+    /// The servers cannot be queried.
     #[error("cannot find out what the API servers store: {0}")]
-    Observe(Failure),
-    /// The definition cannot be read or written.
-    #[error("cannot read or write the custom resource definition: {0}")]
-    Definition(Failure),
+    Observe(RequestError),
+    /// The CRD cannot be read or written.
+    #[error("cannot read or write the CRD: {0}")]
+    Crd(RequestError),
     /// The objects cannot be rewritten.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// Given up on purpose, in a test.
-    #[error("given up after {0:?}")]
-    Died(Step),
 }
 
-/// What a migration tells and is told while it runs.
-pub struct Reins<'a> {
-    /// Pause and stop.
-    pub orders: watch::Receiver<Order>,
-    /// How far it is.
+/// The channels to and from a running migration.
+pub struct MigrationChannels<'a> {
+    /// Receives pause and stop.
+    pub control: watch::Receiver<RunControl>,
+    /// Sends the progress.
     pub progress: &'a watch::Sender<Progress>,
 }
 
@@ -203,99 +197,86 @@ pub async fn migrate(
     cluster: &Cluster,
     resource: &GroupResource,
     options: MigrationOptions,
-    mut reins: Reins<'_>,
+    mut channels: MigrationChannels<'_>,
 ) -> Result<MigrationReport, MigrationError> {
-    let mut start = match begin(cluster, resource, &options, &mut reins).await? {
+    let mut start = match begin(cluster, resource, &options, &mut channels).await? {
         Ok(start) => start,
         Err(outcome) => return Ok(ended(None, outcome)),
     };
-    die(&options, Step::Agreed)?;
-    if options.run.mode == Mode::DryRun {
-        return rewrite(cluster, &start, &options, &reins).await;
+    MigrationStep::Agreed.log(resource);
+    if options.run.mode == WriteMode::DryRun {
+        return rewrite(cluster, &start, &options, &channels).await;
     }
     let holder = options.holder.clone().unwrap_or_else(command_holder);
-    let mut marking = Marking::new(cluster, resource, holder);
-    if let Some(found) = &start.definition {
-        let marked = marking.set(found).await.map_err(MigrationError::Definition)?;
-        // What was agreed on was about the definition as it was before.
-        if let Trim::Changed(words) = trim(&definition::view(found), &definition::view(&marked)) {
-            marking.lift(Refusals::Unknown).await.map_err(MigrationError::Definition)?;
-            return Ok(ended(None, Outcome::DefinitionChanged(words)));
+    let mut mark = MarkManager::new(cluster, resource, holder);
+    if let Some(found) = &start.crd {
+        let marked = mark.set(found).await.map_err(MigrationError::Crd)?;
+        // The agreement refers to the CRD as it was before.
+        if let Trim::Changed(words) = trim(&crd::view(found), &crd::view(&marked)) {
+            mark.remove(Refusals::Unknown).await.map_err(MigrationError::Crd)?;
+            return Ok(ended(None, MigrationOutcome::CrdChanged(words)));
         }
-        start.definition = Some(marked);
+        start.crd = Some(marked);
     }
-    die(&options, Step::Marked)?;
+    MigrationStep::Marked.log(resource);
     let work = async {
-        match rewrite(cluster, &start, &options, &reins).await {
-            Ok(report) if report.outcome == Outcome::Succeeded => {
+        match rewrite(cluster, &start, &options, &channels).await {
+            Ok(report) if report.outcome == MigrationOutcome::Succeeded => {
                 confirm(cluster, resource, &start, &options, report).await
             }
             other => other,
         }
     };
-    let done = match start.definition.is_some() {
-        true => marking.renewed_while(work).await,
+    let done = match start.crd.is_some() {
+        true => mark.renewed_while(work).await,
         false => work.await,
     };
-    if matches!(done, Err(MigrationError::Died(_))) {
-        return done;
-    }
-    // Whatever came of it, the mark goes. A controller takes away what others have left; a command has to do it itself.
-    if start.definition.is_some() {
-        let is_stopped = matches!(&done, Ok(MigrationReport { outcome: Outcome::Stopped(_), .. }));
-        if marking.holder.party == Party::Command && !is_stopped {
-            marking.outwait().await.map_err(MigrationError::Definition)?;
+    // Whatever the result, the mark is removed. A controller also removes stale marks of others later; a command has to
+    // wait for that.
+    if start.crd.is_some() {
+        let is_stopped = matches!(&done, Ok(MigrationReport { outcome: MigrationOutcome::Stopped(_), .. }));
+        if mark.holder.kind == HolderKind::Command && !is_stopped {
+            mark.outwait().await.map_err(MigrationError::Crd)?;
         }
-        let refusals = refusals(marking.holder.party, &done);
-        marking.lift(refusals).await.map_err(MigrationError::Definition)?;
+        let refusals = refusals(mark.holder.kind, &done);
+        mark.remove(refusals).await.map_err(MigrationError::Crd)?;
     }
-    die(&options, Step::Unmarked)?;
+    MigrationStep::Unmarked.log(resource);
     done
 }
 
-fn ended(target: Option<Target>, outcome: Outcome) -> MigrationReport {
-    MigrationReport { target, outcome, run: None, trimmed_to: None, definition_generation: 0 }
-}
-
-fn die(options: &MigrationOptions, step: Step) -> Result<(), MigrationError> {
-    if options.dies_at == Some(step) { Err(MigrationError::Died(step)) } else { Ok(()) }
+fn ended(target: Option<MigrationTarget>, outcome: MigrationOutcome) -> MigrationReport {
+    MigrationReport { target, outcome, run: None, trimmed_to: None, crd_generation: 0 }
 }
 
 async fn rewrite(
     cluster: &Cluster,
     start: &Start,
     options: &MigrationOptions,
-    reins: &Reins<'_>,
+    channels: &MigrationChannels<'_>,
 ) -> Result<MigrationReport, MigrationError> {
-    let Start { observation, definition, target, .. } = start;
-    let generation = definition.as_ref().map_or(0, |definition| definition::view(definition).generation);
-    let (resource, run) = how(start, options, generation);
-    let halfway = halfway(reins.progress.subscribe(), options.dies_at);
-    let all_rounds = async {
-        let mut report =
-            runner::run(&observation.instances, &resource, run.clone(), reins.orders.clone(), reins.progress).await?;
-        for _ in 1..rounds(cluster.reach()) {
-            if report.ending != Ending::Proven {
-                break;
-            }
-            // Other connections may lead to other servers.
-            let instances = cluster.instances(&observation.servers).map_err(MigrationError::Observe)?;
-            let again = RunOptions { continue_token: None, ..run.clone() };
-            report = runner::run(&instances, &resource, again, reins.orders.clone(), reins.progress).await?;
+    let Start { observation, crd, target, .. } = start;
+    let generation = crd.as_ref().map_or(0, |crd| crd::view(crd).generation);
+    let (resource, run) = run_options(start, options, generation);
+    let mut report =
+        runner::run(&observation.instances, &resource, run.clone(), channels.control.clone(), channels.progress)
+            .await?;
+    for _ in 1..rounds(cluster.reach()) {
+        if report.ending != RunOutcome::Proven {
+            break;
         }
-        Ok::<_, MigrationError>(report)
-    };
-    let report = tokio::select! {
-        report = all_rounds => report?,
-        () = halfway => return Err(MigrationError::Died(Step::HalfRewritten)),
-    };
+        // New connections may lead to other servers.
+        let instances = cluster.instances(&observation.servers).map_err(MigrationError::Observe)?;
+        let again = RunOptions { continue_token: None, ..run.clone() };
+        report = runner::run(&instances, &resource, again, channels.control.clone(), channels.progress).await?;
+    }
     let outcome = outcome(cluster, start, &report).await?;
-    die(options, Step::Rewritten)?;
+    MigrationStep::Rewritten.log(&resource.resource.group_resource());
     let (target, run) = (Some(target.clone()), Some(report));
-    Ok(MigrationReport { target, outcome, run, trimmed_to: None, definition_generation: generation })
+    Ok(MigrationReport { target, outcome, run, trimmed_to: None, crd_generation: generation })
 }
 
-/// How often everything is gone through until nothing changes. Where nobody knows which server answers, once is too little.
+/// How many clean runs are needed. One is not enough if it is unknown which server answers.
 fn rounds(reach: Reach) -> u32 {
     match reach {
         Reach::EachServer => 1,
@@ -303,32 +284,32 @@ fn rounds(reach: Reach) -> u32 {
     }
 }
 
-/// In which version objects are rewritten, and how.
-fn how(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredResource, RunOptions) {
-    let definition = start.definition.as_ref();
+/// The resource in the version to rewrite through, and the options of the run.
+fn run_options(start: &Start, options: &MigrationOptions, generation: i64) -> (StoredResource, RunOptions) {
+    let crd = start.crd.as_ref();
     let owners = match options.owners {
-        Owners::Move => definition.and_then(definition::owners_plan),
-        Owners::Leave => None,
+        ManagedFieldsPolicy::Move => crd.and_then(crd::managed_fields_plan),
+        ManagedFieldsPolicy::Leave => None,
     };
     let target = &start.target;
     let settled = options.settled.as_ref().filter(|settled| settled.holds_for(target, generation)).cloned();
-    let mut other_versions = definition.map(definition::served_versions).unwrap_or_default();
+    let mut other_versions = crd.map(crd::served_versions).unwrap_or_default();
     let resource = match other_versions.first() {
         Some(version) => start.seen.resource.in_version(version),
         None => start.seen.resource.clone(),
     };
     other_versions.retain(|version| version != resource.resource.version());
-    // Who reports before it writes, under a fence, has nothing under way that was encoded before.
+    // Servers that report before they write, under a fence, have no older writes in flight.
     let settles_at = target.revision.is_none().then(|| start.agreed_since + options.settling_time);
     (resource, RunOptions { owners, settled, other_versions, settles_at, ..options.run.clone() })
 }
 
-/// What came of the rewriting.
-async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result<Outcome, MigrationError> {
+/// The result of the rewriting.
+async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result<MigrationOutcome, MigrationError> {
     Ok(match &report.ending {
-        Ending::Proven if cluster.reach() == Reach::OneEndpoint => Outcome::Unproven(format!(
+        RunOutcome::Proven if cluster.reach() == Reach::OneEndpoint => MigrationOutcome::Unproven(format!(
             "{} of {} objects were rewritten, and then {} passes through {} connections to {} left each of them \
-             unchanged. Which API servers answered cannot be told, so that nothing is proven and status.storedVersions \
+             unchanged. It is unknown which API servers answered, so nothing is proven and status.storedVersions \
              stays as it is",
             report.progress.counts.rewritten,
             report.progress.counts.seen,
@@ -336,45 +317,36 @@ async fn outcome(cluster: &Cluster, start: &Start, report: &RunReport) -> Result
             start.observation.instances.len(),
             cluster.common().name,
         )),
-        Ending::Proven => Outcome::Succeeded,
-        Ending::SomeFailed => Outcome::SomeFailed,
-        Ending::NeverSettles => Outcome::NeverSettles,
-        Ending::Stopped { continue_token } => Outcome::Stopped(continue_token.clone()),
-        Ending::Silent { words, continue_token } => {
-            Outcome::ServerSilent { words: words.clone(), continue_token: continue_token.clone() }
+        RunOutcome::Proven => MigrationOutcome::Succeeded,
+        RunOutcome::SomeFailed => MigrationOutcome::SomeFailed,
+        RunOutcome::NeverSettles => MigrationOutcome::NeverSettles,
+        RunOutcome::Stopped { continue_token } => MigrationOutcome::Stopped(continue_token.clone()),
+        RunOutcome::Unresponsive { words, continue_token } => {
+            MigrationOutcome::ServerUnresponsive { words: words.clone(), continue_token: continue_token.clone() }
         }
-        Ending::NotServed { words, continue_token } => {
+        RunOutcome::NotServed { words, continue_token } => {
             let resource = start.seen.resource.resource.group_resource();
-            match look(cluster, &resource, None, Goal::default()).await? {
-                Err(Outcome::ResourceGone) => Outcome::ResourceGone,
+            match check_start(cluster, &resource, None, Goal::default()).await? {
+                Err(MigrationOutcome::ResourceGone) => MigrationOutcome::ResourceGone,
                 _ => not_ready(words.clone(), continue_token.clone()),
             }
         }
-        Ending::WebhookDown { words, continue_token } => {
-            Outcome::WebhookDown { words: words.clone(), continue_token: continue_token.clone() }
+        RunOutcome::WebhookDown { words, continue_token } => {
+            MigrationOutcome::WebhookDown { words: words.clone(), continue_token: continue_token.clone() }
         }
-        Ending::Overloaded { words, continue_token } => {
-            Outcome::Overloaded { words: words.clone(), continue_token: continue_token.clone() }
+        RunOutcome::Overloaded { words, continue_token } => {
+            MigrationOutcome::Overloaded { words: words.clone(), continue_token: continue_token.clone() }
         }
-        Ending::Asked => Outcome::Asked,
+        RunOutcome::DryRunDone => MigrationOutcome::DryRunDone,
     })
 }
 
-/// Completes when half of the objects are rewritten, if that is where to die, else never.
-async fn halfway(mut progress: watch::Receiver<Progress>, dies_at: Option<Step>) {
-    let is_half =
-        |progress: &Progress| progress.done_in_pass > 0 && 2 * progress.done_in_pass >= progress.total_in_pass;
-    if dies_at != Some(Step::HalfRewritten) || progress.wait_for(is_half).await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// What a migration by hand could not rewrite, in a sentence. A controller writes that into its migration.
-fn refusals(party: Party, done: &Result<MigrationReport, MigrationError>) -> Refusals {
+/// What a manual migration could not rewrite, as a sentence. A controller writes it to the migration object instead.
+fn refusals(kind: HolderKind, done: &Result<MigrationReport, MigrationError>) -> Refusals {
     let Ok(report) = done else { return Refusals::Unknown };
     match (&report.outcome, &report.run) {
-        (Outcome::Succeeded, _) => Refusals::None,
-        (Outcome::SomeFailed, Some(run)) if party == Party::Command => {
+        (MigrationOutcome::Succeeded, _) => Refusals::None,
+        (MigrationOutcome::SomeFailed, Some(run)) if kind == HolderKind::Command => {
             let first = run.failures.first().map(|failure| {
                 let name = [failure.namespace.as_str(), failure.name.as_str()].join("/");
                 let message: String = failure.message.chars().take(LONGEST_REFUSAL).collect();
@@ -386,5 +358,5 @@ fn refusals(party: Party, done: &Result<MigrationReport, MigrationError>) -> Ref
     }
 }
 
-/// How much of the server's words about a refused object is written down at its definition.
+/// How much of the server's message about a failed object is recorded at the CRD.
 const LONGEST_REFUSAL: usize = 300;

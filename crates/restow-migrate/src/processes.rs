@@ -1,11 +1,11 @@
-//! Asks each API server which process it is. What that means is decided in `restow_rules::migrate::processes`.
+//! Identifies the process of each API server. `restow_rules::migrate::processes` decides what that means.
 //!
-//! The metrics of a large server are megabytes, which it takes a while to gather. So they are read at the beginning and at
-//! the end of a migration alone, and only up to the line that tells.
+//! The metrics of a large server have megabytes and are expensive to gather. They are read only at the start and the end of
+//! a migration, and only up to the line that is needed.
 
-use crate::agreement::Observation;
+use crate::api_servers::Observation;
 use crate::cluster::Instance;
-use crate::exchange::Failure;
+use crate::request::RequestError;
 use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
@@ -13,21 +13,21 @@ use kube::client::Body;
 use restow_rules::migrate::processes::{Processes, start_time};
 use std::time::Duration;
 
-/// How long a server has to say which process it is.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// So much of its metrics is read at most.
+/// The timeout of the query.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(20);
+/// The maximum number of bytes that are read.
 const MOST_BYTES: usize = 64 << 20;
-/// Of a line that has begun, so much is kept. The one that tells is short.
+/// The maximum length of a line that is kept. The needed one is short.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// Which process each server is that was asked; else why it cannot be told whether all of them were.
+/// The process of each server that answered, or why it is unknown whether these are all.
 pub async fn identify(observation: &Observation) -> Result<Processes, String> {
     let ask = |instance: &Instance| {
         let Instance { name, client } = instance.clone();
         async move {
-            let started = tokio::time::timeout(PATIENCE, started(&client)).await;
-            let silent = || Err(format!("no answer to a GET of /metrics within {} s", PATIENCE.as_secs()));
-            (name, started.unwrap_or_else(|_| silent()))
+            let started = tokio::time::timeout(METRICS_TIMEOUT, started(&client)).await;
+            let unresponsive = || Err(format!("no answer to a GET of /metrics within {} s", METRICS_TIMEOUT.as_secs()));
+            (name, started.unwrap_or_else(|_| unresponsive()))
         }
     };
     let found = Processes(futures::future::join_all(observation.instances.iter().map(ask)).await.into_iter().collect());
@@ -37,11 +37,11 @@ pub async fn identify(observation: &Observation) -> Result<Processes, String> {
     }
 }
 
-/// When the process was started that answers.
+/// The start time of the process that answers.
 async fn started(client: &Client) -> Result<String, String> {
     let request = Request::get("/metrics").header(http::header::ACCEPT, "text/plain").body(Body::empty());
     let response = client.send(request.map_err(|error| error.to_string())?).await;
-    let response = response.map_err(|error| Failure::from(error).to_string())?;
+    let response = response.map_err(|error| RequestError::from(error).to_string())?;
     match response.status().as_u16() {
         200 => {}
         401 | 403 => {

@@ -1,126 +1,124 @@
 //! Rewrites the objects of one resource, until a pass through all of them finds nothing to do.
 //!
-//! Objects are listed in pages of metadata, so memory does not grow with their number or size. Many are in flight at once;
-//! how many, and what the answers mean, is decided in `restow_rules::migrate`. This module does not know about
-//! agreement: whoever starts it has made sure that all servers store the same version, and looks again when it ends.
+//! Objects are listed in pages of metadata, so memory does not depend on their number or size. Many are in flight at once;
+//! `restow_rules::migrate` decides how many, and what the responses mean. This module does not know about agreement: the
+//! caller makes sure that all servers store the same version, and checks it again at the end.
 
 mod listing;
 mod pass;
+mod pass_state;
 mod probe;
 mod progress;
 mod rewrite;
-mod under_way;
 mod unreadable;
 
-pub use progress::{Order, Progress};
-pub use rewrite::{CHANGED_BY_ADMISSION, Method, Mode, OwnersPlan};
+pub use progress::{Progress, RunControl};
+pub use rewrite::{CHANGED_BY_ADMISSION, ManagedFieldsPlan, RewriteMethod, WriteMode};
 
 pub(crate) use listing::path_part;
 
 use crate::cluster::Instance;
 use crate::discovery::StoredResource;
-use crate::exchange::Failure;
-use crate::migration::Settled;
-use pass::{Asked, Pass};
+use crate::migration::EarlierAttempt;
+use crate::request::RequestError;
+use pass::{Coverage, Pass};
+use pass_state::PassOutcome;
 use restow_api::migration::MigrationFailure;
 use restow_rules::migrate::pacer::{Pacer, PacerLimits};
 use restow_rules::migrate::passes::{AfterPass, PassReport, after_passes};
-use rewrite::{Care, Rewriting};
+use rewrite::{AdmissionCheck, Rewriting};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use under_way::PassEnd;
 
-/// What to rewrite, and how.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// How many objects are listed at a time.
+    /// The page size.
     pub page_size: u32,
-    /// How many objects may be in flight.
+    /// The limits of objects in flight.
     pub pacer: PacerLimits,
     /// Whether anything is written.
-    pub mode: Mode,
-    /// With which request.
-    pub method: Method,
-    /// What is done about owners of fields that name a version which is about to go.
-    pub owners: Option<OwnersPlan>,
-    /// What need not be looked at again.
-    pub settled: Option<Settled>,
-    /// The other versions in which the resource is served. An object that cannot be converted is listed in the one that
-    /// it is stored in.
+    pub mode: WriteMode,
+    /// The request that rewrites.
+    pub method: RewriteMethod,
+    /// How managedFields entries of versions that are going to be removed are moved.
+    pub owners: Option<ManagedFieldsPlan>,
+    /// What an earlier attempt has verified.
+    pub settled: Option<EarlierAttempt>,
+    /// The other served versions. An object that cannot be converted is listed in the version that it is stored in.
     pub other_versions: Vec<String>,
-    /// Until when a server may still write what it encoded before all servers showed the target version; nothing where
-    /// that is over. A pass that begins before proves nothing.
+    /// Until when a server may still write what it encoded before all servers showed the target version; `None` if that
+    /// time is over. A pass that begins earlier proves nothing.
     pub settles_at: Option<Instant>,
     /// Where an earlier run stopped.
     pub continue_token: Option<String>,
-    /// How long a webhook that cannot be reached is waited for, while nothing else goes on, before the run ends. Whoever
-    /// has other work does that meanwhile.
-    pub webhook_patience: Duration,
-    /// The same for a server that has too much to do and asks to wait again and again.
-    pub overload_patience: Duration,
+    /// How long to wait for a webhook that cannot be reached, while nothing else can be done, before the run ends.
+    pub webhook_timeout: Duration,
+    /// The same for a server that keeps sending 429.
+    pub overload_timeout: Duration,
 }
 
-/// How a run ended, and what it did.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
     /// How it ended.
-    pub ending: Ending,
-    /// What each pass came to.
+    pub ending: RunOutcome,
+    /// The result of each pass.
     pub passes: Vec<PassReport>,
-    /// The numbers over all passes.
+    /// The counts over all passes.
     pub progress: Progress,
-    /// The objects that could not be rewritten in the last pass, as many as are kept.
+    /// The objects that could not be rewritten in the last pass, up to a limit.
     pub failures: Vec<MigrationFailure>,
-    /// The resource version that the last pass began at. What was not written since, and is not among the failures, is in
-    /// the target version, if the last pass changed nothing.
+    /// The resource version at which the last pass began. If that pass changed nothing, objects that were not written since
+    /// and did not fail are in the target version.
     pub settled_at: String,
 }
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// The last pass found nothing to do.
+pub enum RunOutcome {
+    /// The last pass found nothing to do, on every server and after the settling time.
     Proven,
     /// Some objects cannot be rewritten.
     SomeFailed,
     /// Objects keep changing their stored version.
     NeverSettles,
-    /// It was told to stop. An object of the page with this token may be the first that is not done.
+    /// It was stopped. The first unprocessed object is on the page of this token or after it.
     Stopped {
-        /// Where to go on.
+        /// Where to continue.
         continue_token: Option<String>,
     },
-    /// A server does not answer. Without it nothing can be proven, and it may still write.
-    Silent {
-        /// Which one, and what is known of that.
+    /// A server does not answer. Nothing can be proven without it, and it may still write.
+    Unresponsive {
+        /// Which server, and the error.
         words: String,
-        /// Where to go on; only the first pass is worth going on with.
+        /// Where to continue; only the first pass can be continued.
         continue_token: Option<String>,
     },
-    /// A server does not serve the resource. Whether it is gone, or only not there yet, is for the caller to find out.
+    /// A server does not serve the resource. The caller finds out whether the resource is deleted.
     NotServed {
-        /// Which server, and what it said.
+        /// Which server, and the error.
         words: String,
-        /// Where to go on; only the first pass is worth going on with.
+        /// Where to continue; only the first pass can be continued.
         continue_token: Option<String>,
     },
-    /// A webhook without which no object can be written cannot be reached. Nothing is wrong with the objects.
+    /// A webhook that every write needs cannot be reached. The objects are not to blame.
     WebhookDown {
-        /// What is known of that.
+        /// The error.
         words: String,
-        /// Where to go on; only the first pass is worth going on with.
+        /// Where to continue; only the first pass can be continued.
         continue_token: Option<String>,
     },
-    /// A server has too much to do, and has asked to wait for so long that others shall have their turn.
+    /// A server has been overloaded for too long.
     Overloaded {
-        /// What is known of that.
+        /// The error.
         words: String,
-        /// Where to go on; only the first pass is worth going on with.
+        /// Where to continue; only the first pass can be continued.
         continue_token: Option<String>,
     },
-    /// Nothing was written: it was only asked what the server would say.
-    Asked,
+    /// Dry run: nothing was written.
+    DryRunDone,
 }
 
 /// Why a run could not go on.
@@ -128,17 +126,17 @@ pub enum Ending {
 pub enum RunError {
     /// Objects cannot be listed.
     #[error("cannot list the objects: {0}{hint}", hint = hint(.0))]
-    List(Failure),
-    /// Nobody can tell without a write what would be refused.
-    #[error("cannot be told without writing: {0}")]
-    NoDryRun(Failure),
-    /// We may not rewrite objects.
+    List(RequestError),
+    /// A webhook does not support dry run, so nothing is known without writing.
+    #[error("unknown without writing: {0}")]
+    NoDryRun(RequestError),
+    /// Rewriting is forbidden.
     #[error("cannot rewrite objects: {0}{hint}", hint = hint(.0))]
-    NotAllowed(Failure),
+    NotAllowed(RequestError),
 }
 
 /// What to do about a missing permission.
-fn hint(failure: &Failure) -> &'static str {
+fn hint(failure: &RequestError) -> &'static str {
     match failure.code {
         403 => {
             "; get, list and patch on the resource are needed (`restow install` grants them on what the cluster has: run it \
@@ -148,7 +146,7 @@ fn hint(failure: &Failure) -> &'static str {
     }
 }
 
-/// How many failed objects are kept in memory and written down. Who has more has another problem than their names.
+/// How many failures are kept in memory and recorded.
 pub const MOST_FAILURES: usize = 50_000;
 
 impl Default for RunOptions {
@@ -156,25 +154,25 @@ impl Default for RunOptions {
         RunOptions {
             page_size: 500,
             pacer: PacerLimits::default(),
-            mode: Mode::Write,
-            method: Method::Patch,
+            mode: WriteMode::Write,
+            method: RewriteMethod::Patch,
             owners: None,
             settled: None,
             other_versions: Vec::new(),
             settles_at: None,
             continue_token: None,
-            webhook_patience: Duration::from_secs(10),
-            overload_patience: Duration::from_secs(300),
+            webhook_timeout: Duration::from_secs(10),
+            overload_timeout: Duration::from_secs(300),
         }
     }
 }
 
-/// Rewrites the objects of a resource. `orders` can pause and stop it; `progress` tells how far it is.
+/// Rewrites the objects of a resource. `control` pauses and stops it; `progress` receives the progress.
 pub async fn run(
     servers: &[Instance],
     resource: &StoredResource,
     options: RunOptions,
-    orders: watch::Receiver<Order>,
+    control: watch::Receiver<RunControl>,
     progress: &watch::Sender<Progress>,
 ) -> Result<RunReport, RunError> {
     let rewriting = Rewriting {
@@ -190,61 +188,61 @@ pub async fn run(
         page_size: options.page_size.max(1),
         pacer: Pacer::new(options.pacer),
         began: Instant::now(),
-        orders,
+        control,
         progress,
         failures: Vec::new(),
         settled: options.settled.clone(),
         list_revision: String::new(),
         began_at: String::new(),
         probe: None,
-        care: Care::None,
+        admission_check: AdmissionCheck::None,
         is_after_settling: false,
-        webhook_patience: options.webhook_patience,
+        webhook_timeout: options.webhook_timeout,
         webhook_down_since: None,
-        overload_patience: options.overload_patience,
+        overload_timeout: options.overload_timeout,
         overloaded_since: None,
-        losses: 0,
+        no_responses: 0,
     };
     let mut token = options.continue_token;
     let mut passes: Vec<PassReport> = Vec::new();
     let ending = loop {
-        if !passes.is_empty() && !settled(options.settles_at, &mut pass.orders, progress).await {
-            break Ending::Stopped { continue_token: None };
+        if !passes.is_empty() && !settled(options.settles_at, &mut pass.control, progress).await {
+            break RunOutcome::Stopped { continue_token: None };
         }
         pass.is_after_settling = options.settles_at.is_none_or(|at| at <= Instant::now());
         progress.send_modify(|progress| progress.begin_pass(passes.len() as u64 + 1, token.as_deref()));
-        // A failure counts if it is still one in the last pass.
+        // A failure counts only if it occurs in the last pass.
         pass.failures.clear();
         pass.list_revision.clear();
-        let asked = if passes.is_empty() { Asked::OneServer } else { Asked::EveryServer };
-        let (report, end) = pass.run(token.take(), asked).await?;
+        let coverage = if passes.is_empty() { Coverage::ServerResult } else { Coverage::EveryServer };
+        let (report, end) = pass.run(token.take(), coverage).await?;
         passes.push(report);
-        // From now on objects should be left alone.
-        pass.care = pass.care.max(Care::Afterwards);
+        // From now on objects should be left unchanged.
+        pass.admission_check = pass.admission_check.max(AdmissionCheck::Afterwards);
         match end {
-            PassEnd::Stopped { continue_token } => break Ending::Stopped { continue_token },
-            PassEnd::Silent { words, continue_token } => {
+            PassOutcome::Stopped { continue_token } => break RunOutcome::Stopped { continue_token },
+            PassOutcome::Unresponsive { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
-                break Ending::Silent { words, continue_token };
+                break RunOutcome::Unresponsive { words, continue_token };
             }
-            PassEnd::NotServed { words, continue_token } => {
+            PassOutcome::NotServed { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
-                break Ending::NotServed { words, continue_token };
+                break RunOutcome::NotServed { words, continue_token };
             }
-            PassEnd::WebhookDown { words, continue_token } => {
+            PassOutcome::WebhookDown { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
-                break Ending::WebhookDown { words, continue_token };
+                break RunOutcome::WebhookDown { words, continue_token };
             }
-            PassEnd::Overloaded { words, continue_token } => {
+            PassOutcome::Overloaded { words, continue_token } => {
                 let continue_token = continue_token.filter(|_| passes.len() == 1);
-                break Ending::Overloaded { words, continue_token };
+                break RunOutcome::Overloaded { words, continue_token };
             }
-            PassEnd::Complete if options.mode == Mode::DryRun => break Ending::Asked,
-            PassEnd::Complete => match after_passes(&passes) {
+            PassOutcome::Complete if options.mode == WriteMode::DryRun => break RunOutcome::DryRunDone,
+            PassOutcome::Complete => match after_passes(&passes) {
                 AfterPass::GoOn => {}
-                AfterPass::Proven => break Ending::Proven,
-                AfterPass::SomeFailed => break Ending::SomeFailed,
-                AfterPass::NeverSettles => break Ending::NeverSettles,
+                AfterPass::Proven => break RunOutcome::Proven,
+                AfterPass::SomeFailed => break RunOutcome::SomeFailed,
+                AfterPass::NeverSettles => break RunOutcome::NeverSettles,
             },
         }
     };
@@ -253,8 +251,12 @@ pub async fn run(
     Ok(RunReport { ending, passes, progress: progress.borrow().clone(), failures, settled_at })
 }
 
-/// Waits for the end of the settling time. Returns whether the run goes on: it may be told to stop meanwhile.
-async fn settled(at: Option<Instant>, orders: &mut watch::Receiver<Order>, progress: &watch::Sender<Progress>) -> bool {
+/// Waits for the end of the settling time. Returns whether the run goes on: it may be stopped meanwhile.
+async fn settled(
+    at: Option<Instant>,
+    control: &mut watch::Receiver<RunControl>,
+    progress: &watch::Sender<Progress>,
+) -> bool {
     let Some(at) = at.filter(|at| *at > Instant::now()) else { return true };
     let left = at.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
     progress.send_modify(|progress| {
@@ -263,8 +265,8 @@ async fn settled(at: Option<Instant>, orders: &mut watch::Receiver<Order>, progr
         ));
     });
     let stopped = async {
-        // When nobody can give orders any more, the last one stays in force.
-        if orders.wait_for(|order| *order == Order::Stop).await.is_err() {
+        // If the sender is dropped, the last value stays in force.
+        if control.wait_for(|command| *command == RunControl::Stop).await.is_err() {
             std::future::pending::<()>().await;
         }
     };

@@ -1,4 +1,4 @@
-//! Whether all servers encode the same version, and how that is said: `commonEncodingVersion` and its condition.
+//! Whether all servers encode the same version, and the status that says so: `commonEncodingVersion` and its condition.
 
 use crate::Participants;
 use jiff::Timestamp;
@@ -7,21 +7,21 @@ use restow_api::internal_apiserver::{
 };
 use restow_api::{ServerId, Time};
 
-/// What the entries of one StorageVersion and the list of participants say together.
+/// The result of comparing the entries of one StorageVersion with the participants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Consensus {
     /// Every server of the control plane has an entry, and all entries have this encoding version.
     Agreed(String),
     /// There is no entry, or there are several encoding versions.
     Disagreed,
-    /// All entries have the same encoding version, but these servers take part and have none. Nobody knows what they store.
+    /// All entries have the same encoding version, but these participants have no entry. What they store is unknown.
     Missing(Vec<ServerId>),
     /// All entries have the same encoding version, but the participants are not all known.
     Unknown,
 }
 
-/// Whether all participating API servers store a resource in the same version. **A server that takes part and has no entry
-/// agrees with nobody**: it may report nothing (its feature gate is off), or may not have reported yet.
+/// Whether all participating API servers store a resource in the same version. **A participant without an entry means no
+/// agreement**: it may report nothing (its feature gate is off), or may not have reported yet.
 pub fn consensus(entries: &[ServerStorageVersion], participants: &Participants) -> Consensus {
     let Some(first) = entries.first() else { return Consensus::Disagreed };
     if entries.iter().any(|entry| entry.encoding_version != first.encoding_version) {
@@ -34,19 +34,29 @@ pub fn consensus(entries: &[ServerStorageVersion], participants: &Participants) 
     }
 }
 
-/// Makes `commonEncodingVersion` and the condition `AllEncodingVersionsEqual` fit the entries and the participants.
-/// `generation` is that of the object that holds the status.
+/// Sets `commonEncodingVersion` and the condition `AllEncodingVersionsEqual` according to the entries and the participants.
+/// `generation` is that of the object with this status.
 ///
-/// The transition time moves when the condition's status changes, and also when one common version directly replaces
-/// another: that too is news to whoever migrates.
+/// The transition time changes with the condition's status, and also when one common version directly replaces another,
+/// because that requires a migration too.
 ///
 /// The transaction that writes the status must compare that no server has joined since the participants were read.
-pub fn settle(status: &mut StorageVersionStatus, generation: i64, participants: &Participants, now: Timestamp) {
-    conclude(status, generation, consensus(&status.storage_versions, participants), now);
+pub fn set_common_encoding_version(
+    status: &mut StorageVersionStatus,
+    generation: i64,
+    participants: &Participants,
+    now: Timestamp,
+) {
+    apply_consensus(status, generation, consensus(&status.storage_versions, participants), now);
 }
 
-/// Writes down what the servers agree on, or why they do not.
-pub(crate) fn conclude(status: &mut StorageVersionStatus, generation: i64, consensus: Consensus, now: Timestamp) {
+/// Writes the agreement, or why there is none, to the status.
+pub(crate) fn apply_consensus(
+    status: &mut StorageVersionStatus,
+    generation: i64,
+    consensus: Consensus,
+    now: Timestamp,
+) {
     let unset = "Common encoding version unset";
     let (after, message) = match consensus {
         Consensus::Agreed(version) => (Some(version), "Common encoding version set".to_owned()),
@@ -76,8 +86,8 @@ pub(crate) fn conclude(status: &mut StorageVersionStatus, generation: i64, conse
     put_condition(&mut status.conditions, fresh, replaced);
 }
 
-/// Replaces the condition of the same type, keeping its transition time unless its status changes or the transition
-/// is forced; adds it where there is none.
+/// Replaces the condition of the same type, and keeps its transition time unless its status changes or the transition is
+/// forced. Adds it if there is none.
 fn put_condition(
     conditions: &mut Vec<StorageVersionCondition>,
     fresh: StorageVersionCondition,
@@ -140,7 +150,7 @@ mod tests {
             common_encoding_version: before.0.map(str::to_owned),
             conditions: before.1.into_iter().collect(),
         };
-        settle(&mut status, 0, &Participants::listed([]), NOW.parse().unwrap());
+        set_common_encoding_version(&mut status, 0, &Participants::listed([]), NOW.parse().unwrap());
         let expected = StorageVersionStatus {
             storage_versions,
             common_encoding_version: after.0.map(str::to_owned),
@@ -167,7 +177,7 @@ mod tests {
         let other =
             StorageVersionCondition { condition_type: "Other".into(), ..condition(ConditionStatus::False, EARLIER) };
         let mut status = StorageVersionStatus { conditions: vec![other.clone()], ..StorageVersionStatus::default() };
-        settle(&mut status, 7, &Participants::listed([]), NOW.parse().unwrap());
+        set_common_encoding_version(&mut status, 7, &Participants::listed([]), NOW.parse().unwrap());
         assert_eq!(status.conditions[0], other);
         assert_eq!(status.conditions[1].observed_generation, 7);
     }
@@ -195,7 +205,7 @@ mod tests {
         let id = |id: &str| id.parse::<ServerId>().unwrap();
         let two = Participants::listed([]).with_server(id("a"), "main").with_server(id("b"), "main");
         let mut status = StorageVersionStatus { storage_versions: vec![entry("a", "v1")], ..Default::default() };
-        settle(&mut status, 0, &two, NOW.parse().unwrap());
+        set_common_encoding_version(&mut status, 0, &two, NOW.parse().unwrap());
         assert_eq!(status.common_encoding_version, None);
         assert_eq!(status.conditions[0].message, "Common encoding version unset: b did not report");
     }

@@ -1,8 +1,8 @@
-//! What may be removed when API servers go away, and in which order.
+//! Garbage collection: what may be removed when API servers are gone, and in which order.
 //!
-//! There are three kinds of leftovers: identity leases that nobody renews, entries of servers without a lease, and
-//! StorageVersions without entries. The order is what makes it safe: **the lease first, the entries after it.** Once the
-//! lease is gone, no write of that server can commit, so its entry no longer protects anything.
+//! There are three kinds of leftovers: expired identity leases, entries of servers without a lease, and StorageVersions
+//! without entries. The order makes it safe: **the lease first, the entries after it.** Once the lease is deleted, no write
+//! of that server can commit, so its entry is not needed any more.
 
 mod lease;
 mod plan;

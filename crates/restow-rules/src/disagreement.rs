@@ -1,21 +1,20 @@
-//! Who stores a resource in which version while the servers do not agree, and since when.
+//! Which server stores a resource in which version while the servers disagree, and since when.
 
 use jiff::{SignedDuration, Timestamp};
 use restow_api::internal_apiserver::{ConditionStatus, StorageVersion, StorageVersionCondition};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Servers that store one resource in different versions. Its `Display` tells who stores what.
+/// Servers that store one resource in different versions. Its `Display` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement {
-    /// Since when, by the condition in the object; nothing where it does not say.
+    /// Since when, according to the condition; `None` if there is none.
     pub since: Option<Timestamp>,
     /// The servers by the version that they store.
     pub servers: BTreeMap<String, Vec<String>>,
 }
 
-/// How the servers disagree, if they do. The entries are asked, not what somebody has concluded from them. One server, or
-/// none, agrees with itself.
+/// How the servers disagree, if they do. This uses the entries, not the condition. One server, or none, does not disagree.
 pub fn disagreement(object: &StorageVersion) -> Option<Disagreement> {
     let mut servers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in &object.status.storage_versions {
@@ -33,7 +32,7 @@ pub fn disagreement(object: &StorageVersion) -> Option<Disagreement> {
 }
 
 impl Disagreement {
-    /// How long it has lasted at `now`. Two clocks may differ, but nothing lasts for less than no time.
+    /// How long it has lasted at `now`; not negative, although two clocks may differ.
     pub fn lasted(&self, now: Timestamp) -> SignedDuration {
         self.since.map_or(SignedDuration::ZERO, |since| now.duration_since(since).max(SignedDuration::ZERO))
     }
@@ -49,7 +48,7 @@ impl fmt::Display for Disagreement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Participants, settle};
+    use crate::{Participants, set_common_encoding_version};
     use restow_api::internal_apiserver::ServerStorageVersion;
 
     fn object(entries: &[(&str, &str)], settled: &str) -> StorageVersion {
@@ -61,7 +60,7 @@ mod tests {
             served_versions: Vec::new(),
         };
         object.status.storage_versions = entries.iter().map(entry).collect();
-        settle(&mut object.status, 0, &Participants::listed([]), settled.parse().unwrap());
+        set_common_encoding_version(&mut object.status, 0, &Participants::listed([]), settled.parse().unwrap());
         object
     }
 

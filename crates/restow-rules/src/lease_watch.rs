@@ -1,27 +1,26 @@
-//! When a lease has expired: when one observer has watched it for its whole duration and has not seen it change.
+//! Lease expiry: a lease has expired when one observer has watched it for its whole duration without a change.
 //!
-//! **No two clocks are compared.** What a lease says about when it was renewed comes from the clock of its holder, so it
-//! is not looked at. The observer counts its own time since boot, which never jumps and goes on while the machine is
-//! suspended.
+//! **No two clocks are compared.** The renew time of a lease comes from the clock of its holder, so it is ignored. The
+//! observer uses its own time since boot, which never jumps and includes suspended time.
 //!
-//! Time counts only as far as the observer was able to see. Between two reads that are far apart it may have been
-//! suspended, or the store may have been out of reach; then the holder may have been unable to renew for the same reason.
-//! So a long gap between two reads begins the watch anew, and the holder has its whole duration again.
+//! Only time in which the observer could read counts. Between two reads that are far apart the observer may have been
+//! suspended, or the store unavailable; then the holder may have been unable to renew for the same reason. So a long gap
+//! between two reads restarts the watch, and the holder has its whole duration again.
 //!
-//! All of it errs towards keeping a lease. A holder that is taken for gone too late costs waiting; one that is taken for
-//! gone too early is shut out though it lives.
+//! All of this errs towards keeping a lease. A holder that is considered gone too late costs waiting; one that is
+//! considered gone too early loses its lease although it is alive.
 
 use restow_api::ResourceVersion;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a lease is watched that does not say how long it lasts, or says that it lasts no time at all.
+/// The duration of a lease that has none, or zero.
 pub const USUAL_DURATION: Duration = Duration::from_secs(15);
-/// Observers look about once a second, on a loaded machine later. A gap of this length never begins a watch anew.
+/// Observers read about once a second, later on a loaded machine. A gap of this length never restarts a watch.
 const SHORT_GAP: Duration = Duration::from_secs(3);
 
-/// What one observer has seen of leases, and for how long each has not changed before its eyes. An observer that starts
-/// knows nothing, and has to watch each lease for its whole duration.
+/// What one observer has seen of leases, and for how long each is unchanged. A new observer has to watch each lease for its
+/// whole duration.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseWatch {
     sightings: BTreeMap<String, Sighting>,
@@ -32,9 +31,9 @@ pub struct LeaseWatch {
 pub struct SeenLease<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its revision. Whatever is written to the lease changes it.
+    /// Its revision. Every write to the lease changes it.
     pub revision: &'a ResourceVersion,
-    /// How long it lasts, as it says itself.
+    /// The lease duration that it specifies.
     pub duration_seconds: Option<i64>,
 }
 
@@ -43,21 +42,21 @@ pub struct SeenLease<'a> {
 pub struct ReadTime {
     /// When the request was sent.
     pub asked: Duration,
-    /// When the answer was there.
+    /// When the answer arrived.
     pub answered: Duration,
 }
 
 #[derive(Clone, Debug)]
 struct Sighting {
     revision: ResourceVersion,
-    /// The answer from which on it has looked like this.
+    /// The time of the answer since which it is unchanged.
     since: Duration,
-    /// When it was last asked for and still looked like this.
+    /// When the last read was sent that found it unchanged.
     last: Duration,
 }
 
 impl LeaseWatch {
-    /// Takes note of everything that one read has found. Leases that it has not found are forgotten.
+    /// Records one read. Leases that it did not find are forgotten.
     pub fn saw<'a>(&mut self, leases: impl IntoIterator<Item = SeenLease<'a>>, read: ReadTime) {
         let mut before = std::mem::take(&mut self.sightings);
         for lease in leases {
@@ -68,30 +67,30 @@ impl LeaseWatch {
         }
     }
 
-    /// Whether this lease, as it looks in the last read, has been seen not to change for longer than it lasts.
+    /// Whether this lease, as in the last read, is unchanged for longer than its duration.
     pub fn is_expired(&self, lease: SeenLease<'_>) -> bool {
         let known = self.sightings.get(lease.name).filter(|known| known.revision == *lease.revision);
-        // The first answer and the last question: for so long, at least, it has certainly not changed.
+        // From the first answer to the last request it has certainly not changed.
         known.is_some_and(|known| known.last.saturating_sub(known.since) > lasts(lease.duration_seconds))
     }
 }
 
 impl Sighting {
-    /// Whether a read continues this watch: the lease is the same, and the observer has not been away.
+    /// Whether a read continues this watch: the lease is unchanged, and there was no long gap.
     fn goes_on(&self, lease: &SeenLease<'_>, read: ReadTime) -> bool {
         let gap = read.answered.saturating_sub(self.last);
         self.revision == *lease.revision && gap <= longest_gap(lease.duration_seconds)
     }
 }
 
-/// How long a lease lasts. A long one is taken at its word, because its holder may rely on it.
+/// The duration of a lease. There is no maximum, because the holder may rely on it.
 fn lasts(duration_seconds: Option<i64>) -> Duration {
     let seconds = duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
     seconds.map_or(USUAL_DURATION, Duration::from_secs)
 }
 
-/// The longest time between two reads in which an observer has not been away. With half of the duration, a holder that
-/// was suspended together with the observer still has time to renew when both wake.
+/// The longest gap between two reads that does not restart the watch. With half of the duration, a holder that was
+/// suspended together with the observer still has time to renew when both resume.
 fn longest_gap(duration_seconds: Option<i64>) -> Duration {
     (lasts(duration_seconds) / 2).max(SHORT_GAP)
 }

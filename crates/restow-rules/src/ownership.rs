@@ -1,22 +1,23 @@
-//! Whose keys lie in a store: ours, nobody's, or somebody else's, such as those of a real cluster's kube-apiserver.
+//! Whose keys a store contains: those of Restow, none, or those of others, such as a kube-apiserver.
 //!
-//! Under a prefix that we use lies a format mark. Where there are keys and no mark, they are looked at, because stores of
-//! ours from before there was a mark have none. Such a store is ours if it holds a key that only we write, and none that
-//! we never write:
+//! Restow writes a format mark under its prefix. If there are keys and no mark, they are inspected, because stores from
+//! before the mark was introduced have none. Such a store is Restow's if it has a key that only Restow writes, and none
+//! that Restow never writes:
 //!
-//! - Our keys begin with the group, and the core group is called `core`: `/core/pods/…`. kube-apiserver leaves the groups
-//!   of built-in resources out (`/pods/…`), and a custom resource's group has a dot, so `/core/…` and `/restow/…` are
-//!   never kube-apiserver's.
-//! - We store JSON. kube-apiserver stores built-in resources in its protobuf envelope, and may encrypt anything.
+//! - Keys of Restow begin with the group, and the core group is called `core`: `/core/pods/…`. kube-apiserver omits the
+//!   groups of built-in resources (`/pods/…`), and the group of a custom resource has a dot, so `/core/…` and `/restow/…`
+//!   are never kube-apiserver's.
+//! - Restow stores JSON. kube-apiserver stores built-in resources in its protobuf envelope, and may encrypt anything.
 //!
-//! So a cluster of kube-apiserver on which a server of ours was started by mistake, and left keys, is not taken for ours.
+//! So the store of a kube-apiserver on which a Restow API server was started by mistake, and left keys, is not mistaken for
+//! Restow's.
 
 use crate::census::StoredForm;
 use std::fmt;
 
-/// What the mark says: these words, and the number of the format.
+/// The text of the mark, followed by the format number.
 const MARK: &str = "restow-objects ";
-/// What a mark says after the number as long as nobody has looked at the store since it was written.
+/// The suffix of a mark as long as the store was not inspected since it was written.
 const PROVISIONAL: &str = " not verified";
 /// The newest format that this release knows.
 const NEWEST: u32 = 1;
@@ -24,19 +25,19 @@ const NEWEST: u32 = 1;
 const NAMED: usize = 5;
 /// The groups of built-in resources that have no dot.
 const PLAIN_GROUPS: [&str; 7] = ["apps", "autoscaling", "batch", "core", "extensions", "policy", "restow"];
-/// What only we write. kube-apiserver has its own leases at `/leases/`.
+/// Keys that only Restow writes. kube-apiserver has its own leases at `/leases/`.
 const ONLY_OURS: [&[u8]; 3] = [b"/core/", b"/restow/", b"/coordination.k8s.io/leases/kube-system/"];
 
-/// What a mark says about the format of the store.
+/// The format of a store, according to its mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// It is one that this release reads and writes.
+pub enum FormatMark {
+    /// A format that this release reads and writes.
     Known,
-    /// It is such a one, but nobody has looked yet whether the store was ours when it was written.
+    /// Such a format, but the store was not inspected since the mark was written.
     Provisional,
-    /// It is one of a newer release.
+    /// The format of a newer release.
     Newer(u32),
-    /// It cannot be understood.
+    /// Not a valid mark.
     Unreadable,
 }
 
@@ -45,37 +46,37 @@ pub enum Mark {
 pub enum Ownership {
     /// There are none.
     Nobody,
-    /// A server of ours wrote them.
+    /// Restow API servers wrote them.
     Ours,
-    /// Somebody else wrote them, or some of them.
+    /// Others wrote some or all of them.
     SomebodyElse(Foreign),
 }
 
-/// Keys that are not ours.
+/// Keys that Restow did not write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Foreign {
     /// How many keys there are in all.
     pub keys: u64,
-    /// Some of those that are not ours, with what lies there.
+    /// Some of them, with a description of their values.
     pub examples: Vec<(String, String)>,
-    /// Whether they look like a kube-apiserver's.
+    /// Whether they look like those of a kube-apiserver.
     pub looks_like_kubernetes: bool,
 }
 
-/// Looks at the keys of a store without a mark, one after the other.
+/// Inspects the keys of a store without a mark.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     found: Foreign,
     only_ours: bool,
 }
 
-impl Mark {
+impl FormatMark {
     /// The mark of the format that this release writes.
     pub fn newest() -> String {
         format!("{MARK}{NEWEST}\n")
     }
 
-    /// The same, as long as nobody has looked at the store since it was written.
+    /// The same, until the store was inspected.
     pub fn provisional() -> String {
         format!("{MARK}{NEWEST}{PROVISIONAL}\n")
     }
@@ -85,16 +86,16 @@ impl Mark {
         let text = std::str::from_utf8(value).ok().and_then(|text| text.strip_prefix(MARK)).map(str::trim_end);
         let verified = text.and_then(|text| text.strip_suffix(PROVISIONAL)).or(text);
         match verified.and_then(|number| number.parse().ok()) {
-            Some(number @ 1..) if number <= NEWEST && verified != text => Mark::Provisional,
-            Some(number @ 1..) if number <= NEWEST => Mark::Known,
-            Some(number @ 1..) => Mark::Newer(number),
-            _ => Mark::Unreadable,
+            Some(number @ 1..) if number <= NEWEST && verified != text => FormatMark::Provisional,
+            Some(number @ 1..) if number <= NEWEST => FormatMark::Known,
+            Some(number @ 1..) => FormatMark::Newer(number),
+            _ => FormatMark::Unreadable,
         }
     }
 }
 
 impl Survey {
-    /// Takes note of one key, which begins with a slash, and what lies there.
+    /// Inspects one key, which begins with a slash, and its value.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         self.found.keys += 1;
         let form = StoredForm::of(value);
@@ -109,7 +110,7 @@ impl Survey {
         }
     }
 
-    /// What follows from everything that was found.
+    /// The result.
     pub fn conclude(self) -> Ownership {
         match (self.found.keys, self.found.examples.is_empty(), self.only_ours) {
             (0, ..) => Ownership::Nobody,
@@ -119,7 +120,8 @@ impl Survey {
     }
 }
 
-/// Whether a key begins with a group, as ours do. kube-apiserver's begin with a resource, save for those of custom ones.
+/// Whether a key begins with a group, as Restow's do. Those of kube-apiserver begin with a resource, except for custom
+/// resources.
 pub fn is_laid_out_like_ours(key: &[u8]) -> bool {
     let parts = key.strip_prefix(b"/").map(|key| key.split(|byte| *byte == b'/').collect::<Vec<_>>());
     let Some([group, _, ..]) = parts.as_deref() else { return false };
@@ -157,10 +159,10 @@ mod tests {
 
     #[test]
     fn a_mark_is_provisional_until_somebody_has_looked() {
-        assert_eq!(Mark::read(Mark::newest().as_bytes()), Mark::Known);
-        assert_eq!(Mark::read(Mark::provisional().as_bytes()), Mark::Provisional);
-        assert_eq!(Mark::read(b"restow-objects 9 not verified\n"), Mark::Newer(9));
-        assert_eq!(Mark::read(b"restow-objects not verified\n"), Mark::Unreadable);
+        assert_eq!(FormatMark::read(FormatMark::newest().as_bytes()), FormatMark::Known);
+        assert_eq!(FormatMark::read(FormatMark::provisional().as_bytes()), FormatMark::Provisional);
+        assert_eq!(FormatMark::read(b"restow-objects 9 not verified\n"), FormatMark::Newer(9));
+        assert_eq!(FormatMark::read(b"restow-objects not verified\n"), FormatMark::Unreadable);
     }
 
     fn survey(entries: &[(&str, &[u8])]) -> Ownership {
@@ -220,10 +222,10 @@ mod tests {
 
     #[test]
     fn a_mark_is_known_newer_or_unreadable() {
-        assert_eq!(Mark::read(Mark::newest().as_bytes()), Mark::Known);
-        assert_eq!(Mark::read(b"restow-objects 2\n"), Mark::Newer(2));
+        assert_eq!(FormatMark::read(FormatMark::newest().as_bytes()), FormatMark::Known);
+        assert_eq!(FormatMark::read(b"restow-objects 2\n"), FormatMark::Newer(2));
         for unreadable in [&b""[..], b"restow-objects", b"restow-objects 0", b"restow-objects -1", b"2", b"\xff"] {
-            assert_eq!(Mark::read(unreadable), Mark::Unreadable, "{unreadable:?}");
+            assert_eq!(FormatMark::read(unreadable), FormatMark::Unreadable, "{unreadable:?}");
         }
     }
 

@@ -1,17 +1,17 @@
-//! Who takes part. The one thing that must never go wrong here is to take "could not be read" for "gone".
+//! The participating API servers. "Could not be read" must never be mistaken for "gone".
 
 use restow_api::ServerId;
 use restow_api::internal_apiserver::ServerStorageVersion;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The servers that take part, as far as they could be read. A server takes part as long as its identity lease exists,
+/// The participating servers, as far as they could be read. A server participates as long as its identity lease exists,
 /// *expired or not*: until the lease is deleted, it can still write.
 ///
-/// Read the object that you are about to change first and the participants after it, or both at one revision. The other
-/// way round, a server that joins in between looks like a leftover.
+/// Read the object to change first and the participants after it, or both at one revision. In the other order, a server
+/// that joins in between looks like a leftover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Participants {
-    /// The leases that exist; nothing when the list could not be read.
+    /// The leases that exist; `None` when the list could not be read.
     listed: Option<BTreeSet<ServerId>>,
     /// Servers whose own lease could not be read, though the list could.
     unread: BTreeSet<ServerId>,
@@ -26,7 +26,7 @@ pub enum Presence {
     Participating,
     /// Its identity lease does not exist.
     Gone,
-    /// Nobody knows. Treat it as if it could write.
+    /// Unknown. Treat it as if it could write.
     Unknown,
 }
 
@@ -36,12 +36,12 @@ impl Participants {
         Participants { listed: Some(ids.into_iter().collect()), ..Self::unreadable() }
     }
 
-    /// The list could not be read. Nobody is gone.
+    /// The list could not be read. No server is gone.
     pub fn unreadable() -> Self {
         Participants { listed: None, unread: BTreeSet::new(), control_planes: BTreeMap::new() }
     }
 
-    /// The list is complete but for this server, whose lease could not be read.
+    /// The list is complete except for this server, whose lease could not be read.
     pub fn with_unread(mut self, id: ServerId) -> Self {
         self.unread.insert(id);
         self
@@ -62,7 +62,7 @@ impl Participants {
         self.with_lease(id)
     }
 
-    /// The same list without these servers, whose leases are about to be compared as absent.
+    /// The same list without these servers, whose leases are going to be compared as absent.
     pub(crate) fn without(&self, ids: &[String]) -> Self {
         let mut rest = self.clone();
         rest.listed.iter_mut().for_each(|listed| listed.retain(|id| !ids.iter().any(|gone| gone == id.as_str())));
@@ -70,8 +70,8 @@ impl Participants {
         rest
     }
 
-    /// The servers that take part in a control plane of which at least one server has an entry, and that have none
-    /// themselves. Nothing when the participants are not all known.
+    /// The participants without an entry, in control planes of which at least one server has an entry. `None` if not all
+    /// participants are known.
     pub fn without_entry(&self, entries: &[ServerStorageVersion]) -> Option<Vec<ServerId>> {
         self.all()?;
         let has_entry = |id: &ServerId| entries.iter().any(|entry| entry.api_server_id == id.as_str());
@@ -81,8 +81,8 @@ impl Participants {
         Some(missing.map(|(id, _)| id.clone()).collect())
     }
 
-    /// What is known about the server with this id. Text that cannot be the name of a lease names nobody, so it counts
-    /// as gone wherever the list is known.
+    /// What is known about the server with this id. Text that cannot be the name of a lease counts as gone if the list is
+    /// known.
     pub fn presence(&self, id: &str) -> Presence {
         match &self.listed {
             None => Presence::Unknown,

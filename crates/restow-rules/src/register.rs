@@ -1,6 +1,6 @@
 //! What a server reports about a resource before it writes it for the first time.
 
-use crate::agreement::{Consensus, conclude, consensus, settle};
+use crate::agreement::{Consensus, apply_consensus, consensus, set_common_encoding_version};
 use crate::collect::{Collected, MOST_DROPPED};
 use crate::{Participants, ServerReport};
 use jiff::Timestamp;
@@ -13,16 +13,16 @@ pub struct Registration {
     /// The status to write.
     pub status: StorageVersionStatus,
     /// The servers whose entries are dropped. The transaction must compare that the identity lease of each still does not
-    /// exist. The revision of the StorageVersion alone is not enough: a dropped server that comes back with the same
-    /// report changes nothing in the object, and would lose the entry that it now relies on.
+    /// exist. The revision of the StorageVersion is not enough: a dropped server that comes back with the same report does
+    /// not change the object, and would lose the entry that it relies on.
     pub dropped: Vec<String>,
 }
 
-/// The status after this server has reported. `current` is the object as it was read, or nothing where there is none.
+/// The status after this server has reported. `current` is the object as it was read, or `None` where there is none.
 ///
 /// The server must hold its identity lease before it calls this, and must not write the resource before the status is
-/// written. Its own entry takes the place of an older one or goes to the end; entries of servers that are gone are dropped
-/// (not more than one transaction can compare), those of servers that could not be read are kept.
+/// written. Its own entry replaces an older one or is appended. Entries of servers that are gone are dropped (not more than
+/// one transaction can compare), those of servers that could not be read are kept.
 pub fn register(
     current: Option<&StorageVersion>,
     participants: &Participants,
@@ -48,13 +48,13 @@ pub fn register(
     }
     kept.insert(own_place.unwrap_or(kept.len()), own.entry());
     status.storage_versions = kept;
-    settle(&mut status, generation, participants, now);
+    set_common_encoding_version(&mut status, generation, participants, now);
     Registration { status, dropped }
 }
 
-/// Whether the object says what this server reported, and draws no conclusion that the entries do not allow. If not, somebody
-/// else has changed or deleted it. What servers that are gone left behind, and whether everybody has reported, is the
-/// collector's matter, and none here.
+/// Whether the object has the entry of this server, and no agreement that contradicts the entries. If not, someone else has
+/// changed or deleted it. Leftovers of servers that are gone, and servers that have not reported, are left to the
+/// collector.
 pub fn is_reported(current: Option<&StorageVersion>, own: &ServerReport, now: Timestamp) -> bool {
     let Some(object) = current else { return false };
     let entries = &object.status.storage_versions;
@@ -64,26 +64,26 @@ pub fn is_reported(current: Option<&StorageVersion>, own: &ServerReport, now: Ti
     }
     let mut concluded = object.status.clone();
     let with_everybody = consensus(entries, &Participants::listed([]));
-    conclude(&mut concluded, object.metadata.generation, with_everybody, now);
+    apply_consensus(&mut concluded, object.metadata.generation, with_everybody, now);
     let mut withheld = object.status.clone();
-    conclude(&mut withheld, object.metadata.generation, Consensus::Disagreed, now);
+    apply_consensus(&mut withheld, object.metadata.generation, Consensus::Disagreed, now);
     for condition in &mut withheld.conditions {
-        // Why the agreement is withheld is for people; any reason will do.
+        // The message about a missing agreement may differ.
         let same = object.status.conditions.iter().find(|other| other.condition_type == condition.condition_type);
         condition.message = same.map_or_else(String::new, |same| same.message.clone());
     }
     object.status == concluded || object.status == withheld
 }
 
-/// The object without the entry of this server, which writes the resource no more, or writes it and reports nothing. Nobody
-/// else is dropped, so that no lease has to be compared but the own one.
+/// The object without the entry of this server, which does not write the resource any more, or does not report. No other
+/// entry is dropped, so only the own lease has to be compared.
 pub fn withdraw(object: &StorageVersion, participants: &Participants, own: &ServerId, now: Timestamp) -> Collected {
     let mut status = object.status.clone();
     status.storage_versions.retain(|entry| entry.api_server_id != own.as_str());
     if status.storage_versions.is_empty() {
         return Collected::Delete { dropped: Vec::new() };
     }
-    settle(&mut status, object.metadata.generation, participants, now);
+    set_common_encoding_version(&mut status, object.metadata.generation, participants, now);
     match status == object.status {
         true => Collected::Keep,
         false => Collected::Update { status, dropped: Vec::new() },
@@ -110,7 +110,7 @@ mod tests {
     fn object(entries: &[ServerReport]) -> StorageVersion {
         let mut object = StorageVersion::new(&"pods".parse().unwrap());
         object.status.storage_versions = entries.iter().map(ServerReport::entry).collect();
-        settle(&mut object.status, 0, &Participants::listed([]), FIRST.parse().unwrap());
+        set_common_encoding_version(&mut object.status, 0, &Participants::listed([]), FIRST.parse().unwrap());
         object
     }
 

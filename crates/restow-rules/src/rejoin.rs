@@ -1,27 +1,27 @@
-//! How long a server that was shut out waits before it joins again.
+//! How long a server that lost its lease waits before it joins again.
 
 use crate::trigger::Backoff;
 use jiff::SignedDuration;
 use std::time::Duration;
 
-/// The waits double from one loss to the next. Joining costs a write for each resource, so a server that is shut out
-/// again and again, whatever the reason, must not spend all of its time, and the store's, on it.
+/// The delays double from one loss to the next. Joining costs a write for each resource, so a server that keeps losing its
+/// lease must not spend all of its time, and the store's, on it.
 const WAITS: Backoff = Backoff { first: SignedDuration::from_millis(100), cap: SignedDuration::from_secs(10) };
-/// A server that has held its lease for this long has been in order, and what came before does not count any more.
+/// A server that has held its lease for this long is healthy, and earlier losses do not count any more.
 const CALM: Duration = Duration::from_secs(30);
 
-/// How often in a row a server was shut out soon after it had joined.
+/// How often in a row a server lost its lease soon after it had joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rejoin {
     losses: u32,
 }
 
 impl Rejoin {
-    /// Takes note that a lease was lost that had been held for so long. Returns how long to wait at most; a random part
-    /// of it is enough, so that servers which lost their leases together do not come back together.
+    /// Records the loss of a lease that was held for this time. Returns the maximum delay; the caller waits a random part
+    /// of it, so that servers which lost their leases together do not rejoin together.
     pub fn lost_after(&mut self, held: Duration) -> Duration {
         self.losses = if held >= CALM { 1 } else { self.losses.saturating_add(1) };
-        // Waits are never negative.
+        // Delays are never negative.
         WAITS.after(self.losses).unsigned_abs()
     }
 }

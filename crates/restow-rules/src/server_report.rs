@@ -1,10 +1,10 @@
-//! What one server says about how it stores one resource.
+//! The report of one server about one resource.
 
 use restow_api::internal_apiserver::ServerStorageVersion;
 use restow_api::{GroupVersion, ServerId};
 use thiserror::Error;
 
-/// One server's own entry, checked: the encoding version and all served versions are decodable.
+/// One server's own entry. The encoding version and all served versions are decodable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerReport {
     id: ServerId,
@@ -25,7 +25,7 @@ pub enum InvalidReport {
 }
 
 impl ServerReport {
-    /// Checks the versions. Repetitions are dropped; the order is kept, because Kubernetes shows it.
+    /// Checks the versions. Duplicates are dropped; the order is kept, because Kubernetes shows it.
     pub fn new(
         id: ServerId,
         encoding: GroupVersion,
@@ -54,7 +54,7 @@ impl ServerReport {
     }
 
     /// Whether this report, once it is stored, lets its server write in a version. **The right to write belongs to the
-    /// encoding that was reported**, never to another one that came into force while the report was under way.
+    /// encoding that was reported**, never to another one that came into force meanwhile.
     pub fn lets_write(&self, encoding: &GroupVersion) -> bool {
         self.encoding == *encoding
     }

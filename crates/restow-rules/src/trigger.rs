@@ -1,18 +1,17 @@
-//! When to migrate, and what is known to be stored.
+//! The trigger: when to migrate, and which versions may be stored.
 //!
-//! [`decide`] looks at one resource: what the API servers encode, what the StorageState says, which migrations exist. It
-//! answers with effects. It keeps no memory of its own, so that a pass that was interrupted anywhere is simply repeated.
+//! [`decide`] looks at one resource: what the API servers encode, its StorageState, its migrations. It returns effects. It
+//! keeps no state of its own, so an interrupted reconcile is simply repeated.
 //!
-//! The persisted versions are the heart of it. They may hold too many versions, never too few:
+//! The persisted versions may contain too many versions, never too few:
 //!
-//! * Every version that any server was seen to encode is appended, at once, before a migration towards it starts.
-//! * Only a migration that succeeded shrinks them, and only to the version that *this migration was for*, plus whatever was
-//!   seen since. (Were it shrunk to the version that is current when the success is noticed, a change in between would be
-//!   lost.)
-//! * When something may have been missed (nobody looked for too long, a watch was interrupted), they become "Unknown", unless
-//!   the custom resource definition has kept record of it meanwhile.
+//! * Every version that any server was seen to encode is added at once, before a migration to it starts.
+//! * Only a migration that succeeded removes versions, and only down to the version that *this migration was for*, plus what
+//!   was seen since. (With the version that is current when the success is noticed, a change in between would be lost.)
+//! * If something may have been missed (no reconcile for too long, an interrupted watch), they become "Unknown", unless the
+//!   CRD has recorded it meanwhile.
 //!
-//! Migrations that somebody else made are never removed: they are carried out, and waited for by their names.
+//! Migrations that others created are never removed: they run, and users wait for them by name.
 
 mod backoff;
 mod decide;
@@ -22,10 +21,11 @@ mod snapshot;
 
 pub use backoff::Backoff;
 pub use decide::decide;
-pub use effect::{Effect, RemovalReason};
+pub use effect::{RemovalReason, TriggerEffect};
 pub use policy::TriggerPolicy;
 pub use snapshot::{
-    Agreement, Author, Continuity, KnownMigration, MigrationState, PAUSED_ANNOTATION, Retry, Sightings, Snapshot,
+    Author, Continuity, EncodingAgreement, KnownMigration, MigrationState, ObservedVersions, PAUSED_ANNOTATION, Retry,
+    TriggerSnapshot,
 };
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Voting on the storage version: all servers store the *selected* version, and it moves only when all want the same.
+//! Voting on the storage version: all servers store the *selected* version, which changes only when all prefer the same.
 //!
-//! Here no two servers ever encode differently. A rolling upgrade keeps the old version until its last server votes for
-//! the new one; a server that cannot handle the selected version does not write at all.
+//! No two servers ever encode differently. A rolling upgrade keeps the old version until the last server votes for the new
+//! one; a server that cannot handle the selected version does not write.
 
 mod election;
 mod writing;

@@ -3,12 +3,13 @@
 use proptest::prelude::*;
 use restow_api::{StorageVersionHash, storage_version_hash};
 use restow_rules::census::{
-    ApiAnswer, Because, Census, Doubt, Encoding, Evidence, Identity, Judgement, Target, Verdict, judge,
+    ApiAnswer, Census, CensusEvidence, CensusReport, CensusVerdict, Doubt, Encoding, KindTarget, StoreIdentity,
+    VerdictReason, evaluate,
 };
 use std::collections::BTreeMap;
 
-fn target(group: &str, kind: &str, resource: &str, version: Result<&str, &str>) -> Target {
-    Target {
+fn target(group: &str, kind: &str, resource: &str, version: Result<&str, &str>) -> KindTarget {
+    KindTarget {
         group: group.into(),
         kind: kind.into(),
         resource: resource.into(),
@@ -20,7 +21,7 @@ fn target(group: &str, kind: &str, resource: &str, version: Result<&str, &str>) 
     }
 }
 
-fn targets() -> Vec<Target> {
+fn targets() -> Vec<KindTarget> {
     vec![
         target("", "Secret", "secrets", Ok("v1")),
         target("", "Event", "events", Ok("v1")),
@@ -35,60 +36,60 @@ fn object(api_version: &str, kind: &str) -> Vec<u8> {
 }
 
 /// A stored value: its key, its bytes, and what must come of it.
-type Value = (&'static str, Vec<u8>, Verdict);
+type Value = (&'static str, Vec<u8>, CensusVerdict);
 
 fn known() -> impl Strategy<Value = Value> {
     prop_oneof![
-        Just(("/secrets/a/b", object("v1", "Secret"), Verdict::Current)),
-        Just(("/apps/deployments/a/b", object("apps/v1", "Deployment"), Verdict::Current)),
-        Just(("/example.com/widgets/b", object("example.com/v2", "Widget"), Verdict::Current)),
-        Just(("/ranges/servicenodeports", object("v1", "RangeAllocation"), Verdict::Current)),
-        Just(("/restow/leaders/a", b"x".to_vec(), Verdict::Current)),
+        Just(("/secrets/a/b", object("v1", "Secret"), CensusVerdict::Current)),
+        Just(("/apps/deployments/a/b", object("apps/v1", "Deployment"), CensusVerdict::Current)),
+        Just(("/example.com/widgets/b", object("example.com/v2", "Widget"), CensusVerdict::Current)),
+        Just(("/ranges/servicenodeports", object("v1", "RangeAllocation"), CensusVerdict::Current)),
+        Just(("/restow/leaders/a", b"x".to_vec(), CensusVerdict::Current)),
     ]
 }
 
 fn old() -> impl Strategy<Value = Value> {
     prop_oneof![
-        Just(("/example.com/widgets/c", object("example.com/v1", "Widget"), Verdict::Old)),
-        Just(("/deployments/a/c", object("extensions/v1beta1", "Deployment"), Verdict::Old)),
-        Just(("/events/a/c", object("events.k8s.io/v1", "Event"), Verdict::Old)),
+        Just(("/example.com/widgets/c", object("example.com/v1", "Widget"), CensusVerdict::Old)),
+        Just(("/deployments/a/c", object("extensions/v1beta1", "Deployment"), CensusVerdict::Old)),
+        Just(("/events/a/c", object("events.k8s.io/v1", "Event"), CensusVerdict::Old)),
     ]
 }
 
 fn unknown() -> impl Strategy<Value = Value> {
     prop_oneof![
-        Just(("/secrets/a/d", b"k8s:enc:aescbc:v1:key:\x01\x02".to_vec(), Verdict::Unknown)),
-        Just(("/nowhere/d", b"k8s:enc:kms:v2:name:\x01\x02".to_vec(), Verdict::Unknown)),
-        Just(("/secrets/a/d", b"k8s:enc:".to_vec(), Verdict::Unknown)),
-        Just(("/secrets/a/d", b"k8s\0\x0a".to_vec(), Verdict::Unknown)),
-        Just(("/secrets/a/d", Vec::new(), Verdict::Unknown)),
-        Just(("/gone.example.com/things/d", object("gone.example.com/v1", "Thing"), Verdict::Unknown)),
-        Just(("/example.com/gadgets/d", object("example.com/v1", "Gadget"), Verdict::Unknown)),
-        Just(("/podsecuritypolicy/d", object("policy/v1beta1", "PodSecurityPolicy"), Verdict::Unknown)),
-        proptest::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| ("/foreign", bytes, Verdict::Unknown)),
+        Just(("/secrets/a/d", b"k8s:enc:aescbc:v1:key:\x01\x02".to_vec(), CensusVerdict::Unknown)),
+        Just(("/nowhere/d", b"k8s:enc:kms:v2:name:\x01\x02".to_vec(), CensusVerdict::Unknown)),
+        Just(("/secrets/a/d", b"k8s:enc:".to_vec(), CensusVerdict::Unknown)),
+        Just(("/secrets/a/d", b"k8s\0\x0a".to_vec(), CensusVerdict::Unknown)),
+        Just(("/secrets/a/d", Vec::new(), CensusVerdict::Unknown)),
+        Just(("/gone.example.com/things/d", object("gone.example.com/v1", "Thing"), CensusVerdict::Unknown)),
+        Just(("/example.com/gadgets/d", object("example.com/v1", "Gadget"), CensusVerdict::Unknown)),
+        Just(("/podsecuritypolicy/d", object("policy/v1beta1", "PodSecurityPolicy"), CensusVerdict::Unknown)),
+        proptest::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| ("/foreign", bytes, CensusVerdict::Unknown)),
     ]
 }
 
-fn evidence(values: &[Value]) -> Evidence {
+fn evidence(values: &[Value]) -> CensusEvidence {
     let mut census = Census::default();
     for (key, value, _) in values {
         census.add(key.as_bytes(), value);
     }
-    Evidence {
+    CensusEvidence {
         total: values.len() as u64,
         from_revision: 7,
         to_revision: 7,
         rows: census.rows(),
         targets: targets(),
-        identity: Identity::Same { uid: "u".into() },
+        identity: StoreIdentity::Same { uid: "u".into() },
         answers: BTreeMap::new(),
         elsewhere: BTreeMap::new(),
         wanted: Vec::new(),
     }
 }
 
-fn judged(values: &[Value]) -> Judgement {
-    judge(&evidence(values))
+fn judged(values: &[Value]) -> CensusReport {
+    evaluate(&evidence(values))
 }
 
 proptest! {
@@ -101,15 +102,15 @@ proptest! {
         values.rotate_left(turn);
         let has = |verdict| values.iter().any(|(_, _, expected)| *expected == verdict);
         let expected = match () {
-            () if has(Verdict::Old) => Verdict::Old,
-            () if has(Verdict::Unknown) => Verdict::Unknown,
-            () => Verdict::Current,
+            () if has(CensusVerdict::Old) => CensusVerdict::Old,
+            () if has(CensusVerdict::Unknown) => CensusVerdict::Unknown,
+            () => CensusVerdict::Current,
         };
-        let judgement = judged(&values);
-        prop_assert_eq!(judgement.verdict, expected);
+        let report = judged(&values);
+        prop_assert_eq!(report.verdict, expected);
         // Nothing is left out of what is shown.
-        let kinds: u64 = judgement.kinds.iter().flat_map(|kind| kind.stored.values()).sum();
-        let opaque: u64 = judgement.opaque.iter().map(|values| values.row.count).sum();
+        let kinds: u64 = report.kinds.iter().flat_map(|kind| kind.stored.values()).sum();
+        let opaque: u64 = report.opaque.iter().map(|values| values.row.count).sum();
         prop_assert_eq!(kinds + opaque, values.len() as u64);
     }
 
@@ -120,7 +121,7 @@ proptest! {
         place in any::<proptest::sample::Index>(),
     ) {
         values.insert(place.index(values.len() + 1), unknown);
-        prop_assert_eq!(judged(&values).verdict, Verdict::Unknown);
+        prop_assert_eq!(judged(&values).verdict, CensusVerdict::Unknown);
     }
 
     #[test]
@@ -130,10 +131,10 @@ proptest! {
     ) {
         let because = "why".to_string();
         let identity =
-            if is_other { Identity::Different { because } } else { Identity::NotCompared { because } };
-        let judgement = judge(&Evidence { identity, ..evidence(&values) });
-        prop_assert_eq!(judgement.verdict, Verdict::Unknown);
-        prop_assert!(!judgement.doubts.is_empty());
+            if is_other { StoreIdentity::Different { because } } else { StoreIdentity::NotCompared { because } };
+        let report = evaluate(&CensusEvidence { identity, ..evidence(&values) });
+        prop_assert_eq!(report.verdict, CensusVerdict::Unknown);
+        prop_assert!(!report.doubts.is_empty());
     }
 
     #[test]
@@ -143,59 +144,59 @@ proptest! {
         is_elsewhere in any::<bool>(),
     ) {
         let elsewhere = is_elsewhere.then(|| ("events".to_string(), "they lie elsewhere".to_string()));
-        let judgement = judge(&Evidence {
+        let report = evaluate(&CensusEvidence {
             to_revision: 7 + u64::from(several_revisions),
             elsewhere: elsewhere.into_iter().collect(),
             ..evidence(&values)
         });
         let is_proven = !values.is_empty() && !several_revisions && !is_elsewhere;
-        prop_assert_eq!(judgement.verdict == Verdict::Current, is_proven);
-        prop_assert_eq!(judgement.doubts.is_empty(), is_proven);
+        prop_assert_eq!(report.verdict == CensusVerdict::Current, is_proven);
+        prop_assert_eq!(report.doubts.is_empty(), is_proven);
     }
 }
 
 #[test]
 fn nothing_stored_proves_nothing() {
-    let judgement = judged(&[]);
-    assert_eq!(judgement.verdict, Verdict::Unknown);
-    assert_eq!(judgement.doubts, [Doubt::NothingStored]);
+    let report = judged(&[]);
+    assert_eq!(report.verdict, CensusVerdict::Unknown);
+    assert_eq!(report.doubts, [Doubt::NothingStored]);
 }
 
 #[test]
 fn encrypted_values_are_what_the_api_servers_say_of_all_of_them() {
-    let secret = |key| (key, b"k8s:enc:aescbc:v1:key:\x01".to_vec(), Verdict::Unknown);
+    let secret = |key| (key, b"k8s:enc:aescbc:v1:key:\x01".to_vec(), CensusVerdict::Unknown);
     let values = [secret("/secrets/a/b"), secret("/secrets/a/c"), secret("/masterleases/10.0.0.1")];
     let with = |answer: Option<ApiAnswer>| {
         let answers = answer.map(|answer| ("secrets".to_string(), answer)).into_iter().collect();
-        judge(&Evidence { answers, ..evidence(&values) })
+        evaluate(&CensusEvidence { answers, ..evidence(&values) })
     };
-    assert_eq!(with(None).verdict, Verdict::Unknown);
-    assert_eq!(with(Some(ApiAnswer::AllCurrent { objects: 2 })).verdict, Verdict::Current);
-    assert_eq!(with(Some(ApiAnswer::AllCurrent { objects: 1 })).verdict, Verdict::Unknown, "one was not shown");
-    assert_eq!(with(Some(ApiAnswer::SomeOld { words: "two".into() })).verdict, Verdict::Old);
-    assert_eq!(with(Some(ApiAnswer::Unknown { words: "no".into() })).verdict, Verdict::Unknown);
+    assert_eq!(with(None).verdict, CensusVerdict::Unknown);
+    assert_eq!(with(Some(ApiAnswer::AllCurrent { objects: 2 })).verdict, CensusVerdict::Current);
+    assert_eq!(with(Some(ApiAnswer::AllCurrent { objects: 1 })).verdict, CensusVerdict::Unknown, "one was not shown");
+    assert_eq!(with(Some(ApiAnswer::SomeOld { words: "two".into() })).verdict, CensusVerdict::Old);
+    assert_eq!(with(Some(ApiAnswer::Unknown { words: "no".into() })).verdict, CensusVerdict::Unknown);
     let encrypted = with(None).opaque.into_iter().find(|values| values.row.folder == "/secrets").unwrap();
-    assert_eq!(encrypted.because, Because::Encrypted { resource: Some("secrets".into()) });
+    assert_eq!(encrypted.because, VerdictReason::Encrypted { resource: Some("secrets".into()) });
     assert!(matches!(encrypted.row.encoding, Encoding::Encrypted { .. }));
 }
 
 #[test]
 fn a_verdict_on_some_resources_leaves_out_only_what_cannot_be_theirs() {
-    let check = |values: &[Value], wanted: &str, expected: Verdict| {
-        let judgement = judge(&Evidence { wanted: vec![wanted.into()], ..evidence(values) });
-        assert_eq!(judgement.verdict, expected, "{values:?} {wanted}");
+    let check = |values: &[Value], wanted: &str, expected: CensusVerdict| {
+        let report = evaluate(&CensusEvidence { wanted: vec![wanted.into()], ..evidence(values) });
+        assert_eq!(report.verdict, expected, "{values:?} {wanted}");
     };
-    let secret = ("/secrets/a/b", b"k8s:enc:aescbc:v1:key:\x01".to_vec(), Verdict::Unknown);
-    let widget = ("/example.com/widgets/b", object("example.com/v2", "Widget"), Verdict::Current);
-    check(&[widget.clone(), secret.clone()], "widgets.example.com", Verdict::Current);
-    check(&[widget.clone(), secret], "secrets", Verdict::Unknown);
+    let secret = ("/secrets/a/b", b"k8s:enc:aescbc:v1:key:\x01".to_vec(), CensusVerdict::Unknown);
+    let widget = ("/example.com/widgets/b", object("example.com/v2", "Widget"), CensusVerdict::Current);
+    check(&[widget.clone(), secret.clone()], "widgets.example.com", CensusVerdict::Current);
+    check(&[widget.clone(), secret], "secrets", CensusVerdict::Unknown);
     // Bytes that cannot be read, and objects of a strange kind, in the folder of what was asked for.
-    let foreign = ("/example.com/widgets/c", b"?".to_vec(), Verdict::Unknown);
-    check(&[widget.clone(), foreign.clone()], "widgets.example.com", Verdict::Unknown);
-    check(&[widget.clone(), foreign], "secrets", Verdict::Current);
-    let strange = ("/example.com/widgets/c", object("example.com/v2", "Strange"), Verdict::Unknown);
-    check(&[widget.clone(), strange], "widgets.example.com", Verdict::Unknown);
-    let moved = ("/deployments/a/c", object("extensions/v1beta1", "Deployment"), Verdict::Old);
-    check(&[widget.clone(), moved.clone()], "deployments.apps", Verdict::Old);
-    check(&[widget, moved], "widgets.example.com", Verdict::Current);
+    let foreign = ("/example.com/widgets/c", b"?".to_vec(), CensusVerdict::Unknown);
+    check(&[widget.clone(), foreign.clone()], "widgets.example.com", CensusVerdict::Unknown);
+    check(&[widget.clone(), foreign], "secrets", CensusVerdict::Current);
+    let strange = ("/example.com/widgets/c", object("example.com/v2", "Strange"), CensusVerdict::Unknown);
+    check(&[widget.clone(), strange], "widgets.example.com", CensusVerdict::Unknown);
+    let moved = ("/deployments/a/c", object("extensions/v1beta1", "Deployment"), CensusVerdict::Old);
+    check(&[widget.clone(), moved.clone()], "deployments.apps", CensusVerdict::Old);
+    check(&[widget, moved], "widgets.example.com", CensusVerdict::Current);
 }

@@ -1,5 +1,5 @@
 //! Holders that renew, die and are suspended, and observers that read when they can: a lease that is renewed in time is
-//! never taken for expired, and one that is not is, soon.
+//! never mistaken for expired, and one that is not is, soon.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -85,7 +85,7 @@ proptest! {
         }
     }
 
-    /// Holder and observer are suspended together, as on one machine, for any time: nobody is taken for gone. What is
+    /// Holder and observer are suspended together, as on one machine, for any time: nobody is considered gone. What is
     /// counted while they are awake is their timers' time; the observer's time since boot runs through.
     #[test]
     fn sleeping_together_costs_nobody_the_lease(

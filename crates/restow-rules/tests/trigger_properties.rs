@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use restow_api::migration::StorageStateStatus;
 use restow_api::{ResourceVersion, StorageVersionHash};
 use restow_rules::trigger::{
-    Agreement, Author, Continuity, Effect, KnownMigration, MigrationState, Retry, Sightings, Snapshot, TriggerPolicy,
-    decide,
+    Author, Continuity, EncodingAgreement, KnownMigration, MigrationState, ObservedVersions, Retry, TriggerEffect,
+    TriggerPolicy, TriggerSnapshot, decide,
 };
 use std::collections::BTreeSet;
 
@@ -55,17 +55,17 @@ struct World {
     state: Option<StorageStateStatus>,
     migrations: Vec<KnownMigration>,
     created: u32,
-    /// How many migrations somebody else made.
+    /// How many migrations somebody else created.
     asked: usize,
     /// Versions seen since the last pass that was carried out to its end.
     seen: Vec<StorageVersionHash>,
     restarted: bool,
-    /// What the definition says of itself, where there is one.
+    /// What the CRD says of itself, where there is one.
     recorded: Option<BTreeSet<StorageVersionHash>>,
 }
 
 impl World {
-    /// A resource of a definition, or a built-in one. A definition's stored versions may be untrue at first: somebody wrote
+    /// A resource of a CRD, or a built-in one. A CRD's stored versions may be untrue at first: somebody wrote
     /// them by hand.
     fn new(is_custom: bool) -> Self {
         World {
@@ -95,18 +95,18 @@ impl World {
         self.servers.iter().all(|version| *version == self.servers[0]).then_some(self.servers[0])
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> TriggerSnapshot {
         let revision = self.agreement_revision();
         let continuity = match &self.state {
             Some(state) if self.restarted => Continuity::after_restart(state, revision.as_ref(), None),
             _ => Continuity::Unbroken,
         };
         let agreement = match self.agreed() {
-            Some(version) => Agreement::Agreed(hash(version)),
-            None => Agreement::Disagreed(self.servers.iter().map(|version| hash(*version)).collect()),
+            Some(version) => EncodingAgreement::Agreed(hash(version)),
+            None => EncodingAgreement::Disagreed(self.servers.iter().map(|version| hash(*version)).collect()),
         };
-        Snapshot {
-            sightings: Sightings {
+        TriggerSnapshot {
+            observed: ObservedVersions {
                 agreement,
                 revision,
                 servers: None,
@@ -150,14 +150,14 @@ impl World {
         let effects = decide(&self.snapshot(), self.now());
         for effect in effects.iter().take(carried_out.unwrap_or(usize::MAX)) {
             match effect {
-                Effect::RemoveMigration { uid, .. } => self.migrations.retain(|migration| migration.uid != *uid),
-                Effect::CreateStorageState(status) | Effect::UpdateStorageState(status) => {
+                TriggerEffect::RemoveMigration { uid, .. } => self.migrations.retain(|migration| migration.uid != *uid),
+                TriggerEffect::CreateStorageState(status) | TriggerEffect::UpdateStorageState(status) => {
                     self.state = Some(status.clone());
                 }
-                Effect::StartMigration { target, agreement_revision, attempt } => {
+                TriggerEffect::StartMigration { target, agreement_revision, attempt } => {
                     self.start(target, agreement_revision, *attempt)
                 }
-                Effect::WakeAt(time) => assert!(*time > self.now(), "waiting for the past"),
+                TriggerEffect::RequeueAt(time) => assert!(*time > self.now(), "waiting for the past"),
             }
         }
         match carried_out {
@@ -249,9 +249,8 @@ impl World {
             }
         }
         assert!(
-            decide(&self.snapshot(), self.now())
-                .iter()
-                .all(|effect| matches!(effect, Effect::WakeAt(_)) || matches!(effect, Effect::UpdateStorageState(_))),
+            decide(&self.snapshot(), self.now()).iter().all(|effect| matches!(effect, TriggerEffect::RequeueAt(_))
+                || matches!(effect, TriggerEffect::UpdateStorageState(_))),
             "a second look starts and stops nothing"
         );
     }

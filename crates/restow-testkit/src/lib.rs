@@ -1,4 +1,4 @@
-//! What the tests of several crates need, once: processes and waiting with a bound, and, with the feature `server`,
+//! What the tests of several crates need, once: processes (also such that abort at a log event) and waiting with a bound, and, with the feature `server`,
 //! Restow API servers on port 0, an etcd, HTTP clients, and builders of objects.
 //!
 //! For tests only. Without the feature `server` it depends on no other crate of the workspace, so that every crate can use it
@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod abort;
 #[cfg(feature = "server")]
 mod api_client;
 #[cfg(feature = "server")]
@@ -24,6 +25,7 @@ mod raw_client;
 mod server;
 mod skip;
 
+pub use abort::{LogEvent, abort_at, test_in_a_process};
 #[cfg(feature = "server")]
 pub use api_client::ApiClient;
 #[cfg(feature = "server")]

@@ -1,4 +1,4 @@
-//! `restow controller` and `restow install`: migrations by themselves, on any cluster.
+//! `restow controller` and `restow install`: automatic migrations on any cluster.
 
 use crate::cluster_args::ClusterArgs;
 use crate::pace_args::PaceArgs;
@@ -10,58 +10,54 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use restow_apiserver::serving::{self as connections, Connection, ConnectionLimits, Handler, Transport};
-use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
+use restow_migrate::controller::{self, ControllerConfig, Metrics, ResourceFilter};
 use restow_migrate::install::{InstallOptions, install, manifests};
-use restow_migrate::migration::{MigrationOptions, Owners};
+use restow_migrate::migration::{ManagedFieldsPolicy, MigrationOptions};
 use restow_migrate::runner::RunOptions;
-use restow_migrate::step::Step;
-use restow_rules::migrate::window::Window;
+use restow_rules::migrate::maintenance_window::MaintenanceWindow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Migrate stored objects by itself whenever a storage version changes.
+/// Migrate stored objects automatically when a storage version changes.
 ///
-/// Any number of controllers can run; one of them acts at a time. Needs what `restow install` puts into the cluster.
+/// Any number of controllers can run; the leader acts. Needs what `restow install` installs.
 #[derive(Debug, Args)]
 pub(crate) struct ControllerArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// What tells this controller from others; without it, the host and the process.
+    /// The identity for leader election; host name and process id by default.
     #[arg(long, value_name = "NAME")]
     identity: Option<String>,
-    /// How many seconds the lease lasts when its holder is gone.
+    /// The lease duration for leader election, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(2..))]
     lease_duration: u64,
     /// The namespace of the lease.
     #[arg(long, value_name = "NAME", default_value = "restow-system")]
     namespace: String,
-    /// How often everything is looked at, though nothing seems to have happened, in seconds.
+    /// The resync period: how often all resources are reconciled without an event, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     poll_interval: u64,
     #[command(flatten)]
     pace: PaceArgs,
-    /// How many resources are migrated at once.
+    /// How many resources are migrated at the same time.
     #[arg(long, value_name = "N", default_value_t = 4)]
     at_once: usize,
-    /// A time of day in UTC at which objects may be rewritten, such as 22:00-06:00; can be given several times.
+    /// A maintenance window in UTC in which objects may be rewritten, such as 22:00-06:00; can be repeated.
     #[arg(long = "window", value_name = "FROM-UNTIL")]
-    windows: Vec<Window>,
-    /// Take care of custom resources only.
+    windows: Vec<MaintenanceWindow>,
+    /// Manage custom resources only.
     #[arg(long)]
     crds_only: bool,
-    /// Leave owners of fields as they are, also those that name a version which is about to go.
+    /// Keep all managedFields entries, including those of versions that are going to be removed.
     #[arg(long)]
     keep_managed_fields: bool,
-    /// Where to show metrics, at /metrics, to whoever asks. Port 0 takes any free port. Nobody has to say who they are, so
-    /// listen on 127.0.0.1 unless everybody who reaches the address may know which resources there are.
+    /// Where to serve metrics, at /metrics. Port 0 takes any free port. There is no authentication, so listen on 127.0.0.1
+    /// unless everyone who can reach the address may know which resources exist.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics_listen: Option<SocketAddr>,
-    /// For tests: the step of a migration at which this process ends as if it had crashed.
-    #[arg(long, value_name = "STEP", hide = true)]
-    crash_at: Option<Step>,
 }
 
 pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
@@ -70,15 +66,15 @@ pub(crate) async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     if let Some(address) = args.metrics_listen {
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
         println!("metrics are at http://{}/metrics", listener.local_addr()?);
-        let (limits, shown) = (ConnectionLimits::small(), Arc::new(Shown(metrics.clone())));
+        let (limits, handler) = (ConnectionLimits::small(), Arc::new(MetricsHandler(metrics.clone())));
         let stop = std::future::pending();
-        tokio::spawn(connections::serve(listener, Transport::Plain, limits, shown, stop, || {}));
+        tokio::spawn(connections::serve(listener, Transport::Plain, limits, handler, stop, || {}));
     }
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
         serving::stop_signal().await;
         stop.send_replace(true);
-        // The sender stays until the end, because its end would mean the same.
+        // A dropped sender would stop the controller too.
         std::future::pending::<()>().await;
     });
     controller::run(cluster, args.config(), metrics, stopped).await;
@@ -95,23 +91,22 @@ impl ControllerArgs {
             poll_interval: Duration::from_secs(self.poll_interval),
             migration: MigrationOptions {
                 run: RunOptions { pacer: self.pace.limits(), ..RunOptions::default() },
-                owners: if self.keep_managed_fields { Owners::Leave } else { Owners::Move },
+                owners: if self.keep_managed_fields { ManagedFieldsPolicy::Leave } else { ManagedFieldsPolicy::Move },
                 settling_time: self.pace.settling_time(),
-                dies_at: self.crash_at,
                 ..MigrationOptions::default()
             },
             at_once: self.at_once,
             windows: self.windows.clone(),
-            resources: if self.crds_only { Resources::Custom } else { Resources::All },
+            resources: if self.crds_only { ResourceFilter::Custom } else { ResourceFilter::All },
             ..ControllerConfig::default()
         }
     }
 }
 
-/// Shows the metrics.
-struct Shown(Metrics);
+/// Serves the metrics.
+struct MetricsHandler(Metrics);
 
-impl Handler for Shown {
+impl Handler for MetricsHandler {
     type Peer = ();
     type Body = Full<bytes::Bytes>;
 
@@ -132,31 +127,31 @@ impl Handler for Shown {
     }
 }
 
-/// Put what `restow controller` needs into a cluster: definitions, permissions, the guard, and the controller.
+/// Install what `restow controller` needs: CRDs, permissions, the guard, and the controller.
 ///
-/// Can be run again at any time; it changes only what differs, and says what that was.
+/// Can be run again at any time; it changes only what differs, and prints what was done.
 #[derive(Debug, Args)]
 pub(crate) struct InstallArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// The image of the controller. Without it no deployment is made, for a controller that runs elsewhere.
+    /// The image of the controller. Without it no Deployment is created, for a controller that runs elsewhere.
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
     /// Allow the controller to read and rewrite custom resources only, and run it with --crds-only.
     #[arg(long)]
     crds_only: bool,
-    /// A group whose resources the controller may rewrite though the cluster does not have them yet; can be given several
-    /// times. Without it, the controller may rewrite what the cluster has when this runs.
+    /// A group whose resources the controller may rewrite although the cluster does not have them yet; can be repeated.
+    /// Without it, the controller may rewrite the resources that exist when this runs.
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// Where the controller shows its metrics, to whoever asks. The default is reached from within its pod, as by `kubectl
-    /// port-forward`; 0.0.0.0:9443 lets Prometheus, and everybody else in the network of the pods, read them.
+    /// Where the controller serves its metrics, without authentication. The default can be reached from within its pod, as
+    /// with `kubectl port-forward`; 0.0.0.0:9443 lets Prometheus, and everyone else in the pod network, read them.
     #[arg(long, value_name = "ADDR:PORT", default_value_t = InstallOptions::default().metrics_listen)]
     metrics_listen: SocketAddr,
-    /// Print what would be installed in this cluster, with all that is granted and why, and install nothing.
+    /// Print the manifests for this cluster, with comments on all permissions, and install nothing.
     #[arg(long)]
     dry_run: bool,
-    /// How to print it.
+    /// The output format.
     #[arg(long, short, value_name = "FORMAT", default_value = "yaml", requires = "dry_run")]
     output: ManifestFormat,
 }
@@ -169,7 +164,7 @@ enum ManifestFormat {
 pub(crate) async fn run_install(args: InstallArgs) -> anyhow::Result<()> {
     let options = InstallOptions {
         image: args.image,
-        resources: if args.crds_only { Resources::Custom } else { Resources::All },
+        resources: if args.crds_only { ResourceFilter::Custom } else { ResourceFilter::All },
         groups: args.groups,
         metrics_listen: args.metrics_listen,
     };

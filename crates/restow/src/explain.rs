@@ -1,4 +1,4 @@
-//! `restow explain`: the ideas behind storage versions, a page each.
+//! `restow explain`: pages on storage versions and migrations.
 
 use crate::output::Output;
 use clap::Args;
@@ -6,22 +6,22 @@ use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
 use serde::Serialize;
 use std::ffi::OsStr;
 
-/// Explain what the words mean and what to do, a page for each topic.
+/// Explain storage versions, migrations and what to do, one page for each topic.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The topic, or enough of its name. Without one, the topics are listed.
+    /// The topic, or a unique part of its name. Without one, the topics are listed.
     #[arg(value_parser = TopicParser, hide_possible_values = true)]
     topic: Option<String>,
-    /// How to print it.
+    /// The output format.
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Output,
 }
 
-/// Takes any text, so that part of a name is enough, and tells a shell the whole names.
+/// Accepts any text, so that part of a name is enough, and offers the full names to shell completion.
 #[derive(Clone)]
 struct TopicParser;
 
-/// A topic, for programs.
+/// A topic, for -o json.
 #[derive(Serialize)]
 struct Topic {
     name: &'static str,
@@ -29,7 +29,7 @@ struct Topic {
     text: &'static str,
 }
 
-/// Each topic and its page. A page's second line says in one sentence what it is about.
+/// The topics and their pages. The second line of a page is its summary.
 const TOPICS: [(&str, &str); 8] = [
     ("storage-version", include_str!("explain/storage-version.txt")),
     ("agreement", include_str!("explain/agreement.txt")),
@@ -84,7 +84,7 @@ fn contents() -> String {
     text
 }
 
-/// The page of a topic, which may be given in part as long as it is clear which one is meant.
+/// The page of a topic, given by its name or a unique part of it.
 fn page(topic: &str) -> anyhow::Result<(&'static str, &'static str)> {
     let wanted = topic.to_lowercase().replace([' ', '_'], "-");
     let exact = TOPICS.iter().find(|(name, _)| *name == wanted || name.replace('-', "") == wanted);

@@ -1,4 +1,4 @@
-//! The controller inside a server of ours: it speaks to that server as any client would, as its admin.
+//! The controller inside a Restow API server. It is a client of that server, with admin permissions.
 
 use crate::serving;
 use restow_migrate::cluster::Cluster;
@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long to wait before a server that is not ready yet is tried again.
+/// The delay before a server that is not ready yet is tried again.
 const WAIT: Duration = Duration::from_millis(200);
 
-/// Installs the definitions and the guard as soon as the server answers, and runs the controller until the process is told to stop.
+/// Installs the CRDs and the guard as soon as the server answers, and runs the controller until the process is stopped.
 pub(crate) async fn run(kubeconfig: PathBuf, metrics: Metrics) {
     let (end, mut stop) = watch::channel(false);
     tokio::spawn(async move {
@@ -32,7 +32,7 @@ pub(crate) async fn run(kubeconfig: PathBuf, metrics: Metrics) {
             _ = stop.wait_for(|stop| *stop) => return,
         }
     }
-    // Nobody else serves this store, so that no lease has to decide.
+    // No other server uses this store, so leader election is not needed.
     let namespace = "kube-system".to_owned();
     let config = ControllerConfig { election: Election::Alone, namespace, ..ControllerConfig::default() };
     controller::run(cluster, config, metrics, stop).await;

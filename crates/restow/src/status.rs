@@ -1,4 +1,4 @@
-//! `restow status`: what is stored in which version, whether the API servers agree, and what is being migrated.
+//! `restow status`: storage versions, agreement of the API servers, and migrations.
 
 mod table;
 
@@ -7,34 +7,35 @@ use crate::output::{Output, terminal_size};
 use anyhow::{Context, bail};
 use clap::Args;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::overview::{Overview, ResourceOverview, look};
+use restow_migrate::cluster_status::{ClusterStatus, ResourceStatus, read_cluster_status};
 use std::process::ExitCode;
 use std::time::Duration;
-use table::{Room, table};
+use table::{Space, table};
 
-/// How often `--watch` looks again.
-const EVERY: Duration = Duration::from_secs(1);
+/// The interval of `--watch`.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Show every resource with its storage version, what may still be stored, its migration, and what it waits for.
+/// Show every resource with its storage version, the versions that may still be stored, its migration, and what it waits
+/// for.
 ///
-/// It only reads, and works on any cluster. What each API server writes is taken from their reports (the StorageVersion API)
-/// or asked of each by its own address; -o wide shows it for every resource.
+/// It only reads, and works on any cluster. What each API server writes is read from StorageVersions, or from the discovery
+/// document of each API server; -o wide shows it for every resource.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
   0  all API servers agree on every resource shown that is managed
   1  it could not run
-  4  they do not agree, or one of them does not answer, or something cannot be told")]
+  4  they do not agree, one of them does not answer, or something is unknown")]
 pub(crate) struct StatusArgs {
-    /// The resources to show, such as widgets.example.com; all without.
+    /// The resources to show, such as widgets.example.com; all by default.
     #[arg(value_name = "RESOURCE")]
     resources: Vec<String>,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// How to print it.
+    /// The output format.
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Output,
-    /// Keep it up to date until Ctrl-C.
+    /// Update the output until Ctrl-C.
     #[arg(long, short)]
     watch: bool,
 }
@@ -43,69 +44,68 @@ pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster.connect().await?;
     if args.watch {
         tokio::select! {
-            watched = args.keep_showing(&cluster) => watched?,
+            watched = args.watch(&cluster) => watched?,
             _ = tokio::signal::ctrl_c() => {}
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let overview = args.look(&cluster).await?;
-    args.output.print(&overview, || table(&overview, args.output, Room::Enough))?;
-    let agreed = overview.resources.iter().all(|resource| resource.disagreement.is_none());
-    Ok(if agreed && overview.hidden.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(4) })
+    let status = args.read(&cluster).await?;
+    args.output.print(&status, || table(&status, args.output, Space::Unlimited))?;
+    let agreed = status.resources.iter().all(|resource| resource.disagreement.is_none());
+    Ok(if agreed && status.hidden.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(4) })
 }
 
 impl StatusArgs {
-    async fn look(&self, cluster: &Cluster) -> anyhow::Result<Overview> {
-        self.select(look(cluster).await.context("cannot look at the cluster")?)
+    async fn read(&self, cluster: &Cluster) -> anyhow::Result<ClusterStatus> {
+        self.select(read_cluster_status(cluster).await.context("cannot read the status of the cluster")?)
     }
 
-    /// Looks again and again. On a terminal each picture takes the place of the one before; elsewhere they follow each other,
-    /// when something has changed.
-    async fn keep_showing(&self, cluster: &Cluster) -> anyhow::Result<()> {
+    /// Updates the output. On a terminal it replaces the previous one; elsewhere it is appended when something has changed.
+    async fn watch(&self, cluster: &Cluster) -> anyhow::Result<()> {
         let mut shown = None;
-        // What cannot work at all is said at once; what fails later may work again.
-        self.look(cluster).await?;
+        // An error at the start ends the command; a later one may be transient.
+        self.read(cluster).await?;
         loop {
-            let text = match self.look(cluster).await {
-                Ok(overview) => self.output.text(&overview, || table(&overview, self.output, self.room()))?,
-                Err(error) => format!("{error:#}\nLooking again.\n"),
+            let text = match self.read(cluster).await {
+                Ok(status) => self.output.text(&status, || table(&status, self.output, self.space()))?,
+                Err(error) => format!("{error:#}\nRetrying.\n"),
             };
             if shown.as_ref() != Some(&text) {
                 show(&text);
                 shown = Some(text);
             }
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(WATCH_INTERVAL).await;
         }
     }
 
-    fn room(&self) -> Room {
-        terminal_size().map_or(Room::Enough, |(columns, lines)| Room::Screen { columns, lines })
+    fn space(&self) -> Space {
+        terminal_size().map_or(Space::Unlimited, |(columns, lines)| Space::Screen { columns, lines })
     }
 
-    fn select(&self, mut overview: Overview) -> anyhow::Result<Overview> {
+    fn select(&self, mut status: ClusterStatus) -> anyhow::Result<ClusterStatus> {
         for wanted in &self.resources {
-            if !overview.resources.iter().any(|resource| is_named(resource, wanted)) {
+            if !status.resources.iter().any(|resource| is_named(resource, wanted)) {
                 bail!("the cluster does not serve {wanted}; name it as in `kubectl api-resources -o name`");
             }
         }
         if !self.resources.is_empty() {
-            overview.resources.retain(|resource| self.resources.iter().any(|wanted| is_named(resource, wanted)));
+            status.resources.retain(|resource| self.resources.iter().any(|wanted| is_named(resource, wanted)));
         }
-        Ok(overview)
+        Ok(status)
     }
 }
 
-/// Shows the next picture, without the flicker of an empty screen in between.
+/// Shows the next output, without clearing the screen first, which would flicker.
 fn show(text: &str) {
     match terminal_size() {
         Some(_) => print!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")),
         None => println!("{text}"),
     }
-    // A reader that has gone is no error.
+    // A closed pipe is not an error.
     let _ = std::io::Write::flush(&mut std::io::stdout());
 }
 
-/// Whether a resource is meant by its full name, or by its plural name alone.
-fn is_named(resource: &ResourceOverview, wanted: &str) -> bool {
+/// Whether a resource has this full name, or this plural name.
+fn is_named(resource: &ResourceStatus, wanted: &str) -> bool {
     resource.resource == wanted || resource.resource.split('.').next() == Some(wanted)
 }

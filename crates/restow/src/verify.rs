@@ -1,6 +1,6 @@
-//! `restow verify`: proof of what is stored, from the store itself.
+//! `restow verify`: proves in which versions objects are stored, from the store itself.
 
-mod asked;
+mod api_state;
 mod report;
 mod source;
 mod through_api;
@@ -9,36 +9,37 @@ use crate::cluster_args::ClusterArgs;
 use crate::etcd_args::EtcdArgs;
 use crate::output::Output;
 use anyhow::{bail, ensure};
-use asked::Asked;
+use api_state::ApiState;
 use clap::Args;
 use report::Proof;
 use restow_apiserver::storage::stored_versions::StoredCensus;
 use restow_migrate::cluster::Cluster;
 use restow_rules::census::{
-    ApiAnswer, Because, Evidence, Identity, Judgement, RevisionsSeen, Target, Verdict, judge, steady,
+    ApiAnswer, CensusEvidence, CensusReport, CensusVerdict, KindTarget, RevisionsSeen, StoreIdentity, VerdictReason,
+    evaluate, steady,
 };
 use restow_store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// How often it is looked again whether objects that the API shows have come to lie in the store.
-const LOOKS: usize = 3;
+/// How often to check again whether objects that the API shows have been written to the store meanwhile.
+const MAX_CHECKS: usize = 3;
 
 /// Prove in which versions objects are stored, by reading the store itself.
 ///
-/// It only reads. Give --etcd-endpoints for etcd (our own or a stock cluster's), or --data-dir for the embedded store of a
-/// server that is stopped; without either, the running server is asked to read its store. What the API servers write now is
-/// asked of the cluster, after a check that etcd is the etcd of this cluster; for a stopped server it is read from the store.
+/// It only reads. Give --etcd-endpoints for etcd (of Restow or of a stock cluster), or --data-dir for the embedded store of
+/// a stopped server; without either, the running server reads its own store. The storage versions come from the API, after
+/// a check that the etcd belongs to this cluster; for a stopped server they come from the store.
 ///
-/// "Nothing old is stored" is said only if every value that was read is known to be in the storage version. A kind that
-/// nobody serves, a value that cannot be read or is encrypted, a prefix with nothing in it: these end with 4.
+/// The result is "nothing old is stored" only if every value is known to be in the storage version. A kind that is not
+/// served, a value that cannot be read or is encrypted, an empty prefix: these end with 4.
 ///
-/// Without access to the store, --through-api asks the API servers to write each object of the named resources as it is,
-/// which changes nothing where it is stored in the storage version already. That is evidence, and covers encrypted objects too,
-/// but it is no reading: the first few objects that are stored otherwise are rewritten by being asked about. It stops at
-/// them. Objects that somebody else writes meanwhile are asked about again. Together with --etcd-endpoints the API
-/// servers are asked only about resources with encrypted values.
+/// Without access to the store, --through-api requests the API servers to write each object of the named resources as it
+/// is, which changes nothing if it is stored in the storage version. That is evidence, and covers encrypted objects too,
+/// but it is not read-only: the first few objects that are stored in another version are rewritten. It stops there. Objects
+/// that someone else writes meanwhile are tried again. With --etcd-endpoints this is done only for resources with encrypted
+/// values.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -46,10 +47,10 @@ Exit codes:
   1  it could not run
   2  the command line is wrong
   3  something old is stored
-  4  it cannot be told, and the reasons are listed: nothing is stored there, it is another cluster's store, the API servers
-     disagree, values are encrypted or cannot be read, a kind is not served, or objects refuse to be written")]
+  4  unknown, and the reasons are listed: nothing is stored there, it is another cluster's store, the API servers
+     disagree, values are encrypted or cannot be read, a kind is not served, or objects cannot be rewritten")]
 pub(crate) struct VerifyArgs {
-    /// The resources to verify, such as widgets.example.com; all without.
+    /// The resources to verify, such as widgets.example.com; all by default.
     #[arg(value_name = "RESOURCE")]
     resources: Vec<String>,
     /// The etcd members to read from.
@@ -60,13 +61,13 @@ pub(crate) struct VerifyArgs {
     /// The data directory of a stopped server.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["etcd_endpoints", "kubeconfig", "context"])]
     data_dir: Option<PathBuf>,
-    /// Ask the API servers instead of reading the store, which needs the names of resources; with --etcd-endpoints, about
-    /// encrypted values alone. Needs permission to patch the objects.
+    /// Use the API servers instead of reading the store, which needs the names of resources; with --etcd-endpoints, only
+    /// for encrypted values. Needs permission to patch the objects.
     #[arg(long, conflicts_with = "data_dir")]
     through_api: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// How to print it.
+    /// The output format.
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     output: Output,
 }
@@ -75,22 +76,22 @@ pub(crate) async fn run(args: VerifyArgs) -> anyhow::Result<ExitCode> {
     let proof = match (&args.data_dir, args.etcd_endpoints.is_empty()) {
         (Some(directory), _) => args.prove_stopped(directory).await?,
         (None, false) => args.prove_from_etcd().await?,
-        (None, true) if args.through_api => return args.ask_instead().await,
+        (None, true) if args.through_api => return args.verify_through_api().await,
         (None, true) => args.prove_running().await?,
     };
     args.output.print(&proof, || proof.table(args.output))?;
-    Ok(exit_code(proof.judgement.verdict))
+    Ok(exit_code(proof.report.verdict))
 }
 
 impl VerifyArgs {
-    /// Asks the API servers about the named resources, and reads nothing.
-    async fn ask_instead(&self) -> anyhow::Result<ExitCode> {
+    /// Verifies the named resources through the API, without reading the store.
+    async fn verify_through_api(&self) -> anyhow::Result<ExitCode> {
         ensure!(
             !self.resources.is_empty(),
-            "--through-api needs the names of the resources to ask about; with --etcd-endpoints, it asks about those with \
+            "--through-api needs the names of the resources to verify; with --etcd-endpoints, it verifies those with \
              encrypted values"
         );
-        let found = through_api::ask(&self.cluster.connect().await?, &self.resources).await?;
+        let found = through_api::verify(&self.cluster.connect().await?, &self.resources).await?;
         self.output.print(&found, || through_api::table(&found))?;
         Ok(exit_code(found.verdict()))
     }
@@ -98,50 +99,55 @@ impl VerifyArgs {
     /// Reads the data of a stopped server.
     async fn prove_stopped(&self, directory: &Path) -> anyhow::Result<Proof> {
         let (census, targets) = source::stopped(directory).await?;
-        let evidence = self.evidence(census, targets, Identity::OneAndTheSame)?;
-        Ok(self.proof(judge(&evidence), evidence, BTreeSet::new()))
+        let evidence = self.evidence(census, targets, StoreIdentity::OneAndTheSame)?;
+        Ok(self.proof(evaluate(&evidence), evidence, BTreeSet::new()))
     }
 
-    /// Has a running server read its own store.
+    /// Lets a running server read its own store.
     async fn prove_running(&self) -> anyhow::Result<Proof> {
         let cluster = self.cluster.connect().await?;
-        let before = asked::ask(&cluster).await?;
+        let before = api_state::read_api_state(&cluster).await?;
         let census = source::running(&self.cluster).await?;
-        let after = asked::ask(&cluster).await?;
+        let after = api_state::read_api_state(&cluster).await?;
         let targets = steady(&before.targets, after.targets);
-        let evidence = self.evidence(census, targets, Identity::OneAndTheSame)?;
-        Ok(self.proof(judge(&evidence), evidence, BTreeSet::new()))
+        let evidence = self.evidence(census, targets, StoreIdentity::OneAndTheSame)?;
+        Ok(self.proof(evaluate(&evidence), evidence, BTreeSet::new()))
     }
 
-    /// Reads etcd, and asks the API whether it is the same cluster's.
+    /// Reads etcd, and checks with the API that it belongs to the same cluster.
     async fn prove_from_etcd(&self) -> anyhow::Result<Proof> {
         let config = self.etcd.config(&self.etcd_endpoints)?;
         let cluster = self.cluster.connect().await?;
-        let before = asked::ask(&cluster).await?;
+        let before = api_state::read_api_state(&cluster).await?;
         let store = source::etcd(config).await?;
         let census = source::census(&store).await?;
         let identity = compare(&store, &cluster).await?;
-        let after = asked::ask(&cluster).await?;
-        let is_same = matches!(identity, Identity::Same { .. });
+        let after = api_state::read_api_state(&cluster).await?;
+        let is_same = matches!(identity, StoreIdentity::Same { .. });
         let targets = steady(&before.targets, after.targets);
         let mut evidence = self.evidence(census, targets, identity)?;
         let mut not_covered = BTreeSet::new();
-        // Of another cluster nothing is asked, and above all nothing is written to it.
+        // Nothing is read from another cluster, and above all nothing is written to it.
         if is_same {
-            let asked = Asked { targets: evidence.targets.clone(), served: after.served };
-            (evidence.elsewhere, not_covered) = self.stored_elsewhere(&store, &cluster, &asked, &evidence).await?;
+            let api_state = ApiState { targets: evidence.targets.clone(), served: after.served };
+            (evidence.elsewhere, not_covered) = self.stored_elsewhere(&store, &cluster, &api_state, &evidence).await?;
             if self.through_api {
-                evidence.answers = answers(&cluster, &judge(&evidence)).await?;
+                evidence.answers = answers(&cluster, &evaluate(&evidence)).await?;
             }
         }
-        Ok(self.proof(judge(&evidence), evidence, not_covered))
+        Ok(self.proof(evaluate(&evidence), evidence, not_covered))
     }
 
-    fn evidence(&self, census: StoredCensus, targets: Vec<Target>, identity: Identity) -> anyhow::Result<Evidence> {
+    fn evidence(
+        &self,
+        census: StoredCensus,
+        targets: Vec<KindTarget>,
+        identity: StoreIdentity,
+    ) -> anyhow::Result<CensusEvidence> {
         let resources = || targets.iter().map(|target| target.resource.as_str());
-        let wanted = self.resources.iter().map(|name| meant(name, resources()).map(String::from));
+        let wanted = self.resources.iter().map(|name| find_resource(name, resources()).map(String::from));
         let wanted = wanted.collect::<anyhow::Result<Vec<String>>>()?;
-        Ok(Evidence {
+        Ok(CensusEvidence {
             total: census.total,
             from_revision: census.from_revision,
             to_revision: census.to_revision,
@@ -154,31 +160,31 @@ impl VerifyArgs {
         })
     }
 
-    /// The resources that the API has objects of and this store has not, with what is known; and those among them that other
-    /// API servers keep, which need not be here.
+    /// The resources with objects in the API and none in this store, with the reason; and those among them that aggregated
+    /// API servers keep in other stores.
     async fn stored_elsewhere(
         &self,
         store: &dyn Store,
         cluster: &Cluster,
-        asked: &Asked,
-        evidence: &Evidence,
+        api_state: &ApiState,
+        evidence: &CensusEvidence,
     ) -> anyhow::Result<(BTreeMap<String, String>, BTreeSet<String>)> {
-        let judgement = judge(evidence);
-        let kinds = judgement.kinds.iter().map(|kind| &kind.resource);
-        let seen: BTreeSet<&String> = kinds.chain(judgement.opaque.iter().map(|values| &values.resource)).collect();
-        let is_unseen = |target: &&Target| {
+        let report = evaluate(evidence);
+        let kinds = report.kinds.iter().map(|kind| &kind.resource);
+        let seen: BTreeSet<&String> = kinds.chain(report.opaque.iter().map(|values| &values.resource)).collect();
+        let is_unseen = |target: &&KindTarget| {
             !seen.contains(&target.resource)
                 && (evidence.wanted.is_empty() || evidence.wanted.contains(&target.resource))
         };
-        let unseen: Vec<&Target> = asked.targets.iter().filter(is_unseen).collect();
-        let aggregated = asked::aggregated_groups(cluster).await;
-        let (others, mut open): (Vec<&Target>, Vec<&Target>) =
+        let unseen: Vec<&KindTarget> = api_state.targets.iter().filter(is_unseen).collect();
+        let aggregated = api_state::aggregated_groups(cluster).await;
+        let (others, mut open): (Vec<&KindTarget>, Vec<&KindTarget>) =
             unseen.into_iter().partition(|target| aggregated.contains(&target.group) && evidence.wanted.is_empty());
         let mut found = BTreeMap::new();
-        for _ in 0..LOOKS {
-            let names = open.iter().filter_map(|target| asked.served.get_key_value(&target.resource));
+        for _ in 0..MAX_CHECKS {
+            let names = open.iter().filter_map(|target| api_state.served.get_key_value(&target.resource));
             let names = names.map(|(name, resource)| (name.clone(), resource.clone())).collect();
-            found = asked::have_objects(cluster, names).await;
+            found = api_state::have_objects(cluster, names).await;
             open.retain(|target| found.contains_key(&target.resource));
             let mut missing = Vec::new();
             for target in open {
@@ -193,43 +199,43 @@ impl VerifyArgs {
         Ok((found, others.into_iter().map(|target| target.resource.clone()).collect()))
     }
 
-    fn proof(&self, judgement: Judgement, evidence: Evidence, not_covered: BTreeSet<String>) -> Proof {
+    fn proof(&self, report: CensusReport, evidence: CensusEvidence, not_covered: BTreeSet<String>) -> Proof {
         let this: Vec<String> = std::iter::once("restow".into()).chain(std::env::args().skip(1)).collect();
         Proof {
             revision: evidence.to_revision,
             total: evidence.total,
             identity: evidence.identity,
-            next: Proof::commands(&judgement, &this.join(" ")),
-            judgement,
+            next: Proof::commands(&report, &this.join(" ")),
+            report,
             not_covered,
         }
     }
 }
 
-/// Whether the store is that of the cluster.
-async fn compare(store: &dyn Store, cluster: &Cluster) -> anyhow::Result<Identity> {
+/// Whether the store belongs to the cluster.
+async fn compare(store: &dyn Store, cluster: &Cluster) -> anyhow::Result<StoreIdentity> {
     let stored = source::uid(store).await?;
     let before = source::revision(store).await?.get();
-    let told = asked::revision(cluster).await;
+    let told = api_state::revision(cluster).await;
     let after = source::revision(store).await?.get();
-    Ok(Identity::compare(stored, asked::uid(cluster).await, RevisionsSeen { before, told, after }))
+    Ok(StoreIdentity::compare(stored, api_state::uid(cluster).await, RevisionsSeen { before, told, after }))
 }
 
-/// What the API servers say of the resources whose values are encrypted.
-async fn answers(cluster: &Cluster, judgement: &Judgement) -> anyhow::Result<BTreeMap<String, ApiAnswer>> {
-    let encrypted = judgement.opaque.iter().filter_map(|values| match &values.because {
-        Because::Encrypted { resource } => resource.clone(),
+/// The results of rewriting the resources with encrypted values through the API.
+async fn answers(cluster: &Cluster, report: &CensusReport) -> anyhow::Result<BTreeMap<String, ApiAnswer>> {
+    let encrypted = report.opaque.iter().filter_map(|values| match &values.because {
+        VerdictReason::Encrypted { resource } => resource.clone(),
         _ => None,
     });
     let names: Vec<String> = encrypted.collect::<BTreeSet<_>>().into_iter().collect();
     if names.is_empty() {
         return Ok(BTreeMap::new());
     }
-    Ok(through_api::ask(cluster, &names).await?.answers())
+    Ok(through_api::verify(cluster, &names).await?.answers())
 }
 
-/// The resource that is meant by a name: its full one, or its plural name where no other resource has that too.
-fn meant<'r>(name: &str, resources: impl Iterator<Item = &'r str>) -> anyhow::Result<&'r str> {
+/// The resource with this full name, or with this plural name if no other resource has it.
+fn find_resource<'r>(name: &str, resources: impl Iterator<Item = &'r str>) -> anyhow::Result<&'r str> {
     let mut named: Vec<&str> =
         resources.filter(|resource| *resource == name || resource.split('.').next() == Some(name)).collect();
     named.sort_unstable();
@@ -242,11 +248,11 @@ fn meant<'r>(name: &str, resources: impl Iterator<Item = &'r str>) -> anyhow::Re
     }
 }
 
-fn exit_code(verdict: Verdict) -> ExitCode {
+fn exit_code(verdict: CensusVerdict) -> ExitCode {
     match verdict {
-        Verdict::Current => ExitCode::SUCCESS,
-        Verdict::Old => ExitCode::from(3),
-        Verdict::Unknown => ExitCode::from(4),
+        CensusVerdict::Current => ExitCode::SUCCESS,
+        CensusVerdict::Old => ExitCode::from(3),
+        CensusVerdict::Unknown => ExitCode::from(4),
     }
 }
 
@@ -255,13 +261,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_resource_is_meant_by_a_name_that_no_other_has() {
+    fn a_resource_is_found_by_its_full_name_or_a_unique_plural() {
         let served = ["widgets.example.com", "events", "events.example.com", "jobs.a.com", "jobs.b.com"];
-        let meant = |name: &str| meant(name, served.into_iter());
-        assert_eq!(meant("widgets").unwrap(), "widgets.example.com");
-        assert_eq!(meant("widgets.example.com").unwrap(), "widgets.example.com");
-        assert_eq!(meant("events").unwrap(), "events");
-        assert!(meant("jobs").unwrap_err().to_string().contains("jobs.a.com, jobs.b.com"));
-        assert!(meant("nonsense").unwrap_err().to_string().contains("kubectl api-resources -o name"));
+        let find_resource = |name: &str| find_resource(name, served.into_iter());
+        assert_eq!(find_resource("widgets").unwrap(), "widgets.example.com");
+        assert_eq!(find_resource("widgets.example.com").unwrap(), "widgets.example.com");
+        assert_eq!(find_resource("events").unwrap(), "events");
+        assert!(find_resource("jobs").unwrap_err().to_string().contains("jobs.a.com, jobs.b.com"));
+        assert!(find_resource("nonsense").unwrap_err().to_string().contains("kubectl api-resources -o name"));
     }
 }

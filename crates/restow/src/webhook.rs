@@ -1,17 +1,16 @@
 //! `restow webhook`: the guard for clusters that have no ValidatingAdmissionPolicy.
 //!
-//! It answers one question (`restow_rules::migrate::guard`) over HTTPS, with certificates of its own that it renews by
-//! itself, and keeps the ValidatingWebhookConfiguration in step with them. It needs no other controller for that, so that
-//! none can be in a circle with it.
+//! It serves the rule of `restow_rules::migrate::guard` over HTTPS, creates and renews its own certificates, and keeps the
+//! ValidatingWebhookConfiguration up to date. It depends on no other controller, so there can be no dependency cycle.
 
-mod answering;
+mod admission_review;
 mod certificates;
 
 use crate::cluster_args::ClusterArgs;
 use crate::serving;
-use answering::Reviews;
+use admission_review::ReviewHandler;
 use anyhow::Context;
-use certificates::{Bundle, Keeper};
+use certificates::{Bundle, CertificateStore};
 use clap::Args;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -24,7 +23,7 @@ use tokio::net::TcpListener;
 
 /// Refuse changes of a storage version while objects are migrated, on clusters without ValidatingAdmissionPolicy.
 ///
-/// Makes certificates of its own, renews them before they expire, and registers itself. Several can run.
+/// Creates its own certificates, renews them before they expire, and registers itself. Several replicas can run.
 #[derive(Debug, Args)]
 pub(crate) struct WebhookArgs {
     #[command(flatten)]
@@ -35,10 +34,10 @@ pub(crate) struct WebhookArgs {
     /// The namespace of its service and of the secret with its certificates.
     #[arg(long, value_name = "NAME", default_value = "restow-system")]
     namespace: String,
-    /// The service in front of it.
+    /// The Service in front of it.
     #[arg(long, value_name = "NAME", default_value = "restow-webhook")]
     service: String,
-    /// The host by which API servers reach it, where it is not behind a service.
+    /// The host at which API servers reach it, if there is no Service.
     #[arg(long, value_name = "HOST", conflicts_with = "service")]
     host: Option<String>,
     /// How many seconds a certificate is valid. It is renewed after two thirds of that.
@@ -46,8 +45,8 @@ pub(crate) struct WebhookArgs {
     certificate_lifetime: u64,
 }
 
-/// What is shown to those who connect, exchanged when it is renewed.
-type Shown = Arc<RwLock<Arc<rustls::ServerConfig>>>;
+/// The TLS configuration in use, which is replaced when certificates are renewed.
+type TlsConfig = Arc<RwLock<Arc<rustls::ServerConfig>>>;
 
 const NAME: &str = "storage-version-guard.restow.dev";
 
@@ -57,24 +56,24 @@ pub(crate) async fn run(args: WebhookArgs) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     let names = args.names();
     let lifetime = Duration::from_secs(args.certificate_lifetime);
-    let keeper = Keeper::new(cluster.client().clone(), &args.namespace, names, lifetime);
-    let first = keeper.current().await?;
-    let shown: Shown = Arc::new(RwLock::new(first.tls()?));
+    let store = CertificateStore::new(cluster.client().clone(), &args.namespace, names, lifetime);
+    let first = store.current().await?;
+    let tls: TlsConfig = Arc::new(RwLock::new(first.tls()?));
     args.register(cluster.client(), address, &first).await?;
     println!("the guard is ready at https://{address}");
     let mut bundle = first;
     let transport = Transport::Tls(Arc::new({
-        let shown = Arc::clone(&shown);
-        move || Arc::clone(&shown.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+        let tls = Arc::clone(&tls);
+        move || Arc::clone(&tls.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }));
-    let (limits, reviews) = (ConnectionLimits::small(), Arc::new(Reviews::default()));
+    let (limits, reviews) = (ConnectionLimits::small(), Arc::new(ReviewHandler::default()));
     let serving = connections::serve(listener, transport, limits, reviews, serving::stop_signal(), || {});
     let renewing = async {
         loop {
-            tokio::time::sleep(bundle.look_again_in(lifetime)).await;
-            match renew(&args, &keeper, address, &shown).await {
+            tokio::time::sleep(bundle.check_again_in(lifetime)).await;
+            match renew(&args, &store, address, &tls).await {
                 Ok(renewed) => bundle = renewed,
-                Err(error) => tracing::warn!("cannot look after the certificates: {error:#}"),
+                Err(error) => tracing::warn!("cannot check or renew the certificates: {error:#}"),
             }
         }
     };
@@ -85,17 +84,22 @@ pub(crate) async fn run(args: WebhookArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn renew(args: &WebhookArgs, keeper: &Keeper, address: SocketAddr, shown: &Shown) -> anyhow::Result<Bundle> {
-    let bundle = keeper.current().await?;
-    // Those who ask have to trust the new certificate before it is shown.
-    args.register(keeper.client(), address, &bundle).await?;
-    let tls = bundle.tls()?;
-    *shown.write().unwrap_or_else(std::sync::PoisonError::into_inner) = tls;
+async fn renew(
+    args: &WebhookArgs,
+    store: &CertificateStore,
+    address: SocketAddr,
+    tls: &TlsConfig,
+) -> anyhow::Result<Bundle> {
+    let bundle = store.current().await?;
+    // API servers have to trust the new certificate before it is used.
+    args.register(store.client(), address, &bundle).await?;
+    let renewed = bundle.tls()?;
+    *tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = renewed;
     Ok(bundle)
 }
 
 impl WebhookArgs {
-    /// The names that the certificate has to carry.
+    /// The names in the certificate.
     fn names(&self) -> Vec<String> {
         match &self.host {
             Some(host) => vec![host.clone()],
@@ -106,7 +110,7 @@ impl WebhookArgs {
         }
     }
 
-    /// Makes the API servers ask us, and trust our certificates.
+    /// Registers the webhook with its CA bundle.
     async fn register(&self, client: &kube::Client, address: SocketAddr, bundle: &Bundle) -> anyhow::Result<()> {
         let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration");
         let api = ApiResource::from_gvk_with_plural(&kind, "validatingwebhookconfigurations");

@@ -4,7 +4,7 @@
 
 use crate::error::ApiError;
 use crate::resource::registry::Registry;
-use restow_rules::ownership::{Mark, Ownership, Survey, is_laid_out_like_ours};
+use restow_rules::ownership::{FormatMark, Ownership, Survey, is_laid_out_like_ours};
 use restow_store::{
     Compare, Content, Entry, Key, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt, Txn, TxnOutcome,
 };
@@ -33,8 +33,8 @@ pub(crate) async fn claim(store: &dyn Store, groups: &BTreeSet<String>) -> Resul
             Some(found) => check(store, &key, &found, groups).await?,
             None => match survey(store).await? {
                 Ownership::SomebodyElse(found) => return Err(refusal(found)),
-                Ownership::Nobody => mark(store, &key, Revision::ZERO, Mark::provisional()).await?.map(|_| false),
-                Ownership::Ours => mark(store, &key, Revision::ZERO, Mark::newest()).await?.map(|_| true),
+                Ownership::Nobody => mark(store, &key, Revision::ZERO, FormatMark::provisional()).await?.map(|_| false),
+                Ownership::Ours => mark(store, &key, Revision::ZERO, FormatMark::newest()).await?.map(|_| true),
             },
         };
         // Without a mark of its own, this server looks at the one that is there by now.
@@ -53,13 +53,13 @@ async fn check(
     groups: &BTreeSet<String>,
 ) -> Result<Option<bool>, ApiError> {
     let found = String::from_utf8_lossy(&entry.value[..entry.value.len().min(100)]).trim().to_string();
-    match Mark::read(&entry.value) {
-        Mark::Known => probe(store, groups).await.map(|()| Some(true)),
-        Mark::Provisional => verify(store, key, entry.mod_revision).await,
-        Mark::Newer(_) => Err(ApiError::UnusableStore(format!(
+    match FormatMark::read(&entry.value) {
+        FormatMark::Known => probe(store, groups).await.map(|()| Some(true)),
+        FormatMark::Provisional => verify(store, key, entry.mod_revision).await,
+        FormatMark::Newer(_) => Err(ApiError::UnusableStore(format!(
             "the store has the format {found:?}, which a newer release of Restow wrote; use that release"
         ))),
-        Mark::Unreadable => Err(ApiError::UnusableStore(format!(
+        FormatMark::Unreadable => Err(ApiError::UnusableStore(format!(
             "the mark of the store's format at {PLACE} says {found:?}, which no release of Restow writes. {WAY_OUT}"
         ))),
     }
@@ -73,7 +73,7 @@ async fn verify(store: &dyn Store, key: &Key, marked: Revision) -> Result<Option
             store.txn(Txn::new().when(Compare::mod_revision(key, marked)).delete(key)).await?;
             Err(refusal(found))
         }
-        Ownership::Nobody | Ownership::Ours => Ok(mark(store, key, marked, Mark::newest()).await?.map(|_| true)),
+        Ownership::Nobody | Ownership::Ours => Ok(mark(store, key, marked, FormatMark::newest()).await?.map(|_| true)),
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn groups_of(registry: &Registry) -> BTreeSet<String> {
 /// Writes a mark in the place of the one of this revision. Returns the revision at which it was written; nothing if another
 /// server was faster.
 async fn mark(store: &dyn Store, key: &Key, before: Revision, mark: String) -> Result<Option<Revision>, ApiError> {
-    let verified = Mark::read(mark.as_bytes()) == Mark::Known;
+    let verified = FormatMark::read(mark.as_bytes()) == FormatMark::Known;
     match store.txn(Txn::new().when(Compare::mod_revision(key, before)).put(key, mark)).await {
         Ok(TxnOutcome::Committed { revision }) => Ok(Some(revision)),
         Ok(TxnOutcome::Refused { .. }) => Ok(None),
@@ -177,7 +177,7 @@ mod tests {
         put(&store, "-neighbour/pods/a", POD).await;
         claim(&store, &BTreeSet::new()).await.unwrap();
         let revision = store.status().await.unwrap().revision;
-        assert_eq!(mark_of(&store).await, Some(Mark::newest()));
+        assert_eq!(mark_of(&store).await, Some(FormatMark::newest()));
         claim(&store, &BTreeSet::new()).await.unwrap();
         assert_eq!(store.status().await.unwrap().revision, revision, "it is marked already");
     }
@@ -187,7 +187,7 @@ mod tests {
         let store = ModelStore::default();
         put(&store, "/core/namespaces/default", br#"{"apiVersion":"v1","kind":"Namespace","metadata":{}}"#).await;
         claim(&store, &BTreeSet::new()).await.unwrap();
-        assert_eq!(mark_of(&store).await, Some(Mark::newest()));
+        assert_eq!(mark_of(&store).await, Some(FormatMark::newest()));
     }
 
     #[tokio::test]
@@ -219,7 +219,7 @@ mod tests {
         // A server marked an empty store and died before it looked again; somebody else had begun to write there.
         put(&store, "/pods/default/first", POD).await;
         let key = Key::try_from(PLACE).unwrap();
-        mark(&store, &key, Revision::ZERO, Mark::provisional()).await.unwrap();
+        mark(&store, &key, Revision::ZERO, FormatMark::provisional()).await.unwrap();
         let error = claim(&store, &BTreeSet::new()).await.unwrap_err().to_string();
         assert!(error.contains("/pods/default/first"), "{error}");
         assert_eq!(mark_of(&store).await, None);
@@ -246,7 +246,7 @@ mod tests {
         let (store, groups) = (ModelStore::default(), BTreeSet::new());
         let claims = futures::future::join_all((0..8).map(|_| claim(&store, &groups))).await;
         assert!(claims.iter().all(Result::is_ok), "{claims:?}");
-        assert_eq!(mark_of(&store).await, Some(Mark::newest()));
+        assert_eq!(mark_of(&store).await, Some(FormatMark::newest()));
         let revision = store.status().await.unwrap().revision;
         assert_eq!(revision, Revision::new(3), "it was marked once, and verified once");
     }

@@ -11,7 +11,7 @@ use crate::resource::{Origin, Resource};
 use jiff::Timestamp;
 use restow_api::internal_apiserver::StorageVersion;
 use restow_apimachinery::object::Object;
-use restow_rules::settle;
+use restow_rules::set_common_encoding_version;
 use restow_store::{Compare, Key, Mutation, Put};
 
 /// What is written beside a lease: one that becomes the identity of a server, which joins by it, is told of.
@@ -49,7 +49,12 @@ impl Agreement {
         (written.status.common_encoding_version, written.status.conditions) =
             (known.common_encoding_version, known.conditions);
         let roll = Roll::call(self.store.as_ref()).await;
-        settle(&mut written.status, written.metadata.generation, &roll.participants, Timestamp::now());
+        set_common_encoding_version(
+            &mut written.status,
+            written.metadata.generation,
+            &roll.participants,
+            Timestamp::now(),
+        );
         object.set("status", serde_json::to_value(&written.status).ok());
         Ok(roll.nobody_joined.into_iter().collect())
     }

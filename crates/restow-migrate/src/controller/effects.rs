@@ -1,10 +1,10 @@
-//! Does what the trigger wants done.
+//! Executes the effects that the trigger decided.
 
-use super::observe::{View, known};
+use super::observe::{ClusterView, known};
 use super::{Context, MigrationObject, StateObject};
-use crate::agreement::ResourceObservation;
-use crate::exchange::Failure;
-use crate::step::Step;
+use crate::api_servers::ResourceObservation;
+use crate::migration::step::MigrationStep;
+use crate::request::RequestError;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::ObjectMeta;
 use restow_api::migration::{
@@ -12,65 +12,71 @@ use restow_api::migration::{
     StorageVersionMigration, StorageVersionMigrationSpec,
 };
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
-use restow_rules::trigger::Effect;
+use restow_rules::trigger::TriggerEffect;
 use serde_json::json;
 use std::collections::BTreeMap;
 
 pub(super) async fn execute(
     context: &Context,
-    view: &View,
+    view: &ClusterView,
     seen: &ResourceObservation,
-    effect: Effect,
-) -> Result<(), Failure> {
+    effect: TriggerEffect,
+) -> Result<(), RequestError> {
     let resource = seen.resource.resource.group_resource();
     context.term.check()?;
     match effect {
-        Effect::RemoveMigration { name, uid, reason } => {
+        TriggerEffect::RemoveMigration { name, uid, reason } => {
             tracing::info!("{resource}: removing the migration {name}: {reason:?}");
             let precondition = Preconditions { uid: Some(uid), resource_version: None };
             let options = DeleteParams::default().preconditions(precondition);
-            match context.migrations().delete(&name, &options).await.map_err(Failure::from) {
+            match context.migrations().delete(&name, &options).await.map_err(RequestError::from) {
                 Err(failure) if failure.code != 404 => Err(failure),
                 _ => Ok(()),
             }
         }
-        Effect::CreateStorageState(status) => {
+        TriggerEffect::CreateStorageState(status) => {
             let name = StorageState::name_for(&resource);
             let spec = StorageStateSpec { resource: GroupResourceReference::from(&resource) };
             let new = StateObject::new(&name, &super::state_api(), spec);
             let created = context.states().create(&PostParams::default(), &new).await?;
-            write_status(context, created, status).await
+            write_status(context, &resource, created, status).await
         }
-        Effect::UpdateStorageState(status) => match view.states.get(&StorageState::name_for(&resource)) {
-            Some(state) => write_status(context, state.clone(), status).await,
-            None => Err(Failure { message: "the StorageState is gone".to_owned(), ..Failure::default() }),
+        TriggerEffect::UpdateStorageState(status) => match view.states.get(&StorageState::name_for(&resource)) {
+            Some(state) => write_status(context, &resource, state.clone(), status).await,
+            None => Err(RequestError { message: "the StorageState is gone".to_owned(), ..RequestError::default() }),
         },
-        Effect::StartMigration { target, agreement_revision, attempt } => {
+        TriggerEffect::StartMigration { target, agreement_revision, attempt } => {
             let new = migration(seen, target, agreement_revision, attempt);
             let created = context.migrations().create(&PostParams::default(), &new).await?;
             let name = created.metadata.name.clone().unwrap_or_default();
             tracing::info!("{resource}: migration {name} starts");
-            Step::Created.crash_if(context.config.migration.dies_at);
+            MigrationStep::Created.log(&resource);
             hand_on(context, view, &resource, &created).await;
             Ok(())
         }
-        Effect::WakeAt(_) => Ok(()),
+        TriggerEffect::RequeueAt(_) => Ok(()),
     }
 }
 
-/// Writes the status of a StorageState as it was read, and no other.
-async fn write_status(context: &Context, state: StateObject, status: StorageStateStatus) -> Result<(), Failure> {
+/// Writes the status of a StorageState, with the revision that was read as precondition.
+async fn write_status(
+    context: &Context,
+    resource: &GroupResource,
+    state: StateObject,
+    status: StorageStateStatus,
+) -> Result<(), RequestError> {
     let name = state.metadata.name.clone().unwrap_or_default();
     let written = StateObject { status: Some(status), ..state };
     let written = context.states().replace_status(&name, &PostParams::default(), &written).await?;
     let is_settled = written.status.is_some_and(|status| status.unmigrated_since.is_none());
-    let step = if is_settled { Step::Accounted } else { Step::StateWritten };
-    step.crash_if(context.config.migration.dies_at);
+    let step = if is_settled { MigrationStep::Accounted } else { MigrationStep::StateWritten };
+    step.log(resource);
     Ok(())
 }
 
-/// Hands on what the last attempt has made sure of. Without it, the next one has more to do; that is all.
-async fn hand_on(context: &Context, view: &View, resource: &GroupResource, new: &MigrationObject) {
+/// Copies to the new migration what the failed attempt before it has verified. Without it the new one verifies more;
+/// nothing else depends on it.
+async fn hand_on(context: &Context, view: &ClusterView, resource: &GroupResource, new: &MigrationObject) {
     let new = known(new);
     let is_predecessor = |old: &&MigrationObject| {
         let old = known(old);

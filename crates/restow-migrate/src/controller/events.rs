@@ -1,22 +1,22 @@
-//! Kubernetes Events: what the controller tells people, at the objects where they look.
+//! Publishes Kubernetes Events at the migration, the StorageState and the CRD.
 
 use super::MigrationObject;
-use crate::definition::Definition;
+use crate::crd::Crd;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use restow_api::GroupResource;
 use restow_api::migration::{API_VERSION, StorageState, StorageVersionMigration};
 
-/// Tells of what happens.
+/// Publishes Events.
 #[derive(Clone)]
 pub(crate) struct Events {
     recorder: Recorder,
 }
 
-/// Something that happened.
+/// The reason of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
+pub(crate) enum EventReason {
     Started,
     Succeeded,
     Failed,
@@ -24,22 +24,22 @@ pub(crate) enum Happened {
     Disagreement,
 }
 
-/// The longest note that an Event may have.
+/// The maximum length of an Event's note.
 const LONGEST_NOTE: usize = 1_000;
 
-impl Happened {
+impl EventReason {
     fn reason(self) -> &'static str {
         match self {
-            Happened::Started => "MigrationStarted",
-            Happened::Succeeded => "MigrationSucceeded",
-            Happened::Failed => "MigrationFailed",
-            Happened::Trimmed => "StoredVersionsTrimmed",
-            Happened::Disagreement => "NoAgreement",
+            EventReason::Started => "MigrationStarted",
+            EventReason::Succeeded => "MigrationSucceeded",
+            EventReason::Failed => "MigrationFailed",
+            EventReason::Trimmed => "StoredVersionsTrimmed",
+            EventReason::Disagreement => "NoAgreement",
         }
     }
 
     fn is_warning(self) -> bool {
-        matches!(self, Happened::Failed | Happened::Disagreement)
+        matches!(self, EventReason::Failed | EventReason::Disagreement)
     }
 }
 
@@ -49,13 +49,13 @@ impl Events {
         Events { recorder: Recorder::new(client, reporter) }
     }
 
-    /// Tells of something at these objects. What cannot be told is only logged: nothing depends on it.
+    /// Publishes an Event at these objects. A failure is only logged: nothing depends on Events.
     ///
-    /// Events that differ in their words alone are counted as one, with the words of the first. So that what is told of one
-    /// migration is not taken for the next one's, each names what it came of.
-    pub(crate) async fn tell(
+    /// Events that differ only in their note are aggregated into one, with the first note. Each Event therefore names its
+    /// migration as secondary object, so that the Events of two migrations are not aggregated.
+    pub(crate) async fn publish(
         &self,
-        happened: Happened,
+        happened: EventReason,
         words: &str,
         about: Vec<ObjectReference>,
         came_of: Option<ObjectReference>,
@@ -75,19 +75,19 @@ impl Events {
     }
 }
 
-/// The definition of a resource, as an Event names it.
-pub(crate) fn about_definition(definition: &Definition) -> ObjectReference {
+/// The reference to the CRD of a resource.
+pub(crate) fn crd_reference(crd: &Crd) -> ObjectReference {
     ObjectReference {
         api_version: Some("apiextensions.k8s.io/v1".to_owned()),
         kind: Some("CustomResourceDefinition".to_owned()),
-        name: definition.metadata.name.clone(),
-        uid: definition.metadata.uid.clone(),
+        name: crd.metadata.name.clone(),
+        uid: crd.metadata.uid.clone(),
         ..ObjectReference::default()
     }
 }
 
-/// A migration, as an Event names it.
-pub(crate) fn about_migration(migration: &MigrationObject) -> ObjectReference {
+/// The reference to a migration.
+pub(crate) fn migration_reference(migration: &MigrationObject) -> ObjectReference {
     ObjectReference {
         api_version: Some(API_VERSION.to_owned()),
         kind: Some(StorageVersionMigration::KIND.to_owned()),
@@ -97,8 +97,8 @@ pub(crate) fn about_migration(migration: &MigrationObject) -> ObjectReference {
     }
 }
 
-/// The state of a resource, as an Event names it.
-pub(crate) fn about_state(resource: &GroupResource, uid: Option<String>) -> ObjectReference {
+/// The reference to the StorageState of a resource.
+pub(crate) fn state_reference(resource: &GroupResource, uid: Option<String>) -> ObjectReference {
     ObjectReference {
         api_version: Some(API_VERSION.to_owned()),
         kind: Some(StorageState::KIND.to_owned()),

@@ -1,6 +1,6 @@
-//! Objects that could not be rewritten, where there are more of them than fit into the migration itself.
+//! The list of objects that could not be rewritten, if there are more than fit into the status of the migration.
 
-use super::events::about_migration;
+use super::events::migration_reference;
 use super::{Context, MigrationObject};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 
 /// How many are listed in the status of the migration.
 pub(super) const IN_STATUS: usize = 1_000;
-/// How many go into one ConfigMap. With the longest messages they stay below what an API server stores.
+/// How many go into one ConfigMap. With messages of maximum length this stays below the size limit of an object.
 const IN_CONFIG_MAP: usize = 700;
 const LABEL: &str = "restow.dev/migration";
 
-/// Writes the rest of the failures to ConfigMaps that go with the migration. Says where they are; nothing if there are none.
+/// Writes the other failures to ConfigMaps that the migration owns. Returns where they are; `None` if there are none.
 pub(super) async fn write_down(
     context: &Context,
     migration: &MigrationObject,
@@ -37,8 +37,8 @@ pub(super) async fn write_down(
             other => other,
         };
         if let Err(error) = created {
-            tracing::warn!("cannot write down which objects failed: {error}");
-            return Some(format!("the first {IN_STATUS} are listed; the others could not be written down: {error}"));
+            tracing::warn!("cannot record which objects failed: {error}");
+            return Some(format!("the first {IN_STATUS} are listed; the others could not be recorded: {error}"));
         }
     }
     let listed = IN_STATUS as u64 + rest.len() as u64;
@@ -54,7 +54,7 @@ pub(super) async fn write_down(
 }
 
 fn config_map(migration: &MigrationObject, name: &str, chunk: &[MigrationFailure]) -> ConfigMap {
-    let owner = about_migration(migration);
+    let owner = migration_reference(migration);
     let owner = OwnerReference {
         api_version: owner.api_version.unwrap_or_default(),
         kind: owner.kind.unwrap_or_default(),

@@ -1,14 +1,15 @@
-//! The in-tree API, `storagemigration.k8s.io/v1`, on our own API server: its migrations are fulfilled here.
+//! Reconciles the in-tree API, `storagemigration.k8s.io/v1`, on Restow API servers.
 //!
-//! On a stock cluster kube-controller-manager does that, so that nothing is done there. A server of ours is told by the
-//! version that it names. The migrations of this API name a resource and nothing else; they are carried out like all others.
+//! On a stock cluster kube-controller-manager reconciles it, and this module does nothing. A Restow API server is
+//! recognised by its version. Migrations of this API name only a resource; they run like all others.
 
 use super::Context;
-use super::wakes::{Wake, Wakes};
-use super::work::{Aim, describe, waits_for};
-use crate::exchange::Failure;
-use crate::migration::{MigrationOptions, MigrationReport, Reins, migrate};
-use crate::runner::{Order, Progress};
+use super::queue::{ReconcileQueue, ReconcileRequest};
+use super::worker::{TargetPolicy, describe, wait_reason};
+use crate::backoff::Backoff;
+use crate::migration::{MigrationChannels, MigrationOptions, MigrationReport, migrate};
+use crate::request::RequestError;
+use crate::runner::{Progress, RunControl};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::api::{Api, ApiResource, ListParams, Patch, PatchParams};
@@ -44,7 +45,7 @@ struct Status {
 
 type InTreeMigration = Object<Spec, Status>;
 
-/// How long to wait before servers that do not agree, or cannot be asked, are asked again.
+/// The delay before servers that disagree, or cannot be queried, are queried again.
 const WAIT: Duration = Duration::from_secs(5);
 
 impl InTree {
@@ -52,14 +53,14 @@ impl InTree {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes a resource, if nobody works on it.
+    /// Claims a resource, if no other migration has.
     fn take(&self, resource: &GroupResource) -> Option<Taken> {
         let is_new = self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(resource.clone());
         is_new.then(|| Taken { in_tree: self.clone(), resource: resource.clone() })
     }
 }
 
-/// A resource that is worked on, until this is dropped.
+/// A claimed resource. It is released on drop.
 struct Taken {
     in_tree: InTree,
     resource: GroupResource,
@@ -71,14 +72,14 @@ impl Drop for Taken {
     }
 }
 
-/// Carries out the migrations of the in-tree API, on a server of ours. Ends at once elsewhere.
-pub(super) async fn follow(context: Context, wakes: Arc<Wakes>) {
+/// Reconciles the migrations of the in-tree API on a Restow API server. Returns at once on other clusters.
+pub(super) async fn follow(context: Context, queue: Arc<ReconcileQueue>) {
     if !is_ours(&context).await {
         return;
     }
     let api = migrations(&context);
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    // A task that is dropped is aborted, so that nothing goes on when this ends.
+    // A dropped task is aborted, so nothing outlives this function.
     let mut running: BTreeMap<String, Running> = BTreeMap::new();
     while let Some(event) = events.next().await {
         match event {
@@ -86,17 +87,17 @@ pub(super) async fn follow(context: Context, wakes: Arc<Wakes>) {
                 let Some(uid) = migration.metadata.uid.clone() else { continue };
                 running.retain(|_, task| !task.0.is_finished());
                 if is_live(&migration) && !running.contains_key(&uid) {
-                    let task = tokio::spawn(carry_out(context.clone(), Arc::clone(&wakes), migration));
+                    let task = tokio::spawn(carry_out(context.clone(), Arc::clone(&queue), migration));
                     running.insert(uid, Running(task));
                 }
             }
             Ok(watcher::Event::Delete(migration)) => {
                 running.remove(&migration.metadata.uid.unwrap_or_default());
-                // Its mark is taken away by the next pass.
-                wakes.wake(Wake::everything());
+                // The next reconcile removes its mark.
+                queue.enqueue(ReconcileRequest::all());
             }
             Ok(_) => {}
-            // A release that does not serve this version says so again and again.
+            // A release that does not serve this version causes this error repeatedly.
             Err(error) => tracing::debug!("watching in-tree migrations: {error}"),
         }
     }
@@ -137,7 +138,7 @@ fn is_live(migration: &InTreeMigration) -> bool {
     !conditions.into_iter().any(is_end)
 }
 
-async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigration) {
+async fn carry_out(context: Context, queue: Arc<ReconcileQueue>, migration: InTreeMigration) {
     let reference = &migration.spec.resource;
     let resource = match GroupResource::try_from(reference) {
         Ok(resource) => resource,
@@ -158,7 +159,7 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
     write(&context, &migration, begun).await;
     let ending = loop {
         match attempt(&context, &resource).await {
-            Ok(report) if waits_for(&report.outcome, Aim::WhateverIsAgreed).is_some() => {}
+            Ok(report) if wait_reason(&report.outcome, TargetPolicy::AnyAgreedVersion).is_some() => {}
             Ok(report) => break describe(&report),
             Err(words) => break Some((MigrationCondition::FAILED, words)),
         }
@@ -168,19 +169,19 @@ async fn carry_out(context: Context, wakes: Arc<Wakes>, migration: InTreeMigrati
     if let Some((result, words)) = ending {
         write(&context, &migration, ended(&migration, result, &words)).await;
     }
-    wakes.wake(Wake::resource(resource));
+    queue.enqueue(ReconcileRequest::resource(resource));
 }
 
 async fn attempt(context: &Context, resource: &GroupResource) -> Result<MigrationReport, String> {
-    let (_order, orders) = watch::channel(Order::Run);
+    let (_order, control) = watch::channel(RunControl::Run);
     let (progress, _seen) = watch::channel(Progress::default());
     let holder = Some(context.holder());
-    let options = MigrationOptions { dies_at: None, holder, ..context.config.migration.clone() };
-    let reins = Reins { orders, progress: &progress };
-    migrate(&context.cluster, resource, options, reins).await.map_err(|error| error.to_string())
+    let options = MigrationOptions { holder, ..context.config.migration.clone() };
+    let channels = MigrationChannels { control, progress: &progress };
+    migrate(&context.cluster, resource, options, channels).await.map_err(|error| error.to_string())
 }
 
-/// The revision of the store now, which this API shows. Objects written later need no migration.
+/// The current resource version, which the status of this API shows. Objects written later need no migration.
 async fn revision(context: &Context) -> String {
     let one = ListParams::default().limit(1);
     migrations(context).list(&one).await.ok().and_then(|list| list.metadata.resource_version).unwrap_or_default()
@@ -202,17 +203,18 @@ fn condition(migration: &InTreeMigration, kind: &str, status: &str, reason: &str
     })
 }
 
-/// Writes to the status, again and again while the server cannot be reached.
+/// Writes the status. Retries while the server cannot be reached.
 async fn write(context: &Context, migration: &InTreeMigration, status: Value) {
     let name = migration.metadata.name.clone().unwrap_or_default();
     let patch = json!({"metadata": {"uid": migration.metadata.uid}, "status": status});
-    for tries in 0u32.. {
+    let mut backoff = Backoff::of_request();
+    loop {
         let written = migrations(context).patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        let Err(failure) = written.map_err(Failure::from) else { return };
+        let Err(failure) = written.map_err(RequestError::from) else { return };
         if matches!(failure.code, 400..=428 | 430..=499) {
             tracing::debug!("{name}: {failure}");
             return;
         }
-        tokio::time::sleep(restow_rules::migrate::verdict::wait_after(tries)).await;
+        tokio::time::sleep(backoff.next_delay()).await;
     }
 }

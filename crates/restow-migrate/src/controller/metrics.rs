@@ -1,4 +1,4 @@
-//! What the controller counts and measures.
+//! The metrics of the controller.
 
 use crate::runner::Progress;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use restow_api::GroupResource;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// The metrics of a controller, in Prometheus' words.
+/// The metrics of a controller, in Prometheus format.
 #[derive(Clone, Default)]
 pub struct Metrics {
     leading: Gauge,
@@ -43,7 +43,7 @@ struct ResultLabels {
 }
 
 impl Metrics {
-    /// Adds all of them to a registry, for a process that has other metrics, too.
+    /// Registers all metrics, for a process that has others too.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("restow");
         registry.register("leading", "Whether this controller acts", self.leading.clone());
@@ -92,7 +92,7 @@ impl Metrics {
         self.leading.set(i64::from(leading));
     }
 
-    /// Says whether the servers agree. Returns whether this disagreement is news.
+    /// Sets whether the servers agree. Returns whether this disagreement is new.
     pub(super) fn set_agreement(&self, resource: &GroupResource, disagreement: Option<&str>) -> bool {
         let gauge = self.disagreement.get_or_create(&labels(resource));
         let is_known = gauge.get() > 0;
@@ -113,7 +113,7 @@ impl Metrics {
         self.unmigrated.get_or_create(&labels(resource)).set(since.map_or(0, Timestamp::as_second));
     }
 
-    /// Says nothing more about a resource that is not served any more.
+    /// Removes the metrics of a resource that is not served any more.
     pub(super) fn forget(&self, resource: &GroupResource) {
         self.disagreement.remove(&labels(resource));
         self.unmigrated.remove(&labels(resource));
@@ -140,7 +140,7 @@ impl Metrics {
         self.overloads.get_or_create(&labels(resource)).set(number(progress.overloads));
     }
 
-    /// A migration ended, after this time.
+    /// Counts a migration that ended after this time.
     pub(super) fn ended(&self, resource: &GroupResource, result: &str, progress: &Progress, took: Duration) {
         let mut progress = progress.clone();
         progress.counts.remaining = Some(0);

@@ -1,101 +1,100 @@
-//! Reads what the trigger decides by, and tidies what a crash may have left behind.
+//! Observes what the trigger decides on, and removes marks and StorageStates that are left over.
 
-use super::collections::{all_definitions, all_objects, definitions_of};
-use super::orders::is_paused;
-use super::{Context, MigrationObject, Resources, StateObject, Wake, resources_of};
-use crate::agreement::{Observation, ResourceObservation, Scope, hash_of, observe as ask_servers};
-use crate::definition::{self, Definition};
+use super::paged_list::{all_crds, all_objects, crds_of};
+use super::run_control::is_paused;
+use super::{Context, MigrationObject, ReconcileRequest, ResourceFilter, StateObject, resources_of};
+use crate::api_servers::{Observation, ResourceObservation, Scope, hash_of, observe as ask_servers};
+use crate::crd::{self, Crd};
 use crate::discovery::equivalents;
-use crate::exchange::Failure;
 use crate::mark::{self, mark_of};
-use crate::runner::Order;
+use crate::request::RequestError;
+use crate::runner::RunControl;
 use jiff::Timestamp;
 use kube::api::DeleteParams;
 use restow_api::migration::{GROUP, StorageState, StorageVersionMigration};
 use restow_api::{GroupResource, ObjectMeta, StorageVersionHash};
 use restow_clock::Moment;
-use restow_rules::migrate::marks::{Mark, PATIENCE, is_stale};
-use restow_rules::trigger::{Continuity, KnownMigration, Retry, Sightings, Snapshot, TriggerPolicy};
+use restow_rules::migrate::marks::{MARK_TIMEOUT, MigrationMark, is_stale};
+use restow_rules::trigger::{Continuity, KnownMigration, ObservedVersions, Retry, TriggerPolicy, TriggerSnapshot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// Everything that one pass goes by.
-pub(super) struct View {
+/// The state that one reconcile is based on.
+pub(super) struct ClusterView {
     pub(super) observation: Observation,
     pub(super) migrations: Vec<MigrationObject>,
     pub(super) states: BTreeMap<String, StateObject>,
-    /// All definitions, or those of the resources that this pass is about.
-    pub(super) definitions: Vec<Definition>,
-    /// Since when the servers were asked for it.
+    /// All CRDs, or those of the resources of this reconcile.
+    pub(super) crds: Vec<Crd>,
+    /// When the API servers were queried.
     pub(super) asked_at: Moment,
-    wake: Wake,
+    request: ReconcileRequest,
 }
 
-/// The annotation on a failed migration that asks for another try now.
+/// The annotation on a failed migration that requests another attempt now.
 pub(super) const RETRY_ANNOTATION: &str = "restow.dev/retry";
 
-pub(super) async fn observe(context: &Context, wake: &Wake) -> Result<View, Failure> {
+pub(super) async fn observe(context: &Context, request: &ReconcileRequest) -> Result<ClusterView, RequestError> {
     let asked_at = Moment::now();
-    let group = wake.only_group();
+    let group = request.only_group();
     let scope = group.as_deref().map_or(Scope::All, Scope::Group);
     let observation = ask_servers(&context.cluster, scope).await?;
     let migrations = migrations(context).await?;
     let states = all_objects(&context.states()).await?;
     let states = states.into_iter().filter_map(|state| Some((state.metadata.name.clone()?, state))).collect();
-    let definitions = match wake.is_everything() {
-        true => all_definitions(context).await?,
+    let crds = match request.is_all() {
+        true => all_crds(context).await?,
         false => {
-            // That of the migrations says whether all of them shall pause.
-            let mut resources = wake.resources().clone();
-            resources.extend(definition_of_migrations());
-            definitions_of(context, &resources).await?
+            // The CRD of migrations carries the annotation that pauses all of them.
+            let mut resources = request.resources().clone();
+            resources.extend(crd_of_migrations());
+            crds_of(context, &resources).await?
         }
     };
-    Ok(View { observation, migrations, states, definitions, asked_at, wake: wake.clone() })
+    Ok(ClusterView { observation, migrations, states, crds, asked_at, request: request.clone() })
 }
 
-pub(super) async fn migrations(context: &Context) -> Result<Vec<MigrationObject>, Failure> {
+pub(super) async fn migrations(context: &Context) -> Result<Vec<MigrationObject>, RequestError> {
     match all_objects(&context.migrations()).await {
         Ok(found) => Ok(found),
-        Err(failure) if failure.code == 404 => Err(Failure {
-            message: "migration.k8s.io/v1alpha1 is not served; run `restow install` to install its definitions"
-                .to_owned(),
+        Err(failure) if failure.code == 404 => Err(RequestError {
+            message: "migration.k8s.io/v1alpha1 is not served; run `restow install` to install its CRDs".to_owned(),
             ..failure
         }),
         Err(failure) => Err(failure),
     }
 }
 
-fn definition_of_migrations() -> Option<GroupResource> {
+fn crd_of_migrations() -> Option<GroupResource> {
     GroupResource::new(GROUP, StorageVersionMigration::RESOURCE).ok()
 }
 
-impl View {
-    /// The resources that this pass is about. Of one that is not managed there is nothing to decide.
-    pub(super) fn resources(&self, which: Resources) -> Vec<GroupResource> {
-        let custom: BTreeSet<GroupResource> = self.definitions.iter().filter_map(definition::resource).collect();
+impl ClusterView {
+    /// The resources of this reconcile, without those that are not managed.
+    pub(super) fn resources(&self, which: ResourceFilter) -> Vec<GroupResource> {
+        let custom: BTreeSet<GroupResource> = self.crds.iter().filter_map(crd::resource).collect();
         let same = equivalents();
-        let concerns = |resource: &GroupResource| {
-            self.wake.concerns(resource)
+        let includes = |resource: &GroupResource| {
+            self.request.includes(resource)
                 && !same.contains(resource)
-                && (which == Resources::All || custom.contains(resource))
+                && (which == ResourceFilter::All || custom.contains(resource))
                 && self.observation.is_managed(resource, custom.contains(resource))
         };
-        self.observation.resources().into_iter().filter(concerns).collect()
+        self.observation.resources().into_iter().filter(includes).collect()
     }
 
-    /// Whether all migrations shall pause: the annotation on the definition of migrations says so.
-    pub(super) fn order(&self) -> Order {
-        let definition = definition_of_migrations().and_then(|name| self.definition(&name));
-        match definition.is_some_and(|definition| is_paused(&definition.metadata)) {
-            true => Order::Pause,
-            false => Order::Run,
+    /// Whether all migrations are paused: by the annotation on the CRD of migrations.
+    pub(super) fn command(&self) -> RunControl {
+        let crd = crd_of_migrations().and_then(|name| self.crd(&name));
+        match crd.is_some_and(|crd| is_paused(&crd.metadata)) {
+            true => RunControl::Pause,
+            false => RunControl::Run,
         }
     }
 
-    /// The definition of a resource, if it has one.
-    pub(super) fn definition(&self, resource: &GroupResource) -> Option<&Definition> {
-        self.definitions.iter().find(|found| definition::resource(found).as_ref() == Some(resource))
+    /// The CRD of a resource, if it has one.
+    pub(super) fn crd(&self, resource: &GroupResource) -> Option<&Crd> {
+        self.crds.iter().find(|found| crd::resource(found).as_ref() == Some(resource))
     }
 
     pub(super) fn snapshot(
@@ -104,14 +103,14 @@ impl View {
         seen: &ResourceObservation,
         since: SinceLastPass,
         policy: TriggerPolicy,
-    ) -> Snapshot {
+    ) -> TriggerSnapshot {
         let storage_state = self.states.get(&StorageState::name_for(resource));
         let storage_state = storage_state.map(|state| state.status.clone().unwrap_or_default());
         let migrations: Vec<&MigrationObject> = self.migrations_of(resource).collect();
-        // A version that a definition has ever stored stands in its status until a migration has taken it away, also one
-        // that came and went while nobody looked.
-        let recorded = self.definition(resource).map(|found| {
-            let stored = definition::view(found).stored_versions;
+        // The status of a CRD lists each version that was ever the storage version, until a migration removes it. That
+        // includes versions that came and went while no controller was running.
+        let recorded = self.crd(resource).map(|found| {
+            let stored = crd::view(found).stored_versions;
             let hash = |version: &String| hash_of(&format!("{}/{version}", resource.group()), &seen.resource.kind);
             stored.iter().map(hash).collect::<Vec<StorageVersionHash>>()
         });
@@ -123,8 +122,8 @@ impl View {
             }
             _ => Continuity::Unbroken,
         };
-        Snapshot {
-            sightings: Sightings {
+        TriggerSnapshot {
+            observed: ObservedVersions {
                 agreement: seen.agreement.clone(),
                 revision: seen.revision.clone(),
                 servers,
@@ -157,13 +156,13 @@ impl View {
     }
 }
 
-/// What was seen of a resource by watching since the last pass.
+/// What the watches have shown of a resource since the last reconcile.
 pub(super) struct SinceLastPass {
     pub(super) hashes: Vec<StorageVersionHash>,
-    /// The same as the servers name them.
+    /// The same, as reported by the servers.
     pub(super) encodings: BTreeSet<String>,
     pub(super) is_unbroken: bool,
-    /// When it was last looked at.
+    /// When it was last reconciled.
     pub(super) looked_at: Option<Timestamp>,
 }
 
@@ -177,7 +176,7 @@ pub(super) fn known(migration: &MigrationObject) -> KnownMigration {
     KnownMigration::from(&wire(migration))
 }
 
-/// A migration in the words of the API.
+/// A migration as API type.
 pub(super) fn wire(migration: &MigrationObject) -> StorageVersionMigration {
     StorageVersionMigration {
         metadata: ObjectMeta {
@@ -192,40 +191,40 @@ pub(super) fn wire(migration: &MigrationObject) -> StorageVersionMigration {
     }
 }
 
-/// Takes marks away whose migration has ended in any way, and forgets what is known about resources that are gone. Returns
-/// when to look again at marks that somebody else holds.
-pub(super) async fn sweep(
+/// Removes the marks of migrations that have ended, and the StorageStates of resources that do not exist any more. Returns
+/// when to check marks again that another holder still has.
+pub(super) async fn remove_stale_marks(
     context: &Context,
-    view: &View,
+    view: &ClusterView,
     running: &BTreeSet<GroupResource>,
-    marks: &mut Marks,
-) -> Result<Option<Timestamp>, Failure> {
+    marks: &mut SeenMarks,
+) -> Result<Option<Timestamp>, RequestError> {
     let mut migrating = resources_of(&view.migrations);
     migrating.extend(running.iter().cloned());
     migrating.extend(context.in_tree.resources());
     let mut due = None;
-    for definition in &view.definitions {
-        let Some(resource) = definition::resource(definition) else { continue };
-        let Some(holder) = marks.holder(&resource, mark_of(definition)) else { continue };
+    for crd in &view.crds {
+        let Some(resource) = crd::resource(crd) else { continue };
+        let Some(holder) = marks.holder(&resource, mark_of(crd)) else { continue };
         if migrating.contains(&resource) {
             continue;
         }
         if !is_stale(&holder.text, holder.seen_at.elapsed()) {
-            due = Timestamp::now().checked_add(PATIENCE).ok();
+            due = Timestamp::now().checked_add(MARK_TIMEOUT).ok();
             continue;
         }
         tracing::info!("{resource}: no migration is under way; taking its mark away");
-        if let Err(error) = mark::sweep(&context.cluster, definition).await {
+        if let Err(error) = mark::remove_stale(&context.cluster, crd).await {
             tracing::warn!("{resource}: {error}");
         }
     }
-    forget_what_is_gone(context, view).await;
+    remove_stale_states(context, view).await;
     Ok(due)
 }
 
-/// Who holds which mark, and since when it has looked like this to us.
+/// The holders of the marks, and since when each is unchanged.
 #[derive(Default)]
-pub(super) struct Marks {
+pub(super) struct SeenMarks {
     holders: BTreeMap<GroupResource, SeenHolder>,
 }
 
@@ -235,10 +234,10 @@ struct SeenHolder {
     seen_at: Instant,
 }
 
-impl Marks {
-    /// The holder of a mark, since it was first seen like this; nothing where there is no mark.
-    fn holder(&mut self, resource: &GroupResource, found: Mark) -> Option<SeenHolder> {
-        let Mark::By(text) = found else {
+impl SeenMarks {
+    /// The holder of a mark and since when it is unchanged; `None` if there is no mark.
+    fn holder(&mut self, resource: &GroupResource, found: MigrationMark) -> Option<SeenHolder> {
+        let MigrationMark::By(text) = found else {
             self.holders.remove(resource);
             return None;
         };
@@ -251,35 +250,35 @@ impl Marks {
     }
 }
 
-/// The resources that are on record and do not exist any more.
+/// The recorded resources that do not exist any more.
 ///
-/// Only if every server has told all that it serves: one that has not may serve it. What has a definition may be stored, though
-/// nobody serves it.
+/// Empty unless all discovery documents of all servers could be read: a server that did not answer may serve the resource.
+/// Objects of a resource with a CRD may be stored even if no server serves it.
 fn gone<'a>(
     recorded: impl Iterator<Item = &'a String>,
     observation: &Observation,
-    definitions: &[Definition],
+    crds: &[Crd],
 ) -> Vec<(&'a str, GroupResource)> {
     if !observation.is_complete() {
         return Vec::new();
     }
     let mut existing: BTreeSet<GroupResource> = observation.resources().into_iter().collect();
-    existing.extend(definitions.iter().filter_map(definition::resource));
+    existing.extend(crds.iter().filter_map(crd::resource));
     let parsed = recorded.filter_map(|name| Some((name.as_str(), name.parse::<GroupResource>().ok()?)));
     parsed.filter(|(_, resource)| !existing.contains(resource)).collect()
 }
 
-async fn forget_what_is_gone(context: &Context, view: &View) {
-    if !view.wake.is_everything() {
+async fn remove_stale_states(context: &Context, view: &ClusterView) {
+    if !view.request.is_all() {
         return;
     }
-    for (name, resource) in gone(view.states.keys(), &view.observation, &view.definitions) {
+    for (name, resource) in gone(view.states.keys(), &view.observation, &view.crds) {
         let Some(state) = view.states.get(name) else { continue };
         tracing::info!("{name}: no server serves it any more; forgetting what was stored");
         context.metrics.forget(&resource);
         let uid = state.metadata.uid.clone();
         let precondition = kube::api::Preconditions { uid, resource_version: state.metadata.resource_version.clone() };
-        // Whoever has changed it meanwhile has a reason to keep it.
+        // If someone has changed it meanwhile, it is kept.
         let _ = context.states().delete(name, &DeleteParams::default().preconditions(precondition)).await;
     }
 }
@@ -292,13 +291,13 @@ mod tests {
     fn nothing_is_forgotten_because_a_document_could_not_be_read() {
         let names: Vec<String> = ["widgets.example.com", "gadgets.example.com"].map(String::from).to_vec();
         let observation = |unread: &[&str]| Observation::of_one_server(&["widgets.v1.example.com"], unread);
-        let forgotten = |observation: &Observation, definitions: &[Definition]| -> Vec<String> {
-            let gone = gone(names.iter(), observation, definitions);
+        let forgotten = |observation: &Observation, crds: &[Crd]| -> Vec<String> {
+            let gone = gone(names.iter(), observation, crds);
             gone.into_iter().map(|(name, _)| name.to_owned()).collect()
         };
         assert_eq!(forgotten(&observation(&[]), &[]), ["gadgets.example.com"]);
         assert_eq!(forgotten(&observation(&["example.com/v2"]), &[]), Vec::<String>::new());
-        let defined: Definition = serde_json::from_value(serde_json::json!({
+        let defined: Crd = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "gadgets.example.com"},
             "spec": {"group": "example.com", "names": {"plural": "gadgets", "kind": "Gadget"}, "versions": []},
         }))

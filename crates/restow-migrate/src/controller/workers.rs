@@ -1,10 +1,10 @@
-//! Runs the migrations that there are: each has a task of its own, and some at once may rewrite.
+//! The workers of all migrations: each has a task of its own, and a limited number rewrites at the same time.
 
-use super::orders::is_paused;
-use super::wakes::{Wake, Wakes};
-use super::work::Work;
+use super::queue::{ReconcileQueue, ReconcileRequest};
+use super::run_control::is_paused;
+use super::worker::MigrationWorker;
 use super::{Context, MigrationObject};
-use crate::runner::Order;
+use crate::runner::RunControl;
 use restow_api::GroupResource;
 use restow_api::migration::StorageVersionMigrationSpec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,31 +12,31 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
-/// The migrations that run.
+/// The running migrations, by uid.
 pub(super) struct Workers {
     context: Context,
-    wakes: Arc<Wakes>,
-    /// One for each migration that may rewrite at a time. Those that wait take none.
+    queue: Arc<ReconcileQueue>,
+    /// The permits to rewrite. Workers that wait hold none.
     slots: Arc<Semaphore>,
-    running: BTreeMap<String, Worker>,
-    /// Those that have ended. What was read before that still shows them as live.
+    running: BTreeMap<String, RunningMigration>,
+    /// Migrations that have ended. A list that was read before still shows them as live.
     ended: BTreeSet<String>,
 }
 
-struct Worker {
+struct RunningMigration {
     resource: GroupResource,
-    order: watch::Sender<Order>,
+    command: watch::Sender<RunControl>,
     handle: JoinHandle<()>,
 }
 
 impl Workers {
-    pub(super) fn new(context: Context, wakes: Arc<Wakes>) -> Self {
+    pub(super) fn new(context: Context, queue: Arc<ReconcileQueue>) -> Self {
         let slots = Arc::new(Semaphore::new(context.config.at_once.max(1)));
-        Workers { context, wakes, slots, running: BTreeMap::new(), ended: BTreeSet::new() }
+        Workers { context, queue, slots, running: BTreeMap::new(), ended: BTreeSet::new() }
     }
 
-    /// Makes what runs fit what there is: starts what is new, stops what was deleted, pauses what shall pause.
-    pub(super) fn follow(&mut self, migrations: Vec<MigrationObject>, all: Order) {
+    /// Reconciles the workers with the migrations: starts new ones, stops deleted ones, pauses paused ones.
+    pub(super) fn reconcile(&mut self, migrations: Vec<MigrationObject>, all: RunControl) {
         let ended = self.running.iter().filter(|(_, worker)| worker.handle.is_finished());
         self.ended.extend(ended.map(|(uid, _)| uid.clone()));
         self.running.retain(|uid, _| !self.ended.contains(uid));
@@ -45,53 +45,57 @@ impl Workers {
         let uids: BTreeSet<&str> = live.iter().filter_map(|migration| migration.metadata.uid.as_deref()).collect();
         for (uid, worker) in &self.running {
             if !uids.contains(uid.as_str()) {
-                worker.order.send_replace(Order::Stop);
+                worker.command.send_replace(RunControl::Stop);
             }
         }
         self.ended.retain(|uid| uids.contains(uid.as_str()));
         for migration in live {
-            let order = if is_paused(&migration.metadata) { Order::Pause } else { all };
+            let command = if is_paused(&migration.metadata) { RunControl::Pause } else { all };
             if let Some(worker) = migration.metadata.uid.as_ref().and_then(|uid| self.running.get(uid)) {
-                worker.order.send_if_modified(|sent| *sent != Order::Stop && std::mem::replace(sent, order) != order);
+                worker
+                    .command
+                    .send_if_modified(|sent| *sent != RunControl::Stop && std::mem::replace(sent, command) != command);
             }
-            self.start(migration, order);
+            self.start(migration, command);
         }
     }
 
-    /// Forgets which ones have ended, so that one whose end could not be written down is taken up again.
+    /// Forgets which migrations have ended, so that one whose result could not be written runs again.
     pub(super) fn forget_ended(&mut self) {
         self.ended.clear();
     }
 
-    fn start(&mut self, migration: MigrationObject, order: Order) {
+    fn start(&mut self, migration: MigrationObject, command: RunControl) {
         let Some(uid) = migration.metadata.uid.clone() else { return };
         let resource = match named(&migration.spec) {
             Ok(resource) => resource,
             Err(words) => {
-                // Until it is written down, or has to be tried again, it counts as ended.
+                // It counts as ended until the next resync.
                 if self.ended.insert(uid) {
-                    tokio::spawn(Work::refuse(self.context.clone(), migration, words));
+                    tokio::spawn(MigrationWorker::refuse(self.context.clone(), migration, words));
                 }
                 return;
             }
         };
-        // One that somebody paused does not hold up another, which nobody has.
-        let is_in_the_way = |worker: &Worker| {
-            worker.resource == resource && (*worker.order.borrow() != Order::Pause || order == Order::Pause)
+        // A paused migration does not block another one of the same resource that is not paused.
+        let is_in_the_way = |worker: &RunningMigration| {
+            worker.resource == resource
+                && (*worker.command.borrow() != RunControl::Pause || command == RunControl::Pause)
         };
         let is_busy = self.running.values().any(is_in_the_way);
         if self.running.contains_key(&uid) || self.ended.contains(&uid) || is_busy {
             return;
         }
-        let (order, orders) = watch::channel(order);
-        let work = Work::new(self.context.clone(), migration, resource.clone(), orders, Arc::clone(&self.slots));
-        let (wakes, wake) = (Arc::clone(&self.wakes), Wake::resource(resource.clone()));
+        let (command, control) = watch::channel(command);
+        let worker =
+            MigrationWorker::new(self.context.clone(), migration, resource.clone(), control, Arc::clone(&self.slots));
+        let (queue, request) = (Arc::clone(&self.queue), ReconcileRequest::resource(resource.clone()));
         let handle = tokio::spawn(async move {
-            work.run().await;
-            // Another migration of the same resource may have waited for this one to end.
-            wakes.wake(wake);
+            worker.run().await;
+            // Another migration of the same resource may wait for this one.
+            queue.enqueue(request);
         });
-        self.running.insert(uid, Worker { resource, order, handle });
+        self.running.insert(uid, RunningMigration { resource, command, handle });
     }
 
     /// The resources whose migrations run.
@@ -100,19 +104,19 @@ impl Workers {
         unfinished.map(|worker| worker.resource.clone()).collect()
     }
 
-    /// Stops all of them, and waits until they have.
+    /// Stops all workers and waits for them.
     pub(super) async fn stop_all(mut self) {
         for worker in self.running.values() {
-            worker.order.send_replace(Order::Stop);
+            worker.command.send_replace(RunControl::Stop);
         }
         while let Some((_, worker)) = self.running.pop_first() {
-            // One that panicked has stopped, too.
+            // A worker that panicked has ended too.
             let _ = worker.handle.await;
         }
     }
 }
 
-/// The resource that a migration is about. Its version is of no account: objects are rewritten in the one that is stored.
+/// The resource of a migration. The version is ignored: objects are rewritten in the storage version.
 fn named(spec: &StorageVersionMigrationSpec) -> Result<GroupResource, String> {
     let named = &spec.resource;
     GroupResource::new(&named.group, &named.resource)

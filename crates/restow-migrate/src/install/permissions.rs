@@ -1,11 +1,11 @@
 //! Which objects the controller may read and rewrite: those of the resources that the cluster has, and no others.
 //!
-//! Of each it reads the metadata page by page, reads single objects, and sends a patch that changes nothing.
+//! The controller lists metadata, reads single objects, and sends a patch that changes nothing.
 
 use super::InstallOptions;
-use crate::controller::Resources;
+use crate::controller::ResourceFilter;
 use crate::discovery::{discover, equivalents};
-use crate::exchange::{Failure, exchange_json};
+use crate::request::{RequestError, request_json};
 use http::Request;
 use kube::Client;
 use restow_api::GroupResource;
@@ -13,19 +13,19 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// The controller's own records are stored objects, too, and may not be there yet.
+/// The controller's own objects have to be migrated too, and may not exist yet.
 const OWN: [&str; 2] = ["storagestates.migration.k8s.io", "storageversionmigrations.migration.k8s.io"];
-/// How many definitions are named in one answer.
+/// The page size.
 const AT_ONCE: usize = 500;
 
-/// The role, as YAML that says what is granted and why.
-pub(super) async fn objects_role(client: &Client, options: &InstallOptions) -> Result<String, Failure> {
+/// The role, as YAML with comments that say what is granted and why.
+pub(super) async fn objects_role(client: &Client, options: &InstallOptions) -> Result<String, RequestError> {
     let (found, unread) = match options.resources {
-        Resources::All => {
+        ResourceFilter::All => {
             let found = discover(client).await?;
             (found.resources.into_keys().collect(), found.unread)
         }
-        Resources::Custom => (definitions(client).await?, BTreeMap::new()),
+        ResourceFilter::Custom => (crds(client).await?, BTreeMap::new()),
     };
     let unread = unread.iter().map(|(version, why)| {
         let why = why.replace('\n', " ");
@@ -45,10 +45,10 @@ fn role(options: &InstallOptions, found: BTreeSet<GroupResource>) -> String {
         groups.insert(group.clone(), BTreeSet::from(["*".to_owned()]));
     }
     let which = match options.resources {
-        Resources::All => {
+        ResourceFilter::All => {
             "every resource that this cluster stores now, Secrets among them (--crds-only leaves out all but custom resources)"
         }
-        Resources::Custom => "the custom resources that this cluster defines now",
+        ResourceFilter::Custom => "the custom resources that this cluster defines now",
     };
     let mut text = format!(
         "# The objects that may be rewritten: {which}. Each is read and sent back as it is, by a patch that changes\n\
@@ -58,7 +58,7 @@ fn role(options: &InstallOptions, found: BTreeSet<GroupResource>) -> String {
     for (group, resources) in groups {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let resources: Vec<String> = resources.iter().map(|resource| quoted(resource)).collect();
-        // Writing to a text cannot fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "- apiGroups: [{}]\n  resources: [{}]\n  verbs: [get, list, patch]",
@@ -70,9 +70,9 @@ fn role(options: &InstallOptions, found: BTreeSet<GroupResource>) -> String {
 }
 
 #[derive(Deserialize)]
-struct Definitions {
+struct CrdList {
     metadata: ListMetadata,
-    items: Vec<Definition>,
+    items: Vec<Crd>,
 }
 
 #[derive(Deserialize)]
@@ -82,25 +82,25 @@ struct ListMetadata {
 }
 
 #[derive(Deserialize)]
-struct Definition {
-    metadata: DefinitionMetadata,
+struct Crd {
+    metadata: CrdMetadata,
 }
 
 #[derive(Deserialize)]
-struct DefinitionMetadata {
+struct CrdMetadata {
     name: String,
 }
 
-/// The resources that are defined; the name of a definition is that of its resource.
-async fn definitions(client: &Client) -> Result<BTreeSet<GroupResource>, Failure> {
+/// The resources of all CRDs; a CRD has the name of its resource.
+async fn crds(client: &Client) -> Result<BTreeSet<GroupResource>, RequestError> {
     let (mut found, mut token) = (BTreeSet::new(), String::new());
     loop {
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions?limit={AT_ONCE}&continue={token}");
         let request = Request::get(path)
             .header(http::header::ACCEPT, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
             .body(Vec::new())
-            .map_err(|error| Failure { message: error.to_string(), ..Failure::default() })?;
-        let list: Definitions = exchange_json(client, request).await?;
+            .map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })?;
+        let list: CrdList = request_json(client, request).await?;
         found.extend(list.items.iter().filter_map(|item| item.metadata.name.parse().ok()));
         token = list.metadata.token;
         if token.is_empty() {
@@ -130,7 +130,7 @@ mod tests {
             json!([rule("", &["configmaps", "secrets"]), rule("apps", &["deployments"]), own])
         );
         let custom = InstallOptions {
-            resources: Resources::Custom,
+            resources: ResourceFilter::Custom,
             groups: vec!["later.example.com".into()],
             ..InstallOptions::default()
         };

@@ -1,17 +1,17 @@
-//! How a migration ends: what it relied on still holds, so that the stored versions may be trimmed.
+//! The end of a migration: checks that the agreement still holds, and trims the stored versions.
 
-use super::start::{Start, look};
-use super::{MigrationError, MigrationOptions, MigrationReport, Outcome, die};
+use super::start::{Start, check_start};
+use super::step::MigrationStep;
+use super::{MigrationError, MigrationOptions, MigrationOutcome, MigrationReport};
 use crate::cluster::Cluster;
-use crate::definition::{self, Definition};
-use crate::exchange::Failure;
+use crate::crd::{self, Crd};
 use crate::mark::MOST_CONFLICTS;
 use crate::processes::identify;
-use crate::step::Step;
+use crate::request::RequestError;
 use restow_api::GroupResource;
 use restow_rules::migrate::stored_versions::{Trim, trim};
 
-/// Looks whether what the rewriting relied on still holds, and trims the stored versions if it does.
+/// Checks whether the agreement still holds, and trims the stored versions if it does.
 pub(super) async fn confirm(
     cluster: &Cluster,
     resource: &GroupResource,
@@ -19,10 +19,10 @@ pub(super) async fn confirm(
     options: &MigrationOptions,
     mut report: MigrationReport,
 ) -> Result<MigrationReport, MigrationError> {
-    let end = match look(cluster, resource, Some(&start.target), options.goal).await? {
+    let end = match check_start(cluster, resource, Some(&start.target), options.goal).await? {
         Ok(end) => end,
-        Err(Outcome::NoAgreement(words)) => {
-            report.outcome = Outcome::AgreementChanged(words);
+        Err(MigrationOutcome::NoAgreement(words)) => {
+            report.outcome = MigrationOutcome::AgreementChanged(words);
             return Ok(report);
         }
         Err(outcome) => {
@@ -30,11 +30,12 @@ pub(super) async fn confirm(
             return Ok(report);
         }
     };
-    // A server that came or was started anew since was not asked about any object. One that reports before it writes, under
-    // a fence, need not be: then the revision of the agreement would have changed.
+    // A server that joined or was restarted has not processed any object. With fenced reports this is not needed: the
+    // revision of the agreement would have changed.
     let change = end.observation.servers.change_since(&start.observation.servers);
     if let (Some(words), None) = (change, &start.target.revision) {
-        report.outcome = Outcome::AgreementChanged(format!("{words} while objects were rewritten; run it again"));
+        report.outcome =
+            MigrationOutcome::AgreementChanged(format!("{words} while objects were rewritten; run it again"));
         return Ok(report);
     }
     if let Some(before) = &start.processes {
@@ -43,49 +44,50 @@ pub(super) async fn confirm(
             Err(words) => Some(words),
         };
         if let Some(words) = change {
-            report.outcome = Outcome::AgreementChanged(format!("{words} while objects were rewritten; run it again"));
+            report.outcome =
+                MigrationOutcome::AgreementChanged(format!("{words} while objects were rewritten; run it again"));
             return Ok(report);
         }
     }
-    die(options, Step::Confirmed)?;
-    let Some(definition) = &start.definition else { return Ok(report) };
-    trim_stored_versions(cluster, resource, definition, &mut report).await?;
-    die(options, Step::Trimmed)?;
+    MigrationStep::Confirmed.log(resource);
+    let Some(crd) = &start.crd else { return Ok(report) };
+    trim_stored_versions(cluster, resource, crd, &mut report).await?;
+    MigrationStep::Trimmed.log(resource);
     Ok(report)
 }
 
 async fn trim_stored_versions(
     cluster: &Cluster,
     resource: &GroupResource,
-    start: &Definition,
+    start: &Crd,
     report: &mut MigrationReport,
 ) -> Result<(), MigrationError> {
-    // Others write the definition's status too. Each refusal means: look again, and decide again.
+    // Others write the CRD's status too. After a conflict, read and decide again.
     for _ in 0..MOST_CONFLICTS {
-        let end = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
+        let end = crd::read(cluster.client(), resource).await.map_err(MigrationError::Crd)?;
         let Some(end) = end else {
-            report.outcome = Outcome::ResourceGone;
+            report.outcome = MigrationOutcome::ResourceGone;
             return Ok(());
         };
-        match trim(&definition::view(start), &definition::view(&end)) {
+        match trim(&crd::view(start), &crd::view(&end)) {
             Trim::Nothing => return Ok(()),
             Trim::Changed(words) => {
-                report.outcome = Outcome::DefinitionChanged(words);
+                report.outcome = MigrationOutcome::CrdChanged(words);
                 return Ok(());
             }
-            Trim::To(versions) => match definition::set_stored_versions(cluster.client(), &end, &versions).await {
+            Trim::To(versions) => match crd::set_stored_versions(cluster.client(), &end, &versions).await {
                 Ok(_) => {
                     report.trimmed_to = Some(versions);
                     return Ok(());
                 }
                 Err(failure) if failure.code == 409 => {}
-                Err(failure) => return Err(MigrationError::Definition(failure)),
+                Err(failure) => return Err(MigrationError::Crd(failure)),
             },
         }
     }
-    Err(MigrationError::Definition(Failure {
+    Err(MigrationError::Crd(RequestError {
         code: 409,
         message: "someone else keeps writing it".to_owned(),
-        ..Failure::default()
+        ..RequestError::default()
     }))
 }

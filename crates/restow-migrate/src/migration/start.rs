@@ -1,54 +1,54 @@
-//! How a migration begins: all API servers store the version that the CRD names.
+//! The start of a migration: all API servers have to store the storage version of the CRD.
 
-use super::{Goal, MigrationError, MigrationOptions, Outcome, Reins, Target};
-use crate::agreement::{Observation, ResourceObservation, Scope, observe};
+use super::{Goal, MigrationChannels, MigrationError, MigrationOptions, MigrationOutcome, MigrationTarget};
+use crate::api_servers::{Observation, ResourceObservation, Scope, observe};
 use crate::cluster::{Cluster, Reach};
-use crate::definition::{self, Definition};
+use crate::crd::{self, Crd};
 use crate::processes::identify;
-use crate::runner::{Mode, Order};
+use crate::runner::{RunControl, WriteMode};
 use restow_api::GroupResource;
 use restow_rules::migrate::processes::Processes;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a migration begins with: all API servers store the version that the CRD names.
+/// What a migration starts with: all API servers store the storage version of the CRD.
 pub(super) struct Start {
     pub(super) observation: Observation,
     pub(super) seen: ResourceObservation,
-    pub(super) definition: Option<Definition>,
-    pub(super) target: Target,
-    /// Since when they were seen to agree.
+    pub(super) crd: Option<Crd>,
+    pub(super) target: MigrationTarget,
+    /// Since when they agree.
     pub(super) agreed_since: Instant,
-    /// Which process each of them is. Servers that report before they write, under a fence, vouch for themselves.
+    /// The process of each server. `None` for servers that report before they write, under a fence.
     pub(super) processes: Option<Processes>,
 }
 
-/// Waits until there is agreement, as long as patience lasts, and for as long as nobody says stop.
+/// Waits for the agreement until the timeout, or until the migration is stopped.
 pub(super) async fn begin(
     cluster: &Cluster,
     resource: &GroupResource,
     options: &MigrationOptions,
-    reins: &mut Reins<'_>,
-) -> Result<Result<Start, Outcome>, MigrationError> {
+    channels: &mut MigrationChannels<'_>,
+) -> Result<Result<Start, MigrationOutcome>, MigrationError> {
     let began = Instant::now();
     loop {
-        let (outcome, wait) = match look(cluster, resource, options.expected.as_ref(), options.goal).await? {
+        let (outcome, wait) = match check_start(cluster, resource, options.expected.as_ref(), options.goal).await? {
             Ok(start) => match identified(start, cluster.reach(), options).await {
                 Ok(start) => return Ok(Ok(start)),
-                Err(words) => (Outcome::NoAgreement(words), PROCESSES_WAIT),
+                Err(words) => (MigrationOutcome::NoAgreement(words), PROCESSES_WAIT),
             },
             Err(outcome) => (outcome, AGREEMENT_WAIT),
         };
-        let (Outcome::NoAgreement(words) | Outcome::NotReady { words, .. }) = &outcome else {
+        let (MigrationOutcome::NoAgreement(words) | MigrationOutcome::NotReady { words, .. }) = &outcome else {
             return Ok(Err(outcome));
         };
-        if began.elapsed() >= options.patience || *reins.orders.borrow() == Order::Stop {
+        if began.elapsed() >= options.agreement_timeout || *channels.control.borrow() == RunControl::Stop {
             return Ok(Err(outcome));
         }
-        reins.progress.send_modify(|progress| progress.waiting = Some(words.clone()));
+        channels.progress.send_modify(|progress| progress.waiting = Some(words.clone()));
         let stopped = async {
-            // When nobody can give orders any more, the last one stays in force.
-            if reins.orders.wait_for(|order| *order == Order::Stop).await.is_err() {
+            // If the sender is dropped, the last value stays in force.
+            if channels.control.wait_for(|command| *command == RunControl::Stop).await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
@@ -59,71 +59,75 @@ pub(super) async fn begin(
     }
 }
 
-/// How long to wait before servers are asked again that do not agree.
+/// The delay before servers that disagree are queried again.
 const AGREEMENT_WAIT: Duration = Duration::from_millis(500);
-/// The same for servers that do agree, of which it cannot be told whether they are all. It costs them more to be asked that.
+/// The delay if the servers agree and it is unknown whether these are all. This query costs them more.
 const PROCESSES_WAIT: Duration = Duration::from_secs(5);
 
-/// Finds out which process each server is, where anything is going to be proven by what they say of themselves.
+/// Identifies the process of each server, if discovery documents are going to prove something.
 async fn identified(start: Start, reach: Reach, options: &MigrationOptions) -> Result<Start, String> {
-    let is_proof = reach == Reach::EachServer && options.run.mode == Mode::Write && start.target.revision.is_none();
+    let is_proof =
+        reach == Reach::EachServer && options.run.mode == WriteMode::Write && start.target.revision.is_none();
     let processes = if is_proof { Some(identify(&start.observation).await?) } else { None };
     Ok(Start { processes, ..start })
 }
 
-/// Looks whether a migration can begin. The definition is read first: what the servers show is compared with it.
-pub(super) async fn look(
+/// Checks whether a migration can start. Reads the CRD first, because the servers are compared with it.
+pub(super) async fn check_start(
     cluster: &Cluster,
     resource: &GroupResource,
-    expected: Option<&Target>,
+    expected: Option<&MigrationTarget>,
     goal: Goal,
-) -> Result<Result<Start, Outcome>, MigrationError> {
-    let definition = definition::read(cluster.client(), resource).await.map_err(MigrationError::Definition)?;
+) -> Result<Result<Start, MigrationOutcome>, MigrationError> {
+    let crd = crd::read(cluster.client(), resource).await.map_err(MigrationError::Crd)?;
     let observation = observe(cluster, Scope::Group(resource.group())).await.map_err(MigrationError::Observe)?;
     let observation = match goal {
         Goal::Version => observation,
         Goal::Key => observation.without_reports(),
     };
     if let Some(words) = observation.aggregated(resource) {
-        return Ok(Err(Outcome::NotManaged(words)));
+        return Ok(Err(MigrationOutcome::NotManaged(words)));
     }
-    let Some(seen) = observation.resource(resource, definition.as_ref()) else {
-        return Ok(Err(match definition {
+    let Some(seen) = observation.resource(resource, crd.as_ref()) else {
+        return Ok(Err(match crd {
             Some(_) => not_ready("no API server serves the resource, though it has a CRD".to_owned(), None),
-            None if observation.is_complete() => Outcome::ResourceGone,
+            None if observation.is_complete() => MigrationOutcome::ResourceGone,
             None => not_ready("no API server that answers serves the resource".to_owned(), None),
         }));
     };
-    // Where a server cannot be asked, it may be the one that tells.
-    if definition.is_none() && observation.is_complete() && !observation.is_managed(resource, false) {
-        return Ok(Err(Outcome::NotManaged("its API servers do not say in which version they store it".to_owned())));
+    // A server that cannot be queried may publish the storage version.
+    if crd.is_none() && observation.is_complete() && !observation.is_managed(resource, false) {
+        return Ok(Err(MigrationOutcome::NotManaged(
+            "its API servers do not say in which version they store it".to_owned(),
+        )));
     }
-    let agreed_since = observation.agreed_since(cluster, &seen, definition.as_ref());
+    let agreed_since = observation.agreed_since(cluster, &seen, crd.as_ref());
     let (target, agreed_since) = match (target(&seen, expected), agreed_since) {
         (Ok(target), Some(since)) => (target, since),
-        (Ok(_), None) => return Ok(Err(Outcome::NoAgreement(seen.disagreement().unwrap_or_default()))),
+        (Ok(_), None) => return Ok(Err(MigrationOutcome::NoAgreement(seen.disagreement().unwrap_or_default()))),
         (Err(outcome), _) => return Ok(Err(outcome)),
     };
-    Ok(Ok(Start { observation, seen, definition, target, agreed_since, processes: None }))
+    Ok(Ok(Start { observation, seen, crd, target, agreed_since, processes: None }))
 }
 
-pub(super) fn not_ready(words: String, continue_token: Option<String>) -> Outcome {
-    Outcome::NotReady { words, continue_token }
+pub(super) fn not_ready(words: String, continue_token: Option<String>) -> MigrationOutcome {
+    MigrationOutcome::NotReady { words, continue_token }
 }
 
-fn target(seen: &ResourceObservation, expected: Option<&Target>) -> Result<Target, Outcome> {
+fn target(seen: &ResourceObservation, expected: Option<&MigrationTarget>) -> Result<MigrationTarget, MigrationOutcome> {
     let Some(hash) = seen.agreed() else {
-        return Err(Outcome::NoAgreement(seen.disagreement().unwrap_or_default()));
+        return Err(MigrationOutcome::NoAgreement(seen.disagreement().unwrap_or_default()));
     };
-    let found = Target { hash: hash.clone(), revision: seen.revision.clone() };
+    let found = MigrationTarget { hash: hash.clone(), revision: seen.revision.clone() };
     match expected {
-        Some(expected) if *expected != found => Err(Outcome::AgreementChanged(changed(expected, &found))),
+        Some(expected) if *expected != found => Err(MigrationOutcome::AgreementChanged(changed(expected, &found))),
         _ => Ok(found),
     }
 }
 
-fn changed(from: &Target, to: &Target) -> String {
-    let revision = |target: &Target| target.revision.as_ref().map(|revision| format!(" at revision {revision}"));
+fn changed(from: &MigrationTarget, to: &MigrationTarget) -> String {
+    let revision =
+        |target: &MigrationTarget| target.revision.as_ref().map(|revision| format!(" at revision {revision}"));
     format!(
         "the API servers agreed on {}{}, and now on {}{}",
         from.hash,

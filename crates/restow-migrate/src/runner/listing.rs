@@ -1,7 +1,7 @@
-//! Pages of objects, of which only the metadata is read.
+//! Lists objects in pages, and reads only their metadata.
 
 use crate::discovery::StoredResource;
-use crate::exchange::{Failure, exchange_json};
+use crate::request::{RequestError, request_json};
 use http::Request;
 use kube::Client;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -17,11 +17,11 @@ pub(crate) struct ListedObject {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) resource_version: String,
-    /// Who owns which fields; read only where it matters.
+    /// The managedFields; read only if needed.
     pub(crate) managed_fields: Vec<Value>,
 }
 
-/// Some objects, and where the next ones are.
+/// One page.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) objects: Vec<ListedObject>,
@@ -30,16 +30,16 @@ pub(crate) struct Page {
     pub(crate) resource_version: String,
 }
 
-/// What of the metadata is read.
+/// Which metadata is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detail {
     /// What identifies the object.
     Identity,
-    /// Also who owns its fields.
+    /// Also the managedFields.
     ManagedFields,
 }
 
-/// Only metadata, where the server can reduce objects to it; else the objects, of which the rest is skipped.
+/// Only metadata, if the server supports it; else whole objects, of which the rest is skipped.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
@@ -49,7 +49,7 @@ pub(crate) async fn page(
     resource: &StoredResource,
     query: PageQuery<'_>,
     detail: Detail,
-) -> Result<Page, Failure> {
+) -> Result<Page, RequestError> {
     let mut path = format!("{}?limit={}", resource.collection_path(query.namespace), query.limit);
     if let Some(token) = query.continue_token {
         path = format!("{path}&continue={}", utf8_percent_encode(token, NON_ALPHANUMERIC));
@@ -60,12 +60,12 @@ pub(crate) async fn page(
     }
 }
 
-/// Reads a list. An answer that is none, whoever gave it, must not be taken for one without objects.
-async fn list<M>(client: &Client, path: &str) -> Result<Page, Failure>
+/// Reads a list. An answer that is not a list must not be mistaken for an empty one.
+async fn list<M>(client: &Client, path: &str) -> Result<Page, RequestError>
 where
     M: DeserializeOwned + Into<ListedObject>,
 {
-    let list: List<M> = exchange_json(client, get(path, METADATA_LIST)?).await?;
+    let list: List<M> = request_json(client, get(path, METADATA_LIST)?).await?;
     let page = Page {
         objects: list.items.unwrap_or_default().into_iter().map(|item| item.metadata.into()).collect(),
         continue_token: list.metadata.continue_token.filter(|token| !token.is_empty()),
@@ -75,7 +75,7 @@ where
     let lacks_identity = |object: &ListedObject| object.uid.is_empty() || object.resource_version.is_empty();
     if !list.kind.ends_with("List") || page.resource_version.is_empty() || page.objects.iter().any(lacks_identity) {
         let message = format!("the answer to {path} is not a list of Kubernetes objects");
-        return Err(Failure { message, ..Failure::default() });
+        return Err(RequestError { message, ..RequestError::default() });
     }
     Ok(page)
 }
@@ -90,32 +90,32 @@ pub(crate) struct PageQuery<'a> {
 }
 
 /// The names of all namespaces.
-pub(crate) async fn namespaces(client: &Client) -> Result<Vec<String>, Failure> {
+pub(crate) async fn namespaces(client: &Client) -> Result<Vec<String>, RequestError> {
     let page = list::<Identity>(client, "/api/v1/namespaces").await?;
     Ok(page.objects.into_iter().map(|namespace| namespace.name).collect())
 }
 
-/// Reads one object anew.
+/// Reads one object again.
 pub(crate) async fn object(
     client: &Client,
     resource: &StoredResource,
     object: &ListedObject,
     detail: Detail,
-) -> Result<ListedObject, Failure> {
+) -> Result<ListedObject, RequestError> {
     let path = resource.object_path(&object.namespace, &object.name);
     match detail {
-        Detail::Identity => Ok(exchange_json::<Item<Identity>>(client, get(&path, METADATA)?).await?.metadata.into()),
+        Detail::Identity => Ok(request_json::<Item<Identity>>(client, get(&path, METADATA)?).await?.metadata.into()),
         Detail::ManagedFields => {
-            Ok(exchange_json::<Item<WithOwners>>(client, get(&path, METADATA)?).await?.metadata.into())
+            Ok(request_json::<Item<WithOwners>>(client, get(&path, METADATA)?).await?.metadata.into())
         }
     }
 }
 
-fn get(path: &str, accept: &str) -> Result<Request<Vec<u8>>, Failure> {
+fn get(path: &str, accept: &str) -> Result<Request<Vec<u8>>, RequestError> {
     Request::get(path)
         .header(http::header::ACCEPT, accept)
         .body(Vec::new())
-        .map_err(|error| Failure { message: error.to_string(), ..Failure::default() })
+        .map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })
 }
 
 #[derive(Deserialize)]

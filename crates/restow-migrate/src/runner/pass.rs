@@ -1,81 +1,89 @@
 //! One pass through all objects of a resource.
 
-mod listed;
+mod list_result;
 
 use super::listing::{ListedObject, Page, PageQuery, page};
+use super::pass_state::{ListResult, ListScope, ListState, PassOutcome, PassState};
 use super::probe::{PAUSE, Probe, SHORT_PAUSE};
-use super::progress::Counted;
-use super::rewrite::{CHANGED_BY_ADMISSION, Care, End, Mode, Rewriting, Settled as SettledObject, Task, record};
-use super::under_way::{Found, Listing, PassEnd, Place, Work};
-use super::{MOST_FAILURES, Order, Progress, RunError};
+use super::progress::{Counted, Reached};
+use super::rewrite::{
+    AdmissionCheck, CHANGED_BY_ADMISSION, ObjectOutcome, ObjectResult, RewriteTask, Rewriting, WriteMode, record,
+};
+use super::{MOST_FAILURES, Progress, RunControl, RunError};
+use crate::backoff::request_delay;
 use crate::cluster::Instance;
-use crate::exchange::Failure;
-use crate::migration::Settled;
+use crate::migration::EarlierAttempt;
+use crate::migration::step::MigrationStep;
+use crate::request::RequestError;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use restow_api::migration::MigrationFailure;
 use restow_rules::migrate::pacer::Pacer;
 use restow_rules::migrate::passes::{Changed, PassReport, is_written_since};
-use restow_rules::migrate::verdict::{AfterLosses, Others, after_losses, wait_after};
+use restow_rules::migrate::response::{AfterNoResponse, OtherObjects, after_no_response};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What stays the same over all passes, and what is learned in them.
+/// The state of a run over all of its passes.
 pub(super) struct Pass<'a> {
     pub(super) servers: Vec<Instance>,
     pub(super) rewriting: Rewriting,
     pub(super) page_size: u32,
     pub(super) pacer: Pacer,
     pub(super) began: Instant,
-    pub(super) orders: watch::Receiver<Order>,
+    pub(super) control: watch::Receiver<RunControl>,
     pub(super) progress: &'a watch::Sender<Progress>,
     pub(super) failures: Vec<MigrationFailure>,
-    pub(super) settled: Option<Settled>,
-    /// The resource version of the first page of the present pass.
+    pub(super) settled: Option<EarlierAttempt>,
+    /// The resource version of the first page of the current pass.
     pub(super) list_revision: String,
-    /// The resource version that the first pass began at; empty where that is not known.
+    /// The resource version at which the first pass began; empty if unknown.
     pub(super) began_at: String,
-    /// Reads that tell how long others wait; none where there is too little to do for that to matter.
+    /// Reads that measure the latency of other clients; none if there is too little work for that to matter.
     pub(super) probe: Option<Probe>,
-    /// How closely objects are looked at that were stored as they should be, and changed nevertheless.
-    pub(super) care: Care,
-    /// Whether all servers have stored the target version for long enough when the present pass begins.
+    /// How to find out whether admission changes objects that were stored correctly.
+    pub(super) admission_check: AdmissionCheck,
+    /// Whether the settling time had passed when the current pass began.
     pub(super) is_after_settling: bool,
-    /// How long a webhook that cannot be reached is waited for.
-    pub(super) webhook_patience: Duration,
-    /// Since when a webhook cannot be reached, and nothing else has gone on.
+    /// How long to wait for a webhook that cannot be reached.
+    pub(super) webhook_timeout: Duration,
+    /// Since when a webhook cannot be reached and no object was rewritten.
     pub(super) webhook_down_since: Option<Instant>,
-    /// How long a server that has too much to do is waited for.
-    pub(super) overload_patience: Duration,
-    /// Since when a server has too much to do, and nothing has gone on.
+    /// How long to wait for an overloaded server.
+    pub(super) overload_timeout: Duration,
+    /// Since when a server is overloaded and no object was rewritten.
     pub(super) overloaded_since: Option<Instant>,
-    /// How often in a row a webhook that was reached has given no answer.
-    pub(super) losses: u32,
+    /// How many calls in a row a webhook has left without an answer.
+    pub(super) no_responses: u32,
 }
 
-/// Who is asked to rewrite an object.
+/// Which servers rewrite an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// One server, which is enough to get the work done.
-    OneServer,
-    /// Every server, because each of them has to leave the object alone before it is proven to be current.
+pub(super) enum Coverage {
+    /// One server, which is enough to rewrite it.
+    ServerResult,
+    /// Every server, because each of them has to leave the object unchanged before it is proven to be current.
     EveryServer,
 }
 
-/// Why nothing happens while it is told to pause.
+/// The reason that is shown while the run is paused.
 const PAUSED: &str = "paused, or outside of the maintenance windows";
-/// How long to wait before a webhook that cannot be reached is tried again.
+/// The delay before a webhook that cannot be reached is tried again.
 const WEBHOOK_WAIT: Duration = Duration::from_secs(2);
 
 impl Pass<'_> {
-    /// Goes through all objects, from `token` on, and asks one server about each, or every server about each.
-    pub(super) async fn run(&mut self, token: Option<String>, asked: Asked) -> Result<(PassReport, PassEnd), RunError> {
-        let on_each = asked == Asked::EveryServer || self.servers.len() < 2;
+    /// Processes all objects from `token` on, on one server or on every server each.
+    pub(super) async fn run(
+        &mut self,
+        token: Option<String>,
+        coverage: Coverage,
+    ) -> Result<(PassReport, PassOutcome), RunError> {
+        let on_each = coverage == Coverage::EveryServer || self.servers.len() < 2;
         let is_after_settling = self.is_after_settling;
         let began_in_the_middle = token.is_some();
-        let mut work = Work {
+        let mut state = PassState {
             report: PassReport {
                 has_gaps: began_in_the_middle,
                 began_in_the_middle,
@@ -85,8 +93,8 @@ impl Pass<'_> {
             },
             queue: VecDeque::new(),
             in_flight: FuturesUnordered::new(),
-            listing: Listing::Next { token, tries: 0 },
-            place: Place { limit: self.page_size, ..Place::default() },
+            listing: ListState::Next { token, tries: 0 },
+            scope: ListScope { limit: self.page_size, ..ListScope::default() },
             tokens: [None, None],
             listed: 0,
             sent: 0,
@@ -95,24 +103,24 @@ impl Pass<'_> {
             got_through: false,
         };
         loop {
-            let order = *self.orders.borrow_and_update();
-            match order {
-                Order::Run => self.send(&mut work),
-                Order::Pause => self.say_paused(),
-                Order::Stop => {}
+            let command = *self.control.borrow_and_update();
+            match command {
+                RunControl::Run => self.send(&mut state),
+                RunControl::Pause => self.say_paused(),
+                RunControl::Stop => {}
             }
-            if work.in_flight.is_empty() {
-                if order == Order::Stop {
-                    let continue_token = work.tokens[1].take();
-                    return Ok((work.report, PassEnd::Stopped { continue_token }));
+            if state.in_flight.is_empty() {
+                if command == RunControl::Stop {
+                    let continue_token = state.tokens[1].take();
+                    return Ok((state.report, PassOutcome::Stopped { continue_token }));
                 }
-                if work.queue.is_empty() && matches!(work.listing, Listing::Over) {
-                    self.count_orphans(&mut work);
-                    return Ok((work.report, PassEnd::Complete));
+                if state.queue.is_empty() && matches!(state.listing, ListState::Done) {
+                    self.count_orphans(&mut state);
+                    return Ok((state.report, PassOutcome::Complete));
                 }
             }
-            if let Some(end) = self.wait(&mut work, order).await? {
-                return Ok((work.report, end));
+            if let Some(end) = self.wait(&mut state, command).await? {
+                return Ok((state.report, end));
             }
         }
     }
@@ -125,64 +133,64 @@ impl Pass<'_> {
         });
     }
 
-    /// Sends as much as may be sent, and asks for the next page in time.
-    fn send(&mut self, work: &mut Work) {
+    /// Sends as many requests as allowed, and lists the next page in time.
+    fn send(&mut self, state: &mut PassState) {
         let limit = self.pacer.limit();
         if self.pacer.blocked_until(self.began.elapsed()).is_none() {
-            while work.in_flight.len() < limit {
-                let Some(task) = work.queue.pop_front() else { break };
-                let servers = self.servers_for(work);
-                work.sent += 1;
+            while state.in_flight.len() < limit {
+                let Some(task) = state.queue.pop_front() else { break };
+                let servers = self.servers_for(state);
+                state.sent += 1;
                 let rewriting = self.rewriting.clone();
-                let task = Task { care: task.care.max(self.care), ..task };
-                work.in_flight.push(async move { rewriting.settle_on_each(servers, task).await }.boxed());
+                let task = RewriteTask { admission_check: task.admission_check.max(self.admission_check), ..task };
+                state.in_flight.push(async move { rewriting.rewrite_on_each(servers, task).await }.boxed());
             }
         }
-        // While nothing may be sent because it is measured what others wait, the next page can wait, too.
-        if work.queue.len() < 2 * limit && matches!(work.listing, Listing::Next { .. }) {
-            work.listing = match std::mem::replace(&mut work.listing, Listing::Over) {
-                Listing::Next { token, tries } => self.list(&work.place, token, tries),
+        // While the latency without our requests is measured, nothing may be sent, and no page is listed either.
+        if state.queue.len() < 2 * limit && matches!(state.listing, ListState::Next { .. }) {
+            state.listing = match std::mem::replace(&mut state.listing, ListState::Done) {
+                ListState::Next { token, tries } => self.list(&state.scope, token, tries),
                 other => other,
             };
         }
     }
 
-    fn servers_for(&self, work: &Work) -> Vec<Instance> {
-        if work.report.on_each && self.rewriting.mode == Mode::Write {
+    fn servers_for(&self, state: &PassState) -> Vec<Instance> {
+        if state.report.on_each && self.rewriting.mode == WriteMode::Write {
             return self.servers.clone();
         }
-        let index = usize::try_from(work.sent).unwrap_or(0) % self.servers.len().max(1);
+        let index = usize::try_from(state.sent).unwrap_or(0) % self.servers.len().max(1);
         self.servers.get(index).cloned().into_iter().collect()
     }
 
-    fn list(&self, place: &Place, token: Option<String>, tries: u32) -> Listing {
+    fn list(&self, scope: &ListScope, token: Option<String>, tries: u32) -> ListState {
         let client = self.servers.first().map(|server| server.client.clone());
-        let (rewriting, limit, wanted) = (self.rewriting.clone(), place.limit, token.clone());
-        let namespace = place.namespace.clone();
+        let (rewriting, limit, wanted) = (self.rewriting.clone(), scope.limit, token.clone());
+        let namespace = scope.namespace.clone();
         let found = async move {
-            let Some(client) = client else { return Err(Failure::default()) };
+            let Some(client) = client else { return Err(RequestError::default()) };
             if tries > 0 {
-                tokio::time::sleep(wait_after(tries)).await;
+                tokio::time::sleep(request_delay(tries)).await;
             }
             let query = PageQuery { namespace: &namespace, continue_token: wanted.as_deref(), limit };
-            page(&client, &rewriting.resource, query, rewriting.detail()).await.map(Found::Page)
+            page(&client, &rewriting.resource, query, rewriting.detail()).await.map(ListResult::Page)
         };
-        Listing::Under { token, tries, found: found.boxed() }
+        ListState::Pending { token, tries, found: found.boxed() }
     }
 
-    /// Waits until something happens, and takes it into account.
-    async fn wait(&mut self, work: &mut Work, order: Order) -> Result<Option<PassEnd>, RunError> {
+    /// Waits for the next event and handles it.
+    async fn wait(&mut self, state: &mut PassState, command: RunControl) -> Result<Option<PassOutcome>, RunError> {
         let blocked = match self.pacer.blocked_until(self.began.elapsed()) {
-            Some(until) if order == Order::Run => Some(until.saturating_sub(self.began.elapsed())),
+            Some(until) if command == RunControl::Run => Some(until.saturating_sub(self.began.elapsed())),
             _ => None,
         };
         let listed = async {
-            match &mut work.listing {
-                Listing::Under { found, .. } => found.await,
+            match &mut state.listing {
+                ListState::Pending { found, .. } => found.await,
                 _ => std::future::pending().await,
             }
         };
-        let in_flight = work.in_flight.len();
+        let in_flight = state.in_flight.len();
         let pause = if self.pacer.limit() == 0 { SHORT_PAUSE } else { PAUSE };
         let probed = async {
             match &mut self.probe {
@@ -191,7 +199,7 @@ impl Pass<'_> {
             }
         };
         tokio::select! {
-            took = probed, if order == Order::Run => {
+            took = probed, if command == RunControl::Run => {
                 let limit = self.pacer.limit();
                 self.pacer.probed(took, in_flight, self.began.elapsed());
                 if self.pacer.limit() != limit {
@@ -199,72 +207,72 @@ impl Pass<'_> {
                 }
                 Ok(())
             }
-            Some(settled) = work.in_flight.next() => match settled {
-                SettledObject::Silent(words) => return Ok(Some(work.silent(words))),
-                SettledObject::NotServed(words) => return Ok(Some(work.not_served(words))),
-                SettledObject::WebhookDown(task, message) => {
-                    work.queue.push_front(task);
-                    return Ok(self.webhook_down(work, &message));
+            Some(settled) = state.in_flight.next() => match settled {
+                ObjectResult::Unresponsive(words) => return Ok(Some(state.unresponsive(words))),
+                ObjectResult::NotServed(words) => return Ok(Some(state.not_served(words))),
+                ObjectResult::WebhookDown(task, message) => {
+                    state.queue.push_front(task);
+                    return Ok(self.webhook_down(state, &message));
                 }
-                SettledObject::WebhookLost(task, failure) => return Ok(self.webhook_lost(work, task, failure)),
-                SettledObject::Overloaded(task, wait) => {
-                    work.queue.push_front(task);
-                    return Ok(self.overloaded(work, wait));
+                ObjectResult::WebhookNoResponse(task, failure) => return Ok(self.webhook_no_response(state, task, failure)),
+                ObjectResult::Overloaded(task, wait) => {
+                    state.queue.push_front(task);
+                    return Ok(self.overloaded(state, wait));
                 }
-                settled => self.settled(work, settled),
+                settled => self.settled(state, settled),
             },
-            found = listed => return self.listed(work, found),
+            found = listed => return self.listed(state, found),
             _ = tokio::time::sleep(blocked.unwrap_or_default()), if blocked.is_some() => Ok(()),
-            () = next_order(&mut self.orders) => Ok(()),
+            () = next_order(&mut self.control) => Ok(()),
         }?;
         Ok(None)
     }
 
-    fn took(&mut self, work: &mut Work, token: Option<String>, page: Page) {
+    fn took(&mut self, state: &mut PassState, token: Option<String>, page: Page) {
         (self.webhook_down_since, self.overloaded_since) = (None, None);
         self.progress.send_modify(|progress| {
-            progress.saw_page(page.objects.len() as u64, page.remaining, work.listed);
-            progress.continue_token = work.tokens[0].clone();
+            progress.saw_page(page.objects.len() as u64, page.remaining, state.listed);
+            progress.continue_token = state.tokens[0].clone();
             progress.waiting = None;
         });
-        if token.is_none() && work.place.to_come.is_none() {
+        if token.is_none() && state.scope.to_come.is_none() {
             self.list_revision.clone_from(&page.resource_version);
             if self.began_at.is_empty() {
                 self.began_at.clone_from(&page.resource_version);
             }
         }
         let is_unwritten = |object: &&ListedObject| !is_written_since(&object.resource_version, &self.began_at);
-        work.report.unwritten += page.objects.iter().filter(is_unwritten).count() as u64;
+        state.report.unwritten += page.objects.iter().filter(is_unwritten).count() as u64;
         if page.continue_token.is_some() {
             self.begin_to_probe(page.objects.first());
         }
-        work.count_unreached(&page);
-        // Behind an object that cannot be read, pages can be large again.
-        work.place.limit = self.page_size;
-        // The token of one namespace is of no use to whoever lists all of them.
-        let token = token.filter(|_| work.place.to_come.is_none());
-        work.tokens = [token, work.tokens[0].take()];
-        work.listed += page.objects.len() as u64;
+        state.count_unreached(&page);
+        // After an object that cannot be read, pages can be large again.
+        state.scope.limit = self.page_size;
+        // The token of one namespace cannot be used in a list of all.
+        let token = token.filter(|_| state.scope.to_come.is_none());
+        state.tokens = [token, state.tokens[0].take()];
+        state.listed += page.objects.len() as u64;
         for object in page.objects {
             let settled = self.settled.as_ref();
             if settled.is_some_and(|settled| settled.covers(&object.uid, &object.resource_version)) {
-                self.count(work, End::Current, Changed::No);
+                self.count(state, ObjectOutcome::Current, Changed::No);
             } else {
                 let has_failed_before = settled.is_some_and(|settled| settled.has_failed(&object.uid));
-                let care = if has_failed_before { Care::Beforehand } else { Care::None };
-                work.queue.push_back(Task { object, care, ..Task::default() });
+                let admission_check = if has_failed_before { AdmissionCheck::Beforehand } else { AdmissionCheck::None };
+                state.queue.push_back(RewriteTask { object, admission_check, ..RewriteTask::default() });
             }
         }
         match page.continue_token {
-            Some(token) => work.listing = Listing::Next { token: Some(token), tries: 0 },
-            None => work.next_namespace(self.page_size),
+            Some(token) => state.listing = ListState::Next { token: Some(token), tries: 0 },
+            None => state.next_namespace(self.page_size),
         }
     }
 
-    /// Where there is more than one page, it matters to others how it is worked through.
+    /// With more than one page, the run is long enough to affect other clients.
     fn begin_to_probe(&mut self, first: Option<&ListedObject>) {
         if let (None, Some(server), Some(object)) = (&self.probe, self.servers.first(), first)
-            && self.rewriting.mode == Mode::Write
+            && self.rewriting.mode == WriteMode::Write
             && !self.pacer.is_guarded()
         {
             self.pacer.protect();
@@ -273,35 +281,35 @@ impl Pass<'_> {
         }
     }
 
-    fn settled(&mut self, work: &mut Work, settled: SettledObject) -> Result<(), RunError> {
-        let in_flight = work.in_flight.len() + 1;
+    fn settled(&mut self, state: &mut PassState, settled: ObjectResult) -> Result<(), RunError> {
+        let in_flight = state.in_flight.len() + 1;
         match settled {
-            SettledObject::NotAllowed(failure) => return Err(RunError::NotAllowed(failure)),
-            SettledObject::NoDryRun(failure) => return Err(RunError::NoDryRun(failure)),
-            SettledObject::Done(end, changed) => {
-                self.losses = 0;
-                work.got_through |= end == End::Current;
-                self.count(work, end, changed);
+            ObjectResult::NotAllowed(failure) => return Err(RunError::NotAllowed(failure)),
+            ObjectResult::NoDryRun(failure) => return Err(RunError::NoDryRun(failure)),
+            ObjectResult::Done(end, changed) => {
+                self.no_responses = 0;
+                state.got_through |= end == ObjectOutcome::Current;
+                self.count(state, end, changed);
             }
-            // These are dealt with before they come here.
-            SettledObject::Overloaded(..)
-            | SettledObject::Silent(_)
-            | SettledObject::NotServed(_)
-            | SettledObject::WebhookDown(..)
-            | SettledObject::WebhookLost(..) => {}
+            // The caller handles these.
+            ObjectResult::Overloaded(..)
+            | ObjectResult::Unresponsive(_)
+            | ObjectResult::NotServed(_)
+            | ObjectResult::WebhookDown(..)
+            | ObjectResult::WebhookNoResponse(..) => {}
         }
         self.pacer.answered(in_flight, self.began.elapsed());
         Ok(())
     }
 
-    fn count(&mut self, work: &mut Work, end: End, changed: Changed) {
+    fn count(&mut self, state: &mut PassState, end: ObjectOutcome, changed: Changed) {
         (self.webhook_down_since, self.overloaded_since) = (None, None);
-        work.report.record(end.kind(), changed);
+        state.report.record(end.kind(), changed);
         let counted = match (end, changed) {
-            (End::Failed(failure), _) => {
+            (ObjectOutcome::Failed(failure), _) => {
                 if failure.reason == CHANGED_BY_ADMISSION {
-                    // It will be the same with the others: they are not written for nothing.
-                    self.care = Care::Beforehand;
+                    // Other objects will be changed too, so they are checked before they are written.
+                    self.admission_check = AdmissionCheck::Beforehand;
                 }
                 if self.failures.len() < MOST_FAILURES {
                     self.failures.push(failure);
@@ -312,22 +320,26 @@ impl Pass<'_> {
             (_, Changed::No) => Counted::Skipped,
         };
         let pacer = &self.pacer;
+        let mut is_half_done = false;
         self.progress.send_modify(|progress| {
-            progress.count(counted);
+            is_half_done = progress.count(counted) == Reached::Half;
             progress.waiting = None;
             progress.concurrency = pacer.limit();
             progress.overloads = pacer.overloads();
         });
+        if is_half_done {
+            MigrationStep::HalfRewritten.log(&self.rewriting.resource.resource.group_resource());
+        }
     }
 
-    /// A server asks to wait. One that asks for nothing else, or for longer than anybody waits, ends the pass, so that whoever
-    /// waits for this one to be done does not wait for the server, too.
-    fn overloaded(&mut self, work: &mut Work, wait: Duration) -> Option<PassEnd> {
+    /// The server sent a 429. If it keeps doing so, or asks for a longer delay than the timeout allows, the pass ends, so
+    /// that other migrations need not wait for this server.
+    fn overloaded(&mut self, state: &mut PassState, wait: Duration) -> Option<PassOutcome> {
         let since = self.overloaded_since.get_or_insert_with(Instant::now).elapsed();
-        if since.saturating_add(wait) >= self.overload_patience {
+        if since.saturating_add(wait) >= self.overload_timeout {
             let seconds = since.as_secs();
-            return Some(work.overloaded(format!(
-                "the API server has too much to do (429): it has asked to wait for {seconds} s, and asks for {} s more",
+            return Some(state.overloaded(format!(
+                "the API server is overloaded (429): it has asked to wait for {seconds} s, and asks for {} s more",
                 wait.as_secs()
             )));
         }
@@ -336,40 +348,45 @@ impl Pass<'_> {
         self.progress.send_modify(|progress| {
             progress.concurrency = limit;
             progress.overloads = overloads;
-            progress.waiting = Some("the API server has too much to do and asked to wait".to_owned());
+            progress.waiting = Some("the API server is overloaded and asked to wait".to_owned());
         });
         None
     }
 
-    /// A webhook that was reached gave no answer about an object. Where others get through, it is that object, which does not
-    /// hold them up.
-    fn webhook_lost(&mut self, work: &mut Work, task: Task, failure: Failure) -> Option<PassEnd> {
-        self.losses += 1;
-        match after_losses(task.losses, self.losses, others(work)) {
-            AfterLosses::Refused => {
+    /// A webhook was reached and did not answer for this object. If it answers for others, the object is to blame and does
+    /// not block them.
+    fn webhook_no_response(
+        &mut self,
+        state: &mut PassState,
+        task: RewriteTask,
+        failure: RequestError,
+    ) -> Option<PassOutcome> {
+        self.no_responses += 1;
+        match after_no_response(task.no_responses, self.no_responses, others(state)) {
+            AfterNoResponse::Refused => {
                 let failed = record(&task.object, &failure);
-                self.count(work, End::Failed(failed), task.changed);
+                self.count(state, ObjectOutcome::Failed(failed), task.changed);
                 None
             }
-            AfterLosses::TryAgain => {
-                work.queue.push_front(task);
+            AfterNoResponse::TryAgain => {
+                state.queue.push_front(task);
                 self.pacer.overloaded(WEBHOOK_WAIT, self.began.elapsed());
                 None
             }
-            AfterLosses::WebhookDown => {
-                work.queue.push_front(task);
-                self.webhook_down(work, &failure.message)
+            AfterNoResponse::WebhookDown => {
+                state.queue.push_front(task);
+                self.webhook_down(state, &failure.message)
             }
         }
     }
 
-    /// Nothing can be rewritten until the webhook is back, and what is written meanwhile by others loses its owners of
-    /// fields; so nothing is sent for a while. A webhook that stays away ends the pass, so that whoever waits for this one
-    /// to be done does not wait for the webhook, too.
-    fn webhook_down(&mut self, work: &mut Work, message: &str) -> Option<PassEnd> {
+    /// Nothing can be rewritten until the webhook is back, and objects that others write meanwhile lose their
+    /// managedFields; so nothing is sent for a while. If the webhook stays away, the pass ends, so that other migrations
+    /// need not wait for it.
+    fn webhook_down(&mut self, state: &mut PassState, message: &str) -> Option<PassOutcome> {
         let words = format!("a webhook cannot be reached: {message}");
-        if self.webhook_down_since.get_or_insert_with(Instant::now).elapsed() >= self.webhook_patience {
-            return Some(work.webhook_down(words));
+        if self.webhook_down_since.get_or_insert_with(Instant::now).elapsed() >= self.webhook_timeout {
+            return Some(state.webhook_down(words));
         }
         self.pacer.overloaded(WEBHOOK_WAIT, self.began.elapsed());
         self.progress.send_modify(|progress| progress.waiting = Some(words));
@@ -377,14 +394,14 @@ impl Pass<'_> {
     }
 }
 
-/// Whether any object got through in this pass.
-fn others(work: &Work) -> Others {
-    if work.got_through { Others::GotThrough } else { Others::GotNothing }
+/// Whether any object was rewritten or found current in this pass.
+fn others(state: &PassState) -> OtherObjects {
+    if state.got_through { OtherObjects::GotThrough } else { OtherObjects::GotNothing }
 }
 
-/// Waits for the next order. When nobody can give orders any more, the last one stays in force.
-async fn next_order(orders: &mut watch::Receiver<Order>) {
-    if orders.changed().await.is_err() {
+/// Waits for the next control value. If the sender is dropped, the last value stays in force.
+async fn next_order(control: &mut watch::Receiver<RunControl>) {
+    if control.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }

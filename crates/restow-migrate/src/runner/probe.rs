@@ -1,4 +1,4 @@
-//! Small reads, as any other client could send them, that tell how long others wait.
+//! Small reads, like those of other clients, that measure their latency.
 
 use super::listing::{Detail, ListedObject, object};
 use crate::discovery::StoredResource;
@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use kube::Client;
 use std::time::{Duration, Instant};
 
-/// One object that is read again and again.
+/// Reads one object repeatedly.
 pub(super) struct Probe {
     client: Client,
     resource: StoredResource,
@@ -15,9 +15,9 @@ pub(super) struct Probe {
     under_way: Option<BoxFuture<'static, Duration>>,
 }
 
-/// How long to wait between two reads. They are work for the server, too.
+/// The pause between two reads, which are work for the server too.
 pub(super) const PAUSE: Duration = Duration::from_millis(40);
-/// And how long while nothing else may be sent.
+/// The pause while nothing else may be sent.
 pub(super) const SHORT_PAUSE: Duration = Duration::from_millis(5);
 
 impl Probe {
@@ -25,7 +25,7 @@ impl Probe {
         Probe { client, resource, object, under_way: None }
     }
 
-    /// Waits for the read that is under way, or begins one after a pause, and says how long it took.
+    /// Waits for the pending read, or starts one after a pause, and returns its latency.
     pub(super) async fn next(&mut self, pause: Duration) -> Duration {
         let begin = || read(self.client.clone(), self.resource.clone(), self.object.clone(), pause);
         let took = self.under_way.get_or_insert_with(begin).await;
@@ -43,7 +43,7 @@ fn read(
     async move {
         tokio::time::sleep(pause).await;
         let started = Instant::now();
-        // Whether the object is still there does not matter: the answer took as long.
+        // The latency counts even if the object was deleted.
         let _ = object(&client, &resource, &listed, Detail::Identity).await;
         started.elapsed()
     }

@@ -1,68 +1,77 @@
-//! How far a run is, and what it is told meanwhile.
+//! The progress of a run, and its control.
 
 use restow_api::migration::MigrationCounts;
 use serde::Serialize;
 
-/// What a run is told.
+/// Whether a run goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Go on.
+pub enum RunControl {
+    /// Run.
     #[default]
     Run,
-    /// Send nothing until told otherwise.
+    /// Send nothing until this changes.
     Pause,
-    /// End as soon as what is in flight has been answered.
+    /// End as soon as all requests in flight are answered.
     Stop,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// Which pass through all objects this is, from 1.
+    /// The number of the pass through all objects, from 1.
     pub pass: u64,
-    /// The objects of this pass that have been dealt with.
+    /// The objects of this pass that have been processed.
     pub done_in_pass: u64,
-    /// How many objects this pass has, as far as is known.
+    /// The number of objects in this pass, as far as known.
     pub total_in_pass: u64,
-    /// What became of the objects so far. They add up: what was rewritten, left alone, refused and is still to come are all
-    /// objects that there are, whichever pass this is, and however often the work was interrupted.
+    /// The result of the objects so far. Rewritten, skipped, failed and remaining add up to all objects, in every pass and
+    /// after every interruption.
     pub counts: MigrationCounts,
     /// How many objects may be in flight.
     pub concurrency: usize,
-    /// How often the server said that it has too much to do.
+    /// How many 429 responses the server sent.
     pub overloads: u64,
-    /// Why nothing happens at the moment.
+    /// Why the run waits.
     pub waiting: Option<String>,
-    /// Where the page begins that is worked on.
+    /// The continue token of the page that is being processed.
     pub continue_token: Option<String>,
-    /// How often an object was rewritten, in all passes.
+    /// How many rewrites there were in all passes.
     #[serde(skip)]
     rewritten: u64,
     /// How many objects of this pass were refused.
     #[serde(skip)]
     refused: u64,
-    /// How many objects lie before the place where the first pass began, in the middle of all.
+    /// How many objects come before the token at which the first pass began.
     #[serde(skip)]
     before: u64,
-    /// How many objects lie before the page that was listed last, and before the one whose token is kept.
+    /// How many objects come before the last listed page, and before the page whose token is kept.
     #[serde(skip)]
     listed_before: [u64; 2],
 }
 
-/// What a pass found out about one object.
+/// The result of one object in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
     /// It was rewritten.
     Rewritten,
-    /// It was left alone, or is gone, or others write it.
+    /// It was left unchanged, is deleted, or others write it.
     Skipped,
     /// It cannot be rewritten.
     Refused,
 }
 
+/// What a pass has reached with one more object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// Nothing worth a log line.
+    Nothing,
+    /// Half of the objects, as far as their number is known.
+    Half,
+}
+
 impl Progress {
-    /// A pass begins: the first one at `token`, if an earlier run stopped there.
+    /// Begins a pass: the first one at `token`, if an earlier run stopped there.
     pub(super) fn begin_pass(&mut self, pass: u64, token: Option<&str>) {
         let is_resumed = pass == 1 && token.is_some() && token == self.continue_token.as_deref();
         self.before = if is_resumed { self.listed_before[1] } else { 0 };
@@ -83,16 +92,22 @@ impl Progress {
         self.add_up();
     }
 
-    /// One object of this pass has been dealt with.
-    pub(super) fn count(&mut self, counted: Counted) {
+    /// Counts one object of this pass that has been processed. Returns whether this completes the first half of the pass.
+    pub(super) fn count(&mut self, counted: Counted) -> Reached {
+        let was_half_done = self.is_half_done();
         self.done_in_pass += 1;
         self.rewritten += u64::from(counted == Counted::Rewritten);
         self.refused += u64::from(counted == Counted::Refused);
         self.add_up();
+        if self.is_half_done() && !was_half_done { Reached::Half } else { Reached::Nothing }
     }
 
-    /// The first pass deals with every object; from the second one on, every object has been dealt with, and is only looked
-    /// at again. What was refused counts until a later pass has come through without refusing as much.
+    fn is_half_done(&self) -> bool {
+        self.done_in_pass > 0 && 2 * self.done_in_pass >= self.total_in_pass
+    }
+
+    /// The first pass processes every object; later passes only check. Failures count until a later pass has completed with
+    /// fewer.
     fn add_up(&mut self) {
         let total = self.before + self.total_in_pass.max(self.done_in_pass);
         let is_over = self.done_in_pass >= self.total_in_pass;
@@ -123,7 +138,9 @@ mod tests {
     }
 
     fn work(progress: &mut Progress, counted: Counted, times: u64) {
-        (0..times).for_each(|_| progress.count(counted));
+        for _ in 0..times {
+            progress.count(counted);
+        }
     }
 
     #[test]
@@ -140,7 +157,7 @@ mod tests {
         work(&mut progress, Counted::Refused, 10);
         work(&mut progress, Counted::Rewritten, 1_590);
         assert_eq!(numbers(&progress), [1_890, 100, 10, 0]);
-        // A second pass looks at all of them again, and deals with none anew.
+        // A second pass checks all of them again.
         progress.begin_pass(2, None);
         progress.saw_page(500, Some(1_500), 0);
         work(&mut progress, Counted::Skipped, 644);
@@ -165,7 +182,7 @@ mod tests {
         assert_eq!(numbers(&progress), [1_000, 0, 0, 1_000], "what was rewritten is not counted as left alone");
         work(&mut progress, Counted::Rewritten, 1_000);
         assert_eq!(numbers(&progress), [2_000, 0, 0, 0]);
-        // One that begins anew has dealt with nothing.
+        // A run that starts over has processed nothing.
         progress.begin_pass(1, None);
         assert_eq!((progress.counts.seen, progress.counts.remaining), (0, None));
         progress.saw_page(500, Some(1_500), 0);

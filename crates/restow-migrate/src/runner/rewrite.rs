@@ -1,9 +1,10 @@
-//! The rewriting of one object, until something final can be said about it.
+//! Rewrites one object, until the result is final.
 
 use super::listing::{Detail, ListedObject, object, path_part};
+use crate::backoff::request_delay;
 use crate::cluster::Instance;
 use crate::discovery::StoredResource;
-use crate::exchange::{Failure, exchange, exchange_json};
+use crate::request::{RequestError, request_json, send_request};
 use bytes::Bytes;
 use http::Request;
 use kube::Client;
@@ -11,7 +12,7 @@ use restow_api::migration::MigrationFailure;
 use restow_rules::migrate::difference::first_difference;
 use restow_rules::migrate::managed_fields::moved;
 use restow_rules::migrate::passes::{Changed, ObjectEnd};
-use restow_rules::migrate::verdict::{Absence, MOST_TRIES, Verdict, absence, judge, wait_after};
+use restow_rules::migrate::response::{Absence, MAX_RETRIES, ResponseClass, absence, classify};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -21,140 +22,139 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Rewriting {
     pub(crate) resource: StoredResource,
-    pub(crate) mode: Mode,
-    pub(crate) method: Method,
-    pub(crate) owners: Option<OwnersPlan>,
+    pub(crate) mode: WriteMode,
+    pub(crate) method: RewriteMethod,
+    pub(crate) owners: Option<ManagedFieldsPlan>,
     /// The other versions in which the resource is served.
     pub(crate) other_versions: Vec<String>,
 }
 
 /// Whether anything is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum WriteMode {
     /// Objects are rewritten.
     #[default]
     Write,
-    /// The server is asked what it would say, and writes nothing.
+    /// Dry run: the server validates, and writes nothing.
     DryRun,
 }
 
-/// With which request an object is rewritten.
+/// The request that rewrites an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
-    /// A merge patch that changes nothing. The object itself does not travel.
+pub enum RewriteMethod {
+    /// A merge patch that changes nothing. The object itself is not transferred.
     #[default]
     Patch,
-    /// The object is read and put back as it is, the way older migrators do it. For measurements.
+    /// The object is read and written back, as older migrators do. For measurements.
     Put,
 }
 
-/// Which versions the owners of fields may go on naming, and which one they are moved to.
+/// Which versions managedFields entries may keep, and to which one others are moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnersPlan {
+pub struct ManagedFieldsPlan {
     /// The `apiVersion`s that stay.
     pub staying: BTreeSet<String>,
     /// The `apiVersion` that others are moved to.
     pub target: String,
 }
 
-/// An object on its way through the servers.
+/// An object that is being rewritten on one or more servers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Task {
+pub(crate) struct RewriteTask {
     pub(crate) object: ListedObject,
-    /// Whether it was changed on the way. That stays true, whatever comes after it.
+    /// Whether any server has changed it.
     pub(crate) changed: Changed,
-    /// Whether to look first, without writing, if admission would change it.
-    pub(crate) care: Care,
-    /// How often a webhook has given no answer about it.
-    pub(crate) losses: u32,
-    /// Whether an earlier try may have been carried out, though no answer said so.
+    /// Whether to find out first if admission would change it.
+    pub(crate) admission_check: AdmissionCheck,
+    /// How many webhook calls for it were left without an answer.
+    pub(crate) no_responses: u32,
+    /// Whether an earlier try may have been executed without an answer.
     pub(crate) may_be_written: bool,
 }
 
-/// How an object is looked at when it turns out to be changed by our asking.
+/// When to find out whether admission changes an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Care {
-    /// Not at all: it was stored otherwise, which is what the first pass is for.
+pub(crate) enum AdmissionCheck {
+    /// Never: in the first pass objects are expected to change.
     #[default]
     None,
-    /// Whether admission changes it is found out, since it should have been left alone.
+    /// After it was changed, because it should have been left unchanged.
     Afterwards,
-    /// Whether admission would change it is found out before anything is written.
+    /// Before it is written, with a dry run.
     Beforehand,
 }
 
-/// What there is to say about an object.
+/// The result of rewriting an object, for now.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Settled {
-    /// Something final.
-    Done(End, Changed),
-    /// Nothing yet: the server asks to wait.
-    Overloaded(Task, Duration),
-    /// Nothing yet: a webhook that is needed for it cannot be reached.
-    WebhookDown(Task, String),
-    /// Nothing yet: a webhook that was reached gave no answer about it.
-    WebhookLost(Task, Failure),
-    /// Nothing, because we may not.
-    NotAllowed(Failure),
-    /// Nothing, because a webhook takes no part in dry runs.
-    NoDryRun(Failure),
-    /// Nothing, because a server does not answer: which one, and what is known of that.
-    Silent(String),
-    /// Nothing, because a server does not serve the resource: which one, and what it said.
+pub(crate) enum ObjectResult {
+    /// A final result.
+    Done(ObjectOutcome, Changed),
+    /// Not final: the server sent a 429.
+    Overloaded(RewriteTask, Duration),
+    /// Not final: a webhook cannot be reached.
+    WebhookDown(RewriteTask, String),
+    /// Not final: a webhook was reached and did not answer.
+    WebhookNoResponse(RewriteTask, RequestError),
+    /// Rewriting is forbidden.
+    NotAllowed(RequestError),
+    /// A webhook does not support dry run.
+    NoDryRun(RequestError),
+    /// A server does not answer; the message names it.
+    Unresponsive(String),
+    /// A server does not serve the resource; the message names it.
     NotServed(String),
 }
 
-/// What became of an object.
+/// The final result of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum End {
+pub(crate) enum ObjectOutcome {
     Current,
     Gone,
     Unsettled,
     Failed(MigrationFailure),
 }
 
-impl End {
+impl ObjectOutcome {
     pub(crate) fn kind(&self) -> ObjectEnd {
         match self {
-            End::Current => ObjectEnd::Current,
-            End::Gone => ObjectEnd::Gone,
-            End::Unsettled => ObjectEnd::Unsettled,
-            End::Failed(_) => ObjectEnd::Failed,
+            ObjectOutcome::Current => ObjectEnd::Current,
+            ObjectOutcome::Gone => ObjectEnd::Gone,
+            ObjectOutcome::Unsettled => ObjectEnd::Unsettled,
+            ObjectOutcome::Failed(_) => ObjectEnd::Failed,
         }
     }
 }
 
-/// What one server made of an object.
-enum OneServer {
-    /// It leaves it alone, or has rewritten it.
+/// The result of an object on one server.
+enum ServerResult {
+    /// The server left it unchanged, or has rewritten it.
     Satisfied,
-    /// Someone else wrote it, so that what other servers said counts no more.
+    /// Someone else wrote it, so the results of other servers do not count any more.
     Moved,
-    /// Nothing more is asked.
-    Over(Box<Settled>),
+    /// The result is known.
+    Done(Box<ObjectResult>),
 }
 
-impl OneServer {
-    fn over(settled: Settled) -> Self {
-        OneServer::Over(Box::new(settled))
+impl ServerResult {
+    fn done(settled: ObjectResult) -> Self {
+        ServerResult::Done(Box::new(settled))
     }
 }
 
-/// The reason that is recorded for an object which admission changes on every write.
+/// The reason of the failure if admission changes an object on every write.
 pub const CHANGED_BY_ADMISSION: &str = "ChangedByAdmission";
 
-/// Whoever owns fields is told who did it. Nobody reads warnings about fields that a schema does not have, and without them
-/// the server has less to do.
+/// The field manager, and no warnings about unknown fields, which nobody reads and which cost the server time.
 const PARAMETERS: &str = "fieldManager=restow&fieldValidation=Ignore";
 
-/// The other version in which events are served.
+/// The other API version of events.
 const EVENTS_VERSION: &str = "events.k8s.io/v1";
 
-/// How often an object that others write is looked at again before the next pass takes care of it.
+/// How often an object that others write is retried before it is left to the next pass.
 const MOST_MOVES: u32 = 4;
 
 impl Rewriting {
-    /// What of the metadata has to be read.
+    /// Which metadata has to be read.
     pub(crate) fn detail(&self) -> Detail {
         if self.owners.is_some() || self.is_about_events() { Detail::ManagedFields } else { Detail::Identity }
     }
@@ -163,8 +163,8 @@ impl Rewriting {
         self.resource.resource.group().is_empty() && self.resource.resource.resource() == "events"
     }
 
-    /// The path of an object. Events are served in two groups, and a server that writes one in the other group than it was
-    /// made in forgets who owns its fields. Every new one would be changed by that, and nothing ever proven.
+    /// The path of an object. Events are served in two groups, and a server that writes one through the other group drops
+    /// its managedFields. Every new event would be changed by that, and nothing could be proven.
     fn path(&self, listed: &ListedObject) -> String {
         let names_it = |entry: &Value| entry["apiVersion"] == EVENTS_VERSION;
         if self.is_about_events() && listed.managed_fields.iter().any(names_it) {
@@ -174,122 +174,124 @@ impl Rewriting {
         self.resource.object_path(&listed.namespace, &listed.name)
     }
 
-    /// Rewrites the object on these servers, one after the other. When someone else writes it meanwhile, each of them is
-    /// asked again: what it said was about something else.
-    pub(crate) async fn settle_on_each(&self, servers: Vec<Instance>, mut task: Task) -> Settled {
+    /// Rewrites the object on these servers, one after the other. If someone else writes it meanwhile, all of them are
+    /// tried again, because their results were for another state.
+    pub(crate) async fn rewrite_on_each(&self, servers: Vec<Instance>, mut task: RewriteTask) -> ObjectResult {
         for _ in 0..=MOST_MOVES {
             let mut is_moved = false;
             for server in &servers {
-                match self.settle(server, &mut task).await {
-                    OneServer::Satisfied => {}
-                    OneServer::Moved => is_moved = true,
-                    OneServer::Over(settled) => return *settled,
+                match self.rewrite_on(server, &mut task).await {
+                    ServerResult::Satisfied => {}
+                    ServerResult::Moved => is_moved = true,
+                    ServerResult::Done(settled) => return *settled,
                 }
                 if is_moved {
                     break;
                 }
             }
             if !is_moved {
-                return Settled::Done(End::Current, task.changed);
+                return ObjectResult::Done(ObjectOutcome::Current, task.changed);
             }
         }
-        Settled::Done(End::Unsettled, task.changed)
+        ObjectResult::Done(ObjectOutcome::Unsettled, task.changed)
     }
 
-    async fn settle(&self, server: &Instance, task: &mut Task) -> OneServer {
-        if task.care == Care::Beforehand
+    async fn rewrite_on(&self, server: &Instance, task: &mut RewriteTask) -> ServerResult {
+        if task.admission_check == AdmissionCheck::Beforehand
             && let Some(failure) = self.changed_by_admission(server, &task.object).await
         {
-            return OneServer::over(Settled::Done(End::Failed(failure), task.changed));
+            return ServerResult::done(ObjectResult::Done(ObjectOutcome::Failed(failure), task.changed));
         }
         let mut tries = 0;
         loop {
             let failure = match self.rewrite(&server.client, &task.object).await {
-                Ok(written) if written == task.object.resource_version => return OneServer::Satisfied,
-                // A server that writes nothing may still show another revision.
-                Ok(_) if self.mode == Mode::DryRun => return OneServer::Satisfied,
+                Ok(written) if written == task.object.resource_version => return ServerResult::Satisfied,
+                // A dry run may return another resource version.
+                Ok(_) if self.mode == WriteMode::DryRun => return ServerResult::Satisfied,
                 Ok(written) => return self.changed(server, task, written).await,
                 Err(failure) => failure,
             };
-            let verdict = judge(&failure.refusal());
-            task.may_be_written |= verdict.leaves_open_what_was_written() && self.mode == Mode::Write;
-            match verdict {
-                Verdict::Moved | Verdict::Absent => {
-                    // Nobody can tell whether it was somebody else, or the try whose answer got lost.
+            let response = classify(&failure.response());
+            task.may_be_written |= response.leaves_open_what_was_written() && self.mode == WriteMode::Write;
+            match response {
+                ResponseClass::Moved | ResponseClass::Absent => {
+                    // It is unknown whether someone else wrote it, or the try whose answer got lost.
                     if std::mem::take(&mut task.may_be_written) {
                         task.changed = Changed::Yes;
                     }
                     return self.look_again(server, task).await;
                 }
-                Verdict::TryAgain if tries < MOST_TRIES && !failure.is_silent => {
-                    tokio::time::sleep(wait_after(tries)).await;
+                ResponseClass::TryAgain if tries < MAX_RETRIES && !failure.is_unresponsive => {
+                    tokio::time::sleep(request_delay(tries)).await;
                     tries += 1;
                 }
-                _ => return OneServer::over(stopped_by(server, task, failure)),
+                _ => return ServerResult::done(stopped_by(server, task, failure)),
             }
         }
     }
 
-    /// The object has another revision now. Where it should have been left alone, it is found out why.
-    async fn changed(&self, server: &Instance, task: &mut Task, resource_version: String) -> OneServer {
+    /// The object has another resource version now. If it should have been left unchanged, finds out why.
+    async fn changed(&self, server: &Instance, task: &mut RewriteTask, resource_version: String) -> ServerResult {
         task.object.resource_version = resource_version;
         task.object.managed_fields.clear();
         task.changed = Changed::Yes;
-        if task.care == Care::None {
-            return OneServer::Satisfied;
+        if task.admission_check == AdmissionCheck::None {
+            return ServerResult::Satisfied;
         }
         match self.changed_by_admission(server, &task.object).await {
-            Some(failure) => OneServer::over(Settled::Done(End::Failed(failure), Changed::Yes)),
-            None => OneServer::Satisfied,
+            Some(failure) => ServerResult::done(ObjectResult::Done(ObjectOutcome::Failed(failure), Changed::Yes)),
+            None => ServerResult::Satisfied,
         }
     }
 
-    /// Reads the object anew: another one may have its name, or none, or the resource may not be served at all.
-    async fn look_again(&self, server: &Instance, task: &mut Task) -> OneServer {
+    /// Reads the object again: it may have been replaced or deleted, or the resource may not be served.
+    async fn look_again(&self, server: &Instance, task: &mut RewriteTask) -> ServerResult {
         let failure = match object(&server.client, &self.resource, &task.object, self.detail()).await {
             Ok(now) => {
                 task.object = now;
-                return OneServer::Moved;
+                return ServerResult::Moved;
             }
             Err(failure) => failure,
         };
-        OneServer::over(match absence(&failure.refusal(), &task.object.name) {
-            Some(Absence::Gone) => Settled::Done(End::Gone, task.changed),
-            Some(Absence::NotServed) => Settled::NotServed(not_served(server, &failure)),
-            None => match judge(&failure.refusal()) {
-                Verdict::TryAgain if failure.code != 0 => Settled::Done(End::Unsettled, task.changed),
+        ServerResult::done(match absence(&failure.response(), &task.object.name) {
+            Some(Absence::Gone) => ObjectResult::Done(ObjectOutcome::Gone, task.changed),
+            Some(Absence::NotServed) => ObjectResult::NotServed(not_served(server, &failure)),
+            None => match classify(&failure.response()) {
+                ResponseClass::TryAgain if failure.code != 0 => {
+                    ObjectResult::Done(ObjectOutcome::Unsettled, task.changed)
+                }
                 _ => stopped_by(server, task, failure),
             },
         })
     }
 
-    /// Asks, without writing, whether the object stays as it is when it is written as it is. Nothing is said where that
-    /// cannot be found out, for instance because a webhook does not take part in dry runs.
+    /// Finds out, by a dry run, whether admission changes the object. `None` if it does not, or if that cannot be found
+    /// out, for instance because a webhook does not support dry run.
     async fn changed_by_admission(&self, server: &Instance, object: &ListedObject) -> Option<MigrationFailure> {
         let path = self.path(object);
-        let before: Value = exchange_json(&server.client, Request::get(&path).body(Vec::new()).ok()?).await.ok()?;
+        let before: Value = request_json(&server.client, Request::get(&path).body(Vec::new()).ok()?).await.ok()?;
         let metadata =
             json!({"uid": before["metadata"]["uid"], "resourceVersion": before["metadata"]["resourceVersion"]});
         let request = Request::patch(format!("{path}?{PARAMETERS}&dryRun=All"))
             .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
             .body(json!({ "metadata": metadata }).to_string().into_bytes());
-        let after: Value = exchange_json(&server.client, request.ok()?).await.ok()?;
+        let after: Value = request_json(&server.client, request.ok()?).await.ok()?;
         let field = first_difference(&before, &after)?;
         let message = format!(
             "a mutating webhook or policy changes {field} on every write, so that it cannot be shown how the object is \
              stored; exempt the user of this migration from it, or make it leave objects alone that it has seen"
         );
-        let failure = Failure { reason: CHANGED_BY_ADMISSION.to_owned(), message, ..Failure::default() };
+        let failure = RequestError { reason: CHANGED_BY_ADMISSION.to_owned(), message, ..RequestError::default() };
         Some(record(object, &failure))
     }
 
-    /// Asks the server to write the object as it is. Returns its resource version after that.
+    /// Rewrites the object and returns its new resource version.
     ///
-    /// An answer that is not about this object, whoever gave it, says nothing.
-    async fn rewrite(&self, server: &Client, listed: &ListedObject) -> Result<String, Failure> {
+    /// An answer about another object is an error.
+    async fn rewrite(&self, server: &Client, listed: &ListedObject) -> Result<String, RequestError> {
         let body = match self.method {
-            Method::Patch => exchange(server, self.patch(listed)?).await?,
-            Method::Put => self.put(server, listed).await?,
+            RewriteMethod::Patch => send_request(server, self.patch(listed)?).await?,
+            RewriteMethod::Put => self.put(server, listed).await?,
         };
         #[derive(Deserialize)]
         struct Written {
@@ -301,7 +303,7 @@ impl Rewriting {
             uid: String,
             resource_version: String,
         }
-        let unreadable = |words: String| Failure { message: words, ..Failure::default() };
+        let unreadable = |words: String| RequestError { message: words, ..RequestError::default() };
         let written: Written = serde_json::from_slice(&body)
             .map_err(|error| unreadable(format!("the server's answer is unreadable: {error}")))?;
         if written.metadata.uid != listed.uid || written.metadata.resource_version.is_empty() {
@@ -310,7 +312,7 @@ impl Rewriting {
         Ok(written.metadata.resource_version)
     }
 
-    fn patch(&self, listed: &ListedObject) -> Result<Request<Vec<u8>>, Failure> {
+    fn patch(&self, listed: &ListedObject) -> Result<Request<Vec<u8>>, RequestError> {
         let mut metadata = json!({"uid": listed.uid, "resourceVersion": listed.resource_version});
         if let Some(plan) = &self.owners
             && let Some(entries) = moved(&listed.managed_fields, &plan.staying, &plan.target)
@@ -326,56 +328,59 @@ impl Rewriting {
             .map_err(unsendable)
     }
 
-    async fn put(&self, server: &Client, listed: &ListedObject) -> Result<Bytes, Failure> {
+    async fn put(&self, server: &Client, listed: &ListedObject) -> Result<Bytes, RequestError> {
         let path = self.path(listed);
-        let read = exchange(server, Request::get(&path).body(Vec::new()).map_err(unsendable)?).await?;
+        let read = send_request(server, Request::get(&path).body(Vec::new()).map_err(unsendable)?).await?;
         let request = Request::put(format!("{path}?{PARAMETERS}{}", self.dry_run()))
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(read.to_vec())
             .map_err(unsendable)?;
-        exchange(server, request).await
+        send_request(server, request).await
     }
 
     fn dry_run(&self) -> &'static str {
         match self.mode {
-            Mode::Write => "",
-            Mode::DryRun => "&dryRun=All",
+            WriteMode::Write => "",
+            WriteMode::DryRun => "&dryRun=All",
         }
     }
 }
 
-/// Which server does not answer, for people.
-pub(super) fn silent(server: &Instance, failure: &Failure) -> String {
+/// The message about a server that does not answer.
+pub(super) fn unresponsive(server: &Instance, failure: &RequestError) -> String {
     format!("the API server {} does not answer, and may still write: {}", server.name, failure.message)
 }
 
-/// Which server does not serve the resource, for people.
-pub(super) fn not_served(server: &Instance, failure: &Failure) -> String {
+/// The message about a server that does not serve the resource.
+pub(super) fn not_served(server: &Instance, failure: &RequestError) -> String {
     format!("the API server {} does not serve the resource: {}", server.name, failure.message)
 }
 
-/// What it means for an object that a request about it failed, for a reason that is not that someone else changed it.
-fn stopped_by(server: &Instance, task: &Task, failure: Failure) -> Settled {
-    match judge(&failure.refusal()) {
-        Verdict::Overloaded(wait) => Settled::Overloaded(task.clone(), wait),
-        Verdict::WebhookDown => Settled::WebhookDown(task.clone(), failure.message),
-        Verdict::WebhookLost => Settled::WebhookLost(Task { losses: task.losses + 1, ..task.clone() }, failure),
-        Verdict::NotAllowed => Settled::NotAllowed(failure),
-        Verdict::NoDryRun => Settled::NoDryRun(failure),
-        // A server from which no answer comes says nothing about the object.
-        Verdict::TryAgain if failure.code == 0 => Settled::Silent(silent(server, &failure)),
-        Verdict::TryAgain | Verdict::Refused | Verdict::Moved | Verdict::Absent => {
-            Settled::Done(End::Failed(record(&task.object, &failure)), task.changed)
+/// The result of an object whose request failed for another reason than a conflict.
+fn stopped_by(server: &Instance, task: &RewriteTask, failure: RequestError) -> ObjectResult {
+    match classify(&failure.response()) {
+        ResponseClass::Overloaded(wait) => ObjectResult::Overloaded(task.clone(), wait),
+        ResponseClass::WebhookDown => ObjectResult::WebhookDown(task.clone(), failure.message),
+        ResponseClass::WebhookNoResponse => ObjectResult::WebhookNoResponse(
+            RewriteTask { no_responses: task.no_responses + 1, ..task.clone() },
+            failure,
+        ),
+        ResponseClass::NotAllowed => ObjectResult::NotAllowed(failure),
+        ResponseClass::NoDryRun => ObjectResult::NoDryRun(failure),
+        // A server that does not answer says nothing about the object.
+        ResponseClass::TryAgain if failure.code == 0 => ObjectResult::Unresponsive(unresponsive(server, &failure)),
+        ResponseClass::TryAgain | ResponseClass::Refused | ResponseClass::Moved | ResponseClass::Absent => {
+            ObjectResult::Done(ObjectOutcome::Failed(record(&task.object, &failure)), task.changed)
         }
     }
 }
 
-fn unsendable(error: http::Error) -> Failure {
-    Failure { message: error.to_string(), ..Failure::default() }
+fn unsendable(error: http::Error) -> RequestError {
+    RequestError { message: error.to_string(), ..RequestError::default() }
 }
 
-pub(super) fn record(object: &ListedObject, failure: &Failure) -> MigrationFailure {
-    // An answer can quote the whole object. What helps is at its beginning.
+pub(super) fn record(object: &ListedObject, failure: &RequestError) -> MigrationFailure {
+    // The message can quote the whole object. Its beginning is enough.
     let message = failure.message.chars().take(1_000).collect();
     MigrationFailure {
         namespace: object.namespace.clone(),

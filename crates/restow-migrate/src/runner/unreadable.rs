@@ -1,50 +1,50 @@
-//! Finds out which object it is that the server cannot read, and how to list on behind it.
+//! Finds the object that the server cannot read, and continues the list after it.
 //!
-//! A page that would hold such an object cannot be listed, and not every server says which one it is. But a listing can begin
-//! at any key: whether it fails there tells whether the object lies at that key or behind it. So its key is found letter by
-//! letter. This relies on what a continue token looks like; where it looks otherwise, nothing is found.
+//! A page with such an object cannot be listed, and not every server names the object. But a list can start at any key, and
+//! whether it fails tells whether the object is at or after that key. A binary search finds the key letter by letter. This
+//! relies on the format of continue tokens; with another format nothing is found.
 
 use super::listing::{Detail, ListedObject, PageQuery, page};
 use crate::discovery::StoredResource;
-use crate::exchange::Failure;
+use crate::request::RequestError;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use kube::Client;
-use restow_rules::migrate::verdict::{Verdict, judge_listing};
+use restow_rules::migrate::response::{ResponseClass, classify_listing};
 use serde::{Deserialize, Serialize};
 
 /// An object that the server cannot read.
 pub(super) struct Unreadable {
-    /// Its namespace and name; nothing else is known.
+    /// Its namespace and name only.
     pub(super) object: ListedObject,
-    /// Where the listing goes on behind it.
+    /// The token with which the list continues after it.
     pub(super) token: String,
-    /// Whether the listing goes on at another revision than before.
+    /// Whether the list continues at another revision.
     pub(super) is_later: bool,
 }
 
-/// A continue token, as Kubernetes makes it.
+/// A continue token in Kubernetes' format.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Token {
     v: String,
-    /// The revision of the listing; -1 for the latest.
+    /// The revision of the list; -1 for the latest.
     rv: i64,
     start: String,
 }
 
-/// What sorts behind all letters of keys.
+/// A character that sorts after all characters of keys.
 const LAST: char = '\u{7f}';
-/// The first and the last letter that a key may have.
+/// The first and the last character of keys.
 const LETTERS: (u8, u8) = (b' ', b'~');
-/// No namespace and name together are longer.
+/// The maximum length of a namespace and a name together.
 const LONGEST_KEY: usize = 512;
 
-/// Finds the object because of which a listing of one object fails at this token. Nothing where that cannot be found out.
+/// Finds the object that makes a list of one object fail at this token. `None` if it cannot be found.
 pub(super) async fn find(
     client: &Client,
     resource: &StoredResource,
     token: Option<&str>,
-) -> Result<Option<Unreadable>, Failure> {
+) -> Result<Option<Unreadable>, RequestError> {
     let latest = Token { v: "meta.k8s.io/v1".to_owned(), rv: -1, start: String::new() };
     let Some(from) = token.map_or(Some(latest), Token::decode) else { return Ok(None) };
     let mut key = String::new();
@@ -73,18 +73,18 @@ pub(super) async fn find(
     Ok((!key.is_empty()).then_some(Unreadable { object, token, is_later }))
 }
 
-/// Whether the object's key is `key` and this letter, or lies behind that. Nothing if the server does not go along.
+/// Whether the object's key is `key` and this character, or comes after it. `None` if the server refuses the token.
 async fn is_at_or_behind(
     client: &Client,
     resource: &StoredResource,
     from: &Token,
     key: &str,
     letter: u8,
-) -> Result<Option<bool>, Failure> {
-    // A server refuses a part of a key that is empty, and no key has one.
+) -> Result<Option<bool>, RequestError> {
+    // Servers refuse an empty part of a key, and no key has one.
     let is_at_a_part = key.is_empty() || key.ends_with('/');
     let before = if letter - 1 == b'/' && is_at_a_part { b'.' } else { letter - 1 };
-    // Some servers begin at a key and others behind it. No key ends like this, so that it is the same.
+    // Some servers start at the key and others after it. No key ends with this character, so both are the same.
     let start = format!("{key}{}{LAST}", char::from(before));
     if start <= from.start {
         return Ok(Some(true));
@@ -93,15 +93,15 @@ async fn is_at_or_behind(
     let query = PageQuery { namespace: "", continue_token: Some(&token), limit: 1 };
     match page(client, resource, query, Detail::Identity).await {
         Ok(_) => Ok(Some(false)),
-        Err(failure) if failure.code == 500 && is_unreadable(judge_listing(&failure.refusal())) => Ok(Some(true)),
+        Err(failure) if failure.code == 500 && is_unreadable(classify_listing(&failure.response())) => Ok(Some(true)),
         Err(failure) if failure.code == 400 => Ok(None),
         Err(failure) => Err(failure),
     }
 }
 
-/// Whether a listing fails because of what it would list.
-pub(super) fn is_unreadable(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Refused | Verdict::WebhookLost)
+/// Whether a list fails because of an object in it.
+pub(super) fn is_unreadable(response: ResponseClass) -> bool {
+    matches!(response, ResponseClass::Refused | ResponseClass::WebhookNoResponse)
 }
 
 impl Token {

@@ -1,4 +1,4 @@
-//! A cluster of plain code with one CRD and some objects, whose API servers can lag behind, hide, and be started anew.
+//! A cluster of plain code with one CRD and some objects, whose API servers can lag behind, hide, and be restarted.
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
@@ -36,7 +36,7 @@ pub(crate) struct State {
     /// How often a process was asked for that.
     pub(crate) scrapes: usize,
     pub(crate) slice_generation: u64,
-    /// What servers report; nothing where the StorageVersion API is not served.
+    /// What servers report; `None` where the StorageVersion API is not served.
     pub(crate) reports: Option<Vec<(&'static str, &'static str)>>,
     /// Whether the servers write under a fence, and say so.
     pub(crate) is_fenced: bool,

@@ -1,8 +1,8 @@
-//! Whether every API server was asked: an address is not a server, and a lease outlives the process that made it.
+//! Whether every API server was queried: an address is not a server, and a lease outlives the process that made it.
 
 use crate::cluster::{State, state};
 use crate::{check_meanwhile, check_no_agreement, fenced, migrated, shared};
-use restow_migrate::migration::Outcome;
+use restow_migrate::migration::MigrationOutcome;
 
 /// Three servers at three addresses.
 fn three(started: &[&'static str]) -> State {
@@ -17,7 +17,7 @@ fn three(started: &[&'static str]) -> State {
 #[tokio::test(start_paused = true)]
 async fn each_server_has_a_process_of_its_own_that_was_asked() {
     let each = shared(three(&["10", "20", "30"]));
-    assert_eq!(migrated(&each).await, Outcome::Succeeded);
+    assert_eq!(migrated(&each).await, MigrationOutcome::Succeeded);
     assert_eq!(each.lock().unwrap().scrapes, 6, "each at the beginning and at the end");
     // The addresses of a load balancer, which all lead to one of them.
     check_no_agreement(three(&["10"]), "there are 1 processes").await;
@@ -35,14 +35,18 @@ async fn without_leases_or_metrics_it_cannot_be_told_which_servers_there_are() {
     check_no_agreement(forbidden, "nonResourceURLs [\"/metrics\"]").await;
     check_no_agreement(State { unserved: vec!["metrics"], ..state() }, "answered with 404").await;
     let reporting = shared(State { forbidden: vec!["metrics"], ..fenced() });
-    assert_eq!(migrated(&reporting).await, Outcome::Succeeded, "who reports before it writes vouches for itself");
+    assert_eq!(
+        migrated(&reporting).await,
+        MigrationOutcome::Succeeded,
+        "who reports before it writes vouches for itself"
+    );
     assert_eq!(reporting.lock().unwrap().scrapes, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_started_anew_and_keeps_its_lease_is_noticed() {
     for listing in [1, 2] {
-        check_meanwhile(listing, |state| state.started = vec!["11"], "started anew").await;
+        check_meanwhile(listing, |state| state.started = vec!["11"], "restarted").await;
         check_meanwhile(listing, |state| state.slice_generation += 2, "EndpointSlice kubernetes was changed").await;
     }
 }

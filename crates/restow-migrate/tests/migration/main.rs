@@ -9,8 +9,8 @@ mod reports;
 
 use cluster::{Event, NAME, Shared, State, cluster, state};
 use restow_migrate::cluster::Reach;
-use restow_migrate::migration::{MigrationOptions, MigrationReport, Outcome, Reins, migrate};
-use restow_migrate::runner::{Order, Progress};
+use restow_migrate::migration::{MigrationChannels, MigrationOptions, MigrationOutcome, MigrationReport, migrate};
+use restow_migrate::runner::{Progress, RunControl};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -20,10 +20,10 @@ fn shared(state: State) -> Shared {
 }
 
 async fn run(state: &Shared, reach: Reach, options: MigrationOptions) -> MigrationReport {
-    let (_order, orders) = watch::channel(Order::Run);
+    let (_order, control) = watch::channel(RunControl::Run);
     let (progress, _seen) = watch::channel(Progress::default());
-    let reins = Reins { orders, progress: &progress };
-    migrate(&cluster(state).reached_by(reach), &NAME.parse().unwrap(), options, reins).await.unwrap()
+    let channels = MigrationChannels { control, progress: &progress };
+    migrate(&cluster(state).reached_by(reach), &NAME.parse().unwrap(), options, channels).await.unwrap()
 }
 
 /// A server that reports v2 before it writes it, under a fence.
@@ -31,7 +31,7 @@ fn fenced() -> State {
     State { reports: Some(vec![("apiserver-a", "v2")]), is_fenced: true, ..state() }
 }
 
-async fn migrated(state: &Shared) -> Outcome {
+async fn migrated(state: &Shared) -> MigrationOutcome {
     run(state, Reach::EachServer, MigrationOptions::default()).await.outcome
 }
 
@@ -47,7 +47,7 @@ fn assert_nothing_is_said(state: &Shared) {
 async fn check_no_agreement(state: State, words: &str) {
     let state = shared(state);
     match migrated(&state).await {
-        Outcome::NoAgreement(said) => assert!(said.contains(words), "{said:?} lacks {words:?}"),
+        MigrationOutcome::NoAgreement(said) => assert!(said.contains(words), "{said:?} lacks {words:?}"),
         other => panic!("{other:?}, though {words:?}"),
     }
     assert_nothing_is_said(&state);
@@ -58,7 +58,7 @@ async fn check_no_agreement(state: State, words: &str) {
 async fn what_all_servers_store_is_proven_and_trimmed() {
     let state = shared(state());
     let report = run(&state, Reach::EachServer, MigrationOptions::default()).await;
-    assert_eq!(report.outcome, Outcome::Succeeded);
+    assert_eq!(report.outcome, MigrationOutcome::Succeeded);
     assert_eq!(report.trimmed_to, Some(vec!["v2".to_owned()]));
     assert_eq!(state.lock().unwrap().old(), 0);
 }
@@ -73,8 +73,8 @@ async fn the_target_is_what_the_crd_names_and_not_what_a_server_still_shows() {
         let mut server = server.lock().unwrap();
         (server.shown, server.encoded) = (Some("v2"), "v2");
     });
-    let options = MigrationOptions { patience: Duration::from_secs(10), ..MigrationOptions::default() };
-    assert_eq!(run(&lagging, Reach::EachServer, options).await.outcome, Outcome::Succeeded);
+    let options = MigrationOptions { agreement_timeout: Duration::from_secs(10), ..MigrationOptions::default() };
+    assert_eq!(run(&lagging, Reach::EachServer, options).await.outcome, MigrationOutcome::Succeeded);
     assert_eq!(lagging.lock().unwrap().old(), 0);
 }
 
@@ -86,7 +86,7 @@ async fn a_handler_may_lag_behind_discovery() {
         tokio::time::sleep(Duration::from_secs(55)).await;
         server.lock().unwrap().encoded = "v2";
     });
-    assert_eq!(migrated(&state).await, Outcome::Succeeded);
+    assert_eq!(migrated(&state).await, MigrationOutcome::Succeeded);
     assert_eq!(state.lock().unwrap().old(), 0, "each of them, though the first pass left all of them alone");
     assert_eq!(state.lock().unwrap().stored_versions(), ["v2"]);
 }
@@ -103,7 +103,7 @@ async fn servers_that_exist_and_cannot_be_asked_are_named() {
         check_no_agreement(State { forbidden: vec![path], ..state() }, "cannot be read").await;
     }
     let without_reports = shared(State { forbidden: vec!["storageversions"], ..state() });
-    assert_eq!(migrated(&without_reports).await, Outcome::Succeeded, "each server was asked");
+    assert_eq!(migrated(&without_reports).await, MigrationOutcome::Succeeded, "each server was queried");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +116,7 @@ async fn reports_count_where_every_server_reports_and_shows_nothing_else() {
     };
     let agreed = two(&[("apiserver-a", "v2"), ("apiserver-b", "v2")]);
     let behind_one_address = shared(agreed);
-    assert_eq!(migrated(&behind_one_address).await, Outcome::Succeeded);
+    assert_eq!(migrated(&behind_one_address).await, MigrationOutcome::Succeeded);
     assert_eq!(behind_one_address.lock().unwrap().old(), 0);
     check_no_agreement(two(&[("apiserver-a", "v2")]), "apiserver-b holds an identity lease and does not report").await;
     check_no_agreement(two(&[("apiserver-a", "v2"), ("apiserver-b", "v1")]), "apiserver-b example.com/v1").await;
@@ -148,7 +148,7 @@ async fn check_meanwhile_in(
 async fn what_changes_between_start_and_end_keeps_the_versions_from_being_trimmed() {
     for listing in [1, 2] {
         let restart = |state: &mut State| drop(state.leases.insert("apiserver-a", "apiserver-a_2".into()));
-        check_meanwhile(listing, restart, "apiserver-a was started anew").await;
+        check_meanwhile(listing, restart, "apiserver-a was restarted").await;
         let join = |state: &mut State| {
             state.addresses.push("10.0.0.2");
             state.leases.insert("apiserver-b", "apiserver-b_1".into());
@@ -156,7 +156,7 @@ async fn what_changes_between_start_and_end_keeps_the_versions_from_being_trimme
         check_meanwhile(listing, join, "AgreementChanged").await;
         // There and back again.
         let flip = |state: &mut State| state.crd.as_mut().unwrap().generation += 2;
-        check_meanwhile(listing, flip, "DefinitionChanged").await;
+        check_meanwhile(listing, flip, "CrdChanged").await;
         let back = |state: &mut State| {
             let crd = state.crd.as_mut().unwrap();
             (crd.stores, crd.generation) = ("v1", crd.generation + 1);
@@ -180,7 +180,7 @@ async fn through_one_endpoint_objects_are_rewritten_and_nothing_is_proven() {
         ..state()
     });
     let report = run(&state, Reach::OneEndpoint, MigrationOptions::default()).await;
-    let Outcome::Unproven(words) = &report.outcome else { panic!("{:?}", report.outcome) };
+    let MigrationOutcome::Unproven(words) = &report.outcome else { panic!("{:?}", report.outcome) };
     assert!(words.contains("nothing is proven"), "{words}");
     assert_eq!(state.lock().unwrap().old(), 0);
     assert_nothing_is_said(&state);
@@ -189,10 +189,10 @@ async fn through_one_endpoint_objects_are_rewritten_and_nothing_is_proven() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_serve_crds_has_not_said_that_there_is_none() {
     let state = shared(State { unserved: vec!["customresourcedefinitions/widgets.example.com"], ..state() });
-    let (_order, orders) = watch::channel(Order::Run);
+    let (_order, control) = watch::channel(RunControl::Run);
     let (progress, _seen) = watch::channel(Progress::default());
-    let reins = Reins { orders, progress: &progress };
-    let done = migrate(&cluster(&state), &NAME.parse().unwrap(), MigrationOptions::default(), reins).await;
+    let channels = MigrationChannels { control, progress: &progress };
+    let done = migrate(&cluster(&state), &NAME.parse().unwrap(), MigrationOptions::default(), channels).await;
     assert!(done.is_err(), "{:?}", done.map(|report| report.outcome));
     assert_eq!(state.lock().unwrap().old(), 30);
 }
@@ -200,16 +200,16 @@ async fn a_server_that_does_not_serve_crds_has_not_said_that_there_is_none() {
 #[tokio::test(start_paused = true)]
 async fn a_resource_of_which_nobody_tells_how_it_is_stored_is_not_waited_for() {
     let untold = || State { crd: None, tells: false, ..state() };
-    let patient = MigrationOptions { patience: Duration::from_secs(1_000_000), ..MigrationOptions::default() };
+    let patient = MigrationOptions { agreement_timeout: Duration::from_secs(1_000_000), ..MigrationOptions::default() };
     let aggregated = shared(untold());
     let outcome = run(&aggregated, Reach::EachServer, patient).await.outcome;
-    assert!(matches!(&outcome, Outcome::NotManaged(words) if words.contains("do not say")), "{outcome:?}");
+    assert!(matches!(&outcome, MigrationOutcome::NotManaged(words) if words.contains("do not say")), "{outcome:?}");
     assert_eq!(aggregated.lock().unwrap().old(), 30, "nothing was written");
     // A document that cannot be read may have the resource.
     let down = shared(State { unserved: vec!["example.com/v1", "example.com/v2"], ..untold() });
     let outcome = migrated(&down).await;
-    assert!(matches!(&outcome, Outcome::NotReady { .. }), "{outcome:?}");
-    // A server that cannot be asked may be the one that tells.
+    assert!(matches!(&outcome, MigrationOutcome::NotReady { .. }), "{outcome:?}");
+    // A server that cannot be queried may be the one that tells.
     let hidden = shared(State { forbidden: vec!["endpointslices"], ..untold() });
-    assert!(matches!(migrated(&hidden).await, Outcome::NoAgreement(_)));
+    assert!(matches!(migrated(&hidden).await, MigrationOutcome::NoAgreement(_)));
 }

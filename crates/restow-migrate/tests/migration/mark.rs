@@ -2,7 +2,7 @@
 
 use crate::cluster::State;
 use crate::{fenced, migrated, shared};
-use restow_migrate::migration::Outcome;
+use restow_migrate::migration::MigrationOutcome;
 use restow_rules::migrate::marks::HOLDER_ANNOTATION;
 use restow_rules::migrate::stored_versions::MIGRATING_ANNOTATION;
 use serde_json::json;
@@ -18,7 +18,7 @@ async fn a_mark_that_a_killed_command_left_goes_at_the_end_of_the_next_migration
         left
     };
     let state = shared(left());
-    assert_eq!(migrated(&state).await, Outcome::Succeeded);
+    assert_eq!(migrated(&state).await, MigrationOutcome::Succeeded);
     let annotations = state.lock().unwrap().crd.as_ref().unwrap().annotations.clone();
     assert!(annotations.as_object().unwrap().values().all(serde_json::Value::is_null), "{annotations}");
     // One that somebody renews is theirs.
@@ -29,7 +29,7 @@ async fn a_mark_that_a_killed_command_left_goes_at_the_end_of_the_next_migration
     };
     state.lock().unwrap().at_listing.insert(2, Box::new(renew));
     let began = tokio::time::Instant::now();
-    assert_eq!(migrated(&state).await, Outcome::Succeeded);
+    assert_eq!(migrated(&state).await, MigrationOutcome::Succeeded);
     assert!(began.elapsed() < Duration::from_secs(15), "it is not waited for");
     assert_eq!(state.lock().unwrap().crd.as_ref().unwrap().annotations, marked(4));
 }

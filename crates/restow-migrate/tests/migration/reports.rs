@@ -3,7 +3,7 @@
 use crate::cluster::{State, state};
 use crate::{check_meanwhile_in, check_no_agreement, fenced, migrated, run, shared};
 use restow_migrate::cluster::Reach;
-use restow_migrate::migration::{Goal, MigrationOptions, Outcome};
+use restow_migrate::migration::{Goal, MigrationOptions, MigrationOutcome};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ async fn the_report_of_a_server_without_a_fence_spares_neither_time_nor_question
         tokio::time::sleep(Duration::from_secs(55)).await;
         server.lock().unwrap().encoded = "v2";
     });
-    assert_eq!(migrated(&lagging).await, Outcome::Succeeded);
+    assert_eq!(migrated(&lagging).await, MigrationOutcome::Succeeded);
     assert_eq!(lagging.lock().unwrap().old(), 0, "what the handler still wrote was found after the settling time");
     check_no_agreement(State { forbidden: vec!["metrics"], ..stock() }, "nonResourceURLs").await;
     for listing in [1, 2] {
         let restart = |state: &mut State| drop(state.leases.insert("apiserver-a", "apiserver-a_2".into()));
-        check_meanwhile_in(stock(), listing, restart, "apiserver-a was started anew").await;
+        check_meanwhile_in(stock(), listing, restart, "apiserver-a was restarted").await;
         let replace = |state: &mut State| state.started = vec!["11"];
-        check_meanwhile_in(stock(), listing, replace, "started anew").await;
+        check_meanwhile_in(stock(), listing, replace, "restarted").await;
     }
 }
 
@@ -39,7 +39,7 @@ async fn a_server_without_a_lease_beside_servers_that_report_is_no_agreement() {
 
 #[tokio::test(start_paused = true)]
 async fn reports_say_nothing_about_keys() {
-    // Two servers behind one address: the second one cannot be asked which key it uses.
+    // Two servers behind one address: the second one cannot be queried which key it uses.
     let two = || State {
         leases: ["apiserver-a", "apiserver-b"].map(|name| (name, format!("{name}_1"))).into(),
         reports: Some(vec![("apiserver-a", "v2"), ("apiserver-b", "v2")]),
@@ -48,11 +48,11 @@ async fn reports_say_nothing_about_keys() {
     let key = || MigrationOptions { goal: Goal::Key, ..MigrationOptions::default() };
     let rotated = shared(two());
     let outcome = run(&rotated, Reach::EachServer, key()).await.outcome;
-    assert!(matches!(&outcome, Outcome::NoAgreement(words) if words.contains("apiserver-b")), "{outcome:?}");
+    assert!(matches!(&outcome, MigrationOutcome::NoAgreement(words) if words.contains("apiserver-b")), "{outcome:?}");
     assert_eq!(rotated.lock().unwrap().old(), 30, "nothing was written");
-    assert_eq!(migrated(&shared(two())).await, Outcome::Succeeded, "of versions they do");
+    assert_eq!(migrated(&shared(two())).await, MigrationOutcome::Succeeded, "of versions they do");
     let asked = shared(fenced());
-    assert_eq!(run(&asked, Reach::EachServer, key()).await.outcome, Outcome::Succeeded);
+    assert_eq!(run(&asked, Reach::EachServer, key()).await.outcome, MigrationOutcome::Succeeded);
     assert_eq!(asked.lock().unwrap().scrapes, 2, "at the beginning and at the end");
 }
 
@@ -60,15 +60,16 @@ async fn reports_say_nothing_about_keys() {
 async fn what_aggregated_servers_serve_is_never_proven() {
     for aggregated in [fenced(), state(), State { crd: None, ..state() }] {
         let aggregated = shared(State { services: vec!["widget-servers"], ..aggregated });
-        let patient = MigrationOptions { patience: Duration::from_secs(1_000_000), ..MigrationOptions::default() };
+        let patient =
+            MigrationOptions { agreement_timeout: Duration::from_secs(1_000_000), ..MigrationOptions::default() };
         let outcome = run(&aggregated, Reach::EachServer, patient).await.outcome;
-        let Outcome::NotManaged(words) = &outcome else { panic!("{outcome:?}") };
+        let MigrationOutcome::NotManaged(words) = &outcome else { panic!("{outcome:?}") };
         assert!(words.contains("v1.example.com") && words.contains("default/widget-servers"), "{words}");
         assert_eq!(aggregated.lock().unwrap().old(), 30, "nothing was written");
     }
     let aggregated = shared(State { services: vec!["widget-servers"], ..state() });
     let outcome = run(&aggregated, Reach::OneEndpoint, MigrationOptions::default()).await.outcome;
-    assert!(matches!(outcome, Outcome::Unproven(_)), "{outcome:?}");
+    assert!(matches!(outcome, MigrationOutcome::Unproven(_)), "{outcome:?}");
     // Somebody who may not know it cannot tell.
     check_no_agreement(State { forbidden: vec!["apiservices"], ..state() }, "the APIServices cannot be listed").await;
     check_no_agreement(State { forbidden: vec!["apiservices"], ..fenced() }, "the APIServices cannot be listed").await;

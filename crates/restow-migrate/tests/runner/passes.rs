@@ -9,8 +9,8 @@ use restow_api::StorageVersionHash;
 use restow_api::migration::SettledObjects;
 use restow_migrate::cluster::Instance;
 use restow_migrate::discovery::StoredResource;
-use restow_migrate::migration::{Settled, Target};
-use restow_migrate::runner::{Ending, RunOptions, RunReport};
+use restow_migrate::migration::{EarlierAttempt, MigrationTarget};
+use restow_migrate::runner::{RunOptions, RunOutcome, RunReport};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ async fn check_all_is_rewritten(server: Server) -> (RunReport, Arc<Mutex<Server>
     let server = Arc::new(Mutex::new(server));
     let options = RunOptions { page_size: 10, ..RunOptions::default() };
     let report = migrate(&[instance(&server)], options).await.unwrap();
-    assert_eq!(report.ending, Ending::Proven, "{report:?}");
+    assert_eq!(report.ending, RunOutcome::Proven, "{report:?}");
     assert_eq!(server.lock().unwrap().old_objects(), 0);
     assert!(report.passes.last().unwrap().is_clean());
     (report, server)
@@ -49,18 +49,18 @@ async fn a_server_that_has_too_much_to_do_for_good_ends_the_run_which_can_go_on_
         Server { about_lists: Some(busy), ..Server::with_objects(40) },
     ] {
         let server = Arc::new(Mutex::new(server));
-        let overload_patience = std::time::Duration::from_millis(300);
-        let options = RunOptions { page_size: 10, overload_patience, ..RunOptions::default() };
+        let overload_timeout = std::time::Duration::from_millis(300);
+        let options = RunOptions { page_size: 10, overload_timeout, ..RunOptions::default() };
         let report = migrate(&[instance(&server)], options.clone()).await.unwrap();
-        let Ending::Overloaded { words, continue_token } = report.ending else { panic!("{report:?}") };
-        assert!(words.contains("too much to do"), "{words}");
+        let RunOutcome::Overloaded { words, continue_token } = report.ending else { panic!("{report:?}") };
+        assert!(words.contains("overloaded"), "{words}");
         assert_eq!((report.failures.len(), report.progress.counts.failed), (0, 0), "no object is to blame");
         {
             let mut server = server.lock().unwrap();
             (server.overloads, server.about_lists) = (0, None);
         }
         let report = migrate(&[instance(&server)], RunOptions { continue_token, ..options }).await.unwrap();
-        assert_eq!(report.ending, Ending::Proven, "{report:?}");
+        assert_eq!(report.ending, RunOutcome::Proven, "{report:?}");
         assert_eq!(server.lock().unwrap().old_objects(), 0);
     }
 }
@@ -75,14 +75,14 @@ async fn a_webhook_that_is_down_for_a_while_is_waited_for() {
 async fn a_webhook_that_stays_away_ends_the_run_which_can_go_on_later() {
     let server = Arc::new(Mutex::new(Server { webhook_downs: u32::MAX, ..Server::with_objects(40) }));
     let options =
-        RunOptions { page_size: 10, webhook_patience: std::time::Duration::from_millis(1), ..RunOptions::default() };
+        RunOptions { page_size: 10, webhook_timeout: std::time::Duration::from_millis(1), ..RunOptions::default() };
     let report = migrate(&[instance(&server)], options.clone()).await.unwrap();
-    assert!(matches!(&report.ending, Ending::WebhookDown { words, .. } if words.contains("refused")), "{report:?}");
+    assert!(matches!(&report.ending, RunOutcome::WebhookDown { words, .. } if words.contains("refused")), "{report:?}");
     assert_eq!((report.failures.len(), report.progress.counts.failed), (0, 0), "no object is to blame");
     server.lock().unwrap().webhook_downs = 0;
-    let Ending::WebhookDown { continue_token, .. } = report.ending else { unreachable!() };
+    let RunOutcome::WebhookDown { continue_token, .. } = report.ending else { unreachable!() };
     let report = migrate(&[instance(&server)], RunOptions { continue_token, ..options }).await.unwrap();
-    assert_eq!(report.ending, Ending::Proven, "{report:?}");
+    assert_eq!(report.ending, RunOutcome::Proven, "{report:?}");
     assert_eq!(server.lock().unwrap().old_objects(), 0);
 }
 
@@ -103,7 +103,7 @@ async fn refused_objects_are_recorded_and_the_rest_go_on() {
     let refused = vec!["object-0003".to_owned(), "object-0017".to_owned()];
     let server = Arc::new(Mutex::new(Server { refused, ..Server::with_objects(30) }));
     let report = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
-    assert_eq!(report.ending, Ending::SomeFailed);
+    assert_eq!(report.ending, RunOutcome::SomeFailed);
     assert_eq!(server.lock().unwrap().old_objects(), 2);
     let mut names: Vec<(&str, i64, &str)> =
         report.failures.iter().map(|failure| (failure.name.as_str(), failure.code, failure.reason.as_str())).collect();
@@ -132,14 +132,14 @@ async fn a_server_that_stores_the_old_version_keeps_anything_from_being_proven()
     });
     let late = Instance { name: "late".into(), client: Client::new(service, "default") };
     let report = migrate(&[instance(&objects), late], RunOptions::default()).await.unwrap();
-    assert_eq!(report.ending, Ending::NeverSettles);
+    assert_eq!(report.ending, RunOutcome::NeverSettles);
 }
 
 #[tokio::test]
 async fn a_resource_that_is_not_served_ends_the_run() {
     let server = Arc::new(Mutex::new(Server { is_gone: true, ..Server::with_objects(1) }));
     let report = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
-    assert!(matches!(report.ending, Ending::NotServed { .. }), "{:?}", report.ending);
+    assert!(matches!(report.ending, RunOutcome::NotServed { .. }), "{:?}", report.ending);
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +150,7 @@ async fn objects_that_cannot_be_read_are_found_by_name_and_all_others_are_rewrit
         let server = Arc::new(Mutex::new(server));
         let options = RunOptions { page_size: 16, ..RunOptions::default() };
         let report = migrate(&[instance(&server)], options).await.unwrap();
-        assert_eq!(report.ending, Ending::SomeFailed);
+        assert_eq!(report.ending, RunOutcome::SomeFailed);
         assert_eq!(server.lock().unwrap().old_objects(), unreadable.len(), "only those stay as they were");
         let named: Vec<&str> = report.failures.iter().map(|failure| failure.name.as_str()).collect();
         assert_eq!(named, unreadable);
@@ -163,28 +163,28 @@ async fn objects_that_cannot_be_read_are_found_by_name_and_all_others_are_rewrit
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_ends_the_run_and_is_named_and_the_next_run_goes_on() {
-    let (awake, hung) = (Server::with_objects(60), Server { is_silent: true, ..Server::with_objects(60) });
+    let (awake, hung) = (Server::with_objects(60), Server { is_unresponsive: true, ..Server::with_objects(60) });
     let (awake, hung) = (Arc::new(Mutex::new(awake)), Arc::new(Mutex::new(hung)));
     let options = RunOptions { page_size: 10, ..RunOptions::default() };
     let silent = Instance { name: "10.0.0.2:6443".into(), ..instance(&hung) };
     let report = migrate(&[instance(&awake), silent], options.clone()).await.unwrap();
-    let Ending::Silent { words, .. } = &report.ending else { panic!("{:?}", report.ending) };
+    let RunOutcome::Unresponsive { words, .. } = &report.ending else { panic!("{:?}", report.ending) };
     assert!(words.contains("10.0.0.2:6443 does not answer"), "{words}");
     assert_eq!(report.progress.counts.failed, 0, "that says nothing about any object");
     let report = migrate(&[instance(&awake)], options).await.unwrap();
-    assert_eq!(report.ending, Ending::Proven);
+    assert_eq!(report.ending, RunOutcome::Proven);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_while_it_lists_ends_the_run_too() {
-    let hung = Arc::new(Mutex::new(Server { is_silent: true, ..Server::with_objects(5) }));
+    let hung = Arc::new(Mutex::new(Server { is_unresponsive: true, ..Server::with_objects(5) }));
     let report = migrate(&[instance(&hung)], RunOptions::default()).await.unwrap();
-    assert!(matches!(report.ending, Ending::Silent { .. }), "{:?}", report.ending);
+    assert!(matches!(report.ending, RunOutcome::Unresponsive { .. }), "{:?}", report.ending);
 }
 
-fn settled_by(report: &RunReport) -> Option<Settled> {
-    let target = Target { hash: StorageVersionHash::new("v2"), revision: None };
-    Settled::new(target, Settled::by_run(report, 1)?, &report.failures)
+fn settled_by(report: &RunReport) -> Option<EarlierAttempt> {
+    let target = MigrationTarget { hash: StorageVersionHash::new("v2"), revision: None };
+    EarlierAttempt::new(target, EarlierAttempt::by_run(report, 1)?, &report.failures)
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,16 +192,16 @@ async fn an_object_that_could_not_be_read_is_looked_at_again_once_it_can_be() {
     let unreadable = vec!["object-0007".to_owned()];
     let server = Arc::new(Mutex::new(Server { unreadable, ..Server::with_objects(20) }));
     let first = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
-    assert_eq!(first.ending, Ending::SomeFailed);
-    // Nobody could read its uid, so that it cannot be told from those that are in order.
+    assert_eq!(first.ending, RunOutcome::SomeFailed);
+    // Nobody could read its uid, so it is unknown from those that are in order.
     let settled = settled_by(&first);
     server.lock().unwrap().unreadable.clear();
     let second = migrate(&[instance(&server)], RunOptions { settled, ..RunOptions::default() }).await.unwrap();
-    assert_eq!(second.ending, Ending::Proven);
+    assert_eq!(second.ending, RunOutcome::Proven);
     assert_eq!(server.lock().unwrap().old_objects(), 0);
     let objects = SettledObjects { resource_version: first.settled_at, definition_generation: 1 };
-    let target = Target { hash: StorageVersionHash::new("v2"), revision: None };
-    assert_eq!(Settled::new(target, objects, &first.failures), None, "whoever may have written it down");
+    let target = MigrationTarget { hash: StorageVersionHash::new("v2"), revision: None };
+    assert_eq!(EarlierAttempt::new(target, objects, &first.failures), None, "whoever may have written it down");
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +211,7 @@ async fn what_lies_behind_an_object_that_cannot_be_found_is_a_gap() {
     let server = Arc::new(Mutex::new(server));
     let resource = StoredResource { is_namespaced: false, ..widgets() };
     let report = migrate_resource(&[instance(&server)], resource, RunOptions::default()).await.unwrap();
-    assert_eq!(report.ending, Ending::SomeFailed);
+    assert_eq!(report.ending, RunOutcome::SomeFailed);
     assert!(report.passes.last().unwrap().has_gaps, "{report:?}");
     assert_eq!(settled_by(&report), None);
 }
@@ -221,7 +221,7 @@ async fn all_that_fail_are_known_and_a_second_run_tries_only_them_and_what_is_ne
     let refused: Vec<String> = (0..1_500).map(|number| format!("object-{number:04}")).collect();
     let server = Arc::new(Mutex::new(Server { refused, ..Server::with_objects(2_000) }));
     let first = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
-    assert_eq!(first.ending, Ending::SomeFailed);
+    assert_eq!(first.ending, RunOutcome::SomeFailed);
     assert_eq!(first.failures.len(), 1_500, "all of them are known");
     assert_eq!(first.progress.counts.failed, 1_500, "each of them counts once");
     let settled = settled_by(&first).expect("all that failed are known");
@@ -235,7 +235,7 @@ async fn all_that_fail_are_known_and_a_second_run_tries_only_them_and_what_is_ne
     }
     let options = RunOptions { settled: Some(settled), ..RunOptions::default() };
     let second = migrate(&[instance(&server)], options).await.unwrap();
-    assert_eq!(second.ending, Ending::Proven);
+    assert_eq!(second.ending, RunOutcome::Proven);
     let server = server.lock().unwrap();
     assert_eq!(server.old_objects(), 0);
     assert_eq!(server.writes, 2 * 1_501, "once to rewrite them, once to see that nothing is left");
@@ -248,10 +248,10 @@ async fn an_object_at_which_a_webhook_hangs_up_is_named_and_all_others_are_rewri
         let server = Server { poison: poison.clone(), poisons_listings, ..Server::with_objects(40) };
         let server = Arc::new(Mutex::new(server));
         // Nothing is waited for that stays away.
-        let webhook_patience = std::time::Duration::ZERO;
-        let options = RunOptions { page_size: 16, webhook_patience, ..RunOptions::default() };
+        let webhook_timeout = std::time::Duration::ZERO;
+        let options = RunOptions { page_size: 16, webhook_timeout, ..RunOptions::default() };
         let report = migrate(&[instance(&server)], options).await.unwrap();
-        assert_eq!(report.ending, Ending::SomeFailed, "{report:?}");
+        assert_eq!(report.ending, RunOutcome::SomeFailed, "{report:?}");
         assert_eq!(server.lock().unwrap().old_objects(), 1, "all others are rewritten");
         let named: Vec<&str> = report.failures.iter().map(|failure| failure.name.as_str()).collect();
         assert_eq!(named, poison);
@@ -263,6 +263,6 @@ async fn a_webhook_that_hangs_up_at_every_object_is_down() {
     let poison = (0..30).map(|number| format!("object-{number:04}")).collect();
     let server = Arc::new(Mutex::new(Server { poison, ..Server::with_objects(30) }));
     let report = migrate(&[instance(&server)], RunOptions::default()).await.unwrap();
-    assert!(matches!(&report.ending, Ending::WebhookDown { words, .. } if words.contains("EOF")), "{report:?}");
+    assert!(matches!(&report.ending, RunOutcome::WebhookDown { words, .. } if words.contains("EOF")), "{report:?}");
     assert_eq!(report.progress.counts.failed, 0, "no object is to blame");
 }

@@ -1,9 +1,9 @@
-//! What must never be taken for proof, whatever a server answers.
+//! What must never be mistaken for proof, whatever a server answers.
 
 use crate::server::{Server, instance, migrate, not_found, status};
 use restow_migrate::cluster::Instance;
-use restow_migrate::runner::{CHANGED_BY_ADMISSION, Ending, Mode, RunError, RunOptions, RunReport};
-use restow_migrate::settling::SETTLING_TIME;
+use restow_migrate::runner::{CHANGED_BY_ADMISSION, RunError, RunOptions, RunOutcome, RunReport, WriteMode};
+use restow_migrate::settling_time::SETTLING_TIME;
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,7 +24,7 @@ async fn a_server_that_does_not_serve_the_resource_has_not_said_that_objects_are
     let generic = status(404, "NotFound", "the server could not find the requested resource");
     let server = shared(Server { about_objects: Some(generic), ..Server::with_objects(5) });
     let report = run_on(&[&server]).await;
-    let Ending::NotServed { words, .. } = &report.ending else { panic!("{:?}", report.ending) };
+    let RunOutcome::NotServed { words, .. } = &report.ending else { panic!("{:?}", report.ending) };
     assert!(words.contains("does not serve the resource"), "{words}");
     assert_eq!(server.lock().unwrap().old_objects(), 5);
 }
@@ -34,7 +34,7 @@ async fn a_refusal_that_speaks_of_a_uid_is_a_refusal() {
     let message = "w is invalid: spec.template.metadata.uid: Invalid value";
     let server = shared(Server { about_objects: Some(status(422, "Invalid", message)), ..Server::with_objects(3) });
     let report = run_on(&[&server]).await;
-    assert_eq!(report.ending, Ending::SomeFailed);
+    assert_eq!(report.ending, RunOutcome::SomeFailed);
     assert_eq!(report.failures.len(), 3);
     assert!(report.failures.iter().all(|failure| failure.code == 422 && failure.message == message));
 }
@@ -44,7 +44,7 @@ async fn an_object_that_was_rewritten_and_then_goes_leaves_no_clean_pass() {
     let restless = shared(Server { is_behind: true, ..Server::with_objects(1) });
     let gone = shared(Server { about_objects: Some(not_found("object-0000")), ..Server::default() });
     let changes = Arc::clone(&restless);
-    // One server changes the object whenever it is asked, and the other then says that it is gone.
+    // One server changes the object whenever it is queried, and the other then says that it is gone.
     let unrest = tokio::spawn(async move {
         loop {
             changes.lock().unwrap().objects.values_mut().for_each(|stored| stored.is_old = false);
@@ -53,7 +53,7 @@ async fn an_object_that_was_rewritten_and_then_goes_leaves_no_clean_pass() {
     });
     let report = run_on(&[&restless, &gone]).await;
     unrest.abort();
-    assert_ne!(report.ending, Ending::Proven, "{report:?}");
+    assert_ne!(report.ending, RunOutcome::Proven, "{report:?}");
     assert!(report.passes.iter().skip(1).all(|pass| !pass.is_clean()), "{:?}", report.passes);
 }
 
@@ -81,7 +81,7 @@ async fn an_object_that_was_rewritten_and_then_has_to_wait_leaves_no_clean_pass(
     let server = shared(Server { is_soon_tired: true, ..Server::with_objects(20) });
     write_late(&server, 30);
     let report = migrate(&[instance(&server), instance(&server)], settling_for(35)).await.unwrap();
-    assert_eq!(report.ending, Ending::Proven);
+    assert_eq!(report.ending, RunOutcome::Proven);
     let changed: Vec<u64> = report.passes.iter().map(|pass| pass.rewritten).collect();
     assert_eq!(changed, [20, 1, 0], "the pass that had to change one object is followed by another");
 }
@@ -93,7 +93,7 @@ async fn a_write_that_was_under_way_when_the_servers_agreed_is_found() {
         server.lock().unwrap().objects.values_mut().for_each(|stored| stored.is_old = is_old);
         write_late(&server, 30);
         let report = migrate(&[instance(&server)], settling_for(35)).await.unwrap();
-        assert_eq!(report.ending, Ending::Proven);
+        assert_eq!(report.ending, RunOutcome::Proven);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(server.lock().unwrap().old_objects(), 0, "whatever arrived late was found");
     }
@@ -109,7 +109,7 @@ async fn a_conflict_in_the_last_pass_is_no_proof() {
         late.lock().unwrap().intruders = 1;
     });
     let report = migrate(&[instance(&server)], settling_for(35)).await.unwrap();
-    assert_eq!(report.ending, Ending::Proven);
+    assert_eq!(report.ending, RunOutcome::Proven);
     assert_eq!(server.lock().unwrap().old_objects(), 0);
     let changed: Vec<u64> = report.passes.iter().map(|pass| pass.rewritten).collect();
     assert_eq!(changed, [20, 1, 0]);
@@ -127,7 +127,7 @@ async fn objects_between_two_that_cannot_be_converted_are_rewritten() {
         });
         let options = RunOptions { page_size, other_versions: vec!["v0".to_owned()], ..RunOptions::default() };
         let report = migrate(&[instance(&server)], options).await.unwrap();
-        assert_eq!(report.ending, Ending::SomeFailed);
+        assert_eq!(report.ending, RunOutcome::SomeFailed);
         assert_eq!(server.lock().unwrap().old_objects(), 2, "all others are rewritten");
         let mut named: Vec<&str> = report.failures.iter().map(|failure| failure.name.as_str()).collect();
         named.sort_unstable();
@@ -142,7 +142,7 @@ async fn objects_that_could_not_be_reached_are_counted() {
     let unreadable = ["object-0013", "object-0020"].map(str::to_owned).to_vec();
     let server = shared(Server { unreadable, counts_remaining: true, ..Server::with_objects(50) });
     let report = run_on(&[&server]).await;
-    assert_eq!(report.ending, Ending::SomeFailed);
+    assert_eq!(report.ending, RunOutcome::SomeFailed);
     let last = report.passes.last().unwrap();
     let old = server.lock().unwrap().old_objects() as u64;
     assert!(last.unreached > 0 && last.unreached + last.failed == old, "{old} old objects, but {last:?}");
@@ -152,7 +152,7 @@ async fn objects_that_could_not_be_reached_are_counted() {
 async fn what_admission_changes_on_every_write_is_said_and_not_written_again_and_again() {
     let server = shared(Server { is_mutating: true, ..Server::with_objects(200) });
     let report = run_on(&[&server]).await;
-    assert_eq!(report.ending, Ending::SomeFailed);
+    assert_eq!(report.ending, RunOutcome::SomeFailed);
     assert_eq!(report.failures.len(), 200);
     for failure in &report.failures {
         assert_eq!(failure.reason, CHANGED_BY_ADMISSION);
@@ -175,7 +175,9 @@ async fn an_answer_that_is_no_list_is_not_an_empty_one() {
         let report = migrate(&[instance(&server)], RunOptions::default()).await;
         tokio::time::resume();
         match report {
-            Ok(report) => assert!(matches!(report.ending, Ending::Silent { .. }), "{answer}: {:?}", report.ending),
+            Ok(report) => {
+                assert!(matches!(report.ending, RunOutcome::Unresponsive { .. }), "{answer}: {:?}", report.ending)
+            }
             Err(error) => assert!(matches!(error, RunError::List(_)), "{error}"),
         }
     }
@@ -187,7 +189,7 @@ async fn an_answer_about_another_object_is_not_taken_for_this_one() {
     let server = shared(Server { about_objects: Some((200, other)), ..Server::with_objects(1) });
     tokio::time::pause();
     let report = run_on(&[&server]).await;
-    assert_ne!(report.ending, Ending::Proven);
+    assert_ne!(report.ending, RunOutcome::Proven);
     assert_eq!(server.lock().unwrap().old_objects(), 1);
 }
 
@@ -197,7 +199,7 @@ async fn a_collection_that_is_being_deleted_when_the_servers_agree_is_waited_for
     // A namespace is deleted, and the object with a finalizer is marked by the handler that the deletion began with.
     write_late(&server, 55);
     let report = migrate(&[instance(&server)], settling_for(SETTLING_TIME.as_secs())).await.unwrap();
-    assert_eq!(report.ending, Ending::Proven);
+    assert_eq!(report.ending, RunOutcome::Proven);
     assert_eq!(server.lock().unwrap().old_objects(), 0);
 }
 
@@ -209,7 +211,7 @@ async fn what_nobody_has_written_since_the_run_began_is_counted() {
     }
     write_late(&server, 5);
     let report = migrate(&[instance(&server)], settling_for(10)).await.unwrap();
-    assert_eq!(report.ending, Ending::Proven);
+    assert_eq!(report.ending, RunOutcome::Proven);
     let last = report.passes.last().unwrap();
     assert_eq!(last.unwritten, 8, "one was rewritten, and one was written by somebody else");
 }
@@ -220,7 +222,7 @@ async fn what_a_webhook_denies_is_refused_whatever_the_code() {
         let denied = status(code, "", "admission webhook \"v.example.com\" denied the request: too many of them");
         let server = shared(Server { about_objects: Some(denied), ..Server::with_objects(3) });
         let report = run_on(&[&server]).await;
-        assert_eq!(report.ending, Ending::SomeFailed, "{code}");
+        assert_eq!(report.ending, RunOutcome::SomeFailed, "{code}");
         assert_eq!(report.failures.len(), 3, "{code}: each is named");
     }
 }
@@ -229,7 +231,7 @@ async fn what_a_webhook_denies_is_refused_whatever_the_code() {
 async fn a_dry_run_that_a_webhook_takes_no_part_in_blames_no_object() {
     let unsupported = status(400, "BadRequest", "admission webhook \"v.example.com\" does not support dry run");
     let server = shared(Server { about_objects: Some(unsupported), ..Server::with_objects(3) });
-    let options = RunOptions { mode: Mode::DryRun, ..RunOptions::default() };
+    let options = RunOptions { mode: WriteMode::DryRun, ..RunOptions::default() };
     let ended = migrate(&[instance(&server)], options).await;
     assert!(matches!(&ended, Err(RunError::NoDryRun(_))), "{ended:?}");
 }
@@ -239,7 +241,7 @@ async fn a_write_whose_answer_got_lost_leaves_no_clean_pass() {
     for is_soon_tired in [false, true] {
         let server = shared(Server { lost_answers: 1, is_soon_tired, ..Server::with_objects(1) });
         let report = run_on(&[&server]).await;
-        assert_eq!(report.ending, Ending::Proven);
+        assert_eq!(report.ending, RunOutcome::Proven);
         let changed: Vec<u64> = report.passes.iter().map(|pass| pass.rewritten).collect();
         assert_eq!(changed, [1, 0], "it may have been ours");
         assert_eq!(report.progress.counts.rewritten, 1);
@@ -252,7 +254,7 @@ async fn an_object_in_a_namespace_that_is_gone_is_not_taken_for_none() {
     let server = Server { unreadable: orphans.clone(), orphans, knows_its_tokens: true, ..Server::with_objects(20) };
     let server = shared(server);
     let report = run_on(&[&server]).await;
-    assert_eq!(report.ending, Ending::SomeFailed, "{report:?}");
+    assert_eq!(report.ending, RunOutcome::SomeFailed, "{report:?}");
     assert_eq!(server.lock().unwrap().old_objects(), 1, "all others are rewritten");
     let [failure] = report.failures.as_slice() else { panic!("{:?}", report.failures) };
     assert!(failure.message.contains("lies in no namespace which exists"), "{failure:?}");

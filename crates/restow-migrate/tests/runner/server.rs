@@ -8,7 +8,7 @@ use kube::Client;
 use kube::client::Body;
 use restow_migrate::cluster::Instance;
 use restow_migrate::discovery::StoredResource;
-use restow_migrate::runner::{Order, Progress, RunError, RunOptions, RunReport, run};
+use restow_migrate::runner::{Progress, RunControl, RunError, RunOptions, RunReport, run};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,11 +30,11 @@ pub(crate) struct Server {
     pub(crate) intruders: u32,
     /// Objects with these names are refused.
     pub(crate) refused: Vec<String>,
-    /// The conversion webhook hangs up when it is asked about objects with these names.
+    /// The conversion webhook hangs up when it is queried about objects with these names.
     pub(crate) poison: Vec<String>,
     /// Whether they have to be converted to be listed, too.
     pub(crate) poisons_listings: bool,
-    /// Whether the definition is gone.
+    /// Whether the CRD is gone.
     pub(crate) is_gone: bool,
     /// Whether this server writes the old version, whatever others do.
     pub(crate) is_behind: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Server {
     /// Whether it takes no tokens but its own.
     pub(crate) knows_its_tokens: bool,
     /// Whether it answers nothing at all.
-    pub(crate) is_silent: bool,
+    pub(crate) is_unresponsive: bool,
     /// Which version those objects are stored in: listed in it, they need not be converted.
     pub(crate) unreadable_except_in: Option<&'static str>,
     /// Whether admission changes every object that is written.
@@ -233,7 +233,7 @@ pub(crate) fn instance(server: &Arc<Mutex<Server>>) -> Instance {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
             let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            if server.lock().unwrap().is_silent {
+            if server.lock().unwrap().is_unresponsive {
                 std::future::pending::<()>().await;
             }
             let (code, answer) = server.lock().unwrap().answer(&Request::from_parts(parts, ()), &body);
@@ -263,7 +263,7 @@ pub(crate) async fn migrate_resource(
     resource: StoredResource,
     options: RunOptions,
 ) -> Result<RunReport, RunError> {
-    let (_order, orders) = watch::channel(Order::Run);
+    let (_order, control) = watch::channel(RunControl::Run);
     let (progress, _seen) = watch::channel(Progress::default());
-    run(servers, &resource, options, orders, &progress).await
+    run(servers, &resource, options, control, &progress).await
 }

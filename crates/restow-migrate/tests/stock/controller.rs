@@ -4,9 +4,9 @@ use crate::fixture::{Fixture, alone, cluster};
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use restow_api::storage_version_hash;
-use restow_migrate::controller::{self, ControllerConfig, Metrics, Resources};
-use restow_migrate::definition;
-use restow_migrate::install::{Action, InstallOptions, install};
+use restow_migrate::controller::{self, ControllerConfig, Metrics, ResourceFilter};
+use restow_migrate::crd;
+use restow_migrate::install::{InstallAction, InstallOptions, install};
 use restow_rules::migrate::stored_versions::MIGRATING_ANNOTATION;
 use restow_testkit::eventually;
 use serde_json::{Value, json};
@@ -19,13 +19,13 @@ async fn a_changed_storage_version_is_migrated_without_a_further_command() {
     let _alone = alone().await;
     install(cluster.client(), &InstallOptions::default()).await.unwrap();
     let again = install(cluster.client(), &InstallOptions::default()).await.unwrap();
-    let changed: Vec<_> = again.iter().filter(|installed| installed.action != Action::Unchanged).collect();
+    let changed: Vec<_> = again.iter().filter(|installed| installed.action != InstallAction::Unchanged).collect();
     assert!(changed.is_empty(), "installing twice changes nothing: {changed:?}");
 
     let Some(fixture) = Fixture::alone("autos", 300).await else { return };
     let config = |identity: &str| ControllerConfig {
         identity: identity.to_owned(),
-        resources: Resources::Custom,
+        resources: ResourceFilter::Custom,
         poll_interval: Duration::from_secs(3_600),
         ..ControllerConfig::default()
     };
@@ -67,8 +67,8 @@ async fn the_guard_refuses_another_storage_version_while_objects_are_migrated_an
     install(cluster.client(), &InstallOptions::default()).await.unwrap();
     let Some(fixture) = Fixture::alone("guards", 1).await else { return };
     let mark = |value: Value| json!({ MIGRATING_ANNOTATION: value });
-    eventually("the definition is marked", async || {
-        definition::annotate(cluster.client(), &fixture.definition().await, mark(json!("true"))).await.is_ok()
+    eventually("the CRD is marked", async || {
+        crd::annotate(cluster.client(), &fixture.crd().await, mark(json!("true"))).await.is_ok()
     })
     .await;
     // A new policy takes a moment to be in force. Changing back and forth is allowed as long as it is not.
@@ -84,7 +84,7 @@ async fn the_guard_refuses_another_storage_version_while_objects_are_migrated_an
     .await;
     assert!(refusal.contains("cannot be changed while the stored objects are being migrated"), "{refusal}");
     fixture.rename().await;
-    definition::annotate(cluster.client(), &fixture.definition().await, mark(Value::Null)).await.unwrap();
+    crd::annotate(cluster.client(), &fixture.crd().await, mark(Value::Null)).await.unwrap();
     eventually("the storage version can be changed again", async || {
         fixture.try_to_store_in("v2").await.is_ok() && fixture.try_to_store_in("v1").await.is_ok()
     })

@@ -1,16 +1,16 @@
-//! A custom resource definition with two versions and some objects, on the cluster to test against.
+//! A CRD with two versions and some objects, on the cluster to test against.
 
 use futures::{StreamExt, stream};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use restow_api::GroupResource;
 use restow_migrate::cluster::Cluster;
-use restow_migrate::definition::{self, Definition};
+use restow_migrate::crd;
 use restow_testkit::{Crd, crds, eventually};
 use serde_json::json;
 use std::path::PathBuf;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A definition that is removed when the test ends well.
+/// A CRD that is removed when the test ends well.
 pub(crate) struct Fixture {
     pub(crate) cluster: Cluster,
     pub(crate) resource: GroupResource,
@@ -18,7 +18,7 @@ pub(crate) struct Fixture {
     _company: Option<RwLockReadGuard<'static, ()>>,
 }
 
-/// A controller takes care of everything in the cluster, so that its tests run while no others do.
+/// A controller manages everything in the cluster, so that its tests run while no others do.
 static CLUSTER: RwLock<()> = RwLock::const_new(());
 
 /// Nobody else uses the cluster as long as this is kept.
@@ -26,7 +26,7 @@ pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
     CLUSTER.write().await
 }
 
-/// The cluster; nothing where none is given, and then the test is skipped.
+/// The cluster; `None` where none is given, and then the test is skipped.
 pub(crate) async fn cluster() -> Option<Cluster> {
     let Some(path) = std::env::var_os("RESTOW_TEST_KUBECONFIG") else {
         restow_testkit::skip("set RESTOW_TEST_KUBECONFIG to a cluster that may be changed");
@@ -36,7 +36,7 @@ pub(crate) async fn cluster() -> Option<Cluster> {
 }
 
 impl Fixture {
-    /// A definition stored in v1 with so many objects, beside those of other tests.
+    /// A CRD stored in v1 with so many objects, beside those of other tests.
     pub(crate) async fn new(plural: &str, objects: usize) -> Option<Self> {
         let company = CLUSTER.read().await;
         Some(Fixture { _company: Some(company), ..Self::alone(plural, objects).await? })
@@ -48,7 +48,7 @@ impl Fixture {
         let resource = format!("{plural}.migrate.restow.test").parse().unwrap();
         let fixture = Fixture { cluster, resource, plural: plural.to_owned(), _company: None };
         fixture.remove().await;
-        let new: DynamicObject = serde_json::from_value(fixture.crd().manifest()).unwrap();
+        let new: DynamicObject = serde_json::from_value(fixture.manifest().manifest()).unwrap();
         fixture.crds().create(&PostParams::default(), &new).await.unwrap();
         eventually("the resource is served", async || {
             fixture.api("v2").list(&ListParams::default().limit(1)).await.is_ok()
@@ -58,7 +58,7 @@ impl Fixture {
         Some(fixture)
     }
 
-    fn crd(&self) -> Crd {
+    fn manifest(&self) -> Crd {
         Crd::new(&self.resource.to_string(), &self.kind()).versions(&["v1", "v2"])
     }
 
@@ -69,7 +69,7 @@ impl Fixture {
     }
 
     pub(crate) fn api(&self, version: &str) -> Api<DynamicObject> {
-        self.crd().api(self.cluster.client(), version)
+        self.manifest().api(self.cluster.client(), version)
     }
 
     fn crds(&self) -> Api<DynamicObject> {
@@ -80,7 +80,7 @@ impl Fixture {
     pub(crate) async fn create(&self, numbers: std::ops::Range<usize>) {
         let create = |number: usize| {
             let api = self.api("v1");
-            let object = self.crd().object("v1", &format!("object-{number}"), json!({"number": number}));
+            let object = self.manifest().object("v1", &format!("object-{number}"), json!({"number": number}));
             async move {
                 api.create(&PostParams::default(), &object).await.unwrap();
             }
@@ -88,7 +88,7 @@ impl Fixture {
         stream::iter(numbers).map(create).buffer_unordered(16).collect::<Vec<()>>().await;
     }
 
-    /// Changes something of the definition that has nothing to do with its storage version.
+    /// Changes something of the CRD that has nothing to do with its storage version.
     pub(crate) async fn rename(&self) {
         let patch = json!({"spec": {"names": {"categories": ["restow-test"]}}});
         let name = self.resource.to_string();
@@ -101,21 +101,21 @@ impl Fixture {
     }
 
     pub(crate) async fn try_to_store_in(&self, version: &str) -> Result<(), kube::Error> {
-        let patch = json!({"spec": {"versions": self.crd().stored_in(version).spec_versions()}});
+        let patch = json!({"spec": {"versions": self.manifest().stored_in(version).spec_versions()}});
         let name = self.resource.to_string();
         self.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(|_| ())
     }
 
-    pub(crate) async fn definition(&self) -> Definition {
-        definition::read(self.cluster.client(), &self.resource).await.unwrap().unwrap()
+    pub(crate) async fn crd(&self) -> crd::Crd {
+        crd::read(self.cluster.client(), &self.resource).await.unwrap().unwrap()
     }
 
     pub(crate) async fn stored_versions(&self) -> Vec<String> {
-        definition::view(&self.definition().await).stored_versions
+        crd::view(&self.crd().await).stored_versions
     }
 
     pub(crate) async fn is_marked(&self) -> bool {
-        definition::view(&self.definition().await).is_marked
+        crd::view(&self.crd().await).is_marked
     }
 
     /// The numbers in the objects' specs, to see that nothing but the encoding has changed.
@@ -130,6 +130,6 @@ impl Fixture {
     pub(crate) async fn remove(&self) {
         let name = self.resource.to_string();
         let _ = self.crds().delete(&name, &DeleteParams::default()).await;
-        eventually("the definition is gone", async || self.crds().get_opt(&name).await.unwrap().is_none()).await;
+        eventually("the CRD is gone", async || self.crds().get_opt(&name).await.unwrap().is_none()).await;
     }
 }

@@ -1,22 +1,25 @@
 //! One migration, undisturbed and disturbed.
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, cluster};
 use kube::api::{DeleteParams, Patch, PatchParams};
-use restow_migrate::agreement::{Scope, observe};
-use restow_migrate::migration::{MigrationError, MigrationOptions, MigrationReport, Outcome, Reins, migrate};
-use restow_migrate::runner::{Method, Mode, Order, Progress, RunOptions};
-use restow_migrate::step::Step;
-use restow_rules::migrate::marks::{Holder, Party};
+use restow_migrate::api_servers::{Scope, observe};
+use restow_migrate::migration::step::{MigrationStep, TARGET};
+use restow_migrate::migration::{
+    MigrationChannels, MigrationError, MigrationOptions, MigrationOutcome, MigrationReport, migrate,
+};
+use restow_migrate::runner::{Progress, RewriteMethod, RunControl, RunOptions, WriteMode};
+use restow_rules::migrate::marks::{Holder, HolderKind};
 use restow_rules::migrate::pacer::PacerLimits;
-use restow_testkit::eventually;
+use restow_testkit::{LogEvent, abort_at, eventually, output, test_in_a_process};
 use serde_json::json;
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 use tokio::sync::watch;
 
 async fn run(fixture: &Fixture, options: MigrationOptions) -> Result<MigrationReport, MigrationError> {
-    let (_order, orders) = watch::channel(Order::Run);
+    let (_order, control) = watch::channel(RunControl::Run);
     let (progress, _seen) = watch::channel(Progress::default());
-    migrate(&fixture.cluster, &fixture.resource, options, Reins { orders, progress: &progress }).await
+    migrate(&fixture.cluster, &fixture.resource, options, MigrationChannels { control, progress: &progress }).await
 }
 
 /// Flips the storage version, and waits until discovery shows it.
@@ -41,7 +44,7 @@ async fn everything_is_rewritten_and_the_stored_versions_are_trimmed() {
     assert_eq!(fixture.stored_versions().await, ["v1", "v2"]);
     let options = RunOptions { page_size: 50, ..RunOptions::default() };
     let report = run(&fixture, MigrationOptions { run: options, ..MigrationOptions::default() }).await.unwrap();
-    assert_eq!(report.outcome, Outcome::Succeeded);
+    assert_eq!(report.outcome, MigrationOutcome::Succeeded);
     let done = report.run.unwrap();
     assert_eq!((done.progress.counts.seen, done.progress.counts.rewritten), (120, 120));
     assert!(done.passes.last().unwrap().is_clean());
@@ -58,9 +61,9 @@ async fn everything_is_rewritten_and_the_stored_versions_are_trimmed() {
 async fn putting_objects_back_does_the_same() {
     let Some(fixture) = Fixture::new("puts", 20).await else { return };
     flip(&fixture).await;
-    let options = RunOptions { method: Method::Put, ..RunOptions::default() };
+    let options = RunOptions { method: RewriteMethod::Put, ..RunOptions::default() };
     let report = run(&fixture, MigrationOptions { run: options, ..MigrationOptions::default() }).await.unwrap();
-    assert_eq!(report.outcome, Outcome::Succeeded);
+    assert_eq!(report.outcome, MigrationOutcome::Succeeded);
     assert_eq!(report.run.unwrap().progress.counts.rewritten, 20);
     fixture.remove().await;
 }
@@ -69,9 +72,9 @@ async fn putting_objects_back_does_the_same() {
 async fn asking_writes_nothing() {
     let Some(fixture) = Fixture::new("asks", 10).await else { return };
     flip(&fixture).await;
-    let options = RunOptions { mode: Mode::DryRun, ..RunOptions::default() };
+    let options = RunOptions { mode: WriteMode::DryRun, ..RunOptions::default() };
     let report = run(&fixture, MigrationOptions { run: options, ..MigrationOptions::default() }).await.unwrap();
-    assert_eq!(report.outcome, Outcome::Asked);
+    assert_eq!(report.outcome, MigrationOutcome::DryRunDone);
     assert_eq!(fixture.stored_versions().await, ["v1", "v2"]);
     let after = run(&fixture, MigrationOptions::default()).await.unwrap();
     assert_eq!(after.run.unwrap().progress.counts.rewritten, 10, "nothing had been rewritten before");
@@ -100,7 +103,7 @@ async fn objects_written_created_and_deleted_meanwhile_are_neither_lost_nor_undo
     let options = RunOptions { pacer: limits, page_size: 20, ..RunOptions::default() };
     let (report, ()) =
         tokio::join!(run(&fixture, MigrationOptions { run: options, ..MigrationOptions::default() }), busy);
-    assert_eq!(report.unwrap().outcome, Outcome::Succeeded);
+    assert_eq!(report.unwrap().outcome, MigrationOutcome::Succeeded);
     let mut expected: Vec<u64> = (60..200).collect();
     expected.extend((0..60).filter(|number| number % 3 != 0).map(|number| number + 1_000));
     expected.extend((0..60).filter(|number| number % 5 == 0).map(|number| number + 2_000));
@@ -109,47 +112,81 @@ async fn objects_written_created_and_deleted_meanwhile_are_neither_lost_nor_undo
     fixture.remove().await;
 }
 
+/// The steps that `restow migrate` and the controller have in common, in order.
+const STEPS: [MigrationStep; 7] = [
+    MigrationStep::Agreed,
+    MigrationStep::Marked,
+    MigrationStep::HalfRewritten,
+    MigrationStep::Rewritten,
+    MigrationStep::Confirmed,
+    MigrationStep::Trimmed,
+    MigrationStep::Unmarked,
+];
+/// The step at which the process of a migration aborts, and the resource that it migrates.
+const STEP_VARIABLE: &str = "RESTOW_TEST_ABORT_AT_STEP";
+const RESOURCE_VARIABLE: &str = "RESTOW_TEST_ABORT_RESOURCE";
+const SIGABRT: i32 = 6;
+
+/// The mark of another holder would stay until nobody has renewed it for a minute, so all have the same.
+fn interrupted_options() -> MigrationOptions {
+    MigrationOptions {
+        holder: Some(Holder::new(HolderKind::Command, "the-same")),
+        settling_time: Duration::from_secs(5),
+        agreement_timeout: Duration::from_secs(60),
+        ..MigrationOptions::default()
+    }
+}
+
 #[tokio::test]
-async fn a_migration_that_dies_anywhere_is_finished_by_the_next_one() {
-    for (number, step) in Step::OF_BOTH.into_iter().enumerate() {
+async fn a_migration_that_crashes_anywhere_is_finished_by_the_next_one() {
+    for (number, step) in STEPS.into_iter().enumerate() {
         let Some(fixture) = Fixture::new(&format!("deaths{number}"), 12).await else { return };
         flip(&fixture).await;
-        // The mark of another one would be left alone until nobody has renewed it for a minute.
-        let options = MigrationOptions {
-            holder: Some(Holder::new(Party::Command, "the-same")),
-            settling_time: Duration::from_secs(5),
-            patience: Duration::from_secs(60),
-            ..MigrationOptions::default()
-        };
-        let died = run(&fixture, MigrationOptions { dies_at: Some(step), ..options.clone() }).await;
-        assert!(matches!(died, Err(MigrationError::Died(at)) if at == step), "{died:?}");
-        let trimmed = matches!(step, Step::Trimmed | Step::Unmarked);
+        let crashed = output(
+            test_in_a_process("migration::migration_process_that_aborts_at_a_step")
+                .env(STEP_VARIABLE, format!("{step:?}"))
+                .env(RESOURCE_VARIABLE, fixture.resource.to_string()),
+        );
+        assert_eq!(crashed.status.signal(), Some(SIGABRT), "{step:?}: {crashed:?}");
+        let trimmed = matches!(step, MigrationStep::Trimmed | MigrationStep::Unmarked);
         let stored = fixture.stored_versions().await;
         assert_eq!(stored.len(), if trimmed { 1 } else { 2 }, "after {step:?}");
-        let report = run(&fixture, options).await.unwrap();
-        assert_eq!(report.outcome, Outcome::Succeeded, "after {step:?}");
+        let report = run(&fixture, interrupted_options()).await.unwrap();
+        assert_eq!(report.outcome, MigrationOutcome::Succeeded, "after {step:?}");
         assert_eq!(fixture.stored_versions().await, ["v2"]);
         assert!(!fixture.is_marked().await, "after {step:?}");
         fixture.remove().await;
     }
 }
 
+/// The process that the test above starts. It does nothing where the variables are not set.
 #[tokio::test]
-async fn a_definition_that_changes_meanwhile_keeps_its_stored_versions() {
+async fn migration_process_that_aborts_at_a_step() {
+    let (Ok(step), Ok(resource)) = (std::env::var(STEP_VARIABLE), std::env::var(RESOURCE_VARIABLE)) else { return };
+    abort_at(LogEvent { target: TARGET, field: "step", value: step });
+    let (_order, control) = watch::channel(RunControl::Run);
+    let (progress, _seen) = watch::channel(Progress::default());
+    let (cluster, resource) = (cluster().await.unwrap(), resource.parse().unwrap());
+    let channels = MigrationChannels { control, progress: &progress };
+    migrate(&cluster, &resource, interrupted_options(), channels).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_crd_that_changes_meanwhile_keeps_its_stored_versions() {
     let Some(fixture) = Fixture::new("changes", 150).await else { return };
     flip(&fixture).await;
-    let (order, orders) = watch::channel(Order::Pause);
+    let (command, control) = watch::channel(RunControl::Pause);
     let (progress, _seen) = watch::channel(Progress::default());
-    let reins = Reins { orders, progress: &progress };
+    let channels = MigrationChannels { control, progress: &progress };
     let change = async {
-        eventually("the definition is marked", async || fixture.is_marked().await).await;
+        eventually("the CRD is marked", async || fixture.is_marked().await).await;
         fixture.rename().await;
-        order.send_replace(Order::Run);
+        command.send_replace(RunControl::Run);
     };
-    let migration = migrate(&fixture.cluster, &fixture.resource, MigrationOptions::default(), reins);
+    let migration = migrate(&fixture.cluster, &fixture.resource, MigrationOptions::default(), channels);
     let (report, ()) = tokio::join!(migration, change);
     let outcome = report.unwrap().outcome;
-    assert!(matches!(outcome, Outcome::DefinitionChanged(_)), "{outcome:?}");
+    assert!(matches!(outcome, MigrationOutcome::CrdChanged(_)), "{outcome:?}");
     assert_eq!(fixture.stored_versions().await, ["v1", "v2"]);
     assert!(!fixture.is_marked().await);
     fixture.remove().await;
@@ -159,15 +196,15 @@ async fn a_definition_that_changes_meanwhile_keeps_its_stored_versions() {
 async fn a_resource_that_goes_meanwhile_ends_the_migration() {
     let Some(fixture) = Fixture::new("goers", 30).await else { return };
     flip(&fixture).await;
-    let (order, orders) = watch::channel(Order::Pause);
+    let (command, control) = watch::channel(RunControl::Pause);
     let (progress, _seen) = watch::channel(Progress::default());
-    let reins = Reins { orders, progress: &progress };
+    let channels = MigrationChannels { control, progress: &progress };
     let go = async {
-        eventually("the definition is marked", async || fixture.is_marked().await).await;
+        eventually("the CRD is marked", async || fixture.is_marked().await).await;
         fixture.remove().await;
-        order.send_replace(Order::Run);
+        command.send_replace(RunControl::Run);
     };
-    let migration = migrate(&fixture.cluster, &fixture.resource, MigrationOptions::default(), reins);
+    let migration = migrate(&fixture.cluster, &fixture.resource, MigrationOptions::default(), channels);
     let (report, ()) = tokio::join!(migration, go);
-    assert_eq!(report.unwrap().outcome, Outcome::ResourceGone);
+    assert_eq!(report.unwrap().outcome, MigrationOutcome::ResourceGone);
 }

@@ -1,12 +1,12 @@
-//! Whether a store is that of the cluster that was asked what is old in it.
+//! Whether a store belongs to the cluster whose API was queried.
 
 use serde::Serialize;
 
-/// Whether the store that was read belongs to the cluster that was asked.
+/// Whether the store that was read belongs to the cluster that was queried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "is")]
-pub enum Identity {
-    /// What was read and what was asked is one: a server read its own store, or the store itself says what is written.
+pub enum StoreIdentity {
+    /// By construction: a server read its own store, or the store itself says what is written.
     OneAndTheSame,
     /// Both have the same namespace kube-system.
     Same {
@@ -25,35 +25,35 @@ pub enum Identity {
     },
 }
 
-/// What the store says of the namespace kube-system.
+/// The namespace kube-system in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredUid {
     /// It has this uid.
     Is(String),
-    /// It lies there encrypted.
+    /// It is stored encrypted.
     Encrypted,
-    /// It lies there and has no uid that could be read.
+    /// It is stored and has no readable uid.
     Unreadable,
-    /// It does not lie there.
+    /// It is not stored.
     Absent,
 }
 
-/// The store's revision before and after the API was asked for the latest one.
+/// The store's revision before and after the latest one was read from the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevisionsSeen {
     /// The store's revision before.
     pub before: u64,
-    /// The resource version that the API says, or why it does not.
+    /// The resource version from the API, or why there is none.
     pub told: Result<String, String>,
     /// The store's revision after.
     pub after: u64,
 }
 
-impl Identity {
-    /// Compares the namespace kube-system, and the revisions: a copy of a cluster has the uids of its original, but not
-    /// its revisions, as soon as either is written to.
+impl StoreIdentity {
+    /// Compares the namespace kube-system and the revisions. A copy of a cluster has the uids of the original, but other
+    /// revisions as soon as either is written to.
     pub fn compare(stored: StoredUid, told: Result<String, String>, revisions: RevisionsSeen) -> Self {
-        let not_compared = |because: String| Identity::NotCompared { because };
+        let not_compared = |because: String| StoreIdentity::NotCompared { because };
         let told = match told {
             Ok(uid) => uid,
             Err(words) => return not_compared(format!("the API does not show the namespace kube-system: {words}")),
@@ -69,7 +69,7 @@ impl Identity {
             }
         };
         if stored != told {
-            return Identity::Different {
+            return StoreIdentity::Different {
                 because: format!("the namespace kube-system has the uid {stored} in the store, and {told} in the API"),
             };
         }
@@ -80,15 +80,15 @@ impl Identity {
         if revision.is_empty() {
             return not_compared("the API does not say at which revision it is".into());
         }
-        // A revision that is no number has nothing to do with those of a store.
+        // A resource version that is not a number cannot be compared with a revision.
         match revision.parse::<u64>() {
-            Ok(revision) if !(revisions.before..=revisions.after).contains(&revision) => Identity::Different {
+            Ok(revision) if !(revisions.before..=revisions.after).contains(&revision) => StoreIdentity::Different {
                 because: format!(
                     "the API is at revision {revision}, the store at {} to {}; is one a copy of the other?",
                     revisions.before, revisions.after
                 ),
             },
-            _ => Identity::Same { uid: told },
+            _ => StoreIdentity::Same { uid: told },
         }
     }
 }
@@ -97,30 +97,33 @@ impl Identity {
 mod tests {
     use super::*;
 
-    fn compare(stored: StoredUid, told: Result<&str, &str>, revision: Result<&str, &str>) -> Identity {
+    fn compare(stored: StoredUid, told: Result<&str, &str>, revision: Result<&str, &str>) -> StoreIdentity {
         let revision = revision.map(String::from).map_err(String::from);
         let revisions = RevisionsSeen { before: 10, told: revision, after: 12 };
-        Identity::compare(stored, told.map(String::from).map_err(String::from), revisions)
+        StoreIdentity::compare(stored, told.map(String::from).map_err(String::from), revisions)
     }
 
     #[test]
     fn only_the_same_uid_at_the_same_revision_is_the_same_cluster() {
         let is = |uid: &str| StoredUid::Is(uid.into());
-        let same = Identity::Same { uid: "a".into() };
+        let same = StoreIdentity::Same { uid: "a".into() };
         for revision in ["10", "11", "12", "opaque"] {
             assert_eq!(compare(is("a"), Ok("a"), Ok(revision)), same, "{revision}");
         }
         for revision in ["9", "13"] {
-            assert!(matches!(compare(is("a"), Ok("a"), Ok(revision)), Identity::Different { .. }), "{revision}");
+            assert!(matches!(compare(is("a"), Ok("a"), Ok(revision)), StoreIdentity::Different { .. }), "{revision}");
         }
         // A copy of a cluster differs in nothing but the revision, so that nothing is known without it.
         for revision in [Err("403 Forbidden"), Err("429"), Err("no answer"), Ok("")] {
-            assert!(matches!(compare(is("a"), Ok("a"), revision), Identity::NotCompared { .. }), "{revision:?}");
+            assert!(matches!(compare(is("a"), Ok("a"), revision), StoreIdentity::NotCompared { .. }), "{revision:?}");
         }
-        assert!(matches!(compare(is("a"), Ok("b"), Ok("11")), Identity::Different { .. }));
+        assert!(matches!(compare(is("a"), Ok("b"), Ok("11")), StoreIdentity::Different { .. }));
         for stored in [StoredUid::Encrypted, StoredUid::Unreadable, StoredUid::Absent] {
-            assert!(matches!(compare(stored.clone(), Ok("a"), Ok("11")), Identity::NotCompared { .. }), "{stored:?}");
+            assert!(
+                matches!(compare(stored.clone(), Ok("a"), Ok("11")), StoreIdentity::NotCompared { .. }),
+                "{stored:?}"
+            );
         }
-        assert!(matches!(compare(is("a"), Err("forbidden"), Ok("11")), Identity::NotCompared { .. }));
+        assert!(matches!(compare(is("a"), Err("forbidden"), Ok("11")), StoreIdentity::NotCompared { .. }));
     }
 }

@@ -1,13 +1,13 @@
-//! Where objects lie: which resource's objects are under which keys, and which keys are no objects at all.
+//! The key layout: which keys belong to which resource, and which keys are not objects.
 //!
-//! Values that hide their version (encrypted ones) or cannot be read are known by their keys alone.
+//! Encrypted and unreadable values can be assigned by their keys only.
 
-use super::{Encoding, Target};
+use super::{Encoding, KindTarget};
 
-/// Stands for all folders beyond those that a census keeps apart.
+/// Stands for all folders beyond the limit of a census.
 pub const FURTHER_FOLDERS: &str = "(further folders)";
 
-/// Where kube-apiserver keeps resources whose folder is not named after them.
+/// Folders of kube-apiserver that are not named after their resource.
 const SPECIAL_FOLDERS: &[(&str, &str)] = &[
     ("/controllers", "replicationcontrollers"),
     ("/ingress", "ingresses.networking.k8s.io"),
@@ -16,21 +16,21 @@ const SPECIAL_FOLDERS: &[(&str, &str)] = &[
     ("/services/specs", "services"),
 ];
 
-/// First parts of keys that are followed by one more part before names begin: our groups without a dot in their name, and
-/// folders with folders in them.
+/// First parts of keys that are followed by one more part before the names: Restow's groups without a dot, and folders with
+/// subfolders.
 const WITH_SUBFOLDERS: &[&str] = &["core", "apps", "autoscaling", "batch", "policy", "services", "ranges", "restow"];
 
-/// What API servers keep for themselves, in no version but one: the ranges of addresses and ports that are taken (until
-/// the next one is), and where each of them is (for some seconds).
+/// Records of API servers that exist in one version only: allocated ranges of addresses and ports, and the addresses of the
+/// API servers.
 const OWN_FOLDERS: &[&str] = &["/ranges", "/masterleases", "/peerserverleases"];
 
-/// What our servers keep for themselves. No resource lies there: a group of custom resources has a dot in its name.
+/// Restow's own records. No resource is stored there: a group of custom resources has a dot in its name.
 const RESTOW_FOLDER: &str = "/restow";
 
-/// The key that SQL databases behind kube-apiserver (kine) are given in place of etcd's own health, and its value.
+/// The key and value that kine, an SQL database behind kube-apiserver, has for etcd's health check.
 const HEALTH: (&str, &[u8]) = ("/health", br#"{"health":"true"}"#);
 
-/// The folder that a key lies in: that of its resource, where it is a key of an object.
+/// The folder of a key: that of its resource, if it is the key of an object.
 pub(super) fn folder_of(key: &[u8]) -> String {
     let key = String::from_utf8_lossy(key);
     let mut parts = key.split('/').filter(|part| !part.is_empty());
@@ -41,17 +41,17 @@ pub(super) fn folder_of(key: &[u8]) -> String {
     }
 }
 
-/// Whether a value that is no object is one that API servers are known to keep there.
+/// Whether a value that is not an object is a known record of API servers.
 pub(super) fn is_own_record(folder: &str, value: &[u8]) -> bool {
     is_in(folder, RESTOW_FOLDER) || (folder, value) == HEALTH
 }
 
-/// Whether objects in this folder, encrypted or not, are what API servers keep for themselves.
+/// Whether objects in this folder, encrypted or not, are records of API servers.
 pub(super) fn is_of_servers_alone(folder: &str) -> bool {
     OWN_FOLDERS.iter().any(|own| is_in(folder, own))
 }
 
-/// Whether this is a record that kube-apiserver keeps in the one version that it ever had.
+/// Whether this is a record of kube-apiserver that has one version only.
 pub(super) fn is_range(folder: &str, group: &str, kind: &str, encoding: &Encoding) -> bool {
     let (Encoding::Json { version } | Encoding::Protobuf { version }) = encoding else { return false };
     is_in(folder, "/ranges") && (group, kind, version.as_str()) == ("", "RangeAllocation", "v1")
@@ -61,8 +61,8 @@ fn is_in(folder: &str, parent: &str) -> bool {
     folder.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The resource whose objects lie in this folder, in kube-apiserver's layout or in ours; nothing where that cannot be told.
-pub fn resource_of_folder<'t>(folder: &str, targets: &'t [Target]) -> Option<&'t Target> {
+/// The resource whose objects are stored in this folder, in the layout of kube-apiserver or of Restow; `None` if unknown.
+pub fn resource_of_folder<'t>(folder: &str, targets: &'t [KindTarget]) -> Option<&'t KindTarget> {
     if let Some((_, special)) = SPECIAL_FOLDERS.iter().find(|(special, _)| *special == folder) {
         return targets.iter().find(|target| target.resource == *special);
     }
@@ -75,7 +75,7 @@ pub fn resource_of_folder<'t>(folder: &str, targets: &'t [Target]) -> Option<&'t
             let group = if first == "core" { "" } else { first };
             targets.iter().find(|target| resource_is(target, plural, group))
         }
-        // kube-apiserver leaves the group out of the keys of what is built in.
+        // kube-apiserver omits the group in the keys of built-in resources.
         None => {
             let mut named = targets.iter().filter(|target| target.plural() == first && target.defined.is_none());
             let one = named.next()?;
@@ -84,8 +84,8 @@ pub fn resource_of_folder<'t>(folder: &str, targets: &'t [Target]) -> Option<&'t
     }
 }
 
-/// The folders that the objects of a resource lie in: in our layout, and in kube-apiserver's.
-pub fn folders_of_resource(target: &Target) -> Vec<String> {
+/// The folders of a resource: in the layout of Restow, and in that of kube-apiserver.
+pub fn folders_of_resource(target: &KindTarget) -> Vec<String> {
     let (plural, group) = target.resource.split_once('.').unwrap_or((&target.resource, ""));
     let with_group = format!("/{}/{plural}", if group.is_empty() { "core" } else { group });
     let special = SPECIAL_FOLDERS.iter().find(|(_, resource)| *resource == target.resource);
@@ -97,7 +97,7 @@ pub fn folders_of_resource(target: &Target) -> Vec<String> {
     std::iter::once(with_group).chain(stock).collect()
 }
 
-fn resource_is(target: &Target, plural: &str, group: &str) -> bool {
+fn resource_is(target: &KindTarget, plural: &str, group: &str) -> bool {
     match target.resource.split_once('.') {
         Some((name, of)) => (name, of) == (plural, group),
         None => target.resource == plural && group.is_empty(),
@@ -127,9 +127,9 @@ mod tests {
         }
     }
 
-    fn target(resource: &str, is_custom: bool) -> Target {
+    fn target(resource: &str, is_custom: bool) -> KindTarget {
         let group = resource.split_once('.').map(|(_, group)| group).unwrap_or_default();
-        Target {
+        KindTarget {
             group: group.into(),
             kind: "Any".into(),
             resource: resource.into(),

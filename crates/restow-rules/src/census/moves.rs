@@ -1,11 +1,11 @@
-//! Kinds that have moved to another group, or were renamed, and whose objects may still be stored as what they were.
+//! Kinds that were moved to another group or renamed, and whose objects may still be stored as before.
 //!
-//! kube-apiserver goes on reading such objects from the folder of their present resource, and says nothing of it.
+//! kube-apiserver silently keeps reading such objects from the folder of their current resource.
 
 /// A group and a kind.
 type GroupKind = (&'static str, &'static str);
 
-/// What objects were stored as, and what stands for that since.
+/// The old and the current group and kind.
 const MOVED: &[(GroupKind, GroupKind)] = &[
     (("apps", "PetSet"), ("apps", "StatefulSet")),
     (("batch", "ScheduledJob"), ("batch", "CronJob")),
@@ -20,7 +20,7 @@ const MOVED: &[(GroupKind, GroupKind)] = &[
     (("extensions", "ReplicaSet"), ("apps", "ReplicaSet")),
 ];
 
-/// The group and the kind that stand for these today; nothing where they never moved.
+/// The current group and kind; `None` if they never moved.
 pub(super) fn moved_to(group: &str, kind: &str) -> Option<GroupKind> {
     MOVED.iter().find(|(from, _)| *from == (group, kind)).map(|(_, to)| *to)
 }

@@ -1,15 +1,15 @@
-//! Recognising a stored value: JSON, Kubernetes' protobuf envelope, or encrypted.
+//! Recognises a stored value: JSON, Kubernetes' protobuf envelope, or encrypted.
 
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// How every value in Kubernetes' protobuf envelope begins.
+/// The prefix of values in Kubernetes' protobuf envelope.
 const PROTOBUF_MARK: &[u8] = b"k8s\0";
 
-/// How every value that an API server encrypted begins.
+/// The prefix of values that an API server encrypted.
 const ENCRYPTED_MARK: &[u8] = b"k8s:enc:";
 
-/// What a stored value is, as far as it tells by itself.
+/// The form of a stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoredForm<'v> {
     /// An object in JSON.
@@ -61,7 +61,7 @@ impl<'v> StoredForm<'v> {
         }
     }
 
-    /// `PROVIDER:VERSION:KEY:` and then what is encrypted.
+    /// `PROVIDER:VERSION:KEY:` followed by the encrypted data.
     fn encrypted(rest: &'v [u8]) -> Option<Self> {
         let mut parts = rest.splitn(4, |byte| *byte == b':');
         let mut part = || parts.next().and_then(|part| std::str::from_utf8(part).ok());
@@ -70,7 +70,7 @@ impl<'v> StoredForm<'v> {
         Some(StoredForm::Encrypted { provider: format!("{provider}:{version}").into(), key: key.into() })
     }
 
-    /// The envelope's first field is a message of the `apiVersion` and the kind.
+    /// The envelope's first field is a message with the `apiVersion` and the kind.
     fn protobuf(envelope: &'v [u8]) -> Option<Self> {
         let meta = text_field(envelope, 1)?;
         let api_version = std::str::from_utf8(text_field(meta, 1)?).ok()?;
@@ -79,7 +79,7 @@ impl<'v> StoredForm<'v> {
     }
 }
 
-/// The uid of an object in JSON or in Kubernetes' protobuf; nothing where the value is neither, or has none.
+/// The uid of an object in JSON or in Kubernetes' protobuf; `None` if the value is neither, or has no uid.
 pub fn uid_of(value: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Metadata {
@@ -90,7 +90,7 @@ pub fn uid_of(value: &[u8]) -> Option<String> {
         metadata: Metadata,
     }
     let uid = match value.strip_prefix(PROTOBUF_MARK) {
-        // The envelope's second field is the object, whose first one is its metadata, whose fifth one is the uid.
+        // The envelope's second field is the object, whose first field is its metadata, whose fifth field is the uid.
         Some(envelope) => {
             let uid = text_field(text_field(text_field(envelope, 2)?, 1)?, 5)?;
             std::str::from_utf8(uid).ok()?.to_owned()
@@ -100,7 +100,7 @@ pub fn uid_of(value: &[u8]) -> Option<String> {
     Some(uid).filter(|uid| !uid.is_empty())
 }
 
-/// The content of the first field of this number that has a length, in a protobuf message.
+/// The content of the first length-delimited field with this number in a protobuf message.
 fn text_field(mut message: &[u8], wanted: u64) -> Option<&[u8]> {
     while !message.is_empty() {
         let tag = varint(&mut message)?;

@@ -1,25 +1,25 @@
-//! Counting stored values.
+//! Counts stored values.
 
 use super::StoredForm;
 use super::layout::{FURTHER_FOLDERS, folder_of, is_own_record};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How many lines are kept apart, so that memory does not grow with what lies in a store. No cluster has as many kinds.
+/// The maximum number of rows, which bounds memory. No cluster has as many kinds.
 const MOST_ROWS: usize = 10_000;
 
-/// Names of groups, versions and kinds that are longer than this are none.
+/// Longer names of groups, versions and kinds are not valid.
 const LONGEST_NAME: usize = 320;
 
 /// How many stored values there are of each kind, in each encoding and folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    rows: BTreeMap<Line, Count>,
+    rows: BTreeMap<RowKey, Count>,
 }
 
-/// What is counted together.
+/// The key of a row.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Line {
+struct RowKey {
     group: String,
     kind: String,
     encoding: Encoding,
@@ -47,28 +47,28 @@ pub enum Encoding {
         /// The name of the key.
         key: String,
     },
-    /// No object, but a record that API servers are known to keep at this place.
+    /// Not an object, but a known record of API servers.
     Record,
     /// Not an object of Kubernetes, or damaged.
     Other,
 }
 
-/// One line of a census.
+/// One row of a census.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CensusRow {
-    /// The folder of keys that they lie in, which is that of one resource, as in `/secrets` or `/example.com/widgets`.
+    /// The folder of their keys, which is that of one resource, as in `/secrets` or `/example.com/widgets`.
     #[serde(default)]
     pub folder: String,
-    /// The group; empty for the core group, and for values that do not tell.
+    /// The group; empty for the core group, and for values that do not name it.
     pub group: String,
-    /// The kind; empty for values that do not tell.
+    /// The kind; empty for values that do not name it.
     pub kind: String,
     /// How the values are encoded.
     #[serde(flatten)]
     pub encoding: Encoding,
     /// How many there are.
     pub count: u64,
-    /// How large they are together.
+    /// Their total size.
     pub bytes: u64,
     /// The key of one of them.
     pub example: String,
@@ -82,7 +82,7 @@ struct Count {
 }
 
 impl Census {
-    /// Counts one more value.
+    /// Counts one value.
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         let folder = folder_of(key);
         let is_object = |api_version: &str, kind: &str| {
@@ -105,10 +105,10 @@ impl Census {
             _ if is_own_record(&folder, value) => (String::new(), String::new(), Encoding::Record),
             _ => (String::new(), String::new(), Encoding::Other),
         };
-        let mut line = Line { group, kind, encoding, folder };
+        let mut line = RowKey { group, kind, encoding, folder };
         if self.rows.len() >= MOST_ROWS && !self.rows.contains_key(&line) {
             let (group, kind, folder) = (String::new(), String::new(), FURTHER_FOLDERS.to_string());
-            line = Line { group, kind, encoding: Encoding::Other, folder };
+            line = RowKey { group, kind, encoding: Encoding::Other, folder };
         }
         let fresh = || Count { count: 0, bytes: 0, example: String::from_utf8_lossy(key).into_owned() };
         let count = self.rows.entry(line).or_insert_with(fresh);
@@ -116,9 +116,9 @@ impl Census {
         count.bytes += value.len() as u64;
     }
 
-    /// Every line, by group, kind and encoding.
+    /// All rows, by group, kind and encoding.
     pub fn rows(&self) -> Vec<CensusRow> {
-        let row = |(line, count): (&Line, &Count)| CensusRow {
+        let row = |(line, count): (&RowKey, &Count)| CensusRow {
             folder: line.folder.clone(),
             group: line.group.clone(),
             kind: line.kind.clone(),

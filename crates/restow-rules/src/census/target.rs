@@ -1,13 +1,13 @@
-//! In which version the API servers write a kind now, as far as that is certain.
+//! The version in which the API servers write a kind now, as far as it is certain.
 
 use restow_api::{StorageVersionHash, storage_version_hash};
 
 /// The hash of the storage version in force, or why that is not known.
 pub type StorageVersionInForce = Result<StorageVersionHash, String>;
 
-/// What the API servers write a kind as now.
+/// A kind and the version in which the API servers write it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct KindTarget {
     /// The group that it is served in; empty for the core group.
     pub group: String,
     /// The kind.
@@ -18,18 +18,18 @@ pub struct Target {
     pub in_force: StorageVersionInForce,
     /// The versions that the hash may stand for.
     pub candidates: Vec<String>,
-    /// The versions that its CRD has; nothing for what is built in.
+    /// The versions of its CRD; `None` for built-in kinds.
     pub defined: Option<Vec<String>>,
 }
 
-impl Target {
+impl KindTarget {
     /// The name of the resource without its group.
     pub fn plural(&self) -> &str {
         self.resource.split('.').next().unwrap_or_default()
     }
 }
 
-/// What a CRD says of its versions.
+/// The versions of a CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DefinedVersions<'d> {
     /// The group.
@@ -42,38 +42,37 @@ pub struct DefinedVersions<'d> {
     pub is_served: bool,
 }
 
-/// The storage version in force, from what the API servers say and what the CRD says, if there is one.
+/// The storage version in force, from the API servers and the CRD, if there is one.
 ///
-/// `told` is what all API servers agree on, or why they do not. `is_everyone_silent` is whether every API server was asked
-/// and none of them named any version.
+/// `told` is what all API servers agree on, or why they do not. `is_everyone_silent` is whether every API server was
+/// queried and none of them named any version.
 pub fn in_force(
     told: StorageVersionInForce,
     is_everyone_silent: bool,
-    definition: Option<DefinedVersions<'_>>,
+    crd: Option<DefinedVersions<'_>>,
 ) -> StorageVersionInForce {
-    let Some(definition) = definition else { return told };
-    let defined = StorageVersionHash::new(storage_version_hash(definition.group, definition.storage, definition.kind));
+    let Some(crd) = crd else { return told };
+    let defined = StorageVersionHash::new(storage_version_hash(crd.group, crd.storage, crd.kind));
     match told {
         Ok(hash) if hash == defined => Ok(defined),
-        Ok(_) => Err(format!(
-            "the CRD's storage version is {}, but the API servers still write another one",
-            definition.storage
-        )),
-        Err(_) if is_everyone_silent && !definition.is_served => Ok(defined),
+        Ok(_) => {
+            Err(format!("the CRD's storage version is {}, but the API servers still write another one", crd.storage))
+        }
+        Err(_) if is_everyone_silent && !crd.is_served => Ok(defined),
         Err(words) => Err(words),
     }
 }
 
-/// What held before the store was read and holds after it; what has changed meanwhile is not known.
-pub fn steady(before: &[Target], after: Vec<Target>) -> Vec<Target> {
-    let was = |now: &Target| before.iter().find(|was| was.resource == now.resource).map(|was| &was.in_force);
-    let settle = |mut now: Target| {
+/// What is the same before and after the store was read; what has changed meanwhile is unknown.
+pub fn steady(before: &[KindTarget], after: Vec<KindTarget>) -> Vec<KindTarget> {
+    let was = |now: &KindTarget| before.iter().find(|was| was.resource == now.resource).map(|was| &was.in_force);
+    let checked = |mut now: KindTarget| {
         if now.in_force.is_ok() && was(&now) != Some(&now.in_force) {
             now.in_force = Err("its storage version changed while the store was read; run it again".into());
         }
         now
     };
-    after.into_iter().map(settle).collect()
+    after.into_iter().map(checked).collect()
 }
 
 #[cfg(test)]
@@ -101,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_changes_while_the_store_is_read_is_not_known() {
-        let target = |in_force| Target {
+        let target = |in_force| KindTarget {
             group: "example.com".into(),
             kind: "Widget".into(),
             resource: "widgets.example.com".into(),
@@ -109,7 +108,7 @@ mod tests {
             candidates: Vec::new(),
             defined: None,
         };
-        let one = |before: Vec<Target>, after| steady(&before, vec![target(after)]).remove(0).in_force;
+        let one = |before: Vec<KindTarget>, after| steady(&before, vec![target(after)]).remove(0).in_force;
         assert_eq!(one(vec![target(Ok(hash("v1")))], Ok(hash("v1"))), Ok(hash("v1")));
         assert!(one(vec![target(Ok(hash("v1")))], Ok(hash("v2"))).is_err());
         assert!(one(vec![target(Err("no".into()))], Ok(hash("v2"))).is_err());

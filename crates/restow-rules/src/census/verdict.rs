@@ -1,8 +1,8 @@
-//! What is to be said of the stored values of one kind, or of one folder whose values do not tell their kind.
+//! The verdict on the stored values of one kind, or of one folder whose values do not name their kind.
 
 use super::layout::{is_of_servers_alone, is_range};
 use super::moves::moved_to;
-use super::{CensusRow, Encoding, Target};
+use super::{CensusRow, Encoding, KindTarget};
 use restow_api::storage_version_hash;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,24 +10,24 @@ use std::fmt;
 
 /// A verdict on stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Verdict {
-    /// All are known to lie in the version that is written now.
+pub enum CensusVerdict {
+    /// All are known to be stored in the version that is written now.
     Current,
     /// Some are known to lie in another version.
     Old,
-    /// It cannot be told.
+    /// Unknown.
     Unknown,
 }
 
-/// What a verdict rests on. Each reason stands for one verdict, so that nothing can be said without one.
+/// The reason of a verdict. Each reason implies one verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "reason")]
-pub enum Because {
+pub enum VerdictReason {
     /// All are in the storage version in force.
     InStorageVersion,
-    /// API servers keep them for themselves, in no version but one.
+    /// Records of API servers, which have one version only.
     RecordsOfServers,
-    /// They are encrypted, and the API servers left each object as it was when they were asked to write it.
+    /// Encrypted, and the API servers left each object unchanged when it was rewritten.
     LeftAsTheyWere,
     /// Some are in an older version.
     OlderVersion {
@@ -39,38 +39,38 @@ pub enum Because {
         /// These versions.
         versions: Vec<String>,
     },
-    /// They are in the group, or of the kind, that the resource had in earlier releases.
+    /// They have the group or kind of earlier releases.
     Moved {
         /// The resource that reads them today.
         to: String,
     },
-    /// They are encrypted, and the API servers rewrote some of them when they were asked to write them.
+    /// Encrypted, and the API servers changed some of them when they were rewritten.
     RewrittenWhenAsked {
         /// What was found.
         words: String,
     },
-    /// It is not known what the API servers write now.
+    /// It is unknown what the API servers write now.
     NotAgreed {
         /// Why.
         words: String,
     },
     /// No API server serves the kind.
     NotServed,
-    /// They are encrypted.
+    /// Encrypted.
     Encrypted {
-        /// The resource to ask the API servers about, where that is known.
+        /// The resource to rewrite through the API, if known.
         resource: Option<String>,
     },
-    /// They are encrypted, and the API servers could not say it.
+    /// Encrypted, and rewriting through the API had no result.
     AskedInVain {
         /// Why.
         words: String,
     },
-    /// They are neither objects of Kubernetes nor anything that API servers are known to keep.
+    /// Neither Kubernetes objects nor known records of API servers.
     Unreadable,
 }
 
-/// What is to be said of one kind.
+/// The verdict on one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KindVerdict {
@@ -78,7 +78,7 @@ pub struct KindVerdict {
     pub group: String,
     /// The kind.
     pub kind: String,
-    /// The name of the resource; empty when nobody serves it.
+    /// The name of the resource; empty if no server serves it.
     pub resource: String,
     /// The version that it is written in now.
     pub storage_version: Option<String>,
@@ -86,87 +86,95 @@ pub struct KindVerdict {
     pub stored: BTreeMap<String, u64>,
     /// The folders of keys that they lie in.
     pub folders: BTreeSet<String>,
-    /// The key of one of those that the verdict is about.
+    /// The key of one of the values that determine the verdict.
     pub example: Option<String>,
     /// The verdict.
-    pub verdict: Verdict,
-    /// What it rests on.
-    pub because: Because,
+    pub verdict: CensusVerdict,
+    /// The reason.
+    pub because: VerdictReason,
 }
 
-/// What is to be said of values that do not tell their kind.
+/// The verdict on values that do not name their kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpaqueVerdict {
     /// What was counted.
     #[serde(flatten)]
     pub row: CensusRow,
-    /// The name of the resource whose objects lie there; empty when that is not known.
+    /// The name of the resource whose objects are stored there; empty if unknown.
     pub resource: String,
     /// The verdict.
-    pub verdict: Verdict,
-    /// What it rests on.
-    pub because: Because,
+    pub verdict: CensusVerdict,
+    /// The reason.
+    pub because: VerdictReason,
 }
 
-impl Because {
+impl VerdictReason {
     /// The verdict that this is a reason for.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> CensusVerdict {
         match self {
-            Because::InStorageVersion | Because::RecordsOfServers | Because::LeftAsTheyWere => Verdict::Current,
-            Because::OlderVersion { .. }
-            | Because::UndefinedVersion { .. }
-            | Because::Moved { .. }
-            | Because::RewrittenWhenAsked { .. } => Verdict::Old,
-            Because::NotAgreed { .. }
-            | Because::NotServed
-            | Because::Encrypted { .. }
-            | Because::AskedInVain { .. }
-            | Because::Unreadable => Verdict::Unknown,
+            VerdictReason::InStorageVersion | VerdictReason::RecordsOfServers | VerdictReason::LeftAsTheyWere => {
+                CensusVerdict::Current
+            }
+            VerdictReason::OlderVersion { .. }
+            | VerdictReason::UndefinedVersion { .. }
+            | VerdictReason::Moved { .. }
+            | VerdictReason::RewrittenWhenAsked { .. } => CensusVerdict::Old,
+            VerdictReason::NotAgreed { .. }
+            | VerdictReason::NotServed
+            | VerdictReason::Encrypted { .. }
+            | VerdictReason::AskedInVain { .. }
+            | VerdictReason::Unreadable => CensusVerdict::Unknown,
         }
     }
 }
 
-impl fmt::Display for Because {
+impl fmt::Display for VerdictReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Because::InStorageVersion => write!(f, "in the storage version"),
-            Because::RecordsOfServers => write!(f, "records that API servers keep for themselves"),
-            Because::LeftAsTheyWere => write!(f, "encrypted, and left as they were by the API servers"),
-            Because::OlderVersion { versions } => write!(f, "stored in {}", versions.join(", ")),
-            Because::UndefinedVersion { versions } => write!(
+            VerdictReason::InStorageVersion => write!(f, "in the storage version"),
+            VerdictReason::RecordsOfServers => write!(f, "records that API servers keep for themselves"),
+            VerdictReason::LeftAsTheyWere => write!(f, "encrypted, and left as they were by the API servers"),
+            VerdictReason::OlderVersion { versions } => write!(f, "stored in {}", versions.join(", ")),
+            VerdictReason::UndefinedVersion { versions } => write!(
                 f,
                 "stored in {}, which the CRD does not have, so that no API server can read them; add the version to the \
                  CRD again, with served: false",
                 versions.join(", ")
             ),
-            Because::Moved { to } => write!(f, "stored in the form of earlier releases; today they are {to}"),
-            Because::RewrittenWhenAsked { words } => write!(f, "encrypted; the API servers were asked: {words}"),
-            Because::NotAgreed { words } => write!(f, "{words}"),
-            Because::NotServed => write!(
+            VerdictReason::Moved { to } => write!(f, "stored in the form of earlier releases; today they are {to}"),
+            VerdictReason::RewrittenWhenAsked { words } => {
+                write!(f, "encrypted; the API servers were queried: {words}")
+            }
+            VerdictReason::NotAgreed { words } => write!(f, "{words}"),
+            VerdictReason::NotServed => write!(
                 f,
                 "no API server serves this kind, so nobody can say which version is the right one; left over from a CRD \
                  or an API that is gone?"
             ),
-            Because::Encrypted { resource: Some(_) } => write!(f, "encrypted, so that their version cannot be seen"),
-            Because::Encrypted { resource: None } => {
+            VerdictReason::Encrypted { resource: Some(_) } => {
+                write!(f, "encrypted, so that their version cannot be seen")
+            }
+            VerdictReason::Encrypted { resource: None } => {
                 write!(f, "encrypted, and it is not known of which resource they are")
             }
-            Because::AskedInVain { words } => write!(f, "encrypted; the API servers were asked: {words}"),
-            Because::Unreadable => write!(f, "neither objects of Kubernetes nor anything that API servers keep there"),
+            VerdictReason::AskedInVain { words } => write!(f, "encrypted; the API servers were queried: {words}"),
+            VerdictReason::Unreadable => {
+                write!(f, "neither objects of Kubernetes nor anything that API servers keep there")
+            }
         }
     }
 }
 
-/// Judges every kind. Values that do not tell their kind are judged elsewhere.
-pub(super) fn judge_kinds(rows: &[CensusRow], targets: &[Target]) -> Vec<KindVerdict> {
+/// Evaluates every kind. Values that do not name their kind are evaluated elsewhere.
+pub(super) fn evaluate_kinds(rows: &[CensusRow], targets: &[KindTarget]) -> Vec<KindVerdict> {
     let mut kinds: BTreeMap<(&str, &str), Vec<(&str, &CensusRow)>> = BTreeMap::new();
     for row in rows {
         if let Encoding::Json { version } | Encoding::Protobuf { version } = &row.encoding {
             kinds.entry((&row.group, &row.kind)).or_default().push((version, row));
         }
     }
-    kinds.into_iter().map(|((group, kind), rows)| judge_kind(Stored { group, kind, rows }, targets)).collect()
+    kinds.into_iter().map(|((group, kind), rows)| evaluate_kind(Stored { group, kind, rows }, targets)).collect()
 }
 
 /// The stored values of a kind, by version.
@@ -177,7 +185,7 @@ struct Stored<'r> {
 }
 
 impl Stored<'_> {
-    fn is_written_now(&self, version: &str, target: &Target) -> bool {
+    fn is_written_now(&self, version: &str, target: &KindTarget) -> bool {
         let hash = storage_version_hash(self.group, version, self.kind);
         target.in_force.as_ref().is_ok_and(|in_force| in_force.as_str() == hash)
     }
@@ -187,22 +195,22 @@ impl Stored<'_> {
     }
 
     /// The rows in other versions than the one that is written now.
-    fn others(&self, target: &Target) -> Vec<&(&str, &CensusRow)> {
+    fn others(&self, target: &KindTarget) -> Vec<&(&str, &CensusRow)> {
         self.rows.iter().filter(|(version, _)| !self.is_written_now(version, target)).collect()
     }
 }
 
-fn judge_kind(stored: Stored<'_>, targets: &[Target]) -> KindVerdict {
+fn evaluate_kind(stored: Stored<'_>, targets: &[KindTarget]) -> KindVerdict {
     let of = |group: &str, kind: &str| targets.iter().find(|target| target.group == group && target.kind == kind);
     let own = of(stored.group, stored.kind);
     let target = own.or_else(|| moved_to(stored.group, stored.kind).and_then(|(group, kind)| of(group, kind)));
     let others = target.map(|target| stored.others(target)).unwrap_or_default();
     let because = match (target, own) {
-        (None, _) if stored.is_kept_by_servers() => Because::RecordsOfServers,
-        (None, _) => Because::NotServed,
-        (Some(Target { in_force: Err(words), .. }), _) => Because::NotAgreed { words: words.clone() },
-        (Some(_), _) if others.is_empty() => Because::InStorageVersion,
-        (Some(target), None) => Because::Moved { to: target.resource.clone() },
+        (None, _) if stored.is_kept_by_servers() => VerdictReason::RecordsOfServers,
+        (None, _) => VerdictReason::NotServed,
+        (Some(KindTarget { in_force: Err(words), .. }), _) => VerdictReason::NotAgreed { words: words.clone() },
+        (Some(_), _) if others.is_empty() => VerdictReason::InStorageVersion,
+        (Some(target), None) => VerdictReason::Moved { to: target.resource.clone() },
         (Some(target), Some(_)) => old_version(target, &others),
     };
     let mut versions = BTreeMap::new();
@@ -231,20 +239,20 @@ fn judge_kind(stored: Stored<'_>, targets: &[Target]) -> KindVerdict {
     }
 }
 
-/// Older versions; those come first that no API server can read.
-fn old_version(target: &Target, others: &[&(&str, &CensusRow)]) -> Because {
+/// Older versions; those that no API server can read take precedence.
+fn old_version(target: &KindTarget, others: &[&(&str, &CensusRow)]) -> VerdictReason {
     let all: BTreeSet<&str> = others.iter().map(|(version, _)| *version).collect();
     let is_undefined = |version: &&&str| {
         target.defined.as_ref().is_some_and(|defined| !defined.iter().any(|known| known == **version))
     };
     let undefined: Vec<String> = all.iter().filter(is_undefined).map(ToString::to_string).collect();
     match undefined.is_empty() {
-        true => Because::OlderVersion { versions: all.into_iter().map(String::from).collect() },
-        false => Because::UndefinedVersion { versions: undefined },
+        true => VerdictReason::OlderVersion { versions: all.into_iter().map(String::from).collect() },
+        false => VerdictReason::UndefinedVersion { versions: undefined },
     }
 }
 
-/// Whether a value that does not tell its kind is one of those that API servers keep for themselves.
+/// Whether a value that does not name its kind is a record of API servers.
 pub(super) fn is_record(row: &CensusRow) -> bool {
     match row.encoding {
         Encoding::Record => true,

@@ -1,4 +1,4 @@
-//! One pass over everything that servers leave behind, as a list of effects in the order in which they are safe.
+//! One pass of the garbage collection, as a list of effects in a safe order.
 
 use super::{Collected, IdentityLease, collect_expecting};
 use crate::Participants;
@@ -11,13 +11,13 @@ use restow_api::{ResourceVersion, ServerId};
 pub struct CollectSnapshot {
     /// All StorageVersions.
     pub storage_versions: Vec<StorageVersion>,
-    /// All identity leases; nothing when they could not be listed.
+    /// All identity leases; `None` when they could not be listed.
     pub leases: Option<Vec<IdentityLease>>,
-    /// Servers whose lease exists or not, nobody knows, though the others could be listed.
+    /// Servers of which it is unknown whether the lease exists, although the others could be listed.
     pub unread: Vec<ServerId>,
 }
 
-/// One thing to do. Each is one transaction; one that is refused is skipped, and the next pass looks again.
+/// One effect, which is one transaction. If it is refused, it is skipped, and the next pass reads again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectEffect {
     /// Delete the identity lease of this server if it still has this revision. From then on, the server cannot write.
@@ -49,20 +49,20 @@ pub enum CollectEffect {
     },
 }
 
-/// What to remove: expired leases first, then the entries and objects that they leave behind. `now` only
-/// dates what is written.
+/// What to remove: expired leases first, then the entries and objects that they leave behind. `now` is only used for
+/// timestamps.
 ///
-/// The entries of a server whose lease is deleted in this very pass are collected in it too. That is safe because each
-/// effect names the absent leases as preconditions: if the server renewed just in time, its lease is not deleted, and the
-/// removal of its entries is refused as well.
+/// The entries of a server whose lease is deleted in the same pass are collected in it too. That is safe because each
+/// effect has the absence of these leases as precondition: if the server renewed just in time, its lease is not deleted,
+/// and the removal of its entries is refused as well.
 pub fn plan(snapshot: &CollectSnapshot, now: Timestamp) -> Vec<CollectEffect> {
     let Some(leases) = &snapshot.leases else {
         return Vec::new();
     };
     let (expired, alive): (Vec<&IdentityLease>, Vec<_>) = leases.iter().partition(|lease| lease.expired);
     let alive = participants(alive, snapshot);
-    // Until its lease is deleted, an expired server can write. Whoever has an entry loses it on condition that the lease is
-    // gone; whoever has none is compared by nobody, so nothing is concluded before its lease is really gone.
+    // Until its lease is deleted, an expired server can write. A server with an entry loses it on condition that the lease
+    // is deleted. The lease of a server without an entry is not compared, so nothing is concluded before it is deleted.
     let all = participants(leases, snapshot);
 
     let deletions = expired
@@ -97,7 +97,7 @@ fn removal(object: &StorageVersion, alive: &Participants, all: &Participants, no
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::settle;
+    use crate::agreement::set_common_encoding_version;
     use restow_api::internal_apiserver::ServerStorageVersion;
 
     const REPORTED: &str = "2026-01-01T00:00:00Z";
@@ -122,7 +122,7 @@ mod tests {
             served_versions: Vec::new(),
         };
         object.status.storage_versions = entries.iter().map(entry).collect();
-        settle(&mut object.status, 0, &Participants::listed([]), REPORTED.parse().unwrap());
+        set_common_encoding_version(&mut object.status, 0, &Participants::listed([]), REPORTED.parse().unwrap());
         object
     }
 
@@ -138,7 +138,7 @@ mod tests {
             unread: vec![],
         };
         let mut status = object("pods", &[("alive", "v2")]).status;
-        settle(&mut status, 0, &Participants::listed([]), now());
+        set_common_encoding_version(&mut status, 0, &Participants::listed([]), now());
         status.conditions[0].last_transition_time = Some(restow_api::Time::new(now()));
         assert_eq!(
             plan(&snapshot, now()),
@@ -180,7 +180,7 @@ mod tests {
             let snapshot = CollectSnapshot { storage_versions: vec![], leases: None, unread: vec![] };
             participants(leases, &snapshot)
         };
-        settle(&mut waiting.status, 0, &list(&both), REPORTED.parse().unwrap());
+        set_common_encoding_version(&mut waiting.status, 0, &list(&both), REPORTED.parse().unwrap());
         assert_eq!(waiting.status.common_encoding_version, None);
         let snapshot = |leases: &[IdentityLease]| CollectSnapshot {
             storage_versions: vec![waiting.clone()],

@@ -1,15 +1,15 @@
-//! What becomes of one StorageVersion when servers have gone away.
+//! What happens to one StorageVersion when servers are gone.
 
 use crate::Participants;
-use crate::agreement::settle;
+use crate::agreement::set_common_encoding_version;
 use jiff::Timestamp;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionStatus};
 
-/// What to do with one StorageVersion. Update and Delete hold only under the revision that was read, and while the
+/// What to do with one StorageVersion. Update and Delete have the revision that was read as precondition, and that the
 /// identity leases of all dropped servers do not exist (see [`crate::Registration::dropped`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collected {
-    /// Every entry is of a server that takes part, or may do so; or nobody has reported yet.
+    /// Every entry belongs to a server that participates, or may; or nobody has reported yet.
     Keep,
     /// Some entries are leftovers; this is the status without them.
     Update {
@@ -25,18 +25,18 @@ pub enum Collected {
     },
 }
 
-/// How many entries are dropped at once. The transaction compares for each that its server's lease does not exist, and a store
-/// takes 128 comparisons. What is left is dropped by the next one.
+/// The maximum number of entries that are dropped at once. The transaction has one comparison for each, and a store allows
+/// 128. The next pass drops the rest.
 pub const MOST_DROPPED: usize = 64;
 
-/// Drops the entries of servers that are gone, and makes what is concluded from the rest true for the participants that there
-/// are. Where the list of participants could not be read, nothing is dropped and nothing deleted.
+/// Drops the entries of servers that are gone, and updates the agreement for the current participants. If the participants
+/// could not be listed, nothing is dropped or deleted.
 pub fn collect(object: &StorageVersion, participants: &Participants, now: Timestamp) -> Collected {
     collect_expecting(object, participants, participants, now)
 }
 
-/// The same where some of the servers that count as gone still have a lease, which is about to be deleted. Those among them
-/// whose entries are not dropped here, so that nothing compares their leases, are `expected` to have one.
+/// The same if some of the servers that count as gone still have a lease, which is about to be deleted. Those of them whose
+/// entries are not dropped here, so that their leases are not compared, are `expected` to have an entry.
 pub(crate) fn collect_expecting(
     object: &StorageVersion,
     participants: &Participants,
@@ -53,7 +53,8 @@ pub(crate) fn collect_expecting(
         }
     }
     let all_known = participants.all().is_some();
-    // Nobody has reported yet: whoever reports through the API creates the object first, and writes its status next.
+    // Nobody has reported yet: a server that reports through the API creates the object first, and writes its status after
+    // that.
     if object.status == StorageVersionStatus::default() {
         return Collected::Keep;
     }
@@ -64,7 +65,7 @@ pub(crate) fn collect_expecting(
         return Collected::Keep;
     }
     let mut status = StorageVersionStatus { storage_versions: kept, ..object.status.clone() };
-    settle(&mut status, object.metadata.generation, &expected.without(&dropped), now);
+    set_common_encoding_version(&mut status, object.metadata.generation, &expected.without(&dropped), now);
     match dropped.is_empty() && status == object.status {
         true => Collected::Keep,
         false => Collected::Update { status, dropped },
@@ -88,7 +89,7 @@ mod tests {
         };
         let mut object = StorageVersion::new(&"pods".parse().unwrap());
         object.status.storage_versions = entries.iter().map(entry).collect();
-        settle(&mut object.status, 0, &Participants::listed([]), FIRST.parse().unwrap());
+        set_common_encoding_version(&mut object.status, 0, &Participants::listed([]), FIRST.parse().unwrap());
         object
     }
 

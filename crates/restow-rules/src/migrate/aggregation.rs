@@ -1,18 +1,18 @@
-//! Which groups are served by aggregated API servers, of which nothing can be proven.
+//! Which groups aggregated API servers serve. Nothing can be proven about them.
 //!
-//! An APIService that names a Service makes the API servers pass requests for its group version on. Who answers is whichever
-//! server is behind the Service: a discovery document is that of one of them, and nobody knows how many there are. Their
-//! reports are not fenced across two stores either. So whatever is shown or reported, their resources are not proven.
+//! An APIService with a Service makes the API servers proxy requests for its group version. Any server behind the Service
+//! may answer: a discovery document comes from one of them, and their number is unknown. Their reports are not fenced
+//! across two stores either. So their resources are never proven.
 
 use std::collections::BTreeMap;
 
 /// The APIServices that name a Service, by group; or why they cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Aggregation(pub Result<BTreeMap<String, PassedOn>, String>);
+pub struct Aggregation(pub Result<BTreeMap<String, AggregatedService>, String>);
 
-/// Where requests for a group version go.
+/// The backend of a group version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PassedOn {
+pub struct AggregatedService {
     /// The name of the APIService, such as `v1.example.com`.
     pub api_service: String,
     /// The Service, as in `namespace/name`.
@@ -24,9 +24,9 @@ pub struct PassedOn {
 pub enum ServedBy {
     /// The API servers themselves.
     ApiServers,
-    /// Servers behind a Service, in words.
-    Others(String),
-    /// That cannot be told, for this reason.
+    /// Servers behind a Service, with a description.
+    Aggregated(String),
+    /// Unknown, for this reason.
     Unknown(String),
 }
 
@@ -37,22 +37,22 @@ impl Default for Aggregation {
 }
 
 impl Aggregation {
-    /// Who serves the resources of a group. One version that is passed on is enough: its servers may write the same objects.
+    /// Who serves the resources of a group. One aggregated version is enough: its servers may write the same objects.
     pub fn of_group(&self, group: &str) -> ServedBy {
-        // The core group cannot be passed on.
+        // The core group cannot be aggregated.
         if group.is_empty() {
             return ServedBy::ApiServers;
         }
         match &self.0 {
             Ok(groups) => match groups.get(group) {
-                Some(PassedOn { api_service, service }) => ServedBy::Others(format!(
+                Some(AggregatedService { api_service, service }) => ServedBy::Aggregated(format!(
                     "the APIService {api_service} passes requests on to the service {service}, and the API servers behind \
-                     it cannot be asked one by one, so that nothing can be proven about what they store"
+                     it cannot be queried one by one, so that nothing can be proven about what they store"
                 )),
                 None => ServedBy::ApiServers,
             },
             Err(why) => ServedBy::Unknown(format!(
-                "the APIServices cannot be listed, so that it cannot be told whether aggregated API servers serve it: {why}"
+                "the APIServices cannot be listed, so it is unknown whether aggregated API servers serve it: {why}"
             )),
         }
     }
@@ -64,14 +64,14 @@ mod tests {
 
     #[test]
     fn a_group_with_a_version_behind_a_service_is_served_by_others() {
-        let passed_on = PassedOn { api_service: "v1.example.com".into(), service: "n/s".into() };
+        let passed_on = AggregatedService { api_service: "v1.example.com".into(), service: "n/s".into() };
         let aggregation = Aggregation(Ok(BTreeMap::from([("example.com".to_owned(), passed_on)])));
-        let ServedBy::Others(words) = aggregation.of_group("example.com") else { panic!("{aggregation:?}") };
+        let ServedBy::Aggregated(words) = aggregation.of_group("example.com") else { panic!("{aggregation:?}") };
         assert!(words.contains("v1.example.com") && words.contains("n/s"), "{words}");
         assert_eq!(aggregation.of_group("apps"), ServedBy::ApiServers);
         assert_eq!(aggregation.of_group(""), ServedBy::ApiServers);
-        let hidden = Aggregation(Err("forbidden".into()));
-        assert!(matches!(hidden.of_group("apps"), ServedBy::Unknown(words) if words.contains("forbidden")));
-        assert_eq!(hidden.of_group(""), ServedBy::ApiServers);
+        let unreadable = Aggregation(Err("forbidden".into()));
+        assert!(matches!(unreadable.of_group("apps"), ServedBy::Unknown(words) if words.contains("forbidden")));
+        assert_eq!(unreadable.of_group(""), ServedBy::ApiServers);
     }
 }

@@ -1,45 +1,45 @@
-//! Which API servers there are, and which storage version all of them encode.
+//! Which API servers exist, and which storage version all of them encode.
 //!
 //! A cluster shows its API servers in three ways: by their addresses (the EndpointSlices of the service `kubernetes`), by
-//! their identity leases, and by the entries in StorageVersions. None of them alone is the truth: a load balancer hides
-//! addresses, a lease outlives its server, a report can be left over from an earlier life. So they have to fit together,
-//! and where they do not, there is no agreement.
+//! their identity leases, and by the entries in StorageVersions. None of them is sufficient: a load balancer hides
+//! addresses, a lease outlives its server, an entry can be left over from before a restart. So they have to be consistent,
+//! else there is no agreement.
 
 use super::aggregation::ServedBy;
-use crate::trigger::Agreement;
+use crate::trigger::EncodingAgreement;
 use restow_api::StorageVersionHash;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The label on an identity lease whose server writes under a fence. Only such a server can be taken at its word: the report of
-/// any other one says nothing about a write that it began before, or after a pause.
+/// The label on an identity lease whose server writes under a fence. Only the reports of such servers are sufficient: the
+/// report of any other server says nothing about writes that were in flight before it or after a pause.
 pub const FENCED_WRITES_LABEL: &str = "restow.dev/fenced-writes";
 
-/// The API servers that a cluster shows. What cannot be read is the reason why.
+/// The API servers of a cluster. If something cannot be read, the reason is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiServers {
-    /// Where they are, as the EndpointSlices say; those that are not ready, too.
+    /// Their addresses, from the EndpointSlices, including those that are not ready.
     pub addresses: Result<BTreeSet<String>, String>,
-    /// The name of each identity lease, and who holds it. The holder changes when a server of ours is started anew;
-    /// kube-apiserver keeps it, so that only [`super::processes`] tells.
+    /// The name of each identity lease, and its holder. The holder changes when a Restow API server restarts;
+    /// kube-apiserver keeps it, so only [`super::processes`] notices.
     pub identities: Result<BTreeMap<String, String>, String>,
-    /// Those of the leases whose server writes nothing that it has not reported before, and nothing once its lease is gone
+    /// The leases whose servers report before they write, and cannot write once the lease is deleted
     /// ([`FENCED_WRITES_LABEL`]).
     pub fenced: BTreeSet<String>,
-    /// What else changes when a server comes or goes in an orderly way, by the name of the object: the uid of its lease, the
+    /// What else changes when a server joins or leaves gracefully, by the name of the object: the uid of its lease, the
     /// generation of the EndpointSlice.
     pub marks: BTreeMap<String, String>,
     /// Whether all of them have to be known.
-    pub wanted: Wanted,
+    pub required: RequiredServers,
 }
 
 /// Which servers have to be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequiredServers {
     /// Every one.
     #[default]
-    Every,
-    /// Nobody in particular: one address is asked, and nothing is proven by that.
-    WhoeverAnswers,
+    All,
+    /// No particular one: a single address is queried, and nothing is proven.
+    Any,
 }
 
 impl Default for ApiServers {
@@ -49,18 +49,17 @@ impl Default for ApiServers {
             identities: Ok(BTreeMap::new()),
             fenced: BTreeSet::new(),
             marks: BTreeMap::new(),
-            wanted: Wanted::Every,
+            required: RequiredServers::All,
         }
     }
 }
 
 impl ApiServers {
-    /// Why there may be servers that cannot be asked one by one; nothing when all of them can.
+    /// Why there may be servers that cannot be queried one by one; `None` if all can.
     ///
-    /// A lease whose server is gone counts as a server until it is removed: nobody else can tell whether that server
-    /// still writes.
-    pub fn hidden(&self) -> Option<String> {
-        if self.wanted == Wanted::WhoeverAnswers {
+    /// A lease whose server is gone counts as a server until it is deleted: nobody knows whether that server still writes.
+    pub fn unreachable_servers(&self) -> Option<String> {
+        if self.required == RequiredServers::Any {
             return None;
         }
         let addresses = match &self.addresses {
@@ -73,7 +72,7 @@ impl ApiServers {
             Ok(identities) => identities,
             Err(why) => return Some(format!("the identity leases in \"kube-system\" cannot be read: {why}")),
         };
-        // An address may be that of a load balancer, so that leases alone say how many there are.
+        // An address may be that of a load balancer, so only leases show the number of servers.
         if identities.is_empty() {
             return Some(
                 "no API server holds an identity lease in \"kube-system\" (feature APIServerIdentity), so that it cannot \
@@ -81,7 +80,7 @@ impl ApiServers {
                     .to_owned(),
             );
         }
-        // A single server need not say where it is: it is the one that is spoken to.
+        // A single server needs no endpoint: it is the one that answers.
         if identities.len() <= addresses.len().max(1) {
             return None;
         }
@@ -95,8 +94,8 @@ impl ApiServers {
         ))
     }
 
-    /// Why there may be servers without an identity lease; nothing when each address has one.
-    fn unknown(&self) -> Option<String> {
+    /// Why there may be servers without an identity lease; `None` when each address has one.
+    fn servers_without_lease(&self) -> Option<String> {
         let (addresses, identities) = match (&self.addresses, &self.identities) {
             (Ok(addresses), Ok(identities)) => (addresses, identities),
             (Err(why), _) => {
@@ -104,7 +103,7 @@ impl ApiServers {
             }
             (_, Err(why)) => return Some(format!("the identity leases in \"kube-system\" cannot be read: {why}")),
         };
-        let is_covered = self.wanted == Wanted::WhoeverAnswers || addresses.len() <= identities.len();
+        let is_covered = self.required == RequiredServers::Any || addresses.len() <= identities.len();
         (!is_covered).then(|| {
             let names = |names: Vec<&String>| names.into_iter().cloned().collect::<Vec<_>>().join(", ");
             format!(
@@ -118,14 +117,14 @@ impl ApiServers {
         })
     }
 
-    /// The servers, each as it was started, as far as leases and EndpointSlices tell; nothing where no leases can be read.
+    /// The servers, each as it was started, as far as leases and EndpointSlices show; `None` if leases cannot be read.
     pub fn processes(&self) -> Option<String> {
         let holders: Vec<&str> = self.identities.as_ref().ok()?.values().map(String::as_str).collect();
         let marks = self.marks.iter().map(|(name, mark)| format!(", {name} {mark}"));
         (!holders.is_empty()).then(|| holders.join(", ") + &marks.collect::<String>())
     }
 
-    /// What has changed since `start`, in words: a server that came, went or was started anew.
+    /// What has changed since `start`: a server that joined, left or was restarted.
     pub fn change_since(&self, start: &ApiServers) -> Option<String> {
         if let (Ok(before), Ok(after)) = (&start.addresses, &self.addresses)
             && before != after
@@ -138,7 +137,7 @@ impl ApiServers {
             .into_iter()
             .find_map(|name| match (before.get(name), after.get(name)) {
                 (Some(holder), Some(now)) if holder == now => None,
-                (Some(_), Some(_)) => Some(format!("the API server {name} was started anew")),
+                (Some(_), Some(_)) => Some(format!("the API server {name} was restarted")),
                 (None, _) => Some(format!("the API server {name} has joined")),
                 (Some(_), None) => Some(format!("the API server {name} has left")),
             })
@@ -153,56 +152,56 @@ impl ApiServers {
 /// What one server's own discovery document says about a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Discovered {
-    /// This is the storage version.
+    /// The storage version.
     Hash(StorageVersionHash),
-    /// It serves the resource and does not say how it is stored.
+    /// It serves the resource and does not publish the storage version.
     NoHash,
     /// It does not serve the resource.
     NotServed,
-    /// It cannot be asked, for this reason.
-    CannotBeAsked(String),
+    /// It cannot be queried.
+    Unreachable(String),
 }
 
-/// How the words about a server begin that did not answer.
-pub const CANNOT_BE_ASKED: &str = "cannot be asked";
+/// The prefix of the message about a server that did not answer.
+pub const CANNOT_BE_QUERIED: &str = "cannot be queried";
 
 /// Everything that is known about the storage version of one resource.
 #[derive(Clone, Debug)]
-pub struct Evidence {
+pub struct ServerEvidence {
     /// Which servers there are.
     pub servers: ApiServers,
     /// Whether these are the servers that serve it.
     pub served_by: ServedBy,
-    /// What each of them says in its own discovery document.
+    /// The discovery document of each of them.
     pub discovered: Vec<(String, Discovered)>,
-    /// What each server reports in the StorageVersion: its id, its encoding version and the hash of that. Nothing where
-    /// the resource is not reported.
-    pub reported: Option<Vec<Said>>,
-    /// Whether the StorageVersion names a common encoding version. Where it does not, whoever looks after it does not think
-    /// that the servers agree.
+    /// The entries of the StorageVersion: the server, its encoding version and the hash. `None` if the resource is not
+    /// reported.
+    pub reported: Option<Vec<ServerVersion>>,
+    /// Whether the StorageVersion has a common encoding version. If not, the API servers themselves do not consider this an
+    /// agreement.
     pub has_common_version: bool,
-    /// The storage version that the CRD names; nothing for a resource without a CRD.
+    /// The storage version that the CRD names; `None` for a resource without a CRD.
     pub defined: Option<(String, StorageVersionHash)>,
 }
 
-/// Who says something, in which words, and the storage version that it comes to.
-pub type Said = (String, String, StorageVersionHash);
+/// A server, what it stores for display, and the hash of the storage version.
+pub type ServerVersion = (String, String, StorageVersionHash);
 
-/// What the evidence comes to.
+/// The result of the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct ServerFinding {
     /// Whether all servers encode the same version.
-    pub agreement: Agreement,
-    /// Who encodes what, for people.
+    pub agreement: EncodingAgreement,
+    /// What each server encodes, for display.
     pub by_server: Vec<(String, String)>,
-    /// Whether the servers vouch for it by their reports. Else nothing is proven before the settling time has passed, and
-    /// only if the same processes answer at the end.
-    pub is_vouched: bool,
+    /// Whether fenced reports show it. Else nothing is proven before the settling time has passed, and only if the same
+    /// processes answer at the end.
+    pub is_fenced: bool,
 }
 
-impl Default for Evidence {
+impl Default for ServerEvidence {
     fn default() -> Self {
-        Evidence {
+        ServerEvidence {
             servers: ApiServers::default(),
             served_by: ServedBy::ApiServers,
             discovered: Vec::new(),
@@ -213,15 +212,14 @@ impl Default for Evidence {
     }
 }
 
-impl Evidence {
-    /// Whether every API server that can write is known and encodes the same version, and whether it is the one that
-    /// the CRD names.
-    pub fn finding(&self) -> Finding {
-        let is_vouched = self.is_vouched();
+impl ServerEvidence {
+    /// Whether every API server that can write is known and encodes the same version, which has to be that of the CRD.
+    pub fn evaluate(&self) -> ServerFinding {
+        let is_fenced = self.is_fenced();
         let entries = self.reported.as_deref().unwrap_or_default();
         let mut said = if self.reported.is_some() { self.by_report(entries) } else { Vec::new() };
-        said.extend(if is_vouched { self.shown_otherwise(entries) } else { self.by_discovery() });
-        said.extend(self.by_others());
+        said.extend(if is_fenced { self.discovery_mismatches(entries) } else { self.by_discovery() });
+        said.extend(self.by_aggregated_servers());
         if let Some((version, hash)) = &self.defined
             && said.iter().all(|(_, _, found)| found == &said[0].2 && !found.is_unknown() && found != hash)
         {
@@ -236,41 +234,41 @@ impl Evidence {
         }
         let is_defined = |hash: &StorageVersionHash| self.defined.as_ref().is_none_or(|(_, defined)| defined == hash);
         let agreement = match hashes.as_slice() {
-            [hash] if !hash.is_unknown() && is_defined(hash) => Agreement::Agreed(hash.clone()),
-            _ => Agreement::Disagreed(hashes),
+            [hash] if !hash.is_unknown() && is_defined(hash) => EncodingAgreement::Agreed(hash.clone()),
+            _ => EncodingAgreement::Disagreed(hashes),
         };
         let by_server = said.into_iter().map(|(server, words, _)| (server, words)).collect();
-        Finding { agreement, by_server, is_vouched }
+        ServerFinding { agreement, by_server, is_fenced }
     }
 
-    /// Whether reports are enough: every one of them is that of an API server whose writes are fenced.
-    fn is_vouched(&self) -> bool {
-        let is_fenced = |(id, _, _): &Said| {
+    /// Whether reports are sufficient: every entry belongs to an API server whose writes are fenced.
+    fn is_fenced(&self) -> bool {
+        let is_fenced = |(id, _, _): &ServerVersion| {
             self.servers.fenced.contains(id) && self.servers.identities.as_ref().is_ok_and(|all| all.contains_key(id))
         };
         self.reported.as_ref().is_some_and(|entries| !entries.is_empty() && entries.iter().all(is_fenced))
     }
 
-    /// Servers that nobody can ask may serve the resource.
-    fn by_others(&self) -> Option<Said> {
-        if self.servers.wanted == Wanted::WhoeverAnswers {
+    /// Aggregated servers, which cannot be queried, may serve the resource.
+    fn by_aggregated_servers(&self) -> Option<ServerVersion> {
+        if self.servers.required == RequiredServers::Any {
             return None;
         }
         let words = match &self.served_by {
             ServedBy::ApiServers => return None,
-            ServedBy::Others(words) => format!("serve it: {words}"),
+            ServedBy::Aggregated(words) => format!("serve it: {words}"),
             ServedBy::Unknown(words) => format!("may serve it: {words}"),
         };
         Some(("aggregated API servers".to_owned(), words, StorageVersionHash::unknown()))
     }
 
-    /// A server that holds a lease and does not report can write anything, and so can one that has an address and no lease.
-    fn by_report(&self, entries: &[Said]) -> Vec<Said> {
+    /// A server with a lease and without an entry can write anything, and so can one with an address and without a lease.
+    fn by_report(&self, entries: &[ServerVersion]) -> Vec<ServerVersion> {
         let mut said = entries.to_vec();
         let reports = |name: &String| entries.iter().any(|(id, _, _)| id == name);
         let unknown = StorageVersionHash::unknown;
         match &self.servers.identities {
-            // Where no holder of a lease reports, the servers of another control plane do, such as aggregated ones.
+            // If no holder of a lease reports, the entries belong to another control plane, such as aggregated servers.
             Ok(identities) if identities.keys().any(reports) => {
                 for name in identities.keys().filter(|name| !reports(name)) {
                     said.push((name.clone(), "holds an identity lease and does not report".to_owned(), unknown()));
@@ -281,14 +279,14 @@ impl Evidence {
         if !self.has_common_version {
             said.push(("the StorageVersion".to_owned(), "has no commonEncodingVersion".to_owned(), unknown()));
         }
-        if let Some(why) = self.servers.unknown() {
+        if let Some(why) = self.servers.servers_without_lease() {
             said.push(("whether every API server reports".to_owned(), format!("cannot be told: {why}"), unknown()));
         }
         said
     }
 
-    /// A server that reports one version and shows another one is two servers to us.
-    fn shown_otherwise(&self, entries: &[Said]) -> Vec<Said> {
+    /// A server that reports one version and shows another in discovery counts as two.
+    fn discovery_mismatches(&self, entries: &[ServerVersion]) -> Vec<ServerVersion> {
         let is_reported = |hash: &StorageVersionHash| entries.iter().any(|(_, _, reported)| reported == hash);
         let otherwise = self.discovered.iter().filter_map(|(server, discovered)| match discovered {
             Discovered::Hash(hash) if !is_reported(hash) => {
@@ -299,20 +297,20 @@ impl Evidence {
         otherwise.collect()
     }
 
-    fn by_discovery(&self) -> Vec<Said> {
+    fn by_discovery(&self) -> Vec<ServerVersion> {
         let words = |discovered: &Discovered| match discovered {
             Discovered::Hash(hash) => (hash.to_string(), hash.clone()),
             Discovered::NoHash => ("does not say".to_owned(), StorageVersionHash::unknown()),
             Discovered::NotServed => ("does not serve it".to_owned(), StorageVersionHash::unknown()),
-            Discovered::CannotBeAsked(why) => (format!("{CANNOT_BE_ASKED}: {why}"), StorageVersionHash::unknown()),
+            Discovered::Unreachable(why) => (format!("{CANNOT_BE_QUERIED}: {why}"), StorageVersionHash::unknown()),
         };
-        let mut said: Vec<Said> = Vec::new();
+        let mut said: Vec<ServerVersion> = Vec::new();
         for (server, discovered) in &self.discovered {
             let (words, hash) = words(discovered);
             said.push((server.clone(), words, hash));
         }
-        if let Some(why) = self.servers.hidden() {
-            let words = format!("{CANNOT_BE_ASKED}: {why}");
+        if let Some(why) = self.servers.unreachable_servers() {
+            let words = format!("{CANNOT_BE_QUERIED}: {why}");
             said.push(("other API servers".to_owned(), words, StorageVersionHash::unknown()));
         }
         said

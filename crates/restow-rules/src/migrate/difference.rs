@@ -1,14 +1,14 @@
 //! Which field of an object differs after a write that should have changed nothing.
 //!
-//! Whoever rewrites an object as it is finds it changed if admission (a mutating webhook or policy) changes it on every
-//! write. That can never be proven to be stored as it should be, and no API server is to blame.
+//! If admission (a mutating webhook or policy) changes an object on every write, it can never be proven how the object is
+//! stored, although no API server is at fault.
 
 use serde_json::Value;
 
-/// What the server itself counts or records, and what therefore says nothing.
+/// Fields that the server itself maintains, which are ignored.
 const BOOKKEEPING: [&str; 3] = ["metadata.resourceVersion", "metadata.generation", "metadata.managedFields"];
 
-/// The path of the first field that differs, such as `spec.replicas`; nothing when none does.
+/// The path of the first field that differs, such as `spec.replicas`; `None` when none does.
 pub fn first_difference(before: &Value, after: &Value) -> Option<String> {
     differing("", before, after)
 }

@@ -1,15 +1,15 @@
-//! Whether a change to a custom resource definition may be made while its objects are migrated.
+//! The guard: whether a CRD may be changed while its objects are migrated.
 //!
-//! This is the rule of the webhook, for clusters that have no admission policies; `manifests/guard.yaml` of restow-migrate
-//! says the same in CEL.
+//! This is the rule of the webhook, for clusters without admission policies; `manifests/guard.yaml` of restow-migrate is
+//! the same in CEL.
 
 use super::stored_versions::MIGRATING_ANNOTATION;
 use serde_json::Value;
 
-/// Why a change is refused; nothing when it may be made.
+/// Why a change is refused; `None` if it is allowed.
 ///
-/// Only the definition as it was decides whether objects are being migrated: one who takes the mark away may go on to change
-/// the storage version, but not both at once.
+/// Only the old CRD decides whether objects are being migrated: the mark and the storage version cannot be changed in one
+/// request.
 pub fn refusal(old: &Value, new: &Value) -> Option<String> {
     let is_marked = old["metadata"]["annotations"][MIGRATING_ANNOTATION] == "true";
     if !is_marked || storage_versions(old) == storage_versions(new) {
@@ -21,8 +21,8 @@ pub fn refusal(old: &Value, new: &Value) -> Option<String> {
     ))
 }
 
-fn storage_versions(definition: &Value) -> Vec<&str> {
-    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+fn storage_versions(crd: &Value) -> Vec<&str> {
+    let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
     versions.filter(|version| version["storage"] == true).filter_map(|version| version["name"].as_str()).collect()
 }
 
@@ -31,29 +31,26 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn definition(stored: &str, mark: Option<&str>) -> Value {
+    fn crd(stored: &str, mark: Option<&str>) -> Value {
         let version = |name: &str| json!({"name": name, "storage": name == stored});
-        let mut definition = json!({"metadata": {}, "spec": {"versions": [version("v1"), version("v2")]}});
+        let mut crd = json!({"metadata": {}, "spec": {"versions": [version("v1"), version("v2")]}});
         if let Some(mark) = mark {
-            definition["metadata"]["annotations"] = json!({ MIGRATING_ANNOTATION: mark });
+            crd["metadata"]["annotations"] = json!({ MIGRATING_ANNOTATION: mark });
         }
-        definition
+        crd
     }
 
     #[test]
-    fn only_the_storage_version_of_a_marked_definition_is_guarded() {
-        let marked = definition("v1", Some("true"));
-        assert!(refusal(&marked, &definition("v2", Some("true"))).is_some());
-        assert!(
-            refusal(&marked, &definition("v2", None)).is_some(),
-            "taking the mark away at the same time does not help"
-        );
+    fn only_the_storage_version_of_a_marked_crd_is_guarded() {
+        let marked = crd("v1", Some("true"));
+        assert!(refusal(&marked, &crd("v2", Some("true"))).is_some());
+        assert!(refusal(&marked, &crd("v2", None)).is_some(), "taking the mark away at the same time does not help");
         let mut described = marked.clone();
         described["spec"]["versions"][1]["deprecated"] = json!(true);
         assert_eq!(refusal(&marked, &described), None);
-        assert_eq!(refusal(&marked, &definition("v1", None)), None, "the mark can be lifted");
+        assert_eq!(refusal(&marked, &crd("v1", None)), None, "the mark can be lifted");
         for mark in [None, Some("false")] {
-            assert_eq!(refusal(&definition("v1", mark), &definition("v2", mark)), None);
+            assert_eq!(refusal(&crd("v1", mark), &crd("v2", mark)), None);
         }
     }
 }

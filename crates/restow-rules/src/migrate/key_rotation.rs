@@ -1,12 +1,11 @@
-//! What a migration after a change of the encryption key says about the old key.
+//! What a migration after a change of the encryption key proves about the old key.
 //!
-//! Nobody outside of the API servers sees which key an object is encrypted with. What can be seen is that a server wrote an
-//! object anew, and then left it alone. So "the old key is not needed" can be said only where objects really were
-//! rewritten: a server that has not loaded the new key yet leaves everything alone, too, save for what was left over from
-//! keys, or versions, that are older still. So it takes all objects of a resource: each was rewritten, or written by somebody
-//! else since the run began.
+//! Only the API servers see which key an object is encrypted with. Clients see that a server rewrote an object and then
+//! left it unchanged. So "the old key is not needed" follows only if objects were rewritten: a server that has not loaded
+//! the new key yet leaves everything unchanged too, except for objects of even older keys or versions. Therefore all
+//! objects of a resource count: each was rewritten, or written by someone else since the run began.
 
-/// What came of one resource.
+/// The result of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RotatedResource {
     /// Its name.
@@ -26,22 +25,22 @@ pub struct RotatedResource {
 pub enum RotationScope {
     /// All that the cluster serves.
     Everything,
-    /// Those that someone named.
+    /// The resources that the user named.
     Named,
 }
 
 /// What is known about the old key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OldKey {
-    /// No current object needs it, if the encryption configuration covers none of these resources, in which no object had
-    /// to be rewritten.
+    /// No current object needs it, if the encryption configuration covers none of these resources, of which no object was
+    /// rewritten.
     NotNeeded {
-        /// The resources that were left alone.
+        /// The resources that were left unchanged.
         untouched: Vec<String>,
     },
     /// The named resources do not need it. Others may.
     OthersMayNeedIt {
-        /// The named resources that were left alone.
+        /// The named resources that were left unchanged.
         untouched: Vec<String>,
     },
     /// It has to be kept: these resources were not proven.
@@ -49,16 +48,16 @@ pub enum OldKey {
         /// Which.
         unproven: Vec<String>,
     },
-    /// It has to be kept: of these resources some objects were rewritten, and others that are as old were left alone.
+    /// It has to be kept: some objects of these resources were rewritten, and others that are as old were left unchanged.
     Partly {
-        /// Which, and how many of how many were left alone.
+        /// Which, how many were left unchanged, and how many there are.
         left_alone: Vec<(String, u64, u64)>,
     },
-    /// Nothing was rewritten at all, so that the new key is not in use, or was in use before.
+    /// Nothing was rewritten, so the new key is not in use, or was in use before.
     NothingRewritten,
 }
 
-/// What is known about the old key after these resources were gone through.
+/// What is known about the old key after these resources were migrated.
 pub fn old_key(resources: &[RotatedResource], scope: RotationScope) -> OldKey {
     let names = |which: &dyn Fn(&RotatedResource) -> bool| -> Vec<String> {
         resources.iter().filter(|one| which(one)).map(|one| one.resource.clone()).collect()

@@ -1,14 +1,13 @@
-//! Owners of fields that name a version which is about to go.
+//! managedFields entries that name a version which is going to be removed.
 //!
-//! Every entry of an object's `metadata.managedFields` names the version in which its fields are meant. When that
-//! version is gone, the API server cannot read the entry any more, and applying to the object fails or forgets who owns
-//! what. So entries of versions that are about to go are rewritten to the version that stays. Paths of fields that the
-//! new version does not have are of no effect: the server drops them when it next looks.
+//! Every entry of an object's `metadata.managedFields` names an API version. When that version is removed, the API server
+//! cannot read the entry any more, and server-side apply fails or forgets the owners. So such entries are moved to a
+//! version that stays. The server drops paths of fields that this version does not have.
 
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// One version of a custom resource definition.
+/// One version of a CRD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionView {
     /// The version.
@@ -19,17 +18,17 @@ pub struct VersionView {
     pub is_deprecated: bool,
 }
 
-/// The `apiVersion`s that entries may go on naming.
+/// The `apiVersion`s that entries may keep.
 pub fn staying(group: &str, versions: &[VersionView], storage_version: &str) -> BTreeSet<String> {
     let stays =
         |version: &&VersionView| version.name == storage_version || (version.is_served && !version.is_deprecated);
     versions.iter().filter(stays).map(|version| format!("{group}/{}", version.name)).collect()
 }
 
-/// The entries with those of other versions moved to `target`; nothing if there is nothing to move.
+/// The entries, with those of other versions moved to `target`; `None` if there is nothing to move.
 ///
-/// An entry that has a twin at the target (same manager, operation, subresource and time) is united with it, because two
-/// entries may not have the same name.
+/// An entry with the same identity at the target (manager, operation, subresource and time) is merged with it, because
+/// identities have to be unique.
 pub fn moved(entries: &[Value], staying: &BTreeSet<String>, target: &str) -> Option<Vec<Value>> {
     let names_a_going_version =
         |entry: &Value| entry["apiVersion"].as_str().is_some_and(|version| !staying.contains(version));
@@ -50,7 +49,7 @@ pub fn moved(entries: &[Value], staying: &BTreeSet<String>, target: &str) -> Opt
     Some(result)
 }
 
-/// Whether the API server would take both for the same entry: who applies is one owner at all times.
+/// Whether both entries have the same identity. For Apply the time does not count.
 fn is_twin(one: &Value, other: &Value) -> bool {
     let same = |field: &str| one[field] == other[field];
     let same_time = same("time") || one["operation"] == "Apply";

@@ -1,43 +1,43 @@
-//! How many objects may be in flight at once.
+//! The pacer: how many objects may be in flight at once.
 //!
-//! More requests at once finish sooner until the server is busy; beyond that point they only wait for each other, and
-//! everybody else's requests wait with them. The pacer looks for that point: it tries more for a moment, stays there if
-//! that made things noticeably faster, and goes back if it did not. When the server says that it has too much to do, the
-//! number drops at once, and nothing is sent for as long as the server asks.
+//! More concurrent requests are faster until the server is busy; beyond that point they only wait for each other, and delay
+//! the requests of other clients. The pacer searches for that point: it tries more for a moment, stays there if that was
+//! noticeably faster, and goes back if not. If the server sends a 429, the number drops at once, and nothing is sent for
+//! the requested time.
 //!
-//! It also looks after the other clients: now and then a small read is sent as any of them could send it ([`Pacer::probed`]).
-//! What such a read takes while nothing else of ours is under way is the measure; it is taken soon after the beginning and
-//! again from time to time. When reads take more than twice that, the number goes down a little at a time until they do not,
-//! whatever that costs in speed. If that does not help, it may be others who are busier than before: the measure is taken
-//! anew. Nothing may be sent while it is taken, so that happens seldom.
+//! It also protects other clients: a small read is sent now and then, as any of them could send it ([`Pacer::probed`]). Its
+//! latency without requests of our own is the baseline, which is measured soon after the start and again from time to time.
+//! If reads take more than twice as long, the number is reduced step by step until they do not, whatever that costs in
+//! speed. If that does not help, other clients may be busier than before, and the baseline is measured again. Nothing may
+//! be sent meanwhile, so this is rare.
 //!
 //! Time is an argument: the time since the run began.
 
 use std::time::Duration;
 
-/// Between which numbers the pacer chooses.
+/// The limits of the pacer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacerLimits {
-    /// Where it begins.
+    /// The initial number.
     pub first: usize,
     /// The most.
     pub ceiling: usize,
     /// Whether others come first.
-    pub others: Others,
+    pub others: OtherClients,
 }
 
-/// What is done for the other clients of the server.
+/// Whether other clients are protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Others {
-    /// They may wait twice as long as without us, and no longer.
+pub enum OtherClients {
+    /// Their latency may double, and no more.
     #[default]
     Protected,
-    /// Nothing: the work is done as fast as it goes.
+    /// They are ignored: as fast as possible.
     Ignored,
 }
 
-/// How many are in flight from the start where others are ignored: so many keep any server busy.
-const HURRY: usize = 32;
+/// The initial number if other clients are ignored, which keeps any server busy.
+const HURRY_IN_FLIGHT: usize = 32;
 
 /// Chooses how many objects may be in flight.
 #[derive(Clone, Debug)]
@@ -45,142 +45,142 @@ pub struct Pacer {
     limits: PacerLimits,
     limit: usize,
     blocked_until: Duration,
-    window: Window,
+    window: RateWindow,
     stage: Stage,
-    /// Whether more has never been too much yet. Until then it is tried in large steps.
+    /// Whether a higher number has always been faster so far. Until that changes, it grows in large steps.
     is_young: bool,
     overloads: u64,
-    guard: Guard,
+    guard: LatencyGuard,
 }
 
-/// What small reads took, and what they may take.
+/// The measured latency of small reads, and its limit.
 #[derive(Clone, Debug, Default)]
-struct Guard {
+struct LatencyGuard {
     is_on: bool,
-    /// What a read takes without us; nothing when that was never measured.
+    /// The baseline latency; `None` if it was never measured.
     idle: Option<Duration>,
     measured: Duration,
     is_measuring: bool,
     recent: Vec<Duration>,
-    others: Waiting,
-    /// How many times in a row they waited longer than they can bear.
+    others: ReadLatency,
+    /// How many samples in a row were above the limit.
     in_a_row: u32,
 }
 
-/// How others fare, as far as reads tell.
+/// The latency of other clients, relative to the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Waiting {
-    /// They wait half of what they can bear, or less.
-    Hardly,
-    /// They can bear it.
+enum ReadLatency {
+    /// Half of the limit or less.
+    Low,
+    /// Within the limit.
     #[default]
-    Bearably,
-    /// As long as they can bear, or a little longer: chance plays a part in every measurement.
-    Enough,
-    /// Longer than that.
-    TooLong,
+    Acceptable,
+    /// At the limit, or slightly above: measurements vary.
+    AtLimit,
+    /// Above the limit.
+    TooHigh,
 }
 
-/// What the answers of a short time have in common.
+/// The responses of a short time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct RateWindow {
     started: Duration,
     answers: usize,
     in_flight: usize,
 }
 
-/// What is going on at the present limit, and what it came to so far.
+/// The state at the current limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stage {
-    /// While more is tried: with how many that was compared, and how many answers a second they gave.
+    /// During a trial: the number before it, and its responses per second.
     trial: Option<(usize, f64)>,
     windows: u32,
     answers: usize,
     time: Duration,
 }
 
-/// A window is as long as this at least, so that chance does not decide.
+/// The minimum duration of a window, so that results are not random.
 const WINDOW: Duration = Duration::from_millis(200);
-/// And it has at least this many answers for each that may be in flight.
+/// The minimum number of responses in a window, per object in flight.
 const ANSWERS_PER_SLOT: usize = 3;
-/// How much faster more has to be to be worth it.
-const WORTH: f64 = 1.03;
-/// The same while others hardly notice us: then it is enough that more is not slower, as far as chance lets that be seen.
-const WORTH_WITH_ROOM: f64 = 0.97;
+/// The speedup that makes a higher number worthwhile.
+const MIN_SPEEDUP: f64 = 1.03;
+/// The same while the latency of other clients is low: it is enough that more is not measurably slower.
+const MIN_SPEEDUP_WITH_HEADROOM: f64 = 0.97;
 /// How many windows pass between trials.
-const REST: u32 = 6;
+const WINDOWS_BETWEEN_TRIALS: u32 = 6;
 /// How many windows a trial takes.
-const TRIAL: u32 = 3;
-/// Of so many reads the one in the middle is looked at.
-const PROBES: usize = 9;
-/// How many times as long as without us others may wait.
-const PATIENCE: u32 = 2;
-/// By how much others must seem to wait longer than that before it is believed at once.
-const DOUBT: f64 = 1.2;
-/// And how many times in a row before it is believed though it is less.
-const BELIEVED: u32 = 3;
-/// Below this nobody notices a difference.
-const UNNOTICED: Duration = Duration::from_millis(5);
-/// The guard goes no lower than this, or a migration beside a busy client would never end.
-const FLOOR: usize = 2;
-/// How soon what a read takes without us is measured. The first objects do not wait for that.
+const WINDOWS_PER_TRIAL: u32 = 3;
+/// The number of reads in a sample, of which the median counts.
+const READS_PER_SAMPLE: usize = 9;
+/// How many times the baseline latency is acceptable.
+const MAX_SLOWDOWN: u32 = 2;
+/// A sample that exceeds the limit by this factor counts at once.
+const TOLERANCE: f64 = 1.2;
+/// This many samples in a row count although they exceed the limit by less.
+const CONFIRMATIONS: u32 = 3;
+/// Latencies below this are acceptable in any case.
+const NEGLIGIBLE: Duration = Duration::from_millis(5);
+/// The latency guard goes no lower, or a migration beside a busy client would never end.
+const MIN_IN_FLIGHT: usize = 2;
+/// When the baseline is first measured. The first objects do not wait for that.
 const MEASURE_FIRST: Duration = Duration::from_millis(500);
-/// How soon it is measured anew: the server may have had much to do the first time, because of the very change that we
-/// migrate after. Then it is measured less and less often.
+/// When the baseline is measured again: the server may have been busy the first time, because of the very change that
+/// causes the migration. After that it is measured less and less often.
 const MEASURE_SOON: Duration = Duration::from_secs(2);
-/// How often it is measured at the least.
+/// The longest time between two measurements.
 const MEASURE_AGAIN: Duration = Duration::from_secs(20);
 
-impl Waiting {
-    /// How others fare who wait this long, and so long without us.
+impl ReadLatency {
+    /// Classifies a latency, given the baseline.
     fn of(wait: Duration, idle: Duration) -> Self {
-        let bearable = (idle * PATIENCE).max(UNNOTICED);
+        let acceptable = (idle * MAX_SLOWDOWN).max(NEGLIGIBLE);
         match wait {
-            _ if 2 * wait <= bearable => Waiting::Hardly,
-            _ if wait <= bearable => Waiting::Bearably,
-            _ if wait <= bearable.mul_f64(DOUBT) => Waiting::Enough,
-            _ => Waiting::TooLong,
+            _ if 2 * wait <= acceptable => ReadLatency::Low,
+            _ if wait <= acceptable => ReadLatency::Acceptable,
+            _ if wait <= acceptable.mul_f64(TOLERANCE) => ReadLatency::AtLimit,
+            _ => ReadLatency::TooHigh,
         }
     }
 }
 
 impl Default for PacerLimits {
     fn default() -> Self {
-        PacerLimits { first: 4, ceiling: 128, others: Others::Protected }
+        PacerLimits { first: 4, ceiling: 128, others: OtherClients::Protected }
     }
 }
 
 impl PacerLimits {
-    /// As fast as it goes, whatever others wait. A server that has too much to do is still listened to.
+    /// As fast as possible, whatever the latency of other clients. 429 responses still count.
     pub fn in_a_hurry() -> Self {
-        PacerLimits { first: HURRY, others: Others::Ignored, ..PacerLimits::default() }
+        PacerLimits { first: HURRY_IN_FLIGHT, others: OtherClients::Ignored, ..PacerLimits::default() }
     }
 }
 
 impl Pacer {
-    /// A pacer that knows nothing yet.
+    /// A new pacer.
     pub fn new(limits: PacerLimits) -> Self {
         let limits = PacerLimits { ceiling: limits.ceiling.max(1), ..limits };
         Pacer {
             limits,
             limit: limits.first.clamp(1, limits.ceiling),
             blocked_until: Duration::ZERO,
-            window: Window::default(),
+            window: RateWindow::default(),
             stage: Stage::default(),
             is_young: true,
             overloads: 0,
-            guard: Guard::default(),
+            guard: LatencyGuard::default(),
         }
     }
 
-    /// How many may be in flight; none while it is measured what others wait without us.
+    /// How many may be in flight; zero while the baseline is measured.
     pub fn limit(&self) -> usize {
         if self.guard.is_measuring { 0 } else { self.limit }
     }
 
-    /// Begins to look after the other clients, if they matter.
+    /// Starts to protect other clients, if configured.
     pub fn protect(&mut self) {
-        self.guard.is_on = self.limits.others == Others::Protected;
+        self.guard.is_on = self.limits.others == OtherClients::Protected;
     }
 
     /// Whether small reads are of use.
@@ -188,29 +188,29 @@ impl Pacer {
         self.guard.is_on
     }
 
-    /// Begins to measure what others wait without us. Until that is known, nothing may be sent but reads that measure it.
+    /// Starts to measure the baseline. Until that is done, only the measuring reads may be sent.
     fn measure(&mut self) {
         self.guard.is_measuring = true;
         self.guard.recent.clear();
     }
 
-    /// A small read took this long while so many objects were in flight.
+    /// Records the latency of a small read, with this number of objects in flight.
     pub fn probed(&mut self, took: Duration, in_flight: usize, now: Duration) {
         if self.guard.is_measuring && in_flight > 0 {
             return;
         }
         self.guard.recent.push(took);
-        if self.guard.recent.len() < PROBES {
+        if self.guard.recent.len() < READS_PER_SAMPLE {
             return;
         }
         let mut recent = std::mem::take(&mut self.guard.recent);
         recent.sort_unstable();
-        let middle = recent[PROBES / 2];
+        let middle = recent[READS_PER_SAMPLE / 2];
         if self.guard.is_measuring {
             self.guard.idle = Some(middle);
             self.guard.measured = now;
             self.guard.is_measuring = false;
-            self.window = Window { started: now, ..Window::default() };
+            self.window = RateWindow { started: now, ..RateWindow::default() };
             return;
         }
         let Some(idle) = self.guard.idle else {
@@ -219,44 +219,44 @@ impl Pacer {
             }
             return;
         };
-        self.guard.others = Waiting::of(middle, idle);
+        self.guard.others = ReadLatency::of(middle, idle);
         self.guard.in_a_row = match self.guard.others {
-            Waiting::Hardly | Waiting::Bearably => 0,
-            Waiting::Enough => self.guard.in_a_row + 1,
-            Waiting::TooLong => BELIEVED,
+            ReadLatency::Low | ReadLatency::Acceptable => 0,
+            ReadLatency::AtLimit => self.guard.in_a_row + 1,
+            ReadLatency::TooHigh => CONFIRMATIONS,
         };
-        let is_too_long = self.guard.in_a_row >= BELIEVED;
-        if is_too_long && self.limit > FLOOR {
-            self.begin((self.limit * 4 / 5).max(FLOOR), None, now);
+        let is_too_long = self.guard.in_a_row >= CONFIRMATIONS;
+        if is_too_long && self.limit > MIN_IN_FLIGHT {
+            self.begin((self.limit * 4 / 5).max(MIN_IN_FLIGHT), None, now);
             self.is_young = false;
             self.guard.in_a_row = 0;
         }
-        let is_in_vain = is_too_long && self.limit == FLOOR;
+        let is_in_vain = is_too_long && self.limit == MIN_IN_FLIGHT;
         let measure_after = if is_in_vain { MEASURE_SOON } else { now.clamp(2 * MEASURE_SOON, 2 * MEASURE_AGAIN) / 2 };
         if now.saturating_sub(self.guard.measured) > measure_after {
             self.measure();
         }
     }
 
-    /// How often the server said that it has too much to do.
+    /// How many 429 responses there were.
     pub fn overloads(&self) -> u64 {
         self.overloads
     }
 
-    /// Until when nothing may be sent; nothing if something may be sent now.
+    /// Until when nothing may be sent; `None` if something may be sent now.
     pub fn blocked_until(&self, now: Duration) -> Option<Duration> {
         (self.blocked_until > now).then_some(self.blocked_until)
     }
 
-    /// Sets another ceiling, at once.
+    /// Sets another ceiling.
     pub fn set_ceiling(&mut self, ceiling: usize) {
         self.limits.ceiling = ceiling.max(1);
         self.limit = self.limit.min(self.limits.ceiling);
     }
 
-    /// An answer came; so many were in flight, itself among them.
+    /// Records a response; `in_flight` includes its request.
     pub fn answered(&mut self, in_flight: usize, now: Duration) {
-        // More is tried when it is known what others can bear.
+        // More is tried only when the baseline is known.
         if self.guard.is_measuring || self.guard.is_on && self.guard.idle.is_none() {
             return;
         }
@@ -266,8 +266,8 @@ impl Pacer {
         if length < WINDOW || self.window.answers < ANSWERS_PER_SLOT * self.limit {
             return;
         }
-        let window = std::mem::replace(&mut self.window, Window { started: now, ..Window::default() });
-        // Where there was not enough to send, the server's speed was not measured.
+        let window = std::mem::replace(&mut self.window, RateWindow { started: now, ..RateWindow::default() });
+        // If there were too few requests, the server's speed was not measured.
         let was_full = window.in_flight * 10 >= window.answers * self.limit * 8;
         if was_full {
             self.stage.windows += 1;
@@ -277,10 +277,10 @@ impl Pacer {
         }
     }
 
-    /// The server has too much to do and asks to wait.
+    /// The server is overloaded and asks to wait.
     pub fn overloaded(&mut self, wait: Duration, now: Duration) {
         self.overloads += 1;
-        // Of the many that were in flight together, each brings this news once. It counts once.
+        // Requests in flight together get the same news. It counts once.
         if self.blocked_until(now).is_none() {
             self.begin((self.limit * 6 / 10).max(1), None, now);
             self.is_young = false;
@@ -288,36 +288,36 @@ impl Pacer {
         self.blocked_until = self.blocked_until.max(now + wait);
     }
 
-    /// Goes on with another limit.
+    /// Continues with another limit.
     fn begin(&mut self, limit: usize, trial: Option<(usize, f64)>, now: Duration) {
         self.limit = limit.min(self.limits.ceiling);
         self.stage = Stage { trial, ..Stage::default() };
-        self.window = Window { started: now, ..Window::default() };
+        self.window = RateWindow { started: now, ..RateWindow::default() };
     }
 
-    /// Takes the speed at the present limit into account, once it is known well enough, and chooses the next limit.
+    /// Chooses the next limit, once the speed at the current one is known well enough.
     fn learn(&mut self, now: Duration) {
         let stage = self.stage;
         let wanted = match (self.is_young, stage.trial) {
             (true, _) => 1,
-            (false, Some(_)) => TRIAL,
-            (false, None) => REST,
+            (false, Some(_)) => WINDOWS_PER_TRIAL,
+            (false, None) => WINDOWS_BETWEEN_TRIALS,
         };
         if stage.windows < wanted {
             return;
         }
         let rate = stage.answers as f64 / stage.time.as_secs_f64();
-        let worth = if self.guard.others == Waiting::Hardly { WORTH_WITH_ROOM } else { WORTH };
+        let worth = if self.guard.others == ReadLatency::Low { MIN_SPEEDUP_WITH_HEADROOM } else { MIN_SPEEDUP };
         if let Some((before, rate_before)) = stage.trial
             && rate < rate_before * worth
         {
             self.is_young = false;
             return self.begin(before, None, now);
         }
-        if matches!(self.guard.others, Waiting::Enough | Waiting::TooLong) {
+        if matches!(self.guard.others, ReadLatency::AtLimit | ReadLatency::TooHigh) {
             return self.begin(self.limit, None, now);
         }
-        // It was worth it, or nothing was tried yet: on to more, at once while nothing speaks against it.
+        // It was worthwhile, or nothing was tried yet: try more.
         let step = if self.is_young { self.limit.div_ceil(2) } else { self.limit.div_ceil(8) };
         let next = (self.limit + step).min(self.limits.ceiling);
         let trial = (next > self.limit).then_some((self.limit, rate));
@@ -479,7 +479,7 @@ mod tests {
         let mut pacer = Pacer::new(PacerLimits::default());
         pacer.protect();
         pacer.measure();
-        for _ in 0..PROBES {
+        for _ in 0..READS_PER_SAMPLE {
             pacer.probed(Duration::from_millis(2), 0, Duration::ZERO);
         }
         // From now on every read takes five times as long, with us and without us.

@@ -1,44 +1,43 @@
 //! When a migration is done, and when that is proven.
 //!
-//! A pass goes through all objects once and asks for each to be rewritten. The server leaves an object alone, and its
-//! resource version as it was, if it is stored already as the server would store it. So a pass in which no resource
-//! version changed is evidence that nothing old was left. A conflict is none: whoever wrote the object may have been a
-//! server that still encodes the old version.
+//! A pass rewrites all objects once. The server leaves an object and its resource version unchanged if it would store the
+//! same bytes. So a pass that changed no resource version is evidence that nothing old was left. A conflict is not: the
+//! object may have been written by a server that still encodes the old version.
 
-/// What one pass through all objects came to.
+/// The result of one pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassReport {
-    /// Objects whose resource version changed by our asking.
+    /// Objects whose resource version was changed by this pass.
     pub rewritten: u64,
-    /// Objects that were left alone, because they are stored as they should be.
+    /// Objects that were left unchanged, because they are stored in the target version.
     pub current: u64,
-    /// Objects that others kept writing, so that nothing is known about them.
+    /// Objects that others kept writing; their version is unknown.
     pub unsettled: u64,
-    /// Objects that are gone.
+    /// Objects that are deleted.
     pub gone: u64,
     /// Objects that could not be rewritten.
     pub failed: u64,
-    /// Whether the listing could not be continued where it was, or began in the middle: it may have missed objects.
+    /// Whether the list was interrupted, or began in the middle: it may have missed objects.
     pub has_gaps: bool,
-    /// Whether it began at a token that an earlier run left: what lies in front of that was not looked at.
+    /// Whether it began at the token of an earlier run, and did not process the objects before it.
     pub began_in_the_middle: bool,
-    /// Whether namespaces were listed one after the other: objects in a namespace that does not exist any more are in none.
+    /// Whether namespaces were listed one after the other: objects in deleted namespaces are missed.
     pub by_namespace: bool,
-    /// Objects that were not reached, because one in front of them cannot be read.
+    /// Objects that were not reached, because one before them cannot be read.
     pub unreached: u64,
-    /// Objects that nobody has written since the first pass began, as far as can be told when they are listed.
+    /// Objects that nobody has written since the first pass began, as far as their listed resource version shows.
     pub unwritten: u64,
-    /// Whether every server that can be reached was asked about every object. One server's judgement is none of another's.
+    /// Whether every reachable server has rewritten every object. The result of one server says nothing about another.
     pub on_each: bool,
-    /// Whether it began after the settling time: all servers had shown the target version for so long that none of them
-    /// can still have a write under way that was encoded before.
+    /// Whether it began after the settling time: all servers had shown the target version for so long that no older write
+    /// can be in flight.
     pub is_after_settling: bool,
 }
 
-/// What is to be done after a pass.
+/// What to do after a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterPass {
-    /// Go through all objects once more.
+    /// Another pass.
     GoOn,
     /// Nothing old is left.
     Proven,
@@ -48,10 +47,10 @@ pub enum AfterPass {
     NeverSettles,
 }
 
-/// How many passes may find objects that others keep writing before it is clear that they will go on.
+/// The maximum number of passes, if others keep writing objects.
 pub const MOST_PASSES: usize = 12;
-/// How many passes may change objects before it is clear that someone changes them back. The first one is the work, a
-/// second one catches what was written beside it. No object is to be written more than a few times for nothing.
+/// The maximum number of passes that may change objects. The first is the migration, a second one finds what was written
+/// meanwhile. If there are more, someone changes objects back, and they must not be rewritten forever.
 pub const MOST_CHANGING_PASSES: usize = 4;
 
 impl PassReport {
@@ -60,25 +59,24 @@ impl PassReport {
         self.rewritten == 0 && self.unsettled == 0 && self.failed == 0 && self.unreached == 0
     }
 
-    /// Whether the pass can prove anything: every server was asked about every object, late enough.
+    /// Whether the pass can prove anything: on every server, and after the settling time.
     pub fn counts(&self) -> bool {
         self.on_each && self.is_after_settling
     }
 
-    /// Whether it may have missed objects that were there all the time.
+    /// Whether it may have missed objects that existed all the time.
     fn is_partial(&self) -> bool {
         self.began_in_the_middle || self.by_namespace
     }
 
-    /// Whether every object is known to be current, save for those that failed: none was missed, changed, or written by
+    /// Whether every object is known to be current, except for those that failed: none was missed, changed, or written by
     /// others.
     pub fn is_quiet_but_for_failures(&self) -> bool {
         let is_quiet = self.rewritten == 0 && self.unsettled == 0;
         self.counts() && is_quiet && self.unreached == 0 && !self.has_gaps && !self.is_partial()
     }
 
-    /// Takes down what became of one object. Whatever the end is, an object that was changed on the way makes the pass
-    /// one that changed something.
+    /// Records the result of one object. An object that was changed counts as rewritten, whatever its final result.
     pub fn record(&mut self, end: ObjectEnd, changed: Changed) {
         self.rewritten += u64::from(changed == Changed::Yes);
         match (end, changed) {
@@ -91,12 +89,12 @@ impl PassReport {
     }
 }
 
-/// What became of one object in a pass.
+/// The final result of one object in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectEnd {
-    /// Every server that was asked leaves it alone now.
+    /// Every server leaves it unchanged now.
     Current,
-    /// A read that names it says that it is gone.
+    /// It is deleted: a read by its name says so.
     Gone,
     /// Others kept writing it.
     Unsettled,
@@ -104,7 +102,7 @@ pub enum ObjectEnd {
     Failed,
 }
 
-/// Whether an object was changed by our asking, at any server, in any try.
+/// Whether any server has changed an object, in any try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Changed {
     /// It was not.
@@ -114,14 +112,14 @@ pub enum Changed {
     Yes,
 }
 
-/// What is to be done after these passes, oldest first.
+/// What to do after these passes, oldest first.
 ///
-/// A clean pass whose token expired may have missed objects, but only such as were created while it ran. Two of them in a row
-/// are taken for one without, or a resource that takes longer to go through than history is kept could never be proven. One
-/// that began in the middle, or went from namespace to namespace, may have missed others, and stands for nothing.
+/// A clean pass whose token expired may have missed objects, but only objects that were created meanwhile. Two of them in a
+/// row count like one without a gap; else a resource that takes longer to list than history is kept could never be proven.
+/// A pass that began in the middle, or went from namespace to namespace, may have missed others, and proves nothing.
 ///
-/// Where objects failed, passes go on until nothing else changes: then the failed ones are the only ones in doubt, and a
-/// later run need not look at the others ([`is_settled`]).
+/// If objects failed, passes go on until nothing else changes: then only the failed ones are in doubt, and a later run need
+/// not process the others ([`is_settled`]).
 pub fn after_passes(passes: &[PassReport]) -> AfterPass {
     let Some(last) = passes.last() else { return AfterPass::GoOn };
     let has_failed = last.failed > 0 || last.unreached > 0 || last.by_namespace;
@@ -141,10 +139,10 @@ pub fn after_passes(passes: &[PassReport]) -> AfterPass {
     }
 }
 
-/// Whether an object is known to be in the target version because an earlier run, relying on the same agreement, left all
-/// but the objects that it names in that version: the object was not written since, and is none of those.
+/// Whether an object is known to be in the target version because an earlier run with the same agreement has verified it:
+/// it was not written since.
 ///
-/// Resource versions that are no numbers cannot be compared; then nothing is known.
+/// Resource versions that are not numbers cannot be compared; then nothing is known.
 pub fn is_settled(resource_version: &str, settled_at: &str) -> bool {
     match (resource_version.parse::<u64>(), settled_at.parse::<u64>()) {
         (Ok(written), Ok(settled)) => written <= settled,
@@ -152,8 +150,8 @@ pub fn is_settled(resource_version: &str, settled_at: &str) -> bool {
     }
 }
 
-/// Whether an object was written since a listing at this revision. Resource versions that are no numbers cannot be compared;
-/// then it counts as not written, because that is the case in which less may be said.
+/// Whether an object was written since a list at this revision. Resource versions that are not numbers cannot be compared;
+/// then it counts as not written, which proves less.
 pub fn is_written_since(resource_version: &str, listed_at: &str) -> bool {
     match (resource_version.parse::<u64>(), listed_at.parse::<u64>()) {
         (Ok(written), Ok(listed)) => written > listed,
@@ -161,8 +159,8 @@ pub fn is_written_since(resource_version: &str, listed_at: &str) -> bool {
     }
 }
 
-/// Whether all objects that failed can be told from those that did not. One without a uid cannot: what could not be read, or
-/// not even found, has none, and it would be taken for one that is current.
+/// Whether all failed objects can be identified. An object without a uid cannot: one that could not be read or found has
+/// none, and would be mistaken for a current one.
 pub fn all_are_known<'a>(mut uids: impl Iterator<Item = &'a str>) -> bool {
     uids.all(|uid| !uid.is_empty())
 }
@@ -277,7 +275,7 @@ mod tests {
 
     proptest! {
         /// Whatever became of the objects, and in whatever order: what is proven had a last pass, through every server and
-        /// after the settling time, in which each object was left alone or is gone.
+        /// after the settling time, in which each object was left unchanged or is gone.
         #[test]
         fn what_is_proven_had_a_last_pass_without_change(
             passes in prop::collection::vec((ends(), any::<bool>(), any::<bool>(), any::<bool>(), 0u64..2), 0..15)

@@ -1,28 +1,28 @@
-//! Which process answers at each address of an API server, and whether it is the same one as before.
+//! Which process answers at each address, and whether it is the same as before.
 //!
-//! An address is not a server: a load balancer's leads to any of them, and two can lead to one. A lease is none either: it is
-//! kept when its server is started anew. What tells processes apart is when they were started, which each says in its
-//! metrics. So every lease has to have a process of its own that was asked, and each has to be the same at the end.
+//! An address does not identify a server: behind a load balancer it leads to any of them, and two addresses can lead to
+//! one. A lease does not either: it survives a restart. The start time in the metrics identifies a process. So every lease
+//! has to have a process of its own that was queried, and these have to be the same at the end.
 
-use super::api_servers::{ApiServers, Wanted};
+use super::api_servers::{ApiServers, RequiredServers};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When the process was started that answers at each address, or why that is not known.
+/// The start time of the process at each address, or why it is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processes(pub BTreeMap<String, Result<String, String>>);
 
-/// The metric that says when a process was started.
+/// The metric with the start time.
 const START_TIME: &str = "process_start_time_seconds ";
 
 impl Processes {
-    /// Why it cannot be told that every server was asked; nothing when it can.
+    /// Why it is unknown whether every server was queried; `None` if every one was.
     pub fn unidentified(&self, servers: &ApiServers) -> Option<String> {
-        if servers.wanted == Wanted::WhoeverAnswers {
+        if servers.required == RequiredServers::Any {
             return None;
         }
         if let Some((address, why)) = self.0.iter().find_map(|(address, found)| Some((address, found.as_ref().err()?)))
         {
-            return Some(format!("which process answers at {address} cannot be told: {why}"));
+            return Some(format!("it is unknown which process answers at {address}: {why}"));
         }
         let distinct: BTreeSet<&String> = self.0.values().flatten().collect();
         let leases = servers.identities.as_ref().map_or(0, BTreeMap::len);
@@ -30,23 +30,23 @@ impl Processes {
         (distinct.len() != leases).then(|| {
             format!(
                 "{leases} API servers hold identity leases in \"kube-system\", but behind the addresses {} there are {} \
-                 processes, going by process_start_time_seconds in their metrics: not every API server can be asked",
+                 processes, going by process_start_time_seconds in their metrics: not every API server can be queried",
                 addresses.join(", "),
                 distinct.len(),
             )
         })
     }
 
-    /// What has changed since `start`, in words.
+    /// What has changed since `start`, as text.
     pub fn change_since(&self, start: &Processes) -> Option<String> {
         let addresses: BTreeSet<&String> = start.0.keys().chain(self.0.keys()).collect();
         let is_other = |address: &&&String| start.0.get(**address) != self.0.get(**address);
         let changed = addresses.iter().find(is_other)?;
-        Some(format!("the API server at {changed} was started anew, or another one answers there,"))
+        Some(format!("the API server at {changed} was restarted, or another one answers there,"))
     }
 }
 
-/// The time at which a process was started, from its metrics; nothing where this part of them does not have the whole line.
+/// The start time of a process, from its metrics; `None` if this part does not contain the whole line.
 pub fn start_time(metrics: &str) -> Option<&str> {
     let ended = metrics.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     ended.filter_map(|line| line.strip_prefix(START_TIME)).map(str::trim).find(|time| !time.is_empty())
@@ -85,7 +85,7 @@ mod tests {
         let mut forbidden = three;
         forbidden.0.insert("2".into(), Err("403".into()));
         assert!(forbidden.unidentified(&servers(3)).is_some_and(|words| words.contains("answers at 2")));
-        let whoever = ApiServers { wanted: Wanted::WhoeverAnswers, ..servers(0) };
+        let whoever = ApiServers { required: RequiredServers::Any, ..servers(0) };
         assert_eq!(forbidden.unidentified(&whoever), None);
     }
 

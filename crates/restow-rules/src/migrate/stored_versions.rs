@@ -1,18 +1,17 @@
-//! What may be said about a custom resource definition before, during and after a migration of its objects.
+//! When `status.storedVersions` of a CRD may be trimmed.
 //!
-//! The mark (an annotation) says that a migration runs, and makes the guard refuse changes of the storage version. The
-//! stored versions shrink only after a migration that was proven, and only if the definition is still the one that the
-//! migration began with.
+//! The mark (an annotation) shows that a migration runs, and makes the guard refuse changes of the storage version. The
+//! stored versions are trimmed only after a proven migration, and only if the CRD is unchanged since the migration began.
 
-/// The annotation that marks a definition while its objects are migrated.
+/// The annotation that marks a CRD while its objects are migrated.
 pub const MIGRATING_ANNOTATION: &str = "ksvm.sigs.k8s.io/migrating";
 
-/// A custom resource definition, as far as this is concerned.
+/// The fields of a CRD that decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DefinitionView {
-    /// Tells this definition from an earlier one of the same name.
+pub struct CrdView {
+    /// Distinguishes this CRD from an earlier one with the same name.
     pub uid: String,
-    /// Counts the changes of its spec.
+    /// Increases with each change of its spec.
     pub generation: i64,
     /// The version that objects are stored in.
     pub storage_version: String,
@@ -27,23 +26,22 @@ pub struct DefinitionView {
 pub enum Trim {
     /// Write these.
     To(Vec<String>),
-    /// They are right already.
+    /// They are trimmed already.
     Nothing,
-    /// The definition is another one than at the start, so nothing is proven about it.
+    /// The CRD has changed since the start, so nothing is proven about it.
     Changed(String),
 }
 
-/// What to do about the stored versions, given the definition at the start and at the end of a proven migration.
+/// What to do about the stored versions, given the CRD at the start and at the end of a proven migration.
 ///
-/// Any change of the spec counts as a change, also one that leaves the storage version as it was: in between it may have
-/// been another one, and back.
-pub fn trim(start: &DefinitionView, end: &DefinitionView) -> Trim {
+/// Any change of the spec counts, even if the storage version is the same: it may have been another one in between.
+pub fn trim(start: &CrdView, end: &CrdView) -> Trim {
     if start.uid != end.uid {
-        return Trim::Changed("the definition was deleted and created again".to_owned());
+        return Trim::Changed("the CRD was deleted and created again".to_owned());
     }
     if start.generation != end.generation || start.storage_version != end.storage_version {
         return Trim::Changed(format!(
-            "the definition was changed meanwhile (generation {} became {}, storage version {} became {})",
+            "the CRD was changed meanwhile (generation {} became {}, storage version {} became {})",
             start.generation, end.generation, start.storage_version, end.storage_version
         ));
     }
@@ -55,8 +53,8 @@ pub fn trim(start: &DefinitionView, end: &DefinitionView) -> Trim {
 mod tests {
     use super::*;
 
-    fn definition(generation: i64, storage: &str, stored: &[&str]) -> DefinitionView {
-        DefinitionView {
+    fn crd(generation: i64, storage: &str, stored: &[&str]) -> CrdView {
+        CrdView {
             uid: "u".into(),
             generation,
             storage_version: storage.into(),
@@ -66,19 +64,19 @@ mod tests {
     }
 
     #[test]
-    fn stored_versions_shrink_to_the_storage_version_of_an_unchanged_definition() {
-        let start = definition(2, "v2", &["v1", "v2"]);
+    fn stored_versions_shrink_to_the_storage_version_of_an_unchanged_crd() {
+        let start = crd(2, "v2", &["v1", "v2"]);
         assert_eq!(trim(&start, &start), Trim::To(vec!["v2".into()]));
-        assert_eq!(trim(&start, &definition(2, "v2", &["v2"])), Trim::Nothing);
+        assert_eq!(trim(&start, &crd(2, "v2", &["v2"])), Trim::Nothing);
     }
 
     #[test]
-    fn a_definition_that_changed_keeps_what_it_says() {
-        let start = definition(2, "v2", &["v1", "v2"]);
+    fn a_crd_that_changed_keeps_what_it_says() {
+        let start = crd(2, "v2", &["v1", "v2"]);
         for end in [
-            definition(3, "v2", &["v1", "v2"]),
-            definition(3, "v1", &["v1", "v2"]),
-            DefinitionView { uid: "another".into(), ..start.clone() },
+            crd(3, "v2", &["v1", "v2"]),
+            crd(3, "v1", &["v1", "v2"]),
+            CrdView { uid: "another".into(), ..start.clone() },
         ] {
             assert!(matches!(trim(&start, &end), Trim::Changed(_)), "{end:?}");
         }

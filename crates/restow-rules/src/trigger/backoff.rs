@@ -1,8 +1,8 @@
-//! How long to wait before a failed migration is tried again.
+//! The backoff of failed migrations.
 
 use jiff::SignedDuration;
 
-/// Waiting times that double with each failure up to a cap.
+/// Delays that double with each failure up to a maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The wait after the first failure.
@@ -12,7 +12,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The wait after the failure of this attempt, the first being number 1.
+    /// The delay after the failure of this attempt, the first being number 1.
     pub fn after(&self, attempt: u32) -> SignedDuration {
         let doublings = attempt.saturating_sub(1).min(30);
         self.first.checked_mul(1 << doublings).unwrap_or(self.cap).min(self.cap)

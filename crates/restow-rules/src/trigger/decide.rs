@@ -1,46 +1,49 @@
 //! The decision for one resource.
 
-use super::{Agreement, Author, Continuity, Effect, KnownMigration, MigrationState, RemovalReason, Retry, Snapshot};
+use super::{
+    Author, Continuity, EncodingAgreement, KnownMigration, MigrationState, RemovalReason, Retry, TriggerEffect,
+    TriggerSnapshot,
+};
 use jiff::{SignedDuration, Timestamp};
 use restow_api::internal_apiserver::ConditionStatus;
 use restow_api::migration::{MigrationCondition, StorageStateStatus};
 use restow_api::{ResourceVersion, StorageVersionHash, Time};
 
-/// How far apart the clocks of two controllers may be before what one says about time means nothing to the other.
+/// The maximum difference between the clocks of two controllers. Beyond it, timestamps of the other are ignored.
 const CLOCKS_AGREE: SignedDuration = SignedDuration::from_mins(1);
 
 /// What to do about one resource at `now`.
 ///
-/// The order within the list is: stop what is wrong, write down what is known, start what is missing. The state is
-/// written before a migration starts, so that the persisted versions are never behind; should the pass end in between, the
-/// next one finds a state that needs a migration and none that runs.
-pub fn decide(snapshot: &Snapshot, now: Timestamp) -> Vec<Effect> {
+/// The order of effects is: remove migrations, write the state, start a migration. The state is written before a migration
+/// starts, so that the persisted versions are never incomplete. If the reconcile is interrupted in between, the next one
+/// finds a state that needs a migration, and none that runs.
+pub fn decide(snapshot: &TriggerSnapshot, now: Timestamp) -> Vec<TriggerEffect> {
     let knowledge = Knowledge::of(snapshot, now);
     let next = next_step(snapshot, &knowledge, now);
     let mut effects = removals(snapshot, &next);
     effects.extend(state_effect(snapshot, &knowledge.status, now));
     effects.extend(match next {
         Next::Start { target, agreement_revision, attempt } => {
-            Some(Effect::StartMigration { target, agreement_revision, attempt })
+            Some(TriggerEffect::StartMigration { target, agreement_revision, attempt })
         }
-        Next::WaitUntil(time) => Some(Effect::WakeAt(time)),
+        Next::WaitUntil(time) => Some(TriggerEffect::RequeueAt(time)),
         Next::Blocked | Next::Nothing => None,
     });
     effects
 }
 
-/// What is known after this pass, and whether it had to be thrown away first.
+/// The status after this reconcile, and whether the old one was discarded.
 struct Knowledge {
     status: StorageStateStatus,
-    /// Nothing was known, or what was known may be untrue.
+    /// There was no status, or it may be wrong.
     is_fresh: bool,
 }
 
 impl Knowledge {
-    fn of(snapshot: &Snapshot, now: Timestamp) -> Self {
-        let current_storage_version_hash = Some(match &snapshot.sightings.agreement {
-            Agreement::Agreed(hash) => hash.clone(),
-            Agreement::Disagreed(_) => StorageVersionHash::unknown(),
+    fn of(snapshot: &TriggerSnapshot, now: Timestamp) -> Self {
+        let current_storage_version_hash = Some(match &snapshot.observed.agreement {
+            EncodingAgreement::Agreed(hash) => hash.clone(),
+            EncodingAgreement::Disagreed(_) => StorageVersionHash::unknown(),
         });
         let before = trusted(snapshot, now);
         let persisted_storage_version_hashes = match before {
@@ -52,9 +55,9 @@ impl Knowledge {
             persisted_storage_version_hashes,
             current_storage_version_hash,
             last_heartbeat_time: Some(Time::new(now)),
-            observed_revision: snapshot.sightings.revision.clone(),
-            observed_servers: snapshot.sightings.servers.clone(),
-            // For one who knows nothing: whatever succeeded before now says nothing about what was missed.
+            observed_revision: snapshot.observed.revision.clone(),
+            observed_servers: snapshot.observed.servers.clone(),
+            // For a fresh status: earlier successes say nothing about what was missed.
             applied_migrations: successes(snapshot).map(|(migration, _)| migration.uid.clone()).collect(),
             conditions: conditions(snapshot, now),
         };
@@ -63,25 +66,25 @@ impl Knowledge {
 }
 
 /// Since when objects may be stored in other versions than the one that all servers store.
-fn unmigrated_since(snapshot: &Snapshot, persisted: &[StorageVersionHash], now: Timestamp) -> Option<Time> {
-    if let ([only], Agreement::Agreed(hash)) = (persisted, &snapshot.sightings.agreement)
+fn unmigrated_since(snapshot: &TriggerSnapshot, persisted: &[StorageVersionHash], now: Timestamp) -> Option<Time> {
+    if let ([only], EncodingAgreement::Agreed(hash)) = (persisted, &snapshot.observed.agreement)
         && only == hash
     {
         return None;
     }
     match &snapshot.storage_state {
         Some(before) if before.unmigrated_since.is_some() => before.unmigrated_since,
-        // It was open before anyone wrote down since when.
+        // It was unmigrated before this field was introduced.
         Some(before) if before.persisted_storage_version_hashes.len() > 1 => None,
         _ => Some(Time::new(now)),
     }
 }
 
-/// Whether the servers agree. The time is that of the last change, so that nothing is written while nothing changes.
-fn conditions(snapshot: &Snapshot, now: Timestamp) -> Vec<MigrationCondition> {
+/// The condition of the agreement. Its time is that of the last change, so nothing is written while nothing changes.
+fn conditions(snapshot: &TriggerSnapshot, now: Timestamp) -> Vec<MigrationCondition> {
     let before = snapshot.storage_state.iter().flat_map(|state| &state.conditions);
     let before = before.into_iter().find(|condition| condition.condition_type == MigrationCondition::AGREED);
-    let (status, reason, message) = match (&snapshot.sightings.disagreement, before) {
+    let (status, reason, message) = match (&snapshot.observed.disagreement, before) {
         (None, None) => return Vec::new(),
         (None, Some(_)) => (ConditionStatus::True, "Agreed", "all API servers store the same version"),
         (Some(words), _) => (ConditionStatus::False, "Disagreed", words.as_str()),
@@ -96,10 +99,9 @@ fn conditions(snapshot: &Snapshot, now: Timestamp) -> Vec<MigrationCondition> {
     })]
 }
 
-/// The state as it was written by the last pass, if it can still be relied on. One who has looked before knows since when
-/// nobody has; one who has not goes by the heartbeat of whoever has. Where the definition keeps record of what is stored,
-/// nothing is missed while nobody looks.
-fn trusted(snapshot: &Snapshot, now: Timestamp) -> Option<&StorageStateStatus> {
+/// The status of the last reconcile, if it can still be relied on. A controller that has reconciled before knows when; a
+/// new one uses the heartbeat. If the CRD records what is stored, nothing is missed while no controller runs.
+fn trusted(snapshot: &TriggerSnapshot, now: Timestamp) -> Option<&StorageStateStatus> {
     let status = snapshot.storage_state.as_ref()?;
     let heartbeat = status.last_heartbeat_time?.timestamp();
     let is_stale = match snapshot.looked_at {
@@ -107,29 +109,29 @@ fn trusted(snapshot: &Snapshot, now: Timestamp) -> Option<&StorageStateStatus> {
         None => is_stale(now.duration_since(heartbeat), snapshot.policy.stale_after),
     };
     let is_empty = status.persisted_storage_version_hashes.is_empty();
-    let is_broken = snapshot.sightings.continuity == Continuity::Broken;
-    let is_complete = snapshot.sightings.recorded.is_some() || (!is_stale && !is_broken);
+    let is_broken = snapshot.observed.continuity == Continuity::Broken;
+    let is_complete = snapshot.observed.recorded.is_some() || (!is_stale && !is_broken);
     (is_complete && !is_empty).then_some(status)
 }
 
-/// Whether a heartbeat is too old. It may come from another machine's clock; one from the future certainly does, and says
-/// that nobody knows how old it is.
+/// Whether a heartbeat is too old. It may come from another machine's clock; one from the future certainly does, and its
+/// age is unknown.
 fn is_stale(age: SignedDuration, stale_after: SignedDuration) -> bool {
     age > stale_after || age < -CLOCKS_AGREE
 }
 
-/// The versions in which objects may be stored, given what was known before.
+/// The versions in which objects may be stored, given the status before.
 ///
-/// A success says: at its end, everything was in its target version. What was seen since the last pass may have been
-/// written after that end, so it is added again. Of several successes nobody knows which ended last, so all targets stay.
-fn persisted(snapshot: &Snapshot, before: &StorageStateStatus) -> Vec<StorageVersionHash> {
+/// After a success everything was in its target version. What was seen since the last reconcile may have been written after
+/// that, so it is added again. Of several successes it is unknown which ended last, so all targets stay.
+fn persisted(snapshot: &TriggerSnapshot, before: &StorageStateStatus) -> Vec<StorageVersionHash> {
     let news: Vec<StorageVersionHash> = successes(snapshot)
         .filter(|(migration, _)| !before.applied_migrations.contains(&migration.uid))
         .map(|(_, target)| target.clone())
         .collect();
     let base = if news.is_empty() { before.persisted_storage_version_hashes.clone() } else { news };
     let mut persisted: Vec<StorageVersionHash> = Vec::new();
-    for hash in base.into_iter().chain(snapshot.sightings.all()) {
+    for hash in base.into_iter().chain(snapshot.observed.all()) {
         if !persisted.contains(&hash) {
             persisted.push(hash);
         }
@@ -137,35 +139,35 @@ fn persisted(snapshot: &Snapshot, before: &StorageStateStatus) -> Vec<StorageVer
     persisted
 }
 
-/// The migrations that have succeeded and say what they were for.
-fn successes(snapshot: &Snapshot) -> impl Iterator<Item = (&KnownMigration, &StorageVersionHash)> {
+/// The migrations that have succeeded and name their target.
+fn successes(snapshot: &TriggerSnapshot) -> impl Iterator<Item = (&KnownMigration, &StorageVersionHash)> {
     let succeeded = snapshot.migrations.iter().filter(|migration| migration.state == MigrationState::Succeeded);
     succeeded.filter_map(|migration| migration.target.as_ref().map(|target| (migration, target)))
 }
 
-/// What is to happen with migrations.
+/// What to do about migrations.
 enum Next {
-    /// Nothing may run: the servers do not agree.
+    /// None may run: the servers do not agree.
     Blocked,
-    /// Nothing has to be done, or it is being done.
+    /// Nothing to do, or a migration is running.
     Nothing,
-    /// The last attempt failed, and its time has not come.
+    /// The last attempt failed, and its backoff has not passed.
     WaitUntil(Timestamp),
     /// A migration has to start.
     Start { target: StorageVersionHash, agreement_revision: Option<ResourceVersion>, attempt: u32 },
 }
 
-fn next_step(snapshot: &Snapshot, knowledge: &Knowledge, now: Timestamp) -> Next {
-    let Agreement::Agreed(hash) = &snapshot.sightings.agreement else {
+fn next_step(snapshot: &TriggerSnapshot, knowledge: &Knowledge, now: Timestamp) -> Next {
+    let EncodingAgreement::Agreed(hash) = &snapshot.observed.agreement else {
         return Next::Blocked;
     };
-    let revision = &snapshot.sightings.revision;
+    let revision = &snapshot.observed.revision;
     if knowledge.status.persisted_storage_version_hashes == std::slice::from_ref(hash) {
         return Next::Nothing;
     }
     let start = |attempt| Next::Start { target: hash.clone(), agreement_revision: revision.clone(), attempt };
     if knowledge.is_fresh {
-        // A migration that began before nobody knew anything cannot make anything known.
+        // A migration that began before something was missed cannot make up for it.
         return start(1);
     }
     let (mine, others): (Vec<&KnownMigration>, Vec<&KnownMigration>) =
@@ -173,7 +175,7 @@ fn next_step(snapshot: &Snapshot, knowledge: &Knowledge, now: Timestamp) -> Next
     let mut fitting = mine
         .into_iter()
         .filter(|migration| migration.target.as_ref() == Some(hash) && migration.agreement_revision == *revision);
-    // What somebody else asked for is for whatever the servers agree on, and does the same work.
+    // A migration that someone else created is for any agreed version, and does the same work.
     if fitting.clone().any(KnownMigration::is_live) || others.into_iter().any(KnownMigration::is_on_its_way) {
         return Next::Nothing;
     }
@@ -184,7 +186,7 @@ fn next_step(snapshot: &Snapshot, knowledge: &Knowledge, now: Timestamp) -> Next
     match failed {
         None => start(1),
         Some((attempt, at)) => {
-            // A failure in the future was dated by a clock that is ahead of ours, and would be waited for as long.
+            // A failure in the future was dated by a clock that is ahead, and would delay the retry as long.
             let at = at.filter(|at| at.duration_since(now) <= CLOCKS_AGREE);
             let due = at.and_then(|at| at.checked_add(snapshot.policy.backoff.after(attempt)).ok()).unwrap_or(now);
             let is_due = now >= due || snapshot.retry == Retry::AtOnce;
@@ -193,9 +195,9 @@ fn next_step(snapshot: &Snapshot, knowledge: &Knowledge, now: Timestamp) -> Next
     }
 }
 
-/// The migrations that have to go, of those that the trigger made: before a new one all of them, without agreement those
-/// that run, else those that run towards something else.
-fn removals(snapshot: &Snapshot, next: &Next) -> Vec<Effect> {
+/// The migrations of the trigger that have to be removed: all before a new one, running ones if there is no agreement, else
+/// running ones with another target.
+fn removals(snapshot: &TriggerSnapshot, next: &Next) -> Vec<TriggerEffect> {
     let reason = match next {
         Next::Blocked => RemovalReason::NoAgreement,
         _ => RemovalReason::Superseded,
@@ -205,7 +207,7 @@ fn removals(snapshot: &Snapshot, next: &Next) -> Vec<Effect> {
         Next::Blocked => migration.is_live(),
         Next::Nothing | Next::WaitUntil(_) => migration.is_live() && is_superseded(snapshot, migration),
     };
-    let remove = |migration: &KnownMigration| Effect::RemoveMigration {
+    let remove = |migration: &KnownMigration| TriggerEffect::RemoveMigration {
         name: migration.name.clone(),
         uid: migration.uid.clone(),
         reason,
@@ -215,24 +217,25 @@ fn removals(snapshot: &Snapshot, next: &Next) -> Vec<Effect> {
 }
 
 /// Whether a migration relies on an agreement that no longer holds.
-fn is_superseded(snapshot: &Snapshot, migration: &KnownMigration) -> bool {
-    match (&snapshot.sightings.agreement, &migration.target) {
-        (Agreement::Agreed(hash), Some(target)) => {
-            target != hash || migration.agreement_revision != snapshot.sightings.revision
+fn is_superseded(snapshot: &TriggerSnapshot, migration: &KnownMigration) -> bool {
+    match (&snapshot.observed.agreement, &migration.target) {
+        (EncodingAgreement::Agreed(hash), Some(target)) => {
+            target != hash || migration.agreement_revision != snapshot.observed.revision
         }
         _ => false,
     }
 }
 
-/// The write to the StorageState, unless it would only repeat what is there and the heartbeat is young.
-fn state_effect(snapshot: &Snapshot, status: &StorageStateStatus, now: Timestamp) -> Option<Effect> {
+/// The write of the StorageState, unless it would change nothing and the heartbeat is recent.
+fn state_effect(snapshot: &TriggerSnapshot, status: &StorageStateStatus, now: Timestamp) -> Option<TriggerEffect> {
     let Some(before) = &snapshot.storage_state else {
-        return Some(Effect::CreateStorageState(status.clone()));
+        return Some(TriggerEffect::CreateStorageState(status.clone()));
     };
     let with_old_heartbeat = StorageStateStatus { last_heartbeat_time: before.last_heartbeat_time, ..status.clone() };
-    // One from the future is young as long as it may be only a difference of clocks; else it would stay for as long.
+    // A heartbeat slightly in the future may be a difference of clocks; one further in the future would otherwise never be
+    // renewed.
     let young = -CLOCKS_AGREE..snapshot.policy.heartbeat_after;
     let is_young = before.last_heartbeat_time.is_some_and(|time| young.contains(&now.duration_since(time.timestamp())));
     let is_needed = with_old_heartbeat != *before || !is_young;
-    is_needed.then(|| Effect::UpdateStorageState(status.clone()))
+    is_needed.then(|| TriggerEffect::UpdateStorageState(status.clone()))
 }

@@ -1,13 +1,13 @@
-//! What the trigger wants done.
+//! The effects that the trigger decides on.
 
 use jiff::Timestamp;
 use restow_api::migration::StorageStateStatus;
 use restow_api::{ResourceVersion, StorageVersionHash};
 
-/// One thing to do, in this order. Writes to the StorageState carry the revision that was read as a precondition; after a
-/// refusal the rest of the list is void, and the next pass decides anew.
+/// One effect; they are executed in order. Writes to the StorageState have the revision that was read as precondition. If
+/// one is refused, the rest is skipped, and the next reconcile decides again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum TriggerEffect {
     /// Delete this migration, which also stops it. The uid is a precondition.
     RemoveMigration {
         /// The object's name.
@@ -30,8 +30,8 @@ pub enum Effect {
         /// Which attempt it is, from 1.
         attempt: u32,
     },
-    /// Look again at this time, though nothing may have happened: a failed migration is due then.
-    WakeAt(Timestamp),
+    /// Reconcile again at this time: the backoff of a failed migration has passed then.
+    RequeueAt(Timestamp),
 }
 
 /// Why a migration is removed.

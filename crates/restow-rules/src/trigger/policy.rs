@@ -1,28 +1,29 @@
-//! The numbers that the trigger goes by.
+//! The time limits of the trigger.
 
 use super::Backoff;
 use jiff::SignedDuration;
 
-/// How the trigger judges time.
+/// The time limits of the trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TriggerPolicy {
-    /// A heartbeat older than this means that changes may have been missed, for one who has not looked before.
+    /// A heartbeat older than this means that changes may have been missed, for a controller that has not reconciled
+    /// before.
     pub stale_after: SignedDuration,
-    /// A look of one's own older than this means the same: one was away, not only slow.
+    /// For a controller that has: its last reconcile is too long ago.
     pub away_after: SignedDuration,
-    /// A heartbeat older than this is renewed, though nothing else has changed.
+    /// A heartbeat older than this is renewed even if nothing else has changed.
     pub heartbeat_after: SignedDuration,
-    /// When failed migrations are tried again.
+    /// The backoff of failed migrations.
     pub backoff: Backoff,
 }
 
-/// How much later than planned a controller may look because it, or a server, has much to do. Were it taken for having
-/// been away, it would migrate everything again, and have even more to do.
+/// How much later than planned a controller may reconcile because it, or a server, is busy. If that counted as an
+/// interruption, it would migrate everything again, and be even busier.
 const SLOWNESS: SignedDuration = SignedDuration::from_mins(2);
 
 impl TriggerPolicy {
-    /// The policy of a controller that looks at least this often. One missed look is forgiven, two are not: were a
-    /// heartbeat stale as soon as one interval had passed, each late timer would start a migration of everything.
+    /// The policy of a controller with this resync period. One missed resync is tolerated, two are not: if a heartbeat were
+    /// stale after one period, each late timer would start a migration of everything.
     pub fn for_poll_interval(interval: SignedDuration) -> Self {
         TriggerPolicy {
             stale_after: interval.saturating_mul(2),

@@ -1,133 +1,133 @@
-//! What the trigger looks at.
+//! What the trigger decides on.
 
 use super::TriggerPolicy;
 use jiff::Timestamp;
 use restow_api::migration::{MigrationCondition, StorageStateStatus, StorageVersionMigration};
 use restow_api::{ResourceVersion, StorageVersionHash};
 
-/// The annotation with which a migration, or all of them, are paused.
+/// The annotation that pauses a migration, or all of them.
 pub const PAUSED_ANNOTATION: &str = "restow.dev/paused";
 
-/// Everything that was read about one resource, in one pass.
+/// Everything that was read about one resource, in one reconcile.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Snapshot {
+pub struct TriggerSnapshot {
     /// What the API servers encode.
-    pub sightings: Sightings,
-    /// The status of the resource's StorageState; nothing where there is none.
+    pub observed: ObservedVersions,
+    /// The status of the resource's StorageState; `None` where there is none.
     pub storage_state: Option<StorageStateStatus>,
-    /// When this controller last looked at the resource and wrote down what it saw; nothing if it has just begun. It is now
-    /// less the time that has passed since, by the time since boot, so that a clock that jumps makes nobody seem away, and a
-    /// machine that was suspended was.
+    /// When this controller last reconciled the resource and wrote the status; `None` if it has just started. It is
+    /// computed from the time since boot, so that clock jumps do not matter and suspended time counts.
     pub looked_at: Option<Timestamp>,
     /// All migrations of the resource, whoever created them.
     pub migrations: Vec<KnownMigration>,
-    /// Whether someone asked for a failed migration to be tried again.
+    /// Whether a user requested a retry of a failed migration.
     pub retry: Retry,
-    /// How to judge time.
+    /// The time limits.
     pub policy: TriggerPolicy,
 }
 
-/// What was seen of the API servers.
+/// What was observed of the API servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sightings {
+pub struct ObservedVersions {
     /// Whether they agree now.
-    pub agreement: Agreement,
-    /// The revision of the StorageVersion that says so; nothing where the versions come from discovery.
+    pub agreement: EncodingAgreement,
+    /// The revision of the StorageVersion that shows it; `None` if the versions come from discovery.
     pub revision: Option<ResourceVersion>,
-    /// Which servers there are, each as it was started; nothing where that cannot be told, or where they report.
+    /// Which servers exist, each as it was started; `None` if that is unknown, or if they report.
     pub servers: Option<String>,
-    /// Every version that any of them was seen to encode since the last pass, also those that are gone again.
+    /// Every version that any of them was seen to encode since the last reconcile, including those that are not current any
+    /// more.
     pub since_last_pass: Vec<StorageVersionHash>,
-    /// Whether anything can have been missed since the last pass.
+    /// Whether anything can have been missed since the last reconcile.
     pub continuity: Continuity,
-    /// What the custom resource definition itself says may be stored; nothing for other resources. The API servers add to it
-    /// each version that they begin to store, and only a proven migration takes one away, whether anybody looks or not.
+    /// The stored versions of the CRD; `None` for other resources. The API servers add each new storage version to them,
+    /// and only a proven migration removes one, whether a controller runs or not.
     pub recorded: Option<Vec<StorageVersionHash>>,
-    /// Which server stores what, in one sentence, where they do not agree.
+    /// Which server stores what, in one sentence, if they disagree.
     pub disagreement: Option<String>,
 }
 
 /// Whether the API servers encode the same version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Agreement {
+pub enum EncodingAgreement {
     /// All of them encode this version.
     Agreed(StorageVersionHash),
-    /// They encode these versions, or not all of them could be asked: then "Unknown" is one of the versions.
+    /// They encode these versions, or not all of them could be queried: then "Unknown" is one of the versions.
     Disagreed(Vec<StorageVersionHash>),
 }
 
-/// Whether the sightings since the last pass are complete.
+/// Whether the observed versions since the last reconcile are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuity {
-    /// Every change was seen, or the versions are polled and the heartbeat says whether that was often enough.
+    /// Every change was seen, or the versions are polled and the heartbeat shows whether that was often enough.
     Unbroken,
-    /// Changes may have been missed: a watch was interrupted and could not be continued where it stopped.
+    /// Changes may have been missed: a watch was interrupted.
     Broken,
 }
 
 /// Whether a failed migration waits for its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retry {
-    /// It waits.
+    /// After its backoff.
     #[default]
     WhenDue,
-    /// Someone asked for it now.
+    /// Now, on request.
     AtOnce,
 }
 
-/// A migration, as far as the trigger cares.
+/// A migration, as far as the trigger needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownMigration {
     /// The object's name.
     pub name: String,
     /// The object's uid.
     pub uid: String,
-    /// The version that it is for; nothing when its author did not say.
+    /// The version that it is for; `None` if it names none.
     pub target: Option<StorageVersionHash>,
-    /// The revision of the agreement that it relies on; nothing where the versions come from discovery.
+    /// The revision of the agreement that it is for; `None` if the versions come from discovery.
     pub agreement_revision: Option<ResourceVersion>,
     /// Which attempt at this version it is, from 1.
     pub attempt: u32,
-    /// How far it is.
+    /// The progress.
     pub state: MigrationState,
-    /// Who made it.
+    /// Who created it.
     pub author: Author,
     /// Whether someone has paused it.
     pub is_paused: bool,
 }
 
-/// Who made a migration.
+/// Who created a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Author {
-    /// This trigger, which says at its creation what it is for.
+    /// This trigger, which sets the target.
     Trigger,
-    /// Somebody else. It is carried out, and its name stays until that somebody deletes it, because people wait for it.
+    /// Someone else. It runs, and the object stays until its creator deletes it, because users wait for it.
     Somebody,
 }
 
-/// How far a migration is.
+/// The state of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigrationState {
     /// It waits or runs.
     Live,
-    /// It ended well: at its end no object was in another version than its target, and its agreement still held.
+    /// At its end no object was in another version than its target, and the agreement still held.
     Succeeded,
-    /// It ended without that.
+    /// It ended without success.
     Failed {
-        /// When it ended; nothing when the object does not say.
+        /// When it ended; `None` if the object does not say.
         at: Option<Timestamp>,
     },
 }
 
-impl Sightings {
-    /// Every version seen, now or since the last pass, in the order of sight.
+impl ObservedVersions {
+    /// Every version seen, now or since the last reconcile, in order.
     ///
-    /// A server that could not be asked may store anything, unless the definition says what: no server stores a version of
-    /// a custom resource that is not on its definition's own record.
+    /// A server that could not be queried may store anything, unless the CRD says what: API servers store only versions
+    /// that the CRD lists.
     pub fn all(&self) -> Vec<StorageVersionHash> {
         let now = match &self.agreement {
-            Agreement::Agreed(hash) => std::slice::from_ref(hash),
-            Agreement::Disagreed(hashes) => hashes.as_slice(),
+            EncodingAgreement::Agreed(hash) => std::slice::from_ref(hash),
+            EncodingAgreement::Disagreed(hashes) => hashes.as_slice(),
         };
         let mut all: Vec<StorageVersionHash> = Vec::new();
         for hash in self.since_last_pass.iter().chain(self.recorded.iter().flatten()).chain(now) {
@@ -141,10 +141,9 @@ impl Sightings {
 }
 
 impl Continuity {
-    /// What a controller that starts anew can say: if the StorageVersion still has the revision at which the last pass saw
-    /// it, nothing was missed. Where there is no revision, the same servers, none of them started anew, encode what they
-    /// encoded then. Only where nobody can tell which servers there are, the heartbeat has to tell, which is the time of
-    /// another machine.
+    /// What a restarted controller can conclude: if the StorageVersion still has the revision of the last reconcile,
+    /// nothing was missed. Without a revision, the same servers, if none was restarted, encode what they encoded then. Only
+    /// if the servers are unknown, the heartbeat decides, which is the time of another machine.
     pub fn after_restart(
         last_pass: &StorageStateStatus,
         revision: Option<&ResourceVersion>,
@@ -160,7 +159,7 @@ impl Continuity {
 }
 
 impl KnownMigration {
-    /// Whether it will do what a migration of the trigger's own would do, without being told.
+    /// Whether it will do what a migration of the trigger would do.
     pub fn is_on_its_way(&self) -> bool {
         self.is_live() && !self.is_paused
     }

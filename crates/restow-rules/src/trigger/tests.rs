@@ -11,10 +11,10 @@ mod known_by_others;
 const UNKNOWN: &str = "Unknown";
 
 /// The decision without the time since which it is open, which has a test of its own.
-fn decide(snapshot: &Snapshot, now: Timestamp) -> Vec<Effect> {
+fn decide(snapshot: &TriggerSnapshot, now: Timestamp) -> Vec<TriggerEffect> {
     let mut effects = super::decide(snapshot, now);
     for effect in &mut effects {
-        if let Effect::CreateStorageState(status) | Effect::UpdateStorageState(status) = effect {
+        if let TriggerEffect::CreateStorageState(status) | TriggerEffect::UpdateStorageState(status) = effect {
             status.unmigrated_since = None;
         }
     }
@@ -58,9 +58,9 @@ fn migration(uid: &str, target: &str, revision: &str, state: MigrationState) -> 
     }
 }
 
-fn sightings(agreement: Agreement, revision: &str) -> Sightings {
+fn observed(agreement: EncodingAgreement, revision: &str) -> ObservedVersions {
     let revision = Some(ResourceVersion::new(revision));
-    Sightings {
+    ObservedVersions {
         agreement,
         revision,
         servers: None,
@@ -71,17 +71,21 @@ fn sightings(agreement: Agreement, revision: &str) -> Sightings {
     }
 }
 
-fn agreed(text: &str, revision: &str) -> Sightings {
-    sightings(Agreement::Agreed(hash(text)), revision)
+fn agreed(text: &str, revision: &str) -> ObservedVersions {
+    observed(EncodingAgreement::Agreed(hash(text)), revision)
 }
 
-fn disagreed(texts: &[&str], revision: &str) -> Sightings {
-    sightings(Agreement::Disagreed(texts.iter().map(|text| hash(text)).collect()), revision)
+fn disagreed(texts: &[&str], revision: &str) -> ObservedVersions {
+    observed(EncodingAgreement::Disagreed(texts.iter().map(|text| hash(text)).collect()), revision)
 }
 
-fn snapshot(sightings: Sightings, state: Option<StorageStateStatus>, migrations: &[KnownMigration]) -> Snapshot {
-    Snapshot {
-        sightings,
+fn snapshot(
+    observed: ObservedVersions,
+    state: Option<StorageStateStatus>,
+    migrations: &[KnownMigration],
+) -> TriggerSnapshot {
+    TriggerSnapshot {
+        observed,
         storage_state: state,
         looked_at: None,
         migrations: migrations.to_vec(),
@@ -90,12 +94,16 @@ fn snapshot(sightings: Sightings, state: Option<StorageStateStatus>, migrations:
     }
 }
 
-fn removed(uid: &str, reason: RemovalReason) -> Effect {
-    Effect::RemoveMigration { name: format!("migration-{uid}"), uid: uid.to_owned(), reason }
+fn removed(uid: &str, reason: RemovalReason) -> TriggerEffect {
+    TriggerEffect::RemoveMigration { name: format!("migration-{uid}"), uid: uid.to_owned(), reason }
 }
 
-fn started(target: &str, revision: &str, attempt: u32) -> Effect {
-    Effect::StartMigration { target: hash(target), agreement_revision: Some(ResourceVersion::new(revision)), attempt }
+fn started(target: &str, revision: &str, attempt: u32) -> TriggerEffect {
+    TriggerEffect::StartMigration {
+        target: hash(target),
+        agreement_revision: Some(ResourceVersion::new(revision)),
+        attempt,
+    }
 }
 
 #[test]
@@ -105,7 +113,7 @@ fn first_sight_knows_nothing_and_migrates() {
         decide(&seen, at(0)),
         [
             removed("old", RemovalReason::Superseded),
-            Effect::CreateStorageState(state(&[UNKNOWN], "v1@5", 0)),
+            TriggerEffect::CreateStorageState(state(&[UNKNOWN], "v1@5", 0)),
             started("v1", "5", 1),
         ]
     );
@@ -114,14 +122,14 @@ fn first_sight_knows_nothing_and_migrates() {
 #[test]
 fn first_sight_without_agreement_waits() {
     let seen = snapshot(disagreed(&["v1", "v2"], "5"), None, &[]);
-    assert_eq!(decide(&seen, at(0)), [Effect::CreateStorageState(state(&[UNKNOWN], "Unknown@5", 0))]);
+    assert_eq!(decide(&seen, at(0)), [TriggerEffect::CreateStorageState(state(&[UNKNOWN], "Unknown@5", 0))]);
 }
 
 #[test]
 fn unchanged_means_a_heartbeat_now_and_then() {
     let seen = snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", 0)), &[]);
     assert_eq!(decide(&seen, at(10)), []);
-    assert_eq!(decide(&seen, at(300)), [Effect::UpdateStorageState(state(&["v1"], "v1@5", 300))]);
+    assert_eq!(decide(&seen, at(300)), [TriggerEffect::UpdateStorageState(state(&["v1"], "v1@5", 300))]);
 }
 
 #[test]
@@ -129,7 +137,7 @@ fn a_running_migration_to_the_current_version_is_left_alone() {
     let running = [migration("m", "v1", "5", MigrationState::Live)];
     let seen = snapshot(agreed("v1", "5"), Some(state(&[UNKNOWN], "v1@5", 0)), &running);
     // The current version joins the list, though "Unknown" covers it; that happens once.
-    assert_eq!(decide(&seen, at(1)), [Effect::UpdateStorageState(state(&[UNKNOWN, "v1"], "v1@5", 1))]);
+    assert_eq!(decide(&seen, at(1)), [TriggerEffect::UpdateStorageState(state(&[UNKNOWN, "v1"], "v1@5", 1))]);
     let seen = snapshot(agreed("v1", "5"), Some(state(&[UNKNOWN, "v1"], "v1@5", 1)), &running);
     assert_eq!(decide(&seen, at(2)), []);
 }
@@ -142,7 +150,7 @@ fn a_changed_version_is_appended_and_migrated_to() {
         decide(&seen, at(1)),
         [
             removed("old", RemovalReason::Superseded),
-            Effect::UpdateStorageState(applied("old", state(&["v1", "v2"], "v2@9", 1))),
+            TriggerEffect::UpdateStorageState(applied("old", state(&["v1", "v2"], "v2@9", 1))),
             started("v2", "9", 1),
         ]
     );
@@ -162,7 +170,7 @@ fn a_change_while_migrating_stops_the_old_and_starts_the_new() {
         decide(&seen, at(2)),
         [
             removed("m", RemovalReason::Superseded),
-            Effect::UpdateStorageState(state(&["v1", "v2"], "v1@12", 2)),
+            TriggerEffect::UpdateStorageState(state(&["v1", "v2"], "v1@12", 2)),
             started("v1", "12", 1),
         ]
     );
@@ -176,7 +184,7 @@ fn an_agreement_that_was_renewed_makes_the_migration_start_over() {
         decide(&seen, at(2)),
         [
             removed("m", RemovalReason::Superseded),
-            Effect::UpdateStorageState(state(&["v1", "v2"], "v2@10", 2)),
+            TriggerEffect::UpdateStorageState(state(&["v1", "v2"], "v2@10", 2)),
             started("v2", "10", 1),
         ]
     );
@@ -194,7 +202,7 @@ fn success_leaves_only_the_version_that_the_migration_was_for() {
     let done = [migration("m", "v2", "9", MigrationState::Succeeded)];
     let seen = snapshot(agreed("v2", "9"), Some(state(&["v1", "v2"], "v2@9", 1)), &done);
     let after = applied("m", state(&["v2"], "v2@9", 2));
-    assert_eq!(decide(&seen, at(2)), [Effect::UpdateStorageState(after.clone())]);
+    assert_eq!(decide(&seen, at(2)), [TriggerEffect::UpdateStorageState(after.clone())]);
     // Counted once, it is history.
     assert_eq!(decide(&snapshot(agreed("v2", "9"), Some(after), &done), at(3)), []);
 }
@@ -208,7 +216,7 @@ fn a_change_between_success_and_its_notice_is_not_lost() {
         decide(&seen, at(2)),
         [
             removed("m", RemovalReason::Superseded),
-            Effect::UpdateStorageState(applied("m", state(&["v2", "v3"], "v3@14", 2))),
+            TriggerEffect::UpdateStorageState(applied("m", state(&["v2", "v3"], "v3@14", 2))),
             started("v3", "14", 1),
         ]
     );
@@ -218,12 +226,12 @@ fn a_change_between_success_and_its_notice_is_not_lost() {
 fn a_version_that_came_and_went_is_remembered() {
     let done = migration("m", "v2", "9", MigrationState::Succeeded);
     let mut seen = snapshot(agreed("v2", "16"), Some(state(&["v1", "v2"], "v2@9", 1)), &[done]);
-    seen.sightings.since_last_pass = vec![hash("v2"), hash("v3")];
+    seen.observed.since_last_pass = vec![hash("v2"), hash("v3")];
     assert_eq!(
         decide(&seen, at(2)),
         [
             removed("m", RemovalReason::Superseded),
-            Effect::UpdateStorageState(applied("m", state(&["v2", "v3"], "v2@16", 2))),
+            TriggerEffect::UpdateStorageState(applied("m", state(&["v2", "v3"], "v2@16", 2))),
             started("v2", "16", 1),
         ]
     );
@@ -248,7 +256,7 @@ fn of_two_successes_at_once_both_targets_stay() {
         [
             removed("m", RemovalReason::Superseded),
             removed("n", RemovalReason::Superseded),
-            Effect::UpdateStorageState(after),
+            TriggerEffect::UpdateStorageState(after),
             started("v3", "12", 1),
         ]
     );
@@ -259,13 +267,13 @@ fn a_success_from_before_a_gap_is_worth_nothing_after_it() {
     let done = [migration("m", "v2", "9", MigrationState::Succeeded)];
     let seen = snapshot(disagreed(&["v1", "v2"], "9"), Some(state(&["v1", "v2"], "v2@9", 0)), &done);
     let after = applied("m", state(&[UNKNOWN], "Unknown@9", 2000));
-    assert_eq!(decide(&seen, at(2000)), [Effect::UpdateStorageState(after.clone())]);
+    assert_eq!(decide(&seen, at(2000)), [TriggerEffect::UpdateStorageState(after.clone())]);
     let seen = snapshot(agreed("v2", "20"), Some(after), &done);
     assert_eq!(
         decide(&seen, at(2001)),
         [
             removed("m", RemovalReason::Superseded),
-            Effect::UpdateStorageState(applied("m", state(&[UNKNOWN, "v2"], "v2@20", 2001))),
+            TriggerEffect::UpdateStorageState(applied("m", state(&[UNKNOWN, "v2"], "v2@20", 2001))),
             started("v2", "20", 1),
         ]
     );
@@ -286,12 +294,12 @@ fn disagreement_stops_everything_and_remembers_all() {
     let after = state(&["v1", "v2", "v3"], "Unknown@15", 2);
     assert_eq!(
         decide(&seen, at(2)),
-        [removed("m", RemovalReason::NoAgreement), Effect::UpdateStorageState(after.clone())]
+        [removed("m", RemovalReason::NoAgreement), TriggerEffect::UpdateStorageState(after.clone())]
     );
     assert_eq!(decide(&snapshot(split, Some(after.clone()), &[]), at(3)), [], "then it waits");
     assert_eq!(
         decide(&snapshot(agreed("v3", "20"), Some(after), &[]), at(4)),
-        [Effect::UpdateStorageState(state(&["v1", "v2", "v3"], "v3@20", 4)), started("v3", "20", 1)],
+        [TriggerEffect::UpdateStorageState(state(&["v1", "v2", "v3"], "v3@20", 4)), started("v3", "20", 1)],
         "and goes on when all agree again"
     );
 }
@@ -299,19 +307,19 @@ fn disagreement_stops_everything_and_remembers_all() {
 #[test]
 fn a_server_that_could_not_be_asked_may_store_anything() {
     let seen = snapshot(disagreed(&["v1", UNKNOWN], "5"), Some(state(&["v1"], "v1@5", 1)), &[]);
-    assert_eq!(decide(&seen, at(2)), [Effect::UpdateStorageState(state(&["v1", UNKNOWN], "Unknown@5", 2))]);
+    assert_eq!(decide(&seen, at(2)), [TriggerEffect::UpdateStorageState(state(&["v1", UNKNOWN], "Unknown@5", 2))]);
 }
 
 #[test]
 fn a_stale_heartbeat_makes_everything_unknown() {
     let running = migration("m", "v1", "5", MigrationState::Live);
     let seen = snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", 0)), &[running]);
-    assert_eq!(decide(&seen, at(1200)), [Effect::UpdateStorageState(state(&["v1"], "v1@5", 1200))]);
+    assert_eq!(decide(&seen, at(1200)), [TriggerEffect::UpdateStorageState(state(&["v1"], "v1@5", 1200))]);
     assert_eq!(
         decide(&seen, at(1201)),
         [
             removed("m", RemovalReason::Superseded),
-            Effect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 1201)),
+            TriggerEffect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 1201)),
             started("v1", "5", 1),
         ]
     );
@@ -319,40 +327,40 @@ fn a_stale_heartbeat_makes_everything_unknown() {
 
 #[test]
 fn one_who_was_slow_goes_on_and_one_who_was_away_starts_over() {
-    let looking = |looked_at: i64| Snapshot {
+    let looking = |looked_at: i64| TriggerSnapshot {
         looked_at: Some(at(looked_at)),
         policy: TriggerPolicy::for_poll_interval(SignedDuration::from_secs(2)),
         ..snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", 0)), &[])
     };
     // The heartbeat is long over, but only because everything took so long: it is renewed, and that is all.
     for now in [5, 60, 124] {
-        assert_eq!(decide(&looking(0), at(now)), [Effect::UpdateStorageState(state(&["v1"], "v1@5", now))]);
+        assert_eq!(decide(&looking(0), at(now)), [TriggerEffect::UpdateStorageState(state(&["v1"], "v1@5", now))]);
     }
     // Whether anyone else has written a heartbeat since says nothing about what oneself has missed.
     for (looked_at, heartbeat) in [(0, 0), (0, 124)] {
         let mut seen = looking(looked_at);
         seen.storage_state = Some(state(&["v1"], "v1@5", heartbeat));
-        let unknown = Effect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 125));
+        let unknown = TriggerEffect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 125));
         assert_eq!(decide(&seen, at(125)), [unknown, started("v1", "5", 1)]);
     }
     // One who has never looked has only the heartbeat to go by.
-    let seen = Snapshot { looked_at: None, ..looking(0) };
+    let seen = TriggerSnapshot { looked_at: None, ..looking(0) };
     assert_eq!(decide(&seen, at(5)).len(), 2);
-    assert_eq!(decide(&seen, at(4)), [Effect::UpdateStorageState(state(&["v1"], "v1@5", 4))]);
+    assert_eq!(decide(&seen, at(4)), [TriggerEffect::UpdateStorageState(state(&["v1"], "v1@5", 4))]);
 }
 
 #[test]
 fn a_heartbeat_from_the_future_is_worth_nothing() {
     let seen = |heartbeat: i64| snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", heartbeat)), &[]);
     assert_eq!(decide(&seen(60), at(0)), [], "clocks are never quite the same");
-    let unknown = Effect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 0));
+    let unknown = TriggerEffect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 0));
     for heartbeat in [61, 3600] {
         assert_eq!(decide(&seen(heartbeat), at(0)), [unknown.clone(), started("v1", "5", 1)], "{heartbeat}");
     }
     // One who has looked before need not start over, and writes the right time.
-    let renewed = Effect::UpdateStorageState(state(&["v1"], "v1@5", 10));
+    let renewed = TriggerEffect::UpdateStorageState(state(&["v1"], "v1@5", 10));
     for (heartbeat, expected) in [(70, vec![]), (71, vec![renewed.clone()]), (3610, vec![renewed])] {
-        let seen = Snapshot { looked_at: Some(at(5)), ..seen(heartbeat) };
+        let seen = TriggerSnapshot { looked_at: Some(at(5)), ..seen(heartbeat) };
         assert_eq!(decide(&seen, at(10)), expected, "{heartbeat}");
     }
 }
@@ -363,7 +371,8 @@ fn a_failure_in_the_future_is_not_waited_for() {
         let failed = migration("m", "v1", "5", MigrationState::Failed { at: Some(at(at_seconds)) });
         snapshot(agreed("v1", "5"), Some(state(&[UNKNOWN, "v1"], "v1@5", 0)), &[failed])
     };
-    let waits = |seen: &Snapshot| decide(seen, at(0)).iter().any(|effect| matches!(effect, Effect::WakeAt(_)));
+    let waits =
+        |seen: &TriggerSnapshot| decide(seen, at(0)).iter().any(|effect| matches!(effect, TriggerEffect::RequeueAt(_)));
     assert!(waits(&failed(0)));
     assert!(waits(&failed(60)));
     assert!(!waits(&failed(61)));
@@ -372,8 +381,11 @@ fn a_failure_in_the_future_is_not_waited_for() {
 #[test]
 fn a_broken_watch_makes_everything_unknown_too() {
     let mut seen = snapshot(agreed("v1", "5"), Some(state(&["v1"], "v1@5", 0)), &[]);
-    seen.sightings.continuity = Continuity::Broken;
-    assert_eq!(decide(&seen, at(1)), [Effect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 1)), started("v1", "5", 1)]);
+    seen.observed.continuity = Continuity::Broken;
+    assert_eq!(
+        decide(&seen, at(1)),
+        [TriggerEffect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 1)), started("v1", "5", 1)]
+    );
 }
 
 #[test]
@@ -385,7 +397,7 @@ fn a_state_without_heartbeat_or_versions_is_worth_nothing() {
         let seen = snapshot(agreed("v1", "5"), Some(status), &[]);
         assert_eq!(
             decide(&seen, at(1)),
-            [Effect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 1)), started("v1", "5", 1)]
+            [TriggerEffect::UpdateStorageState(state(&[UNKNOWN], "v1@5", 1)), started("v1", "5", 1)]
         );
     }
 }
@@ -395,7 +407,7 @@ fn a_failure_is_retried_when_its_time_has_come() {
     let mut failed = migration("m", "v2", "9", MigrationState::Failed { at: Some(at(0)) });
     failed.attempt = 3;
     let mut seen = snapshot(agreed("v2", "9"), Some(state(&["v1", "v2"], "v2@9", 0)), &[failed]);
-    assert_eq!(decide(&seen, at(39)), [Effect::WakeAt(at(40))]);
+    assert_eq!(decide(&seen, at(39)), [TriggerEffect::RequeueAt(at(40))]);
     let again = [removed("m", RemovalReason::Superseded), started("v2", "9", 4)];
     assert_eq!(decide(&seen, at(40)), again);
     seen.retry = Retry::AtOnce;
@@ -410,7 +422,7 @@ fn a_failure_towards_another_agreement_does_not_delay_this_one() {
         decide(&seen, at(1)),
         [
             removed("m", RemovalReason::Superseded),
-            Effect::UpdateStorageState(state(&["v1", "v2"], "v2@10", 1)),
+            TriggerEffect::UpdateStorageState(state(&["v1", "v2"], "v2@10", 1)),
             started("v2", "10", 1),
         ]
     );
@@ -440,14 +452,14 @@ fn without_a_revision_the_servers_tell_whether_anything_was_missed_whatever_the_
     let unnamed = state(&["v1"], "v1", 0);
     assert_eq!(Continuity::after_restart(&unnamed, None, servers("a_1").as_ref()), Continuity::Broken);
     // The heartbeat seems to be young, because the clock of whoever begins is behind.
-    let seen = Sightings {
+    let seen = ObservedVersions {
         revision: None,
         servers: servers("a_1, b_2"),
         continuity: Continuity::after_restart(&last_pass, None, servers("a_1, b_2").as_ref()),
         ..agreed("v1", "")
     };
     let effects = decide(&snapshot(seen, Some(last_pass), &[]), at(1));
-    let Some(Effect::UpdateStorageState(status)) = effects.first() else { panic!("{effects:?}") };
+    let Some(TriggerEffect::UpdateStorageState(status)) = effects.first() else { panic!("{effects:?}") };
     assert_eq!(status.persisted_storage_version_hashes, [hash(UNKNOWN)], "b may have stored anything in between");
     assert_eq!(status.observed_servers, servers("a_1, b_2"));
 }
@@ -455,33 +467,37 @@ fn without_a_revision_the_servers_tell_whether_anything_was_missed_whatever_the_
 #[test]
 fn the_life_of_the_proposals_cronjob() {
     // Installed on a cluster that stores v2alpha1; migrated; upgraded to v2beta1; rolled back before that was migrated.
-    let poll = |text: &str| Sightings { revision: None, ..agreed(text, "") };
-    let start = |text: &str| Effect::StartMigration { target: hash(text), agreement_revision: None, attempt: 1 };
+    let poll = |text: &str| ObservedVersions { revision: None, ..agreed(text, "") };
+    let start = |text: &str| TriggerEffect::StartMigration { target: hash(text), agreement_revision: None, attempt: 1 };
     let known =
         |uid: &str, text: &str, state| KnownMigration { agreement_revision: None, ..migration(uid, text, "", state) };
 
     let installed = state(&[UNKNOWN], "v2alpha1", 0);
     assert_eq!(
         decide(&snapshot(poll("v2alpha1"), None, &[]), at(0)),
-        [Effect::CreateStorageState(installed.clone()), start("v2alpha1")]
+        [TriggerEffect::CreateStorageState(installed.clone()), start("v2alpha1")]
     );
     let done = known("1", "v2alpha1", MigrationState::Succeeded);
     let migrated = applied("1", state(&["v2alpha1"], "v2alpha1", 60));
     assert_eq!(
         decide(&snapshot(poll("v2alpha1"), Some(installed), std::slice::from_ref(&done)), at(60)),
-        [Effect::UpdateStorageState(migrated.clone())]
+        [TriggerEffect::UpdateStorageState(migrated.clone())]
     );
     let upgraded = applied("1", state(&["v2alpha1", "v2beta1"], "v2beta1", 600));
     assert_eq!(
         decide(&snapshot(poll("v2beta1"), Some(migrated), &[done]), at(600)),
-        [removed("1", RemovalReason::Superseded), Effect::UpdateStorageState(upgraded.clone()), start("v2beta1")]
+        [
+            removed("1", RemovalReason::Superseded),
+            TriggerEffect::UpdateStorageState(upgraded.clone()),
+            start("v2beta1")
+        ]
     );
     let running = known("2", "v2beta1", MigrationState::Live);
     assert_eq!(
         decide(&snapshot(poll("v2alpha1"), Some(upgraded), &[running]), at(700)),
         [
             removed("2", RemovalReason::Superseded),
-            Effect::UpdateStorageState(state(&["v2alpha1", "v2beta1"], "v2alpha1", 700)),
+            TriggerEffect::UpdateStorageState(state(&["v2alpha1", "v2beta1"], "v2alpha1", 700)),
             start("v2alpha1"),
         ]
     );
@@ -516,10 +532,10 @@ fn a_wire_migration_is_read_for_what_matters() {
 
 #[test]
 fn it_is_told_since_when_objects_may_be_in_another_version() {
-    let since = |before: Option<StorageStateStatus>, seen: Sightings, now: i64| {
+    let since = |before: Option<StorageStateStatus>, seen: ObservedVersions, now: i64| {
         let effects = super::decide(&snapshot(seen, before, &[]), at(now));
         effects.into_iter().find_map(|effect| match effect {
-            Effect::CreateStorageState(status) | Effect::UpdateStorageState(status) => Some(status),
+            TriggerEffect::CreateStorageState(status) | TriggerEffect::UpdateStorageState(status) => Some(status),
             _ => None,
         })
     };
@@ -536,11 +552,11 @@ fn it_is_told_since_when_objects_may_be_in_another_version() {
 
 #[test]
 fn a_disagreement_is_a_condition_that_changes_when_the_words_do() {
-    let split = |words: &str| Sightings { disagreement: Some(words.into()), ..disagreed(&["v1", "v2"], "5") };
-    let status = |before: &StorageStateStatus, seen: Sightings, now: i64| {
+    let split = |words: &str| ObservedVersions { disagreement: Some(words.into()), ..disagreed(&["v1", "v2"], "5") };
+    let status = |before: &StorageStateStatus, seen: ObservedVersions, now: i64| {
         let effects = decide(&snapshot(seen, Some(before.clone()), &[]), at(now));
         effects.into_iter().find_map(|effect| match effect {
-            Effect::UpdateStorageState(status) => Some(status),
+            TriggerEffect::UpdateStorageState(status) => Some(status),
             _ => None,
         })
     };

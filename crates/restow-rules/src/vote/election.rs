@@ -1,4 +1,4 @@
-//! Casting a vote, dropping votes of the gone, and selecting.
+//! Casts a vote, drops votes of servers that are gone, and selects.
 
 use crate::Participants;
 use crate::collect::MOST_DROPPED;
@@ -14,7 +14,7 @@ pub struct Ballot {
     pub preferred: GroupVersion,
 }
 
-/// The state of an election: what to write. As with registration, the transaction names the revision that was read, and
+/// The state of an election, to be written. As with registration, the preconditions are the revision that was read, and
 /// that the leases of all dropped servers still do not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
@@ -26,13 +26,13 @@ pub struct Tally {
     pub dropped: Vec<String>,
 }
 
-/// The election after this server has voted. Where there is none yet, the first voter's preference is selected.
+/// The election after this server has voted. If there is none yet, the first voter's preference is selected.
 ///
 /// The server must hold its identity lease before it votes, and stores the version that is selected *after* its vote.
 pub fn vote(current: Option<&StorageVersion>, participants: &Participants, own: &Ballot) -> Tally {
     let own_vote = VersionCandidate { api_server_id: own.id.to_string(), preferred_version: own.preferred.to_string() };
     let Some(current) = current.filter(|object| !object.selected_version.is_empty()) else {
-        // The first to come has nobody to ask.
+        // The first voter decides alone.
         let selected_version = own_vote.preferred_version.clone();
         return Tally { selected_version, candidate_versions: vec![own_vote], dropped: Vec::new() };
     };
@@ -45,8 +45,8 @@ pub fn vote(current: Option<&StorageVersion>, participants: &Participants, own: 
     Tally { selected_version, candidate_versions, dropped }
 }
 
-/// The election after servers have gone away; nothing when it stays as it is. A tally without any vote left means that the
-/// object can be deleted: no server stores this resource any more.
+/// The election after servers are gone; `None` if it does not change. A tally without votes means that the object can be
+/// deleted: no server stores this resource any more.
 pub fn collect(current: &StorageVersion, participants: &Participants) -> Option<Tally> {
     participants.all()?;
     let (candidate_versions, dropped) = split(current.candidate_versions.iter(), participants);
@@ -55,8 +55,8 @@ pub fn collect(current: &StorageVersion, participants: &Participants) -> Option<
     (!unchanged || candidate_versions.is_empty()).then_some(Tally { selected_version, candidate_versions, dropped })
 }
 
-/// The election without the vote of this server, which does not vote on the resource any more; nothing when it has none. What
-/// is selected stays: whoever takes part without a vote is waited for.
+/// The election without the vote of this server, which does not vote on the resource any more; `None` if it has no vote.
+/// The selection stays: a participant without a vote is waited for.
 pub fn withdraw(current: &StorageVersion, own: &ServerId) -> Option<Tally> {
     let is_own = |vote: &VersionCandidate| vote.api_server_id == own.as_str();
     current.candidate_versions.iter().any(is_own).then(|| Tally {
@@ -66,7 +66,7 @@ pub fn withdraw(current: &StorageVersion, own: &ServerId) -> Option<Tally> {
     })
 }
 
-/// Separates the votes that count from those of servers that are gone, as many as one transaction can compare.
+/// Separates the votes that count from those of servers that are gone, up to the number that one transaction can compare.
 fn split<'a>(
     votes: impl Iterator<Item = &'a VersionCandidate>,
     participants: &Participants,
@@ -82,8 +82,8 @@ fn split<'a>(
     (kept, gone)
 }
 
-/// The version that all want, if every participant has voted and all votes are the same; else the one selected before.
-/// A participant without a vote is one that does not know of voting, or has yet to vote: it is waited for.
+/// The version that all prefer, if every participant has voted and all votes are the same; else the one selected before. A
+/// participant without a vote does not support voting, or has yet to vote: it is waited for.
 fn select(before: &str, votes: &[VersionCandidate], participants: &Participants) -> String {
     let Some(first) = votes.first() else {
         return before.to_owned();

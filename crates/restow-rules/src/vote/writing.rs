@@ -4,7 +4,7 @@ use restow_api::{GroupResource, GroupVersion};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The versions of one resource that a server can turn into bytes and back.
+/// The versions of one resource that a server can encode and decode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Codec {
     /// The versions that it can store.
@@ -18,11 +18,11 @@ pub struct Codec {
 pub enum Writing {
     /// Store this version, and compare in the transaction that it is still the selected one.
     Encode(GroupVersion),
-    /// Store nothing. Reading goes on, for whatever can be decoded.
+    /// Store nothing. Reads continue, as far as objects can be decoded.
     RefuseWrites(Refusal),
 }
 
-/// Why a server refuses writes to a resource. Its `Display` is what the client is told.
+/// Why a server refuses writes to a resource. Its `Display` is the message to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The resource.
@@ -33,7 +33,7 @@ pub struct Refusal {
     pub supported: Vec<GroupVersion>,
 }
 
-/// What this server may write. It must be able to read back what it stores, so both halves of the codec count.
+/// What this server may write. It must be able to decode what it stores.
 pub fn writing(resource: &GroupResource, selected: &str, codec: &Codec) -> Writing {
     let mut supported: Vec<GroupVersion> = codec.encodable.intersection(&codec.decodable).cloned().collect();
     match supported.iter().find(|version| version.to_string() == selected) {

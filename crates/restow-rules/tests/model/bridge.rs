@@ -7,7 +7,9 @@ use restow_api::internal_apiserver::{ServerStorageVersion, StorageVersion, Stora
 use restow_api::migration::StorageStateStatus;
 use restow_api::{ResourceVersion, ServerId, StorageVersionHash, Time};
 use restow_rules::collect::{CollectEffect, CollectSnapshot, Collected, IdentityLease, plan};
-use restow_rules::trigger::{Agreement, Continuity, Effect, Retry, Sightings, Snapshot, TriggerPolicy, decide};
+use restow_rules::trigger::{
+    Continuity, EncodingAgreement, ObservedVersions, Retry, TriggerEffect, TriggerPolicy, TriggerSnapshot, decide,
+};
 use restow_rules::{Participants, Registration, ServerReport, register, withdraw};
 
 const NAMES: [&str; SERVERS] = ["a", "b", "c"];
@@ -154,11 +156,11 @@ pub(crate) fn removals(state: &State, comparisons: Comparisons) -> Vec<Removal> 
 pub(crate) fn migration_target(record: &Record) -> Option<Version> {
     let hash = |version: Version| StorageVersionHash::new(text(version));
     let agreement = match record.common {
-        Some(version) => Agreement::Agreed(hash(version)),
-        None => Agreement::Disagreed(record.entries.iter().flatten().map(|version| hash(*version)).collect()),
+        Some(version) => EncodingAgreement::Agreed(hash(version)),
+        None => EncodingAgreement::Disagreed(record.entries.iter().flatten().map(|version| hash(*version)).collect()),
     };
-    let snapshot = Snapshot {
-        sightings: Sightings {
+    let snapshot = TriggerSnapshot {
+        observed: ObservedVersions {
             agreement,
             revision: Some(ResourceVersion::new("current")),
             servers: None,
@@ -179,7 +181,7 @@ pub(crate) fn migration_target(record: &Record) -> Option<Version> {
         policy: TriggerPolicy::default(),
     };
     decide(&snapshot, now()).into_iter().find_map(|effect| match effect {
-        Effect::StartMigration { target, .. } => Some(version(target.as_str())),
+        TriggerEffect::StartMigration { target, .. } => Some(version(target.as_str())),
         _ => None,
     })
 }

@@ -87,7 +87,7 @@ fn all_rules_hold_while_servers_restart_and_pause() {
 }
 
 #[test]
-fn all_rules_hold_while_a_definition_changes_and_leases_are_lost() {
+fn all_rules_hold_while_a_crd_changes_and_leases_are_lost() {
     prove("one change, one lost lease, one write, one migration", custom(1, 1, budget(0, 0, 1, 1)));
     prove_safe("two changes, one lost lease, one write", custom(2, 1, budget(0, 0, 1, 0)));
 }

@@ -44,7 +44,7 @@ impl State {
         let write = Write { server, version, fence: lease, in_force, gate, object, expects: listed };
         // The server skips the write when the object is stored as it would write it. That is its own judgement, so it counts
         // only while the server takes part.
-        let is_current = lease == self.store.lease_revision(server) && in_force == self.store.definition.revision;
+        let is_current = lease == self.store.lease_revision(server) && in_force == self.store.crd.revision;
         let takes_part = is_current || !comparisons.fence || !comparisons.skipped;
         let is_skipped = stored == Some(version) && takes_part;
         let is_done = changed || is_skipped || (stored != Some(version) && self.apply(write, comparisons));

@@ -2,8 +2,7 @@
 
 use crate::rules;
 use crate::state::{
-    Definition, Gate, History, Lease, Left, OBJECTS, Object, Process, Record, Revision, SERVERS, Server, State, Store,
-    Version,
+    Crd, Gate, History, Lease, Left, OBJECTS, Object, Process, Record, Revision, SERVERS, Server, State, Store, Version,
 };
 use stateright::{Model, Property};
 use std::fmt;
@@ -83,7 +82,7 @@ impl Protocol {
         Protocol { comparisons, budget }
     }
 
-    /// A resource whose storage version is never changed by a definition is a built-in one: a server stores what its release
+    /// A resource whose storage version is never changed by a CRD is a built-in one: a server stores what its release
     /// prefers, and learns of nothing while it runs.
     pub(crate) fn resource(&self) -> Resource {
         if self.budget.flips > 0 { Resource::Custom } else { Resource::Builtin }
@@ -115,7 +114,7 @@ impl Model for Protocol {
                 }),
                 leases: [Some(Lease { created: Revision::CURRENT, expired: false }); SERVERS],
                 joined: Revision::CURRENT,
-                definition: Definition { revision: Revision::CURRENT, storage_version: Version::V1 },
+                crd: Crd { revision: Revision::CURRENT, storage_version: Version::V1 },
                 objects,
             },
             servers: [Server {
@@ -173,7 +172,7 @@ impl Model for Protocol {
             Action::Rewrite(object, server) => state.rewrite(object, server, self.comparisons),
             Action::EndMigration => state.end_migration(self.comparisons),
         }
-        state.settle();
+        state.set_common_encoding_version();
         (state != *before).then_some(state)
     }
 
@@ -198,10 +197,10 @@ impl fmt::Display for Action {
                 write!(f, "{} starts with {version:?} and reports nothing", name(server))
             }
             Action::LoseLease(server) => write!(f, "somebody deletes the lease of {}", name(server)),
-            Action::Flip => write!(f, "the definition's storage version is changed"),
-            Action::Hear(server) => write!(f, "{} hears of the definition's storage version", name(server)),
+            Action::Flip => write!(f, "the CRD's storage version is changed"),
+            Action::Hear(server) => write!(f, "{} hears of the CRD's storage version", name(server)),
             Action::BeginReport(server) => write!(f, "{} reads which version it has to report", name(server)),
-            Action::AcquireLease(server) => write!(f, "{} creates its identity lease anew", name(server)),
+            Action::AcquireLease(server) => write!(f, "{} creates its identity lease again", name(server)),
             Action::Register(server) => write!(f, "{} reports its version and begins to serve", name(server)),
             Action::Send(server, object) => write!(f, "{} encodes object {object} and sends the write", name(server)),
             Action::Land(server) => write!(f, "the write of {} reaches the store", name(server)),

@@ -45,7 +45,7 @@ pub(crate) fn a_migration_succeeds(_: &Protocol, state: &State) -> bool {
 fn versions_still_to_be_written(protocol: &Protocol, state: &State) -> Vec<Version> {
     let passes = |server: usize, fence, in_force| {
         let holds_lease = !protocol.comparisons.fence || fence == state.store.lease_revision(server);
-        holds_lease && in_force == state.store.definition.revision
+        holds_lease && in_force == state.store.crd.revision
     };
     let in_flight = state.servers.iter().filter_map(|server| server.in_flight).chain(state.orphan);
     let future = state.servers.iter().enumerate().filter_map(|(index, server)| match server.process {

@@ -23,7 +23,7 @@ impl State {
         if server.process == Process::Down {
             let versions = match resource {
                 Resource::Builtin => vec![Version::V1, Version::V2],
-                Resource::Custom => vec![self.store.definition.storage_version],
+                Resource::Custom => vec![self.store.crd.storage_version],
             };
             for version in versions {
                 actions.push(Action::Start(index, version, Gate::Open));
@@ -97,22 +97,22 @@ impl State {
         self.left.lost_leases -= 1;
     }
 
-    /// The transaction that changes the definition also writes the key that names the version in force.
+    /// The transaction that changes the CRD also writes the key that names the version in force.
     pub(crate) fn flip(&mut self) {
-        let definition = &mut self.store.definition;
-        definition.revision = Revision::NEW;
-        definition.storage_version = match definition.storage_version {
+        let crd = &mut self.store.crd;
+        crd.revision = Revision::NEW;
+        crd.storage_version = match crd.storage_version {
             Version::V1 => Version::V2,
             Version::V2 => Version::V1,
         };
         self.left.flips -= 1;
     }
 
-    /// The server encodes by the definition as it is now, and writes nothing before that is reported.
+    /// The server encodes by the CRD as it is now, and writes nothing before that is reported.
     pub(crate) fn hear(&mut self, index: usize) {
-        let heard = self.store.definition.storage_version;
+        let heard = self.store.crd.storage_version;
         let server = &mut self.servers[index];
-        server.heard = self.store.definition.revision;
+        server.heard = self.store.crd.revision;
         match &mut server.process {
             Process::Down => {}
             Process::Starting { version } | Process::Leased { version, .. } => *version = heard,
@@ -171,7 +171,7 @@ impl State {
         }
     }
 
-    /// The server finds its lease and renews it, or finds it gone and has to begin anew.
+    /// The server finds its lease and renews it, or finds it gone and has to start over.
     pub(crate) fn renew(&mut self, index: usize) {
         let current = self.store.lease_revision(index);
         let (Process::Leased { version, lease } | Process::Serving { version, lease }) = self.servers[index].process
@@ -214,7 +214,7 @@ impl State {
     /// The store carries out a write transaction, and rule 1 is checked at the very revision of the write.
     pub(crate) fn apply(&mut self, write: Write, comparisons: Comparisons) -> bool {
         let is_fenced = comparisons.fence && write.fence != self.store.lease_revision(write.server);
-        let is_outdated = write.in_force != self.store.definition.revision;
+        let is_outdated = write.in_force != self.store.crd.revision;
         if is_fenced || is_outdated || write.expects != self.store.object_revision(write.object) {
             return false;
         }

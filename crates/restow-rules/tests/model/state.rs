@@ -30,7 +30,7 @@ impl Revision {
     pub(crate) const STALE: Revision = Revision(3);
 
     /// Renumbers a remembered revision, given the key's own before renumbering.
-    fn settle(&mut self, key: Revision) {
+    fn set_common_encoding_version(&mut self, key: Revision) {
         *self = match *self == key {
             true if key == Revision::ABSENT => Revision::ABSENT,
             true => Revision::CURRENT,
@@ -60,14 +60,14 @@ pub(crate) struct Store {
     pub(crate) leases: [Option<Lease>; SERVERS],
     /// The key that changes whenever a server takes its lease.
     pub(crate) joined: Revision,
-    /// What the definition of the resource says, where it is a custom one; it never changes for a built-in resource.
-    pub(crate) definition: Definition,
+    /// What the CRD of the resource says, where it is a custom one; it never changes for a built-in resource.
+    pub(crate) crd: Crd,
     pub(crate) objects: [Option<Object>; OBJECTS],
 }
 
-/// The definition of a custom resource, with the key that names the storage version in force.
+/// The CRD of a custom resource, with the key that names the storage version in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Definition {
+pub(crate) struct Crd {
     pub(crate) revision: Revision,
     pub(crate) storage_version: Version,
 }
@@ -99,7 +99,7 @@ pub(crate) struct Server {
     pub(crate) paused: bool,
     /// A write that was sent and not yet answered.
     pub(crate) in_flight: Option<Write>,
-    /// The definition that the server encodes by.
+    /// The CRD that the server encodes by.
     pub(crate) heard: Revision,
     /// The report of a custom resource that is under way: the version that it says.
     pub(crate) reporting: Option<Version>,
@@ -174,7 +174,7 @@ pub(crate) struct Left {
     pub(crate) pauses: u8,
     pub(crate) writes: u8,
     pub(crate) migrations: u8,
-    /// How often the definition's storage version is changed. The resource is a custom one where it can be.
+    /// How often the CRD's storage version is changed. The resource is a custom one where it can be.
     pub(crate) flips: u8,
     /// How often a server starts with its gate closed.
     pub(crate) closed_gates: u8,
@@ -206,48 +206,48 @@ impl Store {
 
 impl State {
     /// Renumbers all revisions.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn set_common_encoding_version(&mut self) {
         let leases: [Revision; SERVERS] = std::array::from_fn(|server| self.store.lease_revision(server));
         let objects: [Revision; OBJECTS] = std::array::from_fn(|object| self.store.object_revision(object));
         let record = self.store.record_revision();
-        let (definition, joined) = (self.store.definition.revision, self.store.joined);
+        let (crd, joined) = (self.store.crd.revision, self.store.joined);
 
         let in_flight = self.servers.iter_mut().filter_map(|server| server.in_flight.as_mut());
         for write in in_flight.chain(&mut self.orphan) {
-            write.fence.settle(leases[write.server]);
-            write.expects.settle(objects[write.object]);
-            write.in_force.settle(definition);
+            write.fence.set_common_encoding_version(leases[write.server]);
+            write.expects.set_common_encoding_version(objects[write.object]);
+            write.in_force.set_common_encoding_version(crd);
         }
         for (server, created) in self.servers.iter_mut().zip(leases) {
-            server.heard.settle(definition);
+            server.heard.set_common_encoding_version(crd);
             if let Process::Leased { lease, .. } | Process::Serving { lease, .. } = &mut server.process {
-                lease.settle(created);
+                lease.set_common_encoding_version(created);
             }
         }
         for removal in &mut self.collector {
             match removal {
-                Removal::Lease { server, created } => created.settle(leases[*server]),
+                Removal::Lease { server, created } => created.set_common_encoding_version(leases[*server]),
                 Removal::Entries { revision, joined: seen, .. } => {
-                    revision.settle(record);
-                    seen.settle(joined);
+                    revision.set_common_encoding_version(record);
+                    seen.set_common_encoding_version(joined);
                 }
             }
         }
         if let Some(migration) = &mut self.migration {
-            migration.agreement.settle(record);
+            migration.agreement.set_common_encoding_version(record);
             for (listed, current) in migration.to_do.iter_mut().zip(objects) {
-                listed.iter_mut().for_each(|listed| listed.settle(current));
+                listed.iter_mut().for_each(|listed| listed.set_common_encoding_version(current));
             }
         }
         // A proof that relies on another StorageVersion than the current one says nothing any more.
         self.proof = self.proof.filter(|proof| proof.agreement == record);
-        self.proof.iter_mut().for_each(|proof| proof.agreement.settle(record));
+        self.proof.iter_mut().for_each(|proof| proof.agreement.set_common_encoding_version(record));
         self.settle_store();
     }
 
     fn settle_store(&mut self) {
         self.store.joined = Revision::CURRENT;
-        self.store.definition.revision = Revision::CURRENT;
+        self.store.crd.revision = Revision::CURRENT;
         self.store.storage_version.iter_mut().for_each(|record| record.revision = Revision::CURRENT);
         self.store.leases.iter_mut().flatten().for_each(|lease| lease.created = Revision::CURRENT);
         self.store.objects.iter_mut().flatten().for_each(|object| object.revision = Revision::CURRENT);

@@ -11,11 +11,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use restow_api::GroupResource;
-use restow_migrate::agreement::{Scope, observe};
+use restow_migrate::api_servers::{Scope, observe};
 use restow_migrate::cluster::Cluster;
-use restow_migrate::migration::{MigrationOptions, Outcome, Reins, migrate};
-use restow_migrate::runner::{Method, Order, Progress, RunOptions};
-use restow_rules::migrate::pacer::{Others, PacerLimits};
+use restow_migrate::migration::{MigrationChannels, MigrationOptions, MigrationOutcome, migrate};
+use restow_migrate::runner::{Progress, RewriteMethod, RunControl, RunOptions};
+use restow_rules::migrate::pacer::{OtherClients, PacerLimits};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -141,14 +141,14 @@ impl Bench {
         let idle = self.probe(tokio::time::sleep(Duration::from_secs(2))).await.1;
         let adaptive = PacerLimits::default();
         let mut ways = vec![
-            ("patch, adaptive".to_owned(), Method::Patch, adaptive),
-            ("patch, in a hurry".to_owned(), Method::Patch, PacerLimits::in_a_hurry()),
-            ("put, adaptive".to_owned(), Method::Put, adaptive),
+            ("patch, adaptive".to_owned(), RewriteMethod::Patch, adaptive),
+            ("patch, in a hurry".to_owned(), RewriteMethod::Patch, PacerLimits::in_a_hurry()),
+            ("put, adaptive".to_owned(), RewriteMethod::Put, adaptive),
         ];
         let sweep: &[usize] = if args.no_sweep { &[] } else { &[1, 2, 4, 8, 16, 32, 64] };
         for &fixed in sweep {
-            let limits = PacerLimits { first: fixed, ceiling: fixed, others: Others::Ignored };
-            ways.push((format!("patch, at most {fixed} in flight"), Method::Patch, limits));
+            let limits = PacerLimits { first: fixed, ceiling: fixed, others: OtherClients::Ignored };
+            ways.push((format!("patch, at most {fixed} in flight"), RewriteMethod::Patch, limits));
         }
         let mut measurements = Vec::new();
         for (number, (way, method, pacer)) in ways.into_iter().enumerate() {
@@ -169,19 +169,20 @@ impl Bench {
     }
 
     async fn once(&self, way: String, run: RunOptions, objects: usize) -> anyhow::Result<Measurement> {
-        let (_order, orders) = watch::channel(Order::Run);
+        let (_order, control) = watch::channel(RunControl::Run);
         let (progress, _seen) = watch::channel(Progress::default());
         // The settling time is a constant, so that it is not measured.
         let options = MigrationOptions { run, settling_time: Duration::ZERO, ..MigrationOptions::default() };
         let resource = resource()?;
         let started = Instant::now();
         let migration = async {
-            let report = migrate(&self.cluster, &resource, options, Reins { orders, progress: &progress }).await;
+            let report =
+                migrate(&self.cluster, &resource, options, MigrationChannels { control, progress: &progress }).await;
             (report, started.elapsed().as_secs_f64())
         };
         let ((report, seconds), others_wait_ms) = self.probe(migration).await;
         let report = report?;
-        ensure!(report.outcome == Outcome::Succeeded, "{way}: {:?}", report.outcome);
+        ensure!(report.outcome == MigrationOutcome::Succeeded, "{way}: {:?}", report.outcome);
         let run = report.run.context("nothing was rewritten")?;
         let rewritten = run.progress.counts.rewritten;
         ensure!(

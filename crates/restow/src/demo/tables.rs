@@ -7,16 +7,16 @@ use super::printer::Printer;
 use super::styled_text::{Span, Style};
 use anyhow::Context;
 use restow_apiserver::storage::stored_versions::take_census;
-use restow_migrate::overview::{ResourceOverview, look};
+use restow_migrate::cluster_status::{ResourceStatus, read_cluster_status};
 use restow_rules::census::Encoding;
 use std::collections::BTreeMap;
 
 /// Which server writes which resource in which version.
 pub(super) async fn matrix(printer: &Printer, cluster: &DemoCluster) -> anyhow::Result<()> {
-    let overview = look(&cluster.members[0].cluster).await?;
+    let overview = read_cluster_status(&cluster.members[0].cluster).await?;
     let shown = |name: &&str| overview.resources.iter().find(|resource| resource.resource == **name);
-    let resources: Vec<&ResourceOverview> = [SLICES, POLICIES, WIDGETS].iter().filter_map(shown).collect();
-    let plural = |resource: &&ResourceOverview| resource.resource.split('.').next().unwrap_or_default().to_uppercase();
+    let resources: Vec<&ResourceStatus> = [SLICES, POLICIES, WIDGETS].iter().filter_map(shown).collect();
+    let plural = |resource: &&ResourceStatus| resource.resource.split('.').next().unwrap_or_default().to_uppercase();
     let mut lines = vec![vec![Span::plain("SERVER"), Span::plain("RELEASE")]];
     lines[0].extend(resources.iter().map(|resource| Span::plain(plural(resource))));
     for member in &cluster.members {
@@ -36,7 +36,7 @@ pub(super) async fn matrix(printer: &Printer, cluster: &DemoCluster) -> anyhow::
 
 /// What a server writes a resource in. Servers are named by their identity where they report what they write, else by their
 /// address.
-fn written(resource: &ResourceOverview, member: &Member) -> Span {
+fn written(resource: &ResourceStatus, member: &Member) -> Span {
     let (servers, agreed) = (&resource.servers, resource.storage_version.as_ref());
     let version = match servers.keys().any(|server| server.starts_with(&ServerSpec::identity(""))) {
         true => servers.get(&ServerSpec::identity(member.name)),
@@ -51,8 +51,8 @@ fn written(resource: &ResourceOverview, member: &Member) -> Span {
 }
 
 /// What server a reports about EndpointSlices.
-pub(super) async fn slices(cluster: &DemoCluster) -> anyhow::Result<ResourceOverview> {
-    let overview = look(&cluster.members[0].cluster).await?;
+pub(super) async fn slices(cluster: &DemoCluster) -> anyhow::Result<ResourceStatus> {
+    let overview = read_cluster_status(&cluster.members[0].cluster).await?;
     let found = overview.resources.into_iter().find(|resource| resource.resource == SLICES);
     found.context("EndpointSlices are not served")
 }

@@ -1,35 +1,39 @@
-//! What `restow migrate` shows: a bar while it works, and what came of it.
+//! The output of `restow migrate`: a progress bar, and the results.
 
-use super::word;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use super::outcome_name;
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use restow_api::GroupResource;
 use restow_api::migration::MigrationFailure;
-use restow_migrate::migration::{MigrationError, MigrationReport, Outcome};
+use restow_migrate::migration::{MigrationError, MigrationOutcome, MigrationReport};
 use restow_migrate::runner::{Progress, RunError};
 use restow_rules::migrate::key_rotation::{OldKey, RotatedResource, RotationScope, old_key};
 use serde::Serialize;
+use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A bar with rate and time left. Where nobody looks, it draws nothing.
-pub(super) struct Bar {
+/// A progress bar with rate and remaining time. It is hidden if the output is not for people.
+pub(super) struct ProgressDisplay {
     bar: ProgressBar,
 }
 
-impl Bar {
+impl ProgressDisplay {
     pub(super) fn new(resource: &GroupResource, is_wanted: bool) -> Self {
         let target = if is_wanted { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
-        let template = "{prefix} {bar:30} {pos}/{len} {per_sec} {eta} left {msg}";
+        let template = "{prefix} {bar:30} {human_pos}/{human_len} {rate} {eta} left {msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            bar.set_style(style.with_key("rate", |state: &ProgressState, text: &mut dyn fmt::Write| {
+                // A rate that cannot be written is not shown.
+                let _ = text.write_str(&rate_text(state.per_sec()));
+            }));
         }
         bar.set_prefix(resource.to_string());
-        Bar { bar }
+        ProgressDisplay { bar }
     }
 
-    /// Shows what the channel says, until nobody says anything more.
+    /// Shows the progress from the channel until it is closed.
     pub(super) fn follow(&self, mut seen: watch::Receiver<Progress>) {
         let bar = self.bar.clone();
         tokio::spawn(async move {
@@ -49,13 +53,18 @@ impl Bar {
     }
 }
 
-/// What came of all resources.
+/// Objects per second, as a whole number with separators of thousands.
+fn rate_text(per_second: f64) -> String {
+    format!("{}/s", HumanCount(per_second.round() as u64))
+}
+
+/// The result of all resources.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Summary {
     dry_run: bool,
-    resources: Vec<Line>,
-    /// What is known about an encryption key that is to be given up.
+    resources: Vec<ResourceResult>,
+    /// What is known about the old encryption key.
     #[serde(skip_serializing_if = "Option::is_none")]
     old_key: Option<String>,
     #[serde(skip)]
@@ -64,8 +73,8 @@ pub(super) struct Summary {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line {
-    /// The resource, or what of the cluster it is that cannot be told.
+struct ResourceResult {
+    /// The resource, or a group version whose resources are unknown.
     resource: String,
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,10 +82,10 @@ struct Line {
     seen: u64,
     rewritten: u64,
     failed: u64,
-    /// Objects that were not reached, because one in front of them cannot be read.
+    /// Objects that were not reached, because one before them cannot be read.
     #[serde(skip_serializing_if = "is_zero")]
     unreached: u64,
-    /// Objects that nobody has written since it began.
+    /// Objects that nobody has written since the start.
     #[serde(skip_serializing_if = "is_zero")]
     unwritten: u64,
     passes: usize,
@@ -90,27 +99,27 @@ struct Line {
 }
 
 impl Summary {
-    /// The summary of what is to be done. Whatever nothing is told of was not begun, which is a result, too.
-    pub(super) fn new(dry_run: bool, intended: &[GroupResource]) -> Self {
-        let resources = intended.iter().map(Line::not_begun).collect();
+    /// The summary before the start. A resource without a result was not started.
+    pub(super) fn new(dry_run: bool, selected: &[GroupResource]) -> Self {
+        let resources = selected.iter().map(ResourceResult::not_begun).collect();
         Summary { dry_run, resources, old_key: None, old_key_is_in_doubt: false }
     }
 
-    /// Takes down what came of one of them.
-    pub(super) fn tell(
+    /// Records the result of one resource.
+    pub(super) fn record(
         &mut self,
         resource: &GroupResource,
         report: Result<MigrationReport, MigrationError>,
         took: Duration,
     ) {
         let seconds = (took.as_secs_f64() * 1_000.0).round() / 1_000.0;
-        let empty = Line { seconds, message: None, ..Line::not_begun(resource) };
+        let empty = ResourceResult { seconds, message: None, ..ResourceResult::not_begun(resource) };
         let line = match report {
             Err(error @ MigrationError::Run(RunError::NoDryRun(_))) => {
-                Line { outcome: NOT_TOLD, message: Some(error.to_string()), ..empty }
+                ResourceResult { outcome: UNKNOWN, message: Some(error.to_string()), ..empty }
             }
-            Err(error) => Line { outcome: "Error", message: Some(error.to_string()), ..empty },
-            Ok(report) => Line::from_report(empty, report),
+            Err(error) => ResourceResult { outcome: "Error", message: Some(error.to_string()), ..empty },
+            Ok(report) => ResourceResult::from_report(empty, report),
         };
         match self.resources.iter_mut().find(|known| known.resource == line.resource) {
             Some(known) => *known = line,
@@ -118,11 +127,16 @@ impl Summary {
         }
     }
 
-    /// Takes down that an API server does not say which resources a group version has, so that none of them was migrated.
-    pub(super) fn tell_unread(&mut self, version: &str, why: &str) {
-        let message = format!("which resources it has cannot be told, and none was migrated: {why}");
+    /// Records a group version whose discovery document could not be read, so that none of its resources was migrated.
+    pub(super) fn record_unread(&mut self, version: &str, why: &str) {
+        let message = format!("its resources are unknown, and none was migrated: {why}");
         let resource = format!("*.{version}");
-        self.resources.push(Line { resource, outcome: NOT_TOLD, message: Some(message), ..Line::empty() });
+        self.resources.push(ResourceResult {
+            resource,
+            outcome: UNKNOWN,
+            message: Some(message),
+            ..ResourceResult::empty()
+        });
     }
 
     pub(super) fn print_table(&self) {
@@ -145,7 +159,7 @@ impl Summary {
         }
     }
 
-    fn print_details(&self, line: &Line) {
+    fn print_details(&self, line: &ResourceResult) {
         if let Some(message) = &line.message {
             println!("{}: {message}", line.resource);
         }
@@ -153,7 +167,7 @@ impl Summary {
             println!("{}: status.storedVersions is now {versions:?}", line.resource);
         }
         if let Some(token) = &line.continue_token {
-            println!("{0}: go on with `restow migrate {0} --continue-from {token}`", line.resource);
+            println!("{0}: continue with `restow migrate {0} --continue-from {token}`", line.resource);
         }
         for failure in line.failures.iter().take(20) {
             let namespace = if failure.namespace.is_empty() { "" } else { "/" };
@@ -164,7 +178,7 @@ impl Summary {
         }
         if line.unreached > 0 {
             println!(
-                "{}: {} objects were not reached, because one in front of them cannot be read",
+                "{}: {} objects were not reached, because one before them cannot be read",
                 line.resource, line.unreached
             );
         }
@@ -173,9 +187,9 @@ impl Summary {
         }
     }
 
-    /// Finds out what is known about an encryption key that is to be given up.
-    pub(super) fn judge_the_old_key(&mut self, scope: RotationScope) {
-        let rotated = |line: &Line| RotatedResource {
+    /// Evaluates whether the old encryption key is still needed.
+    pub(super) fn evaluate_old_key(&mut self, scope: RotationScope) {
+        let rotated = |line: &ResourceResult| RotatedResource {
             resource: line.resource.clone(),
             is_proven: line.outcome == SUCCEEDED,
             objects: line.seen,
@@ -185,7 +199,7 @@ impl Summary {
         let rotated: Vec<RotatedResource> = self.resources.iter().map(rotated).collect();
         let verdict = old_key(&rotated, scope);
         self.old_key_is_in_doubt = !matches!(verdict, OldKey::NotNeeded { .. } | OldKey::OthersMayNeedIt { .. });
-        self.old_key = Some(about_the_old_key(&verdict));
+        self.old_key = Some(old_key_text(&verdict));
     }
 
     pub(super) fn exit_code(&self) -> ExitCode {
@@ -194,14 +208,14 @@ impl Summary {
 
     fn code(&self) -> u8 {
         let has = |outcomes: &[&str]| self.resources.iter().any(|line| outcomes.contains(&line.outcome));
-        let has_failed = |line: &Line| line.failed > 0 || line.unreached > 0;
+        let has_failed = |line: &ResourceResult| line.failed > 0 || line.unreached > 0;
         if has(&[STOPPED]) {
             5
         } else if has(&["Error"]) {
             1
         } else if has(&["SomeFailed", "NeverSettles"]) || self.resources.iter().any(has_failed) {
             3
-        } else if self.old_key_is_in_doubt || self.resources.iter().any(|line| !is_well(line.outcome)) {
+        } else if self.old_key_is_in_doubt || self.resources.iter().any(|line| !is_success(line.outcome)) {
             4
         } else if has(&["Unproven"]) {
             6
@@ -211,15 +225,15 @@ impl Summary {
     }
 }
 
-/// The outcome of a migration that is proven.
+/// The outcome of a proven migration.
 const SUCCEEDED: &str = "Succeeded";
-/// The outcome of what nobody can tell.
-const NOT_TOLD: &str = "NotTold";
-/// The outcome of one that was stopped, perhaps before it began.
+/// The outcome if nothing is known.
+const UNKNOWN: &str = "NotTold";
+/// The outcome of a migration that was stopped, perhaps before its start.
 const STOPPED: &str = "Stopped";
 
-/// Whether an outcome is what was asked for: a proof, or what can be had of it.
-fn is_well(outcome: &str) -> bool {
+/// Whether an outcome is a success: proven, or the best that the options allow.
+fn is_success(outcome: &str) -> bool {
     [SUCCEEDED, "Unproven", "Asked"].contains(&outcome)
 }
 
@@ -227,7 +241,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-fn about_the_old_key(verdict: &OldKey) -> String {
+fn old_key_text(verdict: &OldKey) -> String {
     let untouched = |names: &[String]| match names.len() {
         0 => String::new(),
         count => format!(
@@ -267,14 +281,14 @@ fn about_the_old_key(verdict: &OldKey) -> String {
     }
 }
 
-impl Line {
+impl ResourceResult {
     fn not_begun(resource: &GroupResource) -> Self {
-        let message = Some("stopped before it was its turn".to_owned());
-        Line { resource: resource.to_string(), message, ..Line::empty() }
+        let message = Some("stopped before its start".to_owned());
+        ResourceResult { resource: resource.to_string(), message, ..ResourceResult::empty() }
     }
 
     fn empty() -> Self {
-        Line {
+        ResourceResult {
             resource: String::new(),
             outcome: STOPPED,
             message: None,
@@ -291,22 +305,24 @@ impl Line {
         }
     }
 
-    fn from_report(empty: Line, report: MigrationReport) -> Self {
-        let outcome = word(&report.outcome);
+    fn from_report(empty: ResourceResult, report: MigrationReport) -> Self {
+        let outcome = outcome_name(&report.outcome);
         let (message, continue_token) = match report.outcome {
-            Outcome::NoAgreement(words) | Outcome::AgreementChanged(words) | Outcome::DefinitionChanged(words) => {
-                (Some(words), None)
-            }
-            Outcome::NeverSettles => {
+            MigrationOutcome::NoAgreement(words)
+            | MigrationOutcome::AgreementChanged(words)
+            | MigrationOutcome::CrdChanged(words) => (Some(words), None),
+            MigrationOutcome::NeverSettles => {
                 (Some("objects keep changing their stored version; does one API server store another?".into()), None)
             }
-            Outcome::Unproven(words) | Outcome::NotManaged(words) => (Some(words), None),
-            Outcome::ResourceGone => (Some("no API server serves it any more; nothing is proven".into()), None),
-            Outcome::Stopped(token) => (None, token),
-            Outcome::ServerSilent { words, continue_token }
-            | Outcome::NotReady { words, continue_token }
-            | Outcome::WebhookDown { words, continue_token }
-            | Outcome::Overloaded { words, continue_token } => (Some(words), continue_token),
+            MigrationOutcome::Unproven(words) | MigrationOutcome::NotManaged(words) => (Some(words), None),
+            MigrationOutcome::ResourceGone => {
+                (Some("no API server serves it any more; nothing is proven".into()), None)
+            }
+            MigrationOutcome::Stopped(token) => (None, token),
+            MigrationOutcome::ServerUnresponsive { words, continue_token }
+            | MigrationOutcome::NotReady { words, continue_token }
+            | MigrationOutcome::WebhookDown { words, continue_token }
+            | MigrationOutcome::Overloaded { words, continue_token } => (Some(words), continue_token),
             _ => (None, None),
         };
         let last = report.run.as_ref().and_then(|run| run.passes.last()).copied().unwrap_or_default();
@@ -314,7 +330,7 @@ impl Line {
             Some(run) => (run.passes.len(), run.failures, run.progress),
             None => (0, Vec::new(), Progress::default()),
         };
-        Line {
+        ResourceResult {
             outcome,
             message,
             seen: progress.counts.seen,
@@ -335,21 +351,28 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn ended(outcome: Outcome) -> Result<MigrationReport, MigrationError> {
-        Ok(MigrationReport { target: None, outcome, run: None, trimmed_to: None, definition_generation: 0 })
+    fn ended(outcome: MigrationOutcome) -> Result<MigrationReport, MigrationError> {
+        Ok(MigrationReport { target: None, outcome, run: None, trimmed_to: None, crd_generation: 0 })
+    }
+
+    #[test]
+    fn a_rate_is_a_whole_number_with_separators() {
+        assert_eq!(rate_text(5045.1376), "5,045/s");
+        assert_eq!(rate_text(0.4), "0/s");
+        assert_eq!(rate_text(1_234_567.8), "1,234,568/s");
     }
 
     #[test]
     fn what_was_intended_and_not_begun_is_neither_done_nor_proven() {
-        let intended: Vec<GroupResource> =
+        let selected: Vec<GroupResource> =
             ["secrets", "configmaps"].map(|name| name.parse::<GroupResource>().unwrap()).to_vec();
-        let mut summary = Summary::new(false, &intended);
-        summary.tell(&intended[0], ended(Outcome::Succeeded), Duration::ZERO);
-        summary.judge_the_old_key(RotationScope::Everything);
+        let mut summary = Summary::new(false, &selected);
+        summary.record(&selected[0], ended(MigrationOutcome::Succeeded), Duration::ZERO);
+        summary.evaluate_old_key(RotationScope::Everything);
         assert_eq!(summary.code(), 5);
         let words = summary.old_key.clone().unwrap();
         assert!(words.contains("Keep the old key") && words.contains("configmaps"), "{words}");
-        summary.tell(&intended[1], ended(Outcome::Succeeded), Duration::ZERO);
+        summary.record(&selected[1], ended(MigrationOutcome::Succeeded), Duration::ZERO);
         summary.old_key_is_in_doubt = false;
         assert_eq!((summary.code(), summary.resources.len()), (0, 2));
     }
@@ -358,10 +381,10 @@ mod tests {
     fn a_group_of_which_nobody_says_what_it_has_is_neither_done_nor_proven() {
         let secrets: GroupResource = "secrets".parse().unwrap();
         let mut summary = Summary::new(false, std::slice::from_ref(&secrets));
-        summary.tell_unread("example.com/v1", "503: down");
-        summary.tell(&secrets, ended(Outcome::Succeeded), Duration::ZERO);
+        summary.record_unread("example.com/v1", "503: down");
+        summary.record(&secrets, ended(MigrationOutcome::Succeeded), Duration::ZERO);
         assert_eq!(summary.code(), 4);
-        summary.judge_the_old_key(RotationScope::Everything);
+        summary.evaluate_old_key(RotationScope::Everything);
         let words = summary.old_key.clone().unwrap();
         assert!(words.contains("Keep the old key") && words.contains("*.example.com/v1"), "{words}");
     }

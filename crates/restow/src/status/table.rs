@@ -1,29 +1,29 @@
-//! What `restow status` shows: a line for each resource, and below it what a person has to know.
+//! The table of `restow status`: a line for each resource, followed by notes.
 
 use crate::output::{Colour, Output, columns, paint_rows};
-use restow_migrate::overview::{NO_ANSWER, Overview, ResourceOverview, Source, WaitingFor};
+use restow_migrate::cluster_status::{ClusterStatus, NO_ANSWER, ResourceStatus, VersionSource, WaitingFor};
 use std::collections::BTreeSet;
 
-/// How much there is room for.
+/// The available space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// Everything.
-    Enough,
-    /// One screen. Resources about which there is something to say go before others, and long lines are cut.
+pub(super) enum Space {
+    /// Unlimited.
+    Unlimited,
+    /// One screen. Resources with notes come first, and long lines are cut.
     Screen { columns: usize, lines: usize },
 }
 
-/// How many resources are named in one sentence, and told of one by one, where there is one screen.
+/// How many resources a sentence names, and how many get a note of their own, on one screen.
 const FEW: usize = 3;
 
-/// The overview as a table.
-pub(super) fn table(overview: &Overview, output: Output, room: Room) -> String {
-    let below = below(overview, room);
-    let mut shown: Vec<&ResourceOverview> = overview.resources.iter().collect();
+/// The status as a table.
+pub(super) fn table(status: &ClusterStatus, output: Output, space: Space) -> String {
+    let notes = notes(status, space);
+    let mut shown: Vec<&ResourceStatus> = status.resources.iter().collect();
     let mut left_out = 0;
-    if let Room::Screen { lines, .. } = room {
-        // The heading, a line about those that are left out, and the one that the cursor is in.
-        let fitting = lines.saturating_sub(below.lines().count() + 3).max(1);
+    if let Space::Screen { lines, .. } = space {
+        // The heading, the line about omitted resources, and the cursor line.
+        let fitting = lines.saturating_sub(notes.lines().count() + 3).max(1);
         if shown.len() > fitting {
             shown.sort_by_key(|resource| colour(resource).is_none());
             left_out = shown.len() - fitting;
@@ -32,18 +32,18 @@ pub(super) fn table(overview: &Overview, output: Output, room: Room) -> String {
     }
     let mut cells = vec![heading(output)];
     cells.extend(shown.iter().map(|resource| line(resource, output)));
-    let text: String = columns(&cells).lines().map(|line| cut(line, room) + "\n").collect();
+    let text: String = columns(&cells).lines().map(|line| cut(line, space) + "\n").collect();
     let mut text = paint_rows(&text, &shown.iter().map(|resource| colour(resource)).collect::<Vec<_>>());
     if left_out > 0 {
         text.push_str(&format!("... and {left_out} more\n"));
     }
-    text + &below
+    text + &notes
 }
 
-/// A line as far as there is room for it.
-fn cut(line: &str, room: Room) -> String {
-    match room {
-        Room::Screen { columns, .. } if line.chars().count() > columns => {
+/// A line, cut to the available width.
+fn cut(line: &str, space: Space) -> String {
+    match space {
+        Space::Screen { columns, .. } if line.chars().count() > columns => {
             line.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
         }
         _ => line.to_owned(),
@@ -58,7 +58,7 @@ fn heading(output: Output) -> Vec<String> {
     heading.into_iter().map(String::from).collect()
 }
 
-fn line(resource: &ResourceOverview, output: Output) -> Vec<String> {
+fn line(resource: &ResourceStatus, output: Output) -> Vec<String> {
     let stored = resource.stored_versions.as_ref().map_or("unknown".to_string(), |versions| versions.join(","));
     let silent = resource.servers.values().filter(|words| *words == NO_ANSWER).count();
     let servers = match (&resource.disagreement, silent) {
@@ -78,12 +78,12 @@ fn line(resource: &ResourceOverview, output: Output) -> Vec<String> {
     line
 }
 
-/// The state of the migration, with how much of it is done where that is known.
-fn migration(resource: &ResourceOverview) -> String {
+/// The state of the migration, with its percentage if known.
+fn migration(resource: &ResourceStatus) -> String {
     let Some(migration) = &resource.migration else {
         return if resource.migrated_by_hand.is_some() { "By hand".to_string() } else { "-".to_string() };
     };
-    // What has succeeded for a version that is not the present one says nothing about what waits now.
+    // A success for another version than the current one says nothing about what waits now.
     if let ("Succeeded", Some(_)) = (migration.state.as_str(), &resource.waits_for) {
         return migration.target.as_ref().map_or("-".to_string(), |target| format!("Succeeded for {target}"));
     }
@@ -97,8 +97,8 @@ fn migration(resource: &ResourceOverview) -> String {
     }
 }
 
-/// How urgent it is; nothing where there is nothing to say.
-fn colour(resource: &ResourceOverview) -> Option<Colour> {
+/// The colour by urgency; `None` if there is no note.
+fn colour(resource: &ResourceStatus) -> Option<Colour> {
     let state = resource.migration.as_ref().map(|migration| migration.state.as_str());
     match state {
         _ if resource.disagreement.is_some() => Some(Colour::Red),
@@ -108,39 +108,39 @@ fn colour(resource: &ResourceOverview) -> Option<Colour> {
     }
 }
 
-/// What a person has to know, in sentences.
-fn below(overview: &Overview, room: Room) -> String {
-    let mut text = format!("\n{}\n", about_servers(overview));
-    let torn: Vec<&ResourceOverview> = overview.resources.iter().filter(|one| differ(one)).collect();
-    if !torn.is_empty() {
-        text.push_str(&format!("\nThey write different versions:\n\n{}", matrix(&torn)));
+/// The notes, in sentences.
+fn notes(status: &ClusterStatus, space: Space) -> String {
+    let mut text = format!("\n{}\n", about_servers(status));
+    let disagreeing: Vec<&ResourceStatus> = status.resources.iter().filter(|one| differ(one)).collect();
+    if !disagreeing.is_empty() {
+        text.push_str(&format!("\nThey write different versions:\n\n{}", matrix(&disagreeing)));
     }
-    if overview.resources.iter().any(|one| one.disagreement.is_some()) {
-        text.push_str("\nNothing is migrated that they do not agree on. See: restow explain agreement\n");
+    if status.resources.iter().any(|one| one.disagreement.is_some()) {
+        text.push_str("\nA resource is migrated only when all of them agree. See: restow explain agreement\n");
     }
-    let waiting = waiting(overview, room);
+    let waiting = waiting(status, space);
     if !waiting.is_empty() {
         text.push_str(&format!("\n{}\n", waiting.join("\n")));
     }
-    let silent = |one: &ResourceOverview| !one.is_managed && one.aggregated.is_none();
-    text.push_str(&not_managed(overview, silent, "their API servers do not say in which version they store them"));
-    let aggregated = "aggregated API servers serve them, which cannot be asked one by one";
-    text.push_str(&not_managed(overview, |one| one.aggregated.is_some(), aggregated));
-    for hidden in &overview.hidden {
-        text.push_str(&format!("\nCannot be told: {hidden}\n"));
+    let silent = |one: &ResourceStatus| !one.is_managed && one.aggregated.is_none();
+    text.push_str(&not_managed(status, silent, "their API servers do not publish the storage version"));
+    let aggregated = "aggregated API servers serve them and cannot be queried one by one";
+    text.push_str(&not_managed(status, |one| one.aggregated.is_some(), aggregated));
+    for hidden in &status.hidden {
+        text.push_str(&format!("\nUnknown: {hidden}\n"));
     }
-    let unknown = overview.resources.iter().filter(|one| one.is_managed && one.stored_versions.is_none()).count();
+    let unknown = status.resources.iter().filter(|one| one.is_managed && one.stored_versions.is_none()).count();
     if unknown > 0 {
         text.push_str(&format!(
-            "\nWhat is stored of {unknown} resources is on nobody's record: `restow verify` reads the store.\n"
+            "\nThe stored versions of {unknown} resources are not recorded; `restow verify` reads them from the store.\n"
         ));
     }
-    text.lines().map(|line| cut(line, room) + "\n").collect()
+    text.lines().map(|line| cut(line, space) + "\n").collect()
 }
 
-/// Which resources nothing is done about, and why; nothing where there are none.
-fn not_managed(overview: &Overview, which: impl Fn(&ResourceOverview) -> bool, why: &str) -> String {
-    let mut names = overview.resources.iter().filter(|one| which(one)).map(|one| one.resource.as_str());
+/// The note about resources that are not managed; empty if there are none.
+fn not_managed(status: &ClusterStatus, which: impl Fn(&ResourceStatus) -> bool, why: &str) -> String {
+    let mut names = status.resources.iter().filter(|one| which(one)).map(|one| one.resource.as_str());
     let Some(first) = names.next() else { return String::new() };
     let more = match names.count() {
         0 => String::new(),
@@ -149,11 +149,11 @@ fn not_managed(overview: &Overview, which: impl Fn(&ResourceOverview) -> bool, w
     format!("\nNot managed, because {why}: {first}{more}.\n")
 }
 
-/// What waits for what: what runs or has failed one by one, the rest together.
-fn waiting(overview: &Overview, room: Room) -> Vec<String> {
-    let most = if room == Room::Enough { usize::MAX } else { FEW };
+/// The notes on waiting resources: running and failed ones one by one, the others in groups.
+fn waiting(status: &ClusterStatus, space: Space) -> Vec<String> {
+    let most = if space == Space::Unlimited { usize::MAX } else { FEW };
     let of = |kind: WaitingFor| -> Vec<(&str, &str)> {
-        let all = overview.resources.iter().filter_map(|one| Some((one.resource.as_str(), one.waits_for.as_ref()?)));
+        let all = status.resources.iter().filter_map(|one| Some((one.resource.as_str(), one.waits_for.as_ref()?)));
         all.filter(|(_, waiting)| waiting.kind == kind).map(|(name, waiting)| (name, waiting.words.as_str())).collect()
     };
     let mut text = Vec::new();
@@ -181,24 +181,24 @@ fn waiting(overview: &Overview, room: Room) -> Vec<String> {
     text
 }
 
-fn about_servers(overview: &Overview) -> String {
-    let names: Vec<&str> = overview.servers.iter().map(|server| server.name.as_str()).collect();
+fn about_servers(status: &ClusterStatus) -> String {
+    let names: Vec<&str> = status.servers.iter().map(|server| server.name.as_str()).collect();
     let (open, count) =
-        (overview.resources.iter().filter(|one| one.disagreement.is_some()).count(), overview.resources.len());
+        (status.resources.iter().filter(|one| one.disagreement.is_some()).count(), status.resources.len());
     let servers = match (names.len(), open, count) {
         (1, 0, _) => "1 API server".to_string(),
-        (1, _, _) => format!("1 API server does not say what it writes of {open} of {count} resources"),
+        (1, _, _) => format!("1 API server does not publish the storage version of {open} of {count} resources"),
         (servers, 0, 1) => format!("{servers} API servers agree"),
         (servers, 0, _) => format!("{servers} API servers agree on all {count} resources"),
         (servers, _, 1) => format!("{servers} API servers do not agree"),
         (servers, _, _) => format!("{servers} API servers do not agree on {open} of {count} resources"),
     };
-    let how = match overview.source {
-        Source::Reports => "by what they report",
-        Source::Discovery => "each asked for itself",
+    let how = match status.source {
+        VersionSource::Reports => "from StorageVersions",
+        VersionSource::Discovery => "from discovery of each",
     };
     let mut text = format!("{servers} ({how}: {}).", names.join(", "));
-    for server in &overview.servers {
+    for server in &status.servers {
         if let Some(why) = &server.silent_because {
             text.push_str(&format!("\n{} does not answer, and may still be writing: {why}", server.name));
         }
@@ -207,13 +207,13 @@ fn about_servers(overview: &Overview) -> String {
 }
 
 /// Whether those servers that answer write different versions.
-fn differ(resource: &ResourceOverview) -> bool {
+fn differ(resource: &ResourceStatus) -> bool {
     let told: BTreeSet<&String> = resource.servers.values().filter(|words| *words != NO_ANSWER).collect();
     resource.disagreement.is_some() && told.len() > 1
 }
 
-/// Servers against resources, each cell being what the server writes.
-fn matrix(resources: &[&ResourceOverview]) -> String {
+/// A matrix of servers and resources with the version that each server writes.
+fn matrix(resources: &[&ResourceStatus]) -> String {
     let servers: BTreeSet<&String> = resources.iter().flat_map(|resource| resource.servers.keys()).collect();
     let mut lines = vec![vec!["RESOURCE".to_string()]];
     lines[0].extend(servers.iter().map(|server| server.to_string()));
@@ -228,11 +228,11 @@ fn matrix(resources: &[&ResourceOverview]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use restow_migrate::overview::{ServerOverview, Waiting};
+    use restow_migrate::cluster_status::{ResourceWait, ServerStatus};
 
-    fn resource(name: &str, servers: &[(&str, &str)]) -> ResourceOverview {
+    fn resource(name: &str, servers: &[(&str, &str)]) -> ResourceStatus {
         let agreed = servers.iter().all(|(_, version)| *version == servers[0].1);
-        ResourceOverview {
+        ResourceStatus {
             resource: name.into(),
             group: String::new(),
             kind: "Widget".into(),
@@ -252,15 +252,15 @@ mod tests {
         }
     }
 
-    fn overview(resources: Vec<ResourceOverview>) -> Overview {
-        let server = |name: &str| ServerOverview { name: name.into(), silent_because: None };
+    fn status(resources: Vec<ResourceStatus>) -> ClusterStatus {
+        let server = |name: &str| ServerStatus { name: name.into(), silent_because: None };
         let servers = vec![server("a"), server("b")];
-        Overview { servers, source: Source::Reports, resources, hidden: Vec::new() }
+        ClusterStatus { servers, source: VersionSource::Reports, resources, hidden: Vec::new() }
     }
 
     #[test]
     fn a_matrix_shows_who_writes_what_where_servers_disagree() {
-        let overview = overview(vec![
+        let status = status(vec![
             resource("gadgets.example.com", &[("a", "v1"), ("b", "v1")]),
             resource("widgets.example.com", &[("a", "v1"), ("b", "v2")]),
         ]);
@@ -269,37 +269,37 @@ RESOURCE              STORAGE   STORED   SERVERS    MIGRATION
 gadgets.example.com   v1        v1       2 agree    -
 widgets.example.com   -         v1       disagree   -
 
-2 API servers do not agree on 1 of 2 resources (by what they report: a, b).
+2 API servers do not agree on 1 of 2 resources (from StorageVersions: a, b).
 
 They write different versions:
 
 RESOURCE              a    b
 widgets.example.com   v1   v2
 
-Nothing is migrated that they do not agree on. See: restow explain agreement
+A resource is migrated only when all of them agree. See: restow explain agreement
 ";
-        assert_eq!(table(&overview, Output::Table, Room::Enough), expected);
+        assert_eq!(table(&status, Output::Table, Space::Unlimited), expected);
     }
 
     #[test]
     fn a_silent_server_is_told_of_once_and_not_in_a_matrix() {
-        let mut overview = overview(vec![resource("widgets.example.com", &[("a", "v1"), ("b", NO_ANSWER)])]);
-        overview.servers[1].silent_because = Some("connection refused".into());
-        let text = table(&overview, Output::Table, Room::Enough);
+        let mut status = status(vec![resource("widgets.example.com", &[("a", "v1"), ("b", NO_ANSWER)])]);
+        status.servers[1].silent_because = Some("connection refused".into());
+        let text = table(&status, Output::Table, Space::Unlimited);
         assert!(text.contains("1 silent") && !text.contains("different versions"), "{text}");
         assert!(text.contains("b does not answer, and may still be writing: connection refused"), "{text}");
     }
 
     #[test]
     fn what_there_is_something_to_say_about_is_shown_first_on_a_screen() {
-        let mut resources: Vec<ResourceOverview> =
+        let mut resources: Vec<ResourceStatus> =
             (0..30).map(|number| resource(&format!("r{number}"), &[("a", "v1"), ("b", "v1")])).collect();
-        let waiting = |kind| Some(Waiting { kind, words: "is waiting, and that is a long story".into() });
+        let waiting = |kind| Some(ResourceWait { kind, words: "is waiting, and that is a long story".into() });
         resources[29].waits_for = waiting(WaitingFor::Migration);
         for resource in &mut resources[10..20] {
             resource.waits_for = waiting(WaitingFor::Start);
         }
-        let text = table(&overview(resources), Output::Table, Room::Screen { columns: 40, lines: 14 });
+        let text = table(&status(resources), Output::Table, Space::Screen { columns: 40, lines: 14 });
         assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("r10")), "{text}");
         assert!(text.contains("more\n") && text.contains("r29: is waiting"), "{text}");
         assert!(text.contains("10 resources waiting for their migratio…"), "{text}");

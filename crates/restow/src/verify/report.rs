@@ -1,11 +1,13 @@
-//! What `restow verify` prints.
+//! The output of `restow verify`.
 
 use crate::output::{Colour, Output, columns, paint_rows};
-use restow_rules::census::{Because, Encoding, Identity, Judgement, KindVerdict, OpaqueVerdict, Verdict};
+use restow_rules::census::{
+    CensusReport, CensusVerdict, Encoding, KindVerdict, OpaqueVerdict, StoreIdentity, VerdictReason,
+};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// What was found.
+/// The result.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Proof {
@@ -13,33 +15,33 @@ pub(super) struct Proof {
     pub(super) revision: u64,
     /// How many values were read.
     pub(super) total: u64,
-    /// Whether the store is that of the cluster that was asked.
-    pub(super) identity: Identity,
+    /// Whether the store belongs to the cluster that was queried.
+    pub(super) identity: StoreIdentity,
     #[serde(flatten)]
-    pub(super) judgement: Judgement,
-    /// Resources of other API servers behind this one, of which nothing lies in this store and nothing is said.
+    pub(super) report: CensusReport,
+    /// Resources of aggregated API servers that are not in this store and were not verified.
     pub(super) not_covered: BTreeSet<String>,
     /// The commands to run next.
     pub(super) next: Vec<String>,
 }
 
 impl Proof {
-    /// What to run, after this command, for what was found.
-    pub(super) fn commands(judgement: &Judgement, this: &str) -> Vec<String> {
+    /// The commands to run next, according to the result.
+    pub(super) fn commands(report: &CensusReport, this: &str) -> Vec<String> {
         let mut old = BTreeSet::new();
         let mut encrypted = false;
-        let kinds = judgement.kinds.iter().map(|kind| (&kind.resource, &kind.because));
-        let opaque = judgement.opaque.iter().map(|values| (&values.resource, &values.because));
+        let kinds = report.kinds.iter().map(|kind| (&kind.resource, &kind.because));
+        let opaque = report.opaque.iter().map(|values| (&values.resource, &values.because));
         for (resource, because) in kinds.chain(opaque) {
             match because {
-                Because::Encrypted { resource: Some(_) } => encrypted = true,
-                _ if because.verdict() == Verdict::Old => {
+                VerdictReason::Encrypted { resource: Some(_) } => encrypted = true,
+                _ if because.verdict() == CensusVerdict::Old => {
                     old.insert(resource.as_str());
                 }
                 _ => {}
             }
         }
-        let is_of_this_cluster = !judgement.doubts.iter().any(|doubt| {
+        let is_of_this_cluster = !report.doubts.iter().any(|doubt| {
             use restow_rules::census::Doubt;
             matches!(doubt, Doubt::NothingStored | Doubt::OtherCluster { .. } | Doubt::ClusterNotCompared { .. })
         });
@@ -48,11 +50,11 @@ impl Proof {
         }
         let migrate =
             (!old.is_empty()).then(|| format!("restow migrate {}", old.into_iter().collect::<Vec<_>>().join(" ")));
-        let ask = encrypted.then(|| format!("{this} --through-api"));
-        migrate.into_iter().chain(ask).collect()
+        let read_api_state = encrypted.then(|| format!("{this} --through-api"));
+        migrate.into_iter().chain(read_api_state).collect()
     }
 
-    /// For people.
+    /// The table.
     pub(super) fn table(&self, output: Output) -> String {
         let is_wide = output == Output::Wide;
         let mut lines =
@@ -61,9 +63,9 @@ impl Proof {
             lines[0].push("EXAMPLE".into());
         }
         let mut colours = Vec::new();
-        let is_record = |values: &&OpaqueVerdict| values.because == Because::RecordsOfServers;
-        let kinds = self.judgement.kinds.iter().map(|kind| (kind_cells(kind), &kind.example, kind.verdict));
-        let opaque = self.judgement.opaque.iter().filter(|values| is_wide || !is_record(values));
+        let is_record = |values: &&OpaqueVerdict| values.because == VerdictReason::RecordsOfServers;
+        let kinds = self.report.kinds.iter().map(|kind| (kind_cells(kind), &kind.example, kind.verdict));
+        let opaque = self.report.opaque.iter().filter(|values| is_wide || !is_record(values));
         let examples: Vec<_> = opaque.map(|values| (values, Some(values.row.example.clone()))).collect();
         let opaque = examples.iter().map(|(values, example)| (opaque_cells(values), example, values.verdict));
         for (mut cells, example, verdict) in kinds.chain(opaque) {
@@ -80,15 +82,15 @@ impl Proof {
         text
     }
 
-    /// One line for everything that is not current, and for what was not read.
+    /// One line for everything that is not current, and for what was not verified.
     fn reasons(&self) -> String {
         let mut text = String::new();
-        for kind in self.judgement.kinds.iter().filter(|kind| kind.verdict != Verdict::Current) {
+        for kind in self.report.kinds.iter().filter(|kind| kind.verdict != CensusVerdict::Current) {
             let name = if kind.resource.is_empty() { named(&kind.group, &kind.kind) } else { kind.resource.clone() };
             let example = kind.example.as_deref().unwrap_or_default();
             text.push_str(&format!("{name}: {} (for instance {example})\n", kind.because));
         }
-        for values in self.judgement.opaque.iter().filter(|values| values.verdict != Verdict::Current) {
+        for values in self.report.opaque.iter().filter(|values| values.verdict != CensusVerdict::Current) {
             let name = if values.resource.is_empty() { &values.row.folder } else { &values.resource };
             text.push_str(&format!("{name}: {} (for instance {})\n", values.because, values.row.example));
         }
@@ -102,18 +104,18 @@ impl Proof {
 
     fn summary(&self) -> String {
         let read = format!("{} values read at revision {}", self.total, self.revision);
-        let mut text = match self.judgement.verdict {
-            Verdict::Current => format!("Nothing old is stored ({read})."),
-            Verdict::Old => format!("Something old is stored ({read})."),
-            Verdict::Unknown => format!("It cannot be told whether something old is stored ({read})."),
+        let mut text = match self.report.verdict {
+            CensusVerdict::Current => format!("Nothing old is stored ({read})."),
+            CensusVerdict::Old => format!("Something old is stored ({read})."),
+            CensusVerdict::Unknown => format!("It is unknown whether something old is stored ({read})."),
         };
-        for doubt in &self.judgement.doubts {
+        for doubt in &self.report.doubts {
             text.push_str(&format!("\nBecause {doubt}."));
         }
         for command in &self.next {
-            text.push_str(&format!("\nTo go on: {command}"));
+            text.push_str(&format!("\nNext: {command}"));
         }
-        if self.judgement.verdict == Verdict::Unknown {
+        if self.report.verdict == CensusVerdict::Unknown {
             text.push_str("\nSee also: restow explain proof");
         }
         text
@@ -122,11 +124,11 @@ impl Proof {
 
 fn kind_cells(kind: &KindVerdict) -> Vec<String> {
     let stored: Vec<String> = kind.stored.iter().map(|(version, count)| format!("{version}: {count}")).collect();
-    let is_moved = matches!(kind.because, Because::Moved { .. });
+    let is_moved = matches!(kind.because, VerdictReason::Moved { .. });
     let resource = if kind.resource.is_empty() { "-".to_string() } else { kind.resource.clone() };
     let version = match (&kind.storage_version, &kind.because) {
         (Some(version), _) => version.clone(),
-        (None, Because::RecordsOfServers) => "-".into(),
+        (None, VerdictReason::RecordsOfServers) => "-".into(),
         (None, _) => "unknown".into(),
     };
     let name = if is_moved || kind.resource.is_empty() { named(&kind.group, &kind.kind) } else { kind.kind.clone() };
@@ -149,18 +151,18 @@ fn named(group: &str, kind: &str) -> String {
     if group.is_empty() { kind.to_string() } else { format!("{kind}.{group}") }
 }
 
-pub(super) fn colour(verdict: Verdict) -> Option<Colour> {
+pub(super) fn colour(verdict: CensusVerdict) -> Option<Colour> {
     match verdict {
-        Verdict::Old => Some(Colour::Red),
-        Verdict::Unknown => Some(Colour::Yellow),
-        Verdict::Current => None,
+        CensusVerdict::Old => Some(Colour::Red),
+        CensusVerdict::Unknown => Some(Colour::Yellow),
+        CensusVerdict::Current => None,
     }
 }
 
-pub(super) fn words(verdict: Verdict) -> &'static str {
+pub(super) fn words(verdict: CensusVerdict) -> &'static str {
     match verdict {
-        Verdict::Current => "current",
-        Verdict::Old => "OLD",
-        Verdict::Unknown => "unknown",
+        CensusVerdict::Current => "current",
+        CensusVerdict::Old => "OLD",
+        CensusVerdict::Unknown => "unknown",
     }
 }

@@ -1,4 +1,4 @@
-//! Where the stored values are read from.
+//! Reads the stored values: from etcd, from a running server, or from the directory of a stopped one.
 
 use crate::cluster_args::ClusterArgs;
 use anyhow::Context;
@@ -9,24 +9,24 @@ use restow_api::{GroupVersion, StorageVersionHash, storage_version_hash};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::release::Release;
 use restow_apiserver::storage::stored_versions::{StoredCensus, take_census};
-use restow_rules::census::{StoredForm, StoredUid, Target, folders_of_resource, uid_of};
+use restow_rules::census::{KindTarget, StoredForm, StoredUid, folders_of_resource, uid_of};
 use restow_store::{Content, Key, RangeRequest, Revision, Store, StoreExt};
 use restow_store_embedded::{EmbeddedConfig, EmbeddedStore};
 use restow_store_etcd::{EtcdConfig, EtcdStore};
 use serde_json::Value;
 use std::path::Path;
 
-/// Where the namespace kube-system lies: in our layout, and in kube-apiserver's.
+/// The keys of the namespace kube-system: in the layout of Restow, and in that of kube-apiserver.
 const KUBE_SYSTEM: [&str; 2] = ["/core/namespaces/kube-system", "/namespaces/kube-system"];
 
 /// Opens etcd.
 pub(super) async fn etcd(mut config: EtcdConfig) -> anyhow::Result<EtcdStore> {
-    // kube-apiserver takes the prefix with or without a slash at its end.
+    // kube-apiserver accepts the prefix with or without a slash at its end.
     config.prefix.truncate(config.prefix.trim_end_matches('/').len());
     EtcdStore::connect(config).await.context("cannot use etcd")
 }
 
-/// Asks a running server to read its store.
+/// Lets a running server read its store.
 pub(super) async fn running(cluster: &ClusterArgs) -> anyhow::Result<StoredCensus> {
     let cluster = cluster.connect().await?;
     let request = Request::get("/debug/stored-versions").body(Vec::new())?;
@@ -40,8 +40,8 @@ pub(super) async fn running(cluster: &ClusterArgs) -> anyhow::Result<StoredCensu
     }
 }
 
-/// Reads the store of a stopped server, and what its servers last wrote.
-pub(super) async fn stopped(directory: &Path) -> anyhow::Result<(StoredCensus, Vec<Target>)> {
+/// Reads the store of a stopped server, and the storage versions that its servers last reported.
+pub(super) async fn stopped(directory: &Path) -> anyhow::Result<(StoredCensus, Vec<KindTarget>)> {
     let folder = directory.join("store");
     anyhow::ensure!(
         folder.is_dir(),
@@ -53,7 +53,7 @@ pub(super) async fn stopped(directory: &Path) -> anyhow::Result<(StoredCensus, V
     Ok((census(&store).await?, targets(&store).await?))
 }
 
-/// Reads everything that lies in a store.
+/// Reads all values of a store.
 pub(super) async fn census(store: &dyn Store) -> anyhow::Result<StoredCensus> {
     let style = ProgressStyle::with_template("{spinner} {pos} values read, {per_sec}")?;
     let bar = ProgressBar::new_spinner().with_style(style);
@@ -76,14 +76,14 @@ pub(super) async fn uid(store: &dyn Store) -> anyhow::Result<StoredUid> {
     Ok(StoredUid::Absent)
 }
 
-/// The store's present revision.
+/// The store's current revision.
 pub(super) async fn revision(store: &dyn Store) -> anyhow::Result<Revision> {
     let request = RangeRequest::prefix("/").limit(1).content(Content::KeysOnly);
     Ok(store.range(request).await.context("cannot read the store")?.revision)
 }
 
-/// Whether anything of a resource is stored now.
-pub(super) async fn has_any(store: &dyn Store, target: &Target) -> anyhow::Result<bool> {
+/// Whether any object of a resource is stored now.
+pub(super) async fn has_any(store: &dyn Store, target: &KindTarget) -> anyhow::Result<bool> {
     for folder in folders_of_resource(target) {
         let request = RangeRequest::prefix(format!("{folder}/")).limit(1).content(Content::KeysOnly);
         if !store.range(request).await.context("cannot read the store")?.entries.is_empty() {
@@ -93,14 +93,14 @@ pub(super) async fn has_any(store: &dyn Store, target: &Target) -> anyhow::Resul
     Ok(false)
 }
 
-/// What is written now, from the reports and CRDs that lie in the store.
-async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
+/// The storage versions, from the StorageVersions and CRDs in the store.
+async fn targets(store: &dyn Store) -> anyhow::Result<Vec<KindTarget>> {
     let mut targets = Vec::new();
     let everything = RuntimeConfig { all_betas: true, all_alphas: true, ..RuntimeConfig::default() };
     let builtin = builtin::resources(Release::NEWEST, &everything);
     let reports = store.range(RangeRequest::prefix("/internal.apiserver.k8s.io/storageversions/")).await?;
     for entry in reports.entries {
-        // What a report that cannot be read is about counts as not served, and is shown.
+        // A resource whose StorageVersion cannot be read counts as not served.
         let Ok(report) = serde_json::from_slice::<StorageVersion>(&entry.value) else { continue };
         let named = |resource: &&restow_apiserver::resource::Resource| {
             StorageVersion::name_for(&resource.group_resource) == report.metadata.name
@@ -110,7 +110,7 @@ async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
         let encoding = common.and_then(|version| version.parse::<GroupVersion>().ok());
         let kind = resource.names.kind.clone();
         let disagreement = || "its servers did not agree on a storage version when they were stopped".to_string();
-        targets.push(Target {
+        targets.push(KindTarget {
             group: encoding.as_ref().map_or(resource.group_resource.group(), |encoding| encoding.group()).to_string(),
             in_force: encoding
                 .as_ref()
@@ -122,22 +122,22 @@ async fn targets(store: &dyn Store) -> anyhow::Result<Vec<Target>> {
             kind,
         });
     }
-    let definitions = store.range(RangeRequest::prefix("/apiextensions.k8s.io/customresourcedefinitions/")).await?;
-    targets.extend(definitions.entries.iter().filter_map(|entry| defined(&serde_json::from_slice(&entry.value).ok()?)));
+    let crds = store.range(RangeRequest::prefix("/apiextensions.k8s.io/customresourcedefinitions/")).await?;
+    targets.extend(crds.entries.iter().filter_map(|entry| defined(&serde_json::from_slice(&entry.value).ok()?)));
     Ok(targets)
 }
 
-/// What a CRD says.
-fn defined(definition: &Value) -> Option<Target> {
-    let spec = &definition["spec"];
+/// The fields of a CRD.
+fn defined(crd: &Value) -> Option<KindTarget> {
+    let spec = &crd["spec"];
     let (group, kind) = (spec["group"].as_str()?, spec["names"]["kind"].as_str()?);
     let versions = spec["versions"].as_array()?;
     let storage = versions.iter().find(|version| version["storage"] == true)?["name"].as_str()?;
     let names: Vec<String> = versions.iter().filter_map(|version| version["name"].as_str().map(String::from)).collect();
-    Some(Target {
+    Some(KindTarget {
         group: group.to_string(),
         kind: kind.to_string(),
-        resource: definition["metadata"]["name"].as_str()?.to_string(),
+        resource: crd["metadata"]["name"].as_str()?.to_string(),
         in_force: Ok(hash(group, storage, kind)),
         candidates: names.clone(),
         defined: Some(names),

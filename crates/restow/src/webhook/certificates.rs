@@ -1,4 +1,4 @@
-//! The certificates of the guard: an authority of its own and what it signs, kept in a secret that all its replicas share.
+//! The certificates of the guard webhook: its own CA and server certificate, in a Secret that all replicas share.
 
 use anyhow::Context;
 use base64::Engine;
@@ -20,26 +20,26 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-/// What is shown, what is trusted, for which names and how long.
+/// The server certificate with its key and CA bundle.
 #[derive(Clone, Debug)]
 pub(super) struct Bundle {
     certificate: String,
     key: String,
-    /// The authority, and the one before it, whose certificates other replicas may still show.
+    /// The CA certificate, and the one before it, whose certificates other replicas may still use.
     trusted: String,
-    shown: Shown,
+    info: CertificateInfo,
 }
 
-/// What a certificate itself says.
+/// The fields of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Shown {
+struct CertificateInfo {
     names: BTreeSet<String>,
     made: u64,
     lifetime: Duration,
 }
 
-/// Keeps the certificates in a secret.
-pub(super) struct Keeper {
+/// Reads and renews the certificates in a Secret.
+pub(super) struct CertificateStore {
     api: Api<Secret>,
     client: Client,
     names: Vec<String>,
@@ -48,31 +48,31 @@ pub(super) struct Keeper {
 
 const SECRET: &str = "restow-webhook";
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
-/// The past that certificates include, for API servers whose clocks are behind.
+/// How far in the past certificates begin to be valid, for API servers whose clocks are behind.
 const CLOCKS_BEHIND: Duration = Duration::from_secs(24 * 3600);
-/// How often others may be faster to renew before that is an error.
+/// How many conflicts with other replicas are retried.
 const MOST_TRIES: usize = 5;
 
-impl Keeper {
+impl CertificateStore {
     pub(super) fn new(client: Client, namespace: &str, names: Vec<String>, lifetime: Duration) -> Self {
-        Keeper { api: Api::namespaced(client.clone(), namespace), client, names, lifetime }
+        CertificateStore { api: Api::namespaced(client.clone(), namespace), client, names, lifetime }
     }
 
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The certificates in force. Makes new ones where there are none that can be shown, where they are for other names, or
-    /// where two thirds of their time are over.
+    /// The current certificates. Creates new ones if there are none that can be used, if they are for other names, or if
+    /// two thirds of their lifetime have passed.
     pub(super) async fn current(&self) -> anyhow::Result<Bundle> {
         for _ in 0..MOST_TRIES {
             let found = self.api.get_opt(SECRET).await.context("cannot read the secret with the certificates")?;
             let bundle = found.as_ref().and_then(bundle_of);
-            let fitting = |bundle: &&Bundle| bundle.shown.fits(&self.names, self.lifetime, now());
+            let fitting = |bundle: &&Bundle| bundle.info.fits(&self.names, self.lifetime, now());
             if let Some(bundle) = bundle.as_ref().filter(fitting) {
                 return Ok(bundle.clone());
             }
-            let made = make(&self.names, self.lifetime, bundle.as_ref())?;
+            let made = create(&self.names, self.lifetime, bundle.as_ref())?;
             let secret = self.secret(&made, found.as_ref());
             let written = match found {
                 None => self.api.create(&PostParams::default(), &secret).await,
@@ -80,7 +80,7 @@ impl Keeper {
             };
             match written {
                 Ok(_) => return Ok(made),
-                // Another replica was faster. Its certificates are as good.
+                // Another replica was faster. Its certificates can be used too.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(error).context("cannot write the secret with the certificates"),
             }
@@ -105,7 +105,7 @@ impl Keeper {
 }
 
 impl Bundle {
-    /// TLS with this certificate.
+    /// The TLS configuration with this certificate.
     pub(super) fn tls(&self) -> anyhow::Result<Arc<rustls::ServerConfig>> {
         let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())?;
@@ -117,40 +117,40 @@ impl Bundle {
         Ok(Arc::new(config))
     }
 
-    /// What API servers have to trust.
+    /// The CA bundle for API servers.
     pub(super) fn trusted_base64(&self) -> String {
         base64::engine::general_purpose::STANDARD.encode(&self.trusted)
     }
 
-    /// When to look whether they have to be renewed.
-    pub(super) fn look_again_in(&self, lifetime: Duration) -> Duration {
-        let due = Duration::from_secs(self.shown.made) + self.shown.lifetime.min(lifetime) * 2 / 3;
+    /// When to check for renewal.
+    pub(super) fn check_again_in(&self, lifetime: Duration) -> Duration {
+        let due = Duration::from_secs(self.info.made) + self.info.lifetime.min(lifetime) * 2 / 3;
         due.saturating_sub(Duration::from_secs(now())).clamp(Duration::from_secs(1), LOOK_EVERY)
     }
 }
 
-impl Shown {
-    /// What the first certificate of a text says, if that can be read.
-    fn read(certificate: &str) -> Option<Shown> {
+impl CertificateInfo {
+    /// The fields of the first certificate in a PEM text, if it can be parsed.
+    fn read(certificate: &str) -> Option<CertificateInfo> {
         let der = CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?;
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;
         let names = certificate.subject_alternative_name().ok()??.value.general_names.iter().filter_map(name_of);
         let second = |time: ASN1Time| u64::try_from(time.timestamp()).ok();
         let made = second(certificate.validity.not_before)? + CLOCKS_BEHIND.as_secs();
         let lifetime = second(certificate.validity.not_after)?.saturating_sub(made);
-        Some(Shown { names: names.collect(), made, lifetime: Duration::from_secs(lifetime) })
+        Some(CertificateInfo { names: names.collect(), made, lifetime: Duration::from_secs(lifetime) })
     }
 
-    /// Whether it has these names, and less than two thirds of its time are over: of its own, which may be shorter than
-    /// that of certificates to be made, or else of theirs. Made in the future, it is of a replica whose clock is ahead, and
-    /// nobody knows how old it is once the difference is as large as that.
+    /// Whether it has these names, and less than two thirds of its lifetime have passed: of its own, which may be shorter
+    /// than that of new certificates, or else of theirs. One that begins in the future comes from a replica whose clock is
+    /// ahead; if the difference is too large, its age is unknown.
     fn fits(&self, names: &[String], lifetime: Duration, now: u64) -> bool {
         let lifetime = self.lifetime.min(lifetime);
         names.iter().all(|name| self.names.contains(name)) && now.abs_diff(self.made) < (lifetime * 2 / 3).as_secs()
     }
 }
 
-/// A name or an address as it is written.
+/// A DNS name or an address as text.
 fn name_of(name: &GeneralName<'_>) -> Option<String> {
     match name {
         GeneralName::DNSName(name) => Some((*name).to_owned()),
@@ -170,14 +170,14 @@ fn bundle_of(secret: &Secret) -> Option<Bundle> {
     let data = secret.data.as_ref()?;
     let text = |name: &str| String::from_utf8(data.get(name)?.0.clone()).ok();
     let certificate = text("tls.crt")?;
-    let shown = Shown::read(&certificate)?;
-    let bundle = Bundle { certificate, key: text("tls.key")?, trusted: text("ca.crt")?, shown };
-    // A key that belongs to another certificate is no more use than none.
+    let info = CertificateInfo::read(&certificate)?;
+    let bundle = Bundle { certificate, key: text("tls.key")?, trusted: text("ca.crt")?, info };
+    // A key that does not match the certificate is useless.
     bundle.tls().is_ok().then_some(bundle)
 }
 
-/// Makes an authority and a certificate. The authority's key is forgotten at once: nothing else will ever be signed with it.
-fn make(names: &[String], lifetime: Duration, before: Option<&Bundle>) -> anyhow::Result<Bundle> {
+/// Creates a CA and a certificate. The key of the CA is dropped at once: it never signs anything else.
+fn create(names: &[String], lifetime: Duration, before: Option<&Bundle>) -> anyhow::Result<Bundle> {
     let until = OffsetDateTime::now_utc() + lifetime;
     let mut authority = CertificateParams::default();
     authority.distinguished_name.push(DnType::CommonName, format!("restow-webhook-ca-{}", now()));
@@ -198,8 +198,8 @@ fn make(names: &[String], lifetime: Duration, before: Option<&Bundle>) -> anyhow
     let certificate = params.signed_by(&key, &issuer)?.pem();
     let old = before.and_then(|before| before.trusted.split_inclusive("-----END CERTIFICATE-----\n").next());
     let trusted = format!("{authority_certificate}{}", old.unwrap_or_default());
-    let shown = Shown::read(&certificate).context("the certificate that was made cannot be read")?;
-    Ok(Bundle { certificate, key: key.serialize_pem(), trusted, shown })
+    let info = CertificateInfo::read(&certificate).context("the new certificate cannot be parsed")?;
+    Ok(Bundle { certificate, key: key.serialize_pem(), trusted, info })
 }
 
 #[cfg(test)]
@@ -219,28 +219,28 @@ mod tests {
     #[test]
     fn certificates_are_renewed_after_two_thirds_of_their_time() {
         let lifetime = Duration::from_secs(90);
-        let shown = Shown { names: BTreeSet::new(), made: 1_000, lifetime };
-        assert!(shown.fits(&[], lifetime, 1_059));
-        assert!(!shown.fits(&[], lifetime, 1_060));
-        assert!(shown.fits(&[], lifetime, 960));
-        assert!(!shown.fits(&[], lifetime, 900), "from the future");
-        assert!(!shown.fits(&[], lifetime * 100, 1_060), "its own time is shorter");
-        assert!(!shown.fits(&[], lifetime / 3, 1_020), "it is to be shorter from now on");
+        let info = CertificateInfo { names: BTreeSet::new(), made: 1_000, lifetime };
+        assert!(info.fits(&[], lifetime, 1_059));
+        assert!(!info.fits(&[], lifetime, 1_060));
+        assert!(info.fits(&[], lifetime, 960));
+        assert!(!info.fits(&[], lifetime, 900), "from the future");
+        assert!(!info.fits(&[], lifetime * 100, 1_060), "its own time is shorter");
+        assert!(!info.fits(&[], lifetime / 3, 1_020), "it is to be shorter from now on");
     }
 
     #[test]
     fn certificates_for_other_names_and_unreadable_ones_are_not_used() {
         let lifetime = Duration::from_secs(900);
         let asked = names(&["guard.example.com", "10.0.0.1", "fd00::1"]);
-        let made = make(&asked, lifetime, None).unwrap();
+        let made = create(&asked, lifetime, None).unwrap();
         let kept = bundle_of(&secret_of(&made)).unwrap();
-        assert_eq!(kept.shown, made.shown);
-        assert!(kept.shown.fits(&asked, lifetime, now()));
-        assert!(kept.shown.fits(&names(&["10.0.0.1"]), lifetime, now()));
+        assert_eq!(kept.info, made.info);
+        assert!(kept.info.fits(&asked, lifetime, now()));
+        assert!(kept.info.fits(&names(&["10.0.0.1"]), lifetime, now()));
         for other in ["other.example.com", "10.0.0.2"] {
-            assert!(!kept.shown.fits(&names(&["guard.example.com", other]), lifetime, now()), "{other}");
+            assert!(!kept.info.fits(&names(&["guard.example.com", other]), lifetime, now()), "{other}");
         }
-        let another = make(&asked, lifetime, None).unwrap();
+        let another = create(&asked, lifetime, None).unwrap();
         let unreadable = [
             Bundle { certificate: "no certificate".to_owned(), ..made.clone() },
             Bundle { certificate: String::new(), ..made.clone() },
@@ -256,9 +256,9 @@ mod tests {
     fn the_authority_before_stays_trusted_and_no_more_than_that() {
         let names = ["guard.example.com".to_owned()];
         let lifetime = Duration::from_secs(90);
-        let first = make(&names, lifetime, None).unwrap();
-        let second = make(&names, lifetime, Some(&first)).unwrap();
-        let third = make(&names, lifetime, Some(&second)).unwrap();
+        let first = create(&names, lifetime, None).unwrap();
+        let second = create(&names, lifetime, Some(&first)).unwrap();
+        let third = create(&names, lifetime, Some(&second)).unwrap();
         let count = |bundle: &Bundle| CertificateDer::pem_slice_iter(bundle.trusted.as_bytes()).count();
         assert_eq!((count(&first), count(&second), count(&third)), (1, 2, 2));
         assert!(second.trusted.contains(&first.trusted));

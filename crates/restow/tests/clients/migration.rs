@@ -1,4 +1,4 @@
-//! Migrations by themselves: the controller as a process of its own, or inside `restow up`, on servers of ours.
+//! Migrations by themselves: the controller as a process of its own, or inside `restow up`, on Restow API servers.
 
 mod crashes;
 mod faults;
@@ -20,8 +20,7 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
 
 const GROUP: &str = "widgets.example.com";
 const PLURAL: &str = "widgets";
@@ -34,7 +33,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Starts it, to take care of custom resources.
+    /// Starts it, to manage custom resources.
     pub(crate) fn start(kubeconfig: &PathBuf, flags: &[&str]) -> Self {
         let mut child = Command::new(restow_binary())
             .args(["controller", "--crds-only", "--metrics-listen", "127.0.0.1:0", "--kubeconfig"])
@@ -57,18 +56,6 @@ impl Controller {
         let mut text = String::new();
         connection.read_to_string(&mut text).unwrap();
         value_of(&text, name)
-    }
-
-    /// Waits until it has ended by itself.
-    pub(crate) async fn wait(&mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(started.elapsed() < Duration::from_secs(180), "the controller has not ended");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
     }
 
     /// Sends it a signal.
@@ -112,14 +99,14 @@ impl Widgets {
     /// Defines it, stored in v1, with so many objects.
     pub(crate) async fn new(server: &Server, count: usize) -> Self {
         let widgets = Widgets { client: server.client().await, kubeconfig: server.kubeconfig.clone() };
-        let definition: DynamicObject = serde_json::from_value(json!({
+        let crd: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("{PLURAL}.{GROUP}")},
             "spec": {"group": GROUP, "scope": "Namespaced", "versions": versions("v1"),
                      "names": {"plural": PLURAL, "singular": "widget", "kind": KIND}},
         }))
         .unwrap();
-        widgets.definitions().create(&PostParams::default(), &definition).await.unwrap();
+        widgets.crds().create(&PostParams::default(), &crd).await.unwrap();
         eventually("the resource is served", async || {
             widgets.objects().list(&ListParams::default().limit(1)).await.is_ok()
         })
@@ -145,7 +132,7 @@ impl Widgets {
         Api::all_with(self.client.clone(), &api)
     }
 
-    pub(crate) fn definitions(&self) -> Api<DynamicObject> {
+    pub(crate) fn crds(&self) -> Api<DynamicObject> {
         self.api("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions")
     }
 
@@ -164,7 +151,7 @@ impl Widgets {
         let patch = json!({"spec": {"versions": versions(version)}});
         let name = format!("{PLURAL}.{GROUP}");
         eventually("the storage version is changed", async || {
-            match self.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            match self.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
                 Ok(_) => true,
                 Err(kube::Error::Api(status)) if status.message.contains("objects are being migrated") => false,
                 Err(error) => panic!("{error}"),
@@ -173,16 +160,16 @@ impl Widgets {
         .await;
     }
 
-    async fn definition(&self) -> DynamicObject {
-        self.definitions().get(&format!("{PLURAL}.{GROUP}")).await.unwrap()
+    async fn crd(&self) -> DynamicObject {
+        self.crds().get(&format!("{PLURAL}.{GROUP}")).await.unwrap()
     }
 
     pub(crate) async fn stored_versions(&self) -> Value {
-        self.definition().await.data["status"]["storedVersions"].clone()
+        self.crd().await.data["status"]["storedVersions"].clone()
     }
 
     pub(crate) async fn is_marked(&self) -> bool {
-        let annotations = self.definition().await.metadata.annotations.unwrap_or_default();
+        let annotations = self.crd().await.metadata.annotations.unwrap_or_default();
         annotations.contains_key("ksvm.sigs.k8s.io/migrating")
     }
 

@@ -65,7 +65,10 @@ async fn objects_of_restow_servers_in_etcd_are_proven_and_an_empty_prefix_proves
         assert_eq!(healthy.json["doubts"], json!([]));
     }
     let empty = from_etcd(server, &endpoint, "/nothing", &[]);
-    empty.is(4, &["cannot be told", "nothing is stored under this prefix", "--etcd-prefix"]);
+    empty.is(
+        4,
+        &["It is unknown whether something old is stored", "nothing is stored under this prefix", "--etcd-prefix"],
+    );
     assert_eq!(empty.json["doubts"][0]["reason"], "nothingStored");
     from_etcd(server, &endpoint, "/nothing", &["configmaps"]).is(4, &["nothing is stored under this prefix"]);
     let root = from_etcd(server, &endpoint, "", &[]);
@@ -209,7 +212,7 @@ async fn objects_that_the_api_has_and_the_store_has_not_are_reported() {
     stock.remove_all("/configmaps/").await;
     for arguments in [&[][..], &["configmaps"]] {
         let elsewhere = from_etcd(server, &endpoint, "/stock", arguments);
-        elsewhere.is(4, &["configmaps: the API has objects of it, and none of them lies under this prefix"]);
+        elsewhere.is(4, &["configmaps: the API has objects of it, and none is stored under this prefix"]);
         assert_eq!(elsewhere.json["doubts"][0]["reason"], "storedElsewhere");
     }
     from_etcd(server, &endpoint, "/stock", &["secrets"]).is(0, &["Nothing old is stored"]);
@@ -259,7 +262,7 @@ async fn an_etcd_that_cannot_be_used_is_a_failure_and_no_verdict() {
     let nobody = folder.path().join("nobody");
     let text = std::fs::read_to_string(&server.kubeconfig).unwrap();
     std::fs::write(&nobody, text.replace(&server.address, &closed.to_string())).unwrap();
-    verify(&nobody, &["--etcd-endpoints", &etcd.endpoint()]).is(1, &["cannot ask the API servers"]);
+    verify(&nobody, &["--etcd-endpoints", &etcd.endpoint()]).is(1, &["cannot query the API servers"]);
     let wrong = verify(&server.kubeconfig, &["--etcd-endpoints", &etcd.endpoint(), "--data-dir", "x"]);
     wrong.is(2, &["cannot be used with"]);
     verify(&server.kubeconfig, &["--through-api"]).is(1, &["needs the names of the resources"]);

@@ -4,10 +4,10 @@ use super::super::Census;
 use super::*;
 use restow_api::StorageVersionHash;
 
-fn target(api: (&str, &str), resource: &str, version: Option<&str>) -> Target {
+fn target(api: (&str, &str), resource: &str, version: Option<&str>) -> KindTarget {
     let (group, kind) = api;
     let hash = |version| StorageVersionHash::new(storage_version_hash(group, version, kind));
-    Target {
+    KindTarget {
         group: group.into(),
         kind: kind.into(),
         resource: resource.into(),
@@ -25,10 +25,10 @@ fn census(stored: &[(&str, &str, &str)]) -> Vec<CensusRow> {
     census.rows()
 }
 
-fn check(stored: &[(&str, &str)], storage_version: Option<&str>, expected: Because) {
+fn check(stored: &[(&str, &str)], storage_version: Option<&str>, expected: VerdictReason) {
     let stored: Vec<_> = stored.iter().map(|(version, kind)| ("/example.com/widgets/a", *version, *kind)).collect();
     let verdicts =
-        judge_kinds(&census(&stored), &[target(("example.com", "Widget"), "widgets.example.com", storage_version)]);
+        evaluate_kinds(&census(&stored), &[target(("example.com", "Widget"), "widgets.example.com", storage_version)]);
     assert_eq!(verdicts.len(), 1, "{stored:?}");
     assert_eq!(verdicts[0].because, expected, "{stored:?} {storage_version:?}");
     assert_eq!(verdicts[0].verdict, expected.verdict());
@@ -39,14 +39,14 @@ fn check(stored: &[(&str, &str)], storage_version: Option<&str>, expected: Becau
 
 #[test]
 fn only_what_lies_in_the_version_written_now_is_current() {
-    let older = |version: &str| Because::OlderVersion { versions: vec![version.into()] };
-    check(&[("example.com/v1", "Widget")], Some("v1"), Because::InStorageVersion);
+    let older = |version: &str| VerdictReason::OlderVersion { versions: vec![version.into()] };
+    check(&[("example.com/v1", "Widget")], Some("v1"), VerdictReason::InStorageVersion);
     check(&[("example.com/v1", "Widget"), ("example.com/v2", "Widget")], Some("v2"), older("v1"));
     check(&[("example.com/v1", "Widget")], Some("v2"), older("v1"));
-    check(&[("example.com/v1", "Widget")], None, Because::NotAgreed { words: "they do not agree".into() });
-    check(&[("example.com/v1", "Gadget")], Some("v1"), Because::NotServed);
-    check(&[("other.com/v1", "Widget")], Some("v1"), Because::NotServed);
-    let undefined = Because::UndefinedVersion { versions: vec!["v0".into()] };
+    check(&[("example.com/v1", "Widget")], None, VerdictReason::NotAgreed { words: "they do not agree".into() });
+    check(&[("example.com/v1", "Gadget")], Some("v1"), VerdictReason::NotServed);
+    check(&[("other.com/v1", "Widget")], Some("v1"), VerdictReason::NotServed);
+    let undefined = VerdictReason::UndefinedVersion { versions: vec!["v0".into()] };
     check(&[("example.com/v0", "Widget"), ("example.com/v1", "Widget")], Some("v2"), undefined);
 }
 
@@ -59,16 +59,16 @@ fn objects_of_a_group_that_has_moved_are_old_where_their_kind_is_served() {
         target(("batch", "CronJob"), "cronjobs.batch", None),
     ];
     let one = |key: &str, api_version: &str, kind: &str| {
-        let mut verdicts = judge_kinds(&census(&[(key, api_version, kind)]), &targets);
+        let mut verdicts = evaluate_kinds(&census(&[(key, api_version, kind)]), &targets);
         (verdicts.remove(0).because, verdicts.len()).0
     };
-    let moved = |to: &str| Because::Moved { to: to.into() };
+    let moved = |to: &str| VerdictReason::Moved { to: to.into() };
     assert_eq!(one("/ingress/a/b", "extensions/v1beta1", "Ingress"), moved("ingresses.networking.k8s.io"));
     assert_eq!(one("/deployments/a/b", "extensions/v1beta1", "Deployment"), moved("deployments.apps"));
     assert_eq!(one("/events/a/b", "events.k8s.io/v1", "Event"), moved("events"));
-    assert!(matches!(one("/cronjobs/a/b", "batch/v2alpha1", "ScheduledJob"), Because::NotAgreed { .. }));
-    assert_eq!(one("/podsecuritypolicy/a", "extensions/v1beta1", "PodSecurityPolicy"), Because::NotServed);
-    assert_eq!(one("/events/a/b", "v1", "Event"), Because::InStorageVersion);
+    assert!(matches!(one("/cronjobs/a/b", "batch/v2alpha1", "ScheduledJob"), VerdictReason::NotAgreed { .. }));
+    assert_eq!(one("/podsecuritypolicy/a", "extensions/v1beta1", "PodSecurityPolicy"), VerdictReason::NotServed);
+    assert_eq!(one("/events/a/b", "v1", "Event"), VerdictReason::InStorageVersion);
 }
 
 #[test]
@@ -77,13 +77,13 @@ fn an_api_server_that_still_writes_the_former_group_is_taken_at_its_word() {
     let mut ingresses = target(("networking.k8s.io", "Ingress"), "ingresses.networking.k8s.io", None);
     ingresses.in_force = Ok(hash);
     let rows = census(&[("/ingress/a/b", "extensions/v1beta1", "Ingress")]);
-    assert_eq!(judge_kinds(&rows, &[ingresses])[0].because, Because::InStorageVersion);
+    assert_eq!(evaluate_kinds(&rows, &[ingresses])[0].because, VerdictReason::InStorageVersion);
 }
 
 #[test]
 fn what_kube_apiserver_keeps_for_itself_is_known_by_name() {
-    let because = |rows: &[CensusRow]| judge_kinds(rows, &[])[0].because.clone();
-    assert_eq!(because(&census(&[("/ranges/serviceips", "v1", "RangeAllocation")])), Because::RecordsOfServers);
-    assert_eq!(because(&census(&[("/ranges/serviceips", "v2", "RangeAllocation")])), Because::NotServed);
-    assert_eq!(because(&census(&[("/elsewhere/serviceips", "v1", "RangeAllocation")])), Because::NotServed);
+    let because = |rows: &[CensusRow]| evaluate_kinds(rows, &[])[0].because.clone();
+    assert_eq!(because(&census(&[("/ranges/serviceips", "v1", "RangeAllocation")])), VerdictReason::RecordsOfServers);
+    assert_eq!(because(&census(&[("/ranges/serviceips", "v2", "RangeAllocation")])), VerdictReason::NotServed);
+    assert_eq!(because(&census(&[("/elsewhere/serviceips", "v1", "RangeAllocation")])), VerdictReason::NotServed);
 }

@@ -1,4 +1,4 @@
-//! Servers that are hidden, lag behind, or say two things.
+//! Servers that cannot be reached, lag behind, or contradict themselves.
 
 use super::*;
 use proptest::prelude::*;
@@ -26,27 +26,27 @@ fn reports(server: &str, version: &str) -> (String, String, StorageVersionHash) 
 }
 
 /// The same servers, whose writes are not fenced.
-fn unfenced(evidence: &Evidence) -> Evidence {
+fn unfenced(evidence: &ServerEvidence) -> ServerEvidence {
     let servers = ApiServers { fenced: BTreeSet::new(), ..evidence.servers.clone() };
-    Evidence { servers, ..evidence.clone() }
+    ServerEvidence { servers, ..evidence.clone() }
 }
 
-fn two_that_show(one: &str, other: &str) -> Evidence {
-    Evidence {
+fn two_that_show(one: &str, other: &str) -> ServerEvidence {
+    ServerEvidence {
         servers: servers(&["1", "2"], &[("a", "a_1"), ("b", "b_1")]),
         discovered: vec![shows("1", one), shows("2", other)],
-        ..Evidence::default()
+        ..ServerEvidence::default()
     }
 }
 
 /// Checks that there is agreement on this version, or none and these words say why.
-fn check(evidence: &Evidence, expected: Result<&str, &str>) {
-    let finding = evidence.finding();
+fn check(evidence: &ServerEvidence, expected: Result<&str, &str>) {
+    let evaluate = evidence.evaluate();
     match expected {
-        Ok(version) => assert_eq!(finding.agreement, Agreement::Agreed(hash(version)), "{evidence:?}"),
+        Ok(version) => assert_eq!(evaluate.agreement, EncodingAgreement::Agreed(hash(version)), "{evidence:?}"),
         Err(words) => {
-            assert!(matches!(finding.agreement, Agreement::Disagreed(_)), "{finding:?}");
-            let said: Vec<String> = finding.by_server.iter().map(|(who, what)| format!("{who} {what}")).collect();
+            assert!(matches!(evaluate.agreement, EncodingAgreement::Disagreed(_)), "{evaluate:?}");
+            let said: Vec<String> = evaluate.by_server.iter().map(|(who, what)| format!("{who} {what}")).collect();
             assert!(said.iter().any(|said| said.contains(words)), "{said:?} lacks {words:?}");
         }
     }
@@ -56,30 +56,30 @@ fn check(evidence: &Evidence, expected: Result<&str, &str>) {
 fn servers_agree_when_each_of_them_shows_the_same() {
     check(&two_that_show("v1", "v1"), Ok("v1"));
     check(&two_that_show("v1", "v2"), Err("2 v2"));
-    let with = |discovered| Evidence {
+    let with = |discovered| ServerEvidence {
         discovered: vec![shows("1", "v1"), ("2".to_owned(), discovered)],
         ..two_that_show("v1", "v1")
     };
     check(&with(Discovered::NoHash), Err("2 does not say"));
     check(&with(Discovered::NotServed), Err("2 does not serve it"));
-    check(&with(Discovered::CannotBeAsked("refused".into())), Err("2 cannot be asked: refused"));
+    check(&with(Discovered::Unreachable("refused".into())), Err("2 cannot be queried: refused"));
 }
 
 #[test]
 fn the_servers_have_to_show_what_the_crd_names() {
     let defined = |version: &str| Some((version.to_owned(), hash(version)));
-    check(&Evidence { defined: defined("v2"), ..two_that_show("v1", "v1") }, Err("the CRD names v2"));
-    check(&Evidence { defined: defined("v2"), ..two_that_show("v1", "v2") }, Err("1 v1"));
-    check(&Evidence { defined: defined("v2"), ..two_that_show("v2", "v2") }, Ok("v2"));
+    check(&ServerEvidence { defined: defined("v2"), ..two_that_show("v1", "v1") }, Err("the CRD names v2"));
+    check(&ServerEvidence { defined: defined("v2"), ..two_that_show("v1", "v2") }, Err("1 v1"));
+    check(&ServerEvidence { defined: defined("v2"), ..two_that_show("v2", "v2") }, Ok("v2"));
     let reported = Some(vec![reports("a", "v1"), reports("b", "v1")]);
-    let stale = Evidence { defined: defined("v2"), reported, ..two_that_show("v1", "v1") };
+    let stale = ServerEvidence { defined: defined("v2"), reported, ..two_that_show("v1", "v1") };
     check(&stale, Err("the CRD names v2"));
 }
 
 #[test]
 fn a_server_without_an_address_keeps_others_from_agreeing() {
     let three = &[("a", "a_1"), ("b", "b_1"), ("c", "c_1")];
-    for (addresses, identities, is_hidden) in [
+    for (addresses, identities, is_unreachable) in [
         (&["1"][..], &three[..], true),
         (&[], &three[..2], true),
         (&["1", "2"], &three[..], true),
@@ -91,76 +91,85 @@ fn a_server_without_an_address_keeps_others_from_agreeing() {
         (&["1"], &[], true),
     ] {
         let servers = servers(addresses, identities);
-        assert_eq!(servers.hidden().is_some(), is_hidden, "{servers:?}");
-        let evidence = Evidence { servers, discovered: vec![shows("1", "v1")], ..Evidence::default() };
-        check(&evidence, if is_hidden { Err("other API servers cannot be asked") } else { Ok("v1") });
+        assert_eq!(servers.unreachable_servers().is_some(), is_unreachable, "{servers:?}");
+        let evidence = ServerEvidence { servers, discovered: vec![shows("1", "v1")], ..ServerEvidence::default() };
+        check(&evidence, if is_unreachable { Err("other API servers cannot be queried") } else { Ok("v1") });
     }
     let unreadable = ApiServers { identities: Err("forbidden".into()), ..servers(&["1"], &[]) };
-    assert!(unreadable.hidden().is_some_and(|words| words.contains("leases") && words.contains("forbidden")));
+    assert!(
+        unreadable.unreachable_servers().is_some_and(|words| words.contains("leases") && words.contains("forbidden"))
+    );
     let unreadable = ApiServers { addresses: Err("forbidden".into()), ..servers(&[], &[]) };
-    assert!(unreadable.hidden().is_some_and(|words| words.contains("EndpointSlices") && words.contains("forbidden")));
+    assert!(
+        unreadable
+            .unreachable_servers()
+            .is_some_and(|words| words.contains("EndpointSlices") && words.contains("forbidden"))
+    );
 }
 
 #[test]
 fn what_all_servers_report_counts_unless_one_shows_something_else() {
     let reported = |versions: [&str; 2]| Some(vec![reports("a", versions[0]), reports("b", versions[1])]);
-    let agreed = Evidence { reported: reported(["v2", "v2"]), ..two_that_show("v2", "v2") };
+    let agreed = ServerEvidence { reported: reported(["v2", "v2"]), ..two_that_show("v2", "v2") };
     check(&agreed, Ok("v2"));
-    check(&Evidence { reported: reported(["v2", "v1"]), ..two_that_show("v2", "v2") }, Err("b example.com/v1"));
+    check(&ServerEvidence { reported: reported(["v2", "v1"]), ..two_that_show("v2", "v2") }, Err("b example.com/v1"));
     // A server that was started again as an older release still has the report of its earlier life.
-    let stale = Evidence { discovered: vec![shows("1", "v2"), shows("2", "v1")], ..agreed.clone() };
+    let stale = ServerEvidence { discovered: vec![shows("1", "v2"), shows("2", "v1")], ..agreed.clone() };
     check(&stale, Err("2 shows v1 in its discovery"));
     // Behind a load balancer only the reports tell.
-    let behind = Evidence { discovered: vec![shows("1", "v2")], ..agreed.clone() };
-    let hidden = ApiServers { addresses: Ok(BTreeSet::from(["1".to_owned()])), ..behind.servers.clone() };
-    check(&Evidence { servers: hidden, ..behind }, Ok("v2"));
-    let cannot = ("1".to_owned(), Discovered::CannotBeAsked("refused".into()));
-    check(&Evidence { discovered: vec![cannot], ..agreed.clone() }, Ok("v2"));
+    let behind = ServerEvidence { discovered: vec![shows("1", "v2")], ..agreed.clone() };
+    let servers = ApiServers { addresses: Ok(BTreeSet::from(["1".to_owned()])), ..behind.servers.clone() };
+    check(&ServerEvidence { servers, ..behind }, Ok("v2"));
+    let cannot = ("1".to_owned(), Discovered::Unreachable("refused".into()));
+    check(&ServerEvidence { discovered: vec![cannot], ..agreed.clone() }, Ok("v2"));
     let unreadable = ApiServers { identities: Err("forbidden".into()), ..agreed.servers.clone() };
-    check(&Evidence { servers: unreadable, ..agreed }, Err("cannot be read: forbidden"));
+    check(&ServerEvidence { servers: unreadable, ..agreed }, Err("cannot be read: forbidden"));
 }
 
 #[test]
 fn a_report_counts_for_the_whole_only_where_writes_are_fenced() {
     let reported = Some(vec![reports("a", "v2"), reports("b", "v2")]);
-    let fenced = Evidence { reported, ..two_that_show("v2", "v2") };
-    assert!(fenced.finding().is_vouched);
+    let fenced = ServerEvidence { reported, ..two_that_show("v2", "v2") };
+    assert!(fenced.evaluate().is_fenced);
     let one = ApiServers { fenced: BTreeSet::from(["a".to_owned()]), ..fenced.servers.clone() };
-    for stock in [unfenced(&fenced), Evidence { servers: one, ..fenced.clone() }] {
-        assert!(!stock.finding().is_vouched, "settling time, processes and a comparison are needed");
+    for stock in [unfenced(&fenced), ServerEvidence { servers: one, ..fenced.clone() }] {
+        assert!(!stock.evaluate().is_fenced, "settling time, processes and a comparison are needed");
         check(&stock, Ok("v2"));
-        // As where nobody reports, each of them has to be asked.
-        let cannot = ("2".to_owned(), Discovered::CannotBeAsked("refused".into()));
-        check(&Evidence { discovered: vec![shows("1", "v2"), cannot], ..stock.clone() }, Err("2 cannot be asked"));
+        // As where nobody reports, each of them has to be queried.
+        let cannot = ("2".to_owned(), Discovered::Unreachable("refused".into()));
+        check(
+            &ServerEvidence { discovered: vec![shows("1", "v2"), cannot], ..stock.clone() },
+            Err("2 cannot be queried"),
+        );
         let one_address = ApiServers { addresses: Ok(BTreeSet::from(["1".to_owned()])), ..stock.servers.clone() };
-        check(&Evidence { servers: one_address, ..stock }, Err("other API servers cannot be asked"));
+        check(&ServerEvidence { servers: one_address, ..stock }, Err("other API servers cannot be queried"));
     }
     // The label alone, on a lease that is gone, vouches for nobody.
     let gone = ApiServers { identities: Ok(BTreeMap::from([("a".into(), "a_1".into())])), ..fenced.servers.clone() };
-    assert!(!Evidence { servers: gone, ..fenced }.finding().is_vouched);
-    assert!(!two_that_show("v2", "v2").finding().is_vouched, "nobody reports");
+    assert!(!ServerEvidence { servers: gone, ..fenced }.evaluate().is_fenced);
+    assert!(!two_that_show("v2", "v2").evaluate().is_fenced, "nobody reports");
 }
 
 #[test]
 fn a_server_without_a_lease_beside_servers_that_report_is_not_overlooked() {
     let three_addresses = servers(&["1", "2", "3"], &[("a", "a_1"), ("b", "b_1")]);
     let reported = Some(vec![reports("a", "v2"), reports("b", "v2")]);
-    let evidence = Evidence { servers: three_addresses, reported, ..two_that_show("v2", "v2") };
+    let evidence = ServerEvidence { servers: three_addresses, reported, ..two_that_show("v2", "v2") };
     check(&evidence, Err("name 3 API servers (1, 2, 3), but 2 of them hold identity leases"));
-    let hidden = ApiServers { addresses: Err("forbidden".into()), ..evidence.servers.clone() };
-    check(&Evidence { servers: hidden, ..evidence }, Err("EndpointSlices"));
+    let servers = ApiServers { addresses: Err("forbidden".into()), ..evidence.servers.clone() };
+    check(&ServerEvidence { servers, ..evidence }, Err("EndpointSlices"));
 }
 
 #[test]
 fn what_aggregated_servers_serve_is_never_agreed_on() {
     let reported = Some(vec![reports("a", "v2"), reports("b", "v2")]);
-    for served_by in [ServedBy::Others("s leads to others".into()), ServedBy::Unknown("s is forbidden".into())] {
+    for served_by in [ServedBy::Aggregated("s leads to others".into()), ServedBy::Unknown("s is forbidden".into())] {
         for reported in [None, reported.clone()] {
-            let evidence = Evidence { served_by: served_by.clone(), reported, ..two_that_show("v2", "v2") };
+            let evidence = ServerEvidence { served_by: served_by.clone(), reported, ..two_that_show("v2", "v2") };
             check(&evidence, Err("serve it: s "));
             // Whoever asks one address proves nothing anyway.
-            let one = ApiServers { wanted: Wanted::WhoeverAnswers, ..evidence.servers.clone() };
-            check(&Evidence { servers: one, ..evidence }, Ok("v2"));
+            let one = ApiServers { required: RequiredServers::Any, ..evidence.servers.clone() };
+            check(&ServerEvidence { servers: one, ..evidence }, Ok("v2"));
         }
     }
 }
@@ -168,10 +177,13 @@ fn what_aggregated_servers_serve_is_never_agreed_on() {
 #[test]
 fn a_server_that_takes_part_and_does_not_report_keeps_others_from_agreeing() {
     let reported = Some(vec![reports("a", "v2")]);
-    check(&Evidence { reported, ..two_that_show("v2", "v2") }, Err("b holds an identity lease and does not report"));
+    check(
+        &ServerEvidence { reported, ..two_that_show("v2", "v2") },
+        Err("b holds an identity lease and does not report"),
+    );
     // Nobody who holds a lease here reports: the resource is another server's.
     let reported = Some(vec![reports("aggregated", "v2")]);
-    check(&Evidence { reported, ..two_that_show("v2", "v2") }, Ok("v2"));
+    check(&ServerEvidence { reported, ..two_that_show("v2", "v2") }, Ok("v2"));
 }
 
 #[test]
@@ -180,7 +192,7 @@ fn a_server_that_came_went_or_was_started_anew_is_noticed() {
     assert_eq!(start.change_since(&start), None);
     for (end, words) in [
         (servers(&["1", "3"], &[("a", "a_1"), ("b", "b_1")]), "addresses"),
-        (servers(&["1", "2"], &[("a", "a_1"), ("b", "b_2")]), "b was started anew"),
+        (servers(&["1", "2"], &[("a", "a_1"), ("b", "b_2")]), "b was restarted"),
         (servers(&["1", "2"], &[("a", "a_1")]), "b has left"),
         (servers(&["1", "2"], &[("a", "a_1"), ("b", "b_1"), ("c", "c_1")]), "c has joined"),
     ] {
@@ -199,9 +211,9 @@ fn a_server_that_came_went_or_was_started_anew_is_noticed() {
 
 #[test]
 fn whoever_asks_one_address_need_not_know_of_others() {
-    let one = ApiServers { wanted: Wanted::WhoeverAnswers, ..ApiServers::default() };
-    assert_eq!(one.hidden(), None);
-    assert!(ApiServers::default().hidden().is_some_and(|words| words.contains("APIServerIdentity")));
+    let one = ApiServers { required: RequiredServers::Any, ..ApiServers::default() };
+    assert_eq!(one.unreachable_servers(), None);
+    assert!(ApiServers::default().unreachable_servers().is_some_and(|words| words.contains("APIServerIdentity")));
 }
 
 proptest! {
@@ -221,17 +233,17 @@ proptest! {
             0 | 1 => Discovered::Hash(hash(&version(*what))),
             2 => Discovered::NoHash,
             3 => Discovered::NotServed,
-            _ => Discovered::CannotBeAsked("no".into()),
+            _ => Discovered::Unreachable("no".into()),
         });
         let names: Vec<String> = (0..identities).map(|index| format!("s{index}")).collect();
-        let evidence = Evidence {
+        let evidence = ServerEvidence {
             servers: ApiServers {
                 addresses: Ok((0..addresses).map(|index| index.to_string()).collect()),
                 identities: Ok(names.iter().map(|name| (name.clone(), name.clone())).collect()),
                 fenced: (0..fenced).map(|index| format!("s{index}")).collect(),
                 ..ApiServers::default()
             },
-            served_by: if is_aggregated { ServedBy::Others("there".into()) } else { ServedBy::ApiServers },
+            served_by: if is_aggregated { ServedBy::Aggregated("there".into()) } else { ServedBy::ApiServers },
             discovered: shown.iter().enumerate().map(discovered).collect(),
             reported: reported.map(|entries| {
                 entries.into_iter().map(|(id, number)| reports(&format!("s{id}"), &version(number))).collect()
@@ -239,21 +251,21 @@ proptest! {
             has_common_version: true,
             defined: defined.map(|number| (version(number), hash(&version(number)))),
         };
-        let Finding { agreement: Agreement::Agreed(agreed), is_vouched, .. } = evidence.finding() else { return Ok(()) };
+        let ServerFinding { agreement: EncodingAgreement::Agreed(agreed), is_fenced, .. } = evidence.evaluate() else { return Ok(()) };
         prop_assert!(!is_aggregated);
-        prop_assert!(is_vouched || evidence.servers.hidden().is_none());
+        prop_assert!(is_fenced || evidence.servers.unreachable_servers().is_none());
         prop_assert!(evidence.defined.as_ref().is_none_or(|(_, defined)| *defined == agreed));
         for (_, discovered) in &evidence.discovered {
             match discovered {
                 Discovered::Hash(hash) => prop_assert_eq!(hash, &agreed),
-                _ => prop_assert!(is_vouched, "one did not say, and nobody vouches for it"),
+                _ => prop_assert!(is_fenced, "one did not say, and nobody vouches for it"),
             }
         }
         match &evidence.reported {
-            None => prop_assert!(!is_vouched),
+            None => prop_assert!(!is_fenced),
             Some(entries) => {
-                let is_fenced = |id: &String| names.contains(id) && evidence.servers.fenced.contains(id);
-                prop_assert!(!is_vouched || entries.iter().all(|(id, _, _)| is_fenced(id)));
+                let has_fenced_lease = |id: &String| names.contains(id) && evidence.servers.fenced.contains(id);
+                prop_assert!(!is_fenced || entries.iter().all(|(id, _, _)| has_fenced_lease(id)));
                 prop_assert!(addresses <= identities);
                 prop_assert!(entries.iter().all(|(_, _, hash)| *hash == agreed));
                 let reports = |name: &String| entries.iter().any(|(id, _, _)| id == name);

@@ -1,4 +1,4 @@
-//! What others do and know: migrations that people apply, and what a definition says of itself.
+//! What others do and know: migrations that people apply, and what a CRD says of itself.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn by_a_person(uid: &str, state: MigrationState) -> KnownMigration {
 #[test]
 fn what_a_person_applied_together_with_the_change_is_carried_out_and_keeps_its_name() {
     let changed = || Some(state(&["v1"], "v1@5", 0));
-    let after = Effect::UpdateStorageState(state(&["v1", "v2"], "v2@9", 1));
+    let after = TriggerEffect::UpdateStorageState(state(&["v1", "v2"], "v2@9", 1));
     let applied_by_hand = by_a_person("mine", MigrationState::Live);
     // It does the work itself: nothing is removed, and nothing is started beside it.
     let seen = snapshot(agreed("v2", "9"), changed(), std::slice::from_ref(&applied_by_hand));
@@ -29,7 +29,7 @@ fn what_a_person_applied_together_with_the_change_is_carried_out_and_keeps_its_n
             (agreed("v1", "5"), 1),
         ] {
             let effects = decide(&snapshot(seen, changed(), std::slice::from_ref(&known)), at(now));
-            let removes = |effect: &Effect| matches!(effect, Effect::RemoveMigration { .. });
+            let removes = |effect: &TriggerEffect| matches!(effect, TriggerEffect::RemoveMigration { .. });
             assert!(!effects.iter().any(removes), "{ending:?}: {effects:?}");
         }
     }
@@ -44,7 +44,7 @@ fn what_a_person_applied_counts_when_it_succeeds_and_delays_nothing_when_it_fail
         ..by_a_person("mine", MigrationState::Succeeded)
     };
     let seen = snapshot(agreed("v2", "9"), Some(before.clone()), &[done]);
-    assert_eq!(decide(&seen, at(1)), [Effect::UpdateStorageState(applied("mine", state(&["v2"], "v2@9", 1)))]);
+    assert_eq!(decide(&seen, at(1)), [TriggerEffect::UpdateStorageState(applied("mine", state(&["v2"], "v2@9", 1)))]);
     let failed = KnownMigration {
         target: Some(hash("v2")),
         agreement_revision: Some(ResourceVersion::new("9")),
@@ -53,40 +53,40 @@ fn what_a_person_applied_counts_when_it_succeeds_and_delays_nothing_when_it_fail
     assert_eq!(decide(&snapshot(agreed("v2", "9"), Some(before), &[failed]), at(1)), [started("v2", "9", 1)]);
 }
 
-/// What a definition says of itself, besides what the servers encode.
-fn recorded(texts: &[&str], seen: Sightings) -> Sightings {
-    Sightings { recorded: Some(texts.iter().map(|text| hash(text)).collect()), ..seen }
+/// What a CRD says of itself, besides what the servers encode.
+fn recorded(texts: &[&str], seen: ObservedVersions) -> ObservedVersions {
+    ObservedVersions { recorded: Some(texts.iter().map(|text| hash(text)).collect()), ..seen }
 }
 
 #[test]
-fn an_outage_makes_nothing_unknown_that_the_definition_has_kept_record_of() {
+fn an_outage_makes_nothing_unknown_that_the_crd_has_kept_record_of() {
     let before = || Some(state(&["v1"], "v1@5", 0));
     // A server cannot be asked for a moment.
     let silent = recorded(&["v1"], disagreed(&["v1", UNKNOWN], "5"));
     let during = state(&["v1"], "Unknown@5", 1);
-    assert_eq!(decide(&snapshot(silent, before(), &[]), at(1)), [Effect::UpdateStorageState(during.clone())]);
+    assert_eq!(decide(&snapshot(silent, before(), &[]), at(1)), [TriggerEffect::UpdateStorageState(during.clone())]);
     let back = recorded(&["v1"], agreed("v1", "5"));
-    let after = Effect::UpdateStorageState(state(&["v1"], "v1@5", 2));
+    let after = TriggerEffect::UpdateStorageState(state(&["v1"], "v1@5", 2));
     assert_eq!(decide(&snapshot(back.clone(), Some(during), &[]), at(2)), [after], "and nothing is checked again");
     // Nobody looked for a day, or a watch was interrupted.
     let day = 86_400;
-    let heartbeat = Effect::UpdateStorageState(state(&["v1"], "v1@5", day));
+    let heartbeat = TriggerEffect::UpdateStorageState(state(&["v1"], "v1@5", day));
     assert_eq!(decide(&snapshot(back.clone(), before(), &[]), at(day)), [heartbeat]);
-    let broken = Sightings { continuity: Continuity::Broken, ..back };
+    let broken = ObservedVersions { continuity: Continuity::Broken, ..back };
     assert_eq!(decide(&snapshot(broken, before(), &[]), at(1)), []);
-    // A version came and went meanwhile: the definition says so, and it is migrated.
+    // A version came and went meanwhile: the CRD says so, and it is migrated.
     let changed = recorded(&["v1", "v2"], agreed("v1", "20"));
     assert_eq!(
         decide(&snapshot(changed, before(), &[]), at(day)),
-        [Effect::UpdateStorageState(state(&["v1", "v2"], "v1@20", day)), started("v1", "20", 1)]
+        [TriggerEffect::UpdateStorageState(state(&["v1", "v2"], "v1@20", day)), started("v1", "20", 1)]
     );
 }
 
 #[test]
-fn at_first_sight_a_definitions_own_record_is_not_enough() {
+fn at_first_sight_a_crds_own_record_is_not_enough() {
     // Its stored versions may have been written by hand, without any migration; seen once, it is watched from then on.
     let seen = snapshot(recorded(&["v1"], agreed("v1", "5")), None, &[]);
-    let first = Effect::CreateStorageState(state(&[UNKNOWN], "v1@5", 0));
+    let first = TriggerEffect::CreateStorageState(state(&[UNKNOWN], "v1@5", 0));
     assert_eq!(decide(&seen, at(0)), [first, started("v1", "5", 1)]);
     let known = snapshot(recorded(&["v1"], agreed("v1", "5")), Some(state(&[UNKNOWN], "v1@5", 0)), &[]);
     assert!(decide(&known, at(1)).contains(&started("v1", "5", 1)), "what was unknown stays so until a migration");

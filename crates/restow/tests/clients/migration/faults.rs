@@ -18,11 +18,11 @@ const ALONE: [&str; 2] = ["--identity", "test"];
 /// One object at a time, so that there is time for something to happen.
 const SLOWLY: [&str; 4] = ["--identity", "test", "--max-in-flight", "1"];
 
-/// Annotates the definition of migrations, which concerns all of them.
+/// Annotates the CRD of migrations, which concerns all of them.
 async fn annotate_all(widgets: &Widgets, key: &str, value: Value) {
     let patch = json!({"metadata": {"annotations": {key: value}}});
     let name = "storageversionmigrations.migration.k8s.io";
-    widgets.definitions().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    widgets.crds().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }
 
 /// The status of the migration of the widgets that there is.
@@ -308,7 +308,7 @@ fn slow_webhook(url: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_controllers_one_acts_and_the_other_takes_over_and_a_definition_that_goes_ends_its_migration() {
+async fn of_two_controllers_one_acts_and_the_other_takes_over_and_a_crd_that_goes_ends_its_migration() {
     let cluster = Cluster::one(On::Etcd).await;
     install(&cluster.servers[0]);
     let widgets = Widgets::new(&cluster.servers[0], 300).await;
@@ -330,8 +330,8 @@ async fn of_two_controllers_one_acts_and_the_other_takes_over_and_a_definition_t
     widgets.store_in("v1").await;
     eventually("some objects are rewritten", async || widgets.census().await.contains_key("v1")).await;
     let name = format!("{PLURAL}.{GROUP}");
-    widgets.definitions().delete(&name, &DeleteParams::default()).await.unwrap();
-    eventually("the definition is gone", async || widgets.definitions().get_opt(&name).await.unwrap().is_none()).await;
+    widgets.crds().delete(&name, &DeleteParams::default()).await.unwrap();
+    eventually("the CRD is gone", async || widgets.crds().get_opt(&name).await.unwrap().is_none()).await;
     eventually("nothing runs any more, and nothing is claimed", async || {
         let (_, status) = status(&widgets).await;
         let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -339,7 +339,7 @@ async fn of_two_controllers_one_acts_and_the_other_takes_over_and_a_definition_t
         !holds("Running") && !holds("Succeeded") && widgets.persisted().await == Value::Null
     })
     .await;
-    // The controller lives on: a resource of the same name is taken care of like any other.
+    // The controller lives on: a resource of the same name is managed like any other.
     let again = Widgets::new(&cluster.servers[0], 10).await;
     tokio::time::timeout(Duration::from_secs(120), again.wait_for("v1", "after it was defined again")).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! How much memory the controller takes where there are many large definitions.
+//! How much memory the controller takes where there are many large CRDs.
 
 use super::{Controller, Widgets, eventually, install};
 use futures::StreamExt;
@@ -6,7 +6,7 @@ use kube::api::{DynamicObject, ListParams, PostParams};
 use restow_testkit::Server;
 use serde_json::{Value, json};
 
-const DEFINITIONS: usize = 400;
+const CRDS: usize = 400;
 /// The size of each, in bytes.
 const SIZE: usize = 80_000;
 /// How many of them are waited for. More take no more memory: some at once are migrated, whatever their number.
@@ -14,7 +14,7 @@ const MIGRATED: usize = 20;
 /// The most that the controller may take, in bytes. It is shipped with a limit of twice that.
 const MOST: u64 = 64 * 1024 * 1024;
 
-fn definition(number: usize) -> DynamicObject {
+fn crd(number: usize) -> DynamicObject {
     let (group, plural) = ("large.example.com", format!("large{number:03}s"));
     let property =
         |number: usize| (format!("field{number:04}"), json!({"type": "string", "description": "x".repeat(120)}));
@@ -41,22 +41,22 @@ fn definition(number: usize) -> DynamicObject {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hundreds_of_large_definitions_fit_into_the_memory_that_the_controller_is_given() {
-    let size = serde_json::to_string(&definition(0)).unwrap().len();
-    assert!(size > SIZE * 9 / 10, "a definition has {size} bytes");
+async fn hundreds_of_large_crds_fit_into_the_memory_that_the_controller_is_given() {
+    let size = serde_json::to_string(&crd(0)).unwrap().len();
+    assert!(size > SIZE * 9 / 10, "a CRD has {size} bytes");
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up(folder.path());
     install(&server);
     let widgets = Widgets::new(&server, 1).await;
-    let definitions = widgets.definitions();
+    let crds = widgets.crds();
     let create = |number: usize| {
-        let definitions = definitions.clone();
-        async move { definitions.create(&PostParams::default(), &definition(number)).await.unwrap() }
+        let crds = crds.clone();
+        async move { crds.create(&PostParams::default(), &crd(number)).await.unwrap() }
     };
-    futures::stream::iter(0..DEFINITIONS).map(create).buffer_unordered(4).for_each(|_| async {}).await;
+    futures::stream::iter(0..CRDS).map(create).buffer_unordered(4).for_each(|_| async {}).await;
     let controller = Controller::start(&widgets.kubeconfig, &["--identity", "test"]);
     let states = widgets.api("migration.k8s.io", "v1alpha1", "StorageState", "storagestates");
-    eventually("all definitions have been read, and some of them migrated", async || {
+    eventually("all CRDs have been read, and some of them migrated", async || {
         let settled = |state: &DynamicObject| {
             let persisted = state.data["status"]["persistedStorageVersionHashes"].as_array();
             persisted.is_some_and(|list| list.len() == 1 && list[0] != "Unknown")
@@ -66,10 +66,6 @@ async fn hundreds_of_large_definitions_fit_into_the_memory_that_the_controller_i
     })
     .await;
     let peak = controller.peak_memory();
-    println!(
-        "{DEFINITIONS} definitions of {size} bytes: the controller took {} MiB at most, of {}",
-        peak >> 20,
-        MOST >> 20
-    );
+    println!("{CRDS} CRDs of {size} bytes: the controller took {} MiB at most, of {}", peak >> 20, MOST >> 20);
     assert!(peak <= MOST, "{peak} bytes are more than {MOST}");
 }

@@ -20,7 +20,7 @@ fn slice(name: &str, address: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_is_named_and_when_it_is_gone_the_migration_begins_by_itself() {
     let folder = tempfile::tempdir().unwrap();
-    // Without reports, every server is asked what it stores, as on most clusters.
+    // Without reports, every server is queried what it stores, as on most clusters.
     let gates = ["--controller=false", "--feature-gates", "StorageVersionAPI=false"];
     let server = Server::up_with(folder.path(), &gates);
     install(&server);
@@ -36,12 +36,12 @@ async fn a_server_that_hangs_is_named_and_when_it_is_gone_the_migration_begins_b
     let path = folder.path().join("slices.json");
     std::fs::write(&path, list.to_string()).unwrap();
     server.kubectl(&["apply", "-f", path.to_str().unwrap()]);
-    eventually("an event at the definition names the server", async || {
+    eventually("an event at the CRD names the server", async || {
         let events: Value = serde_json::from_str(&server.kubectl(&["get", "events", "-o", "json"])).unwrap();
         let names_it = |event: &Value| {
             event["reason"] == "NoAgreement"
                 && event["involvedObject"]["name"] == format!("{PLURAL}.{GROUP}")
-                && event["message"].as_str().is_some_and(|words| words.contains(&format!("{hung} cannot be asked")))
+                && event["message"].as_str().is_some_and(|words| words.contains(&format!("{hung} cannot be queried")))
         };
         events["items"].as_array().unwrap().iter().any(names_it)
     })

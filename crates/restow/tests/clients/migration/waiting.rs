@@ -44,7 +44,7 @@ fn restow(widgets: &Widgets, arguments: &[&str]) -> (Option<i32>, String) {
 async fn pause_all(widgets: &Widgets, value: Value) {
     let patch = json!({"metadata": {"annotations": {"restow.dev/paused": value}}});
     let name = "storageversionmigrations.migration.k8s.io";
-    widgets.definitions().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    widgets.crds().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }
 
 /// A custom resource with one object in v1 and the storage version v2, whose conversion webhook is down.
@@ -53,14 +53,14 @@ async fn broken(widgets: &Widgets, plural: &str) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let version =
         |name: &str, stored: &str| json!({"name": name, "served": true, "storage": name == stored, "schema": schema});
-    let definition: DynamicObject = serde_json::from_value(json!({
+    let crd: DynamicObject = serde_json::from_value(json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.{group}")},
         "spec": {"group": group, "scope": "Cluster", "versions": [version("v1", "v1"), version("v2", "v1")],
                  "names": {"plural": plural, "singular": plural, "kind": plural.to_uppercase()}},
     }))
     .unwrap();
-    widgets.definitions().create(&PostParams::default(), &definition).await.unwrap();
+    widgets.crds().create(&PostParams::default(), &crd).await.unwrap();
     let objects = widgets.api(group, "v1", &plural.to_uppercase(), plural);
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": format!("{group}/v1"), "kind": plural.to_uppercase(), "metadata": {"name": "one"},
@@ -74,7 +74,7 @@ async fn broken(widgets: &Widgets, plural: &str) {
         }},
     }});
     let name = format!("{plural}.{group}");
-    widgets.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    widgets.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }
 
 /// The migration of a resource that there is.
@@ -106,8 +106,8 @@ async fn webhooks_that_are_down_hold_up_no_other_migration(on: On) {
         eventually("the broken one waits for its webhook, and neither runs nor marks meanwhile", async || {
             let Some(migration) = migration_of(&widgets, plural).await else { return false };
             let running = migration.data["status"]["conditions"][0].clone();
-            let definition = widgets.definitions().get(&format!("{plural}.broken.example.com")).await.unwrap();
-            let annotations = definition.metadata.annotations.unwrap_or_default();
+            let crd = widgets.crds().get(&format!("{plural}.broken.example.com")).await.unwrap();
+            let annotations = crd.metadata.annotations.unwrap_or_default();
             running["status"] == "False"
                 && running["reason"] == "Waiting"
                 && running["message"].as_str().is_some_and(|words| words.contains("webhook"))
@@ -340,7 +340,7 @@ async fn owners_of_fields_leave_a_deprecated_version_with_the_migration() {
         versions[0]["deprecated"] = json!(true);
         let patch = json!({"spec": {"versions": versions}});
         let name = format!("{PLURAL}.{GROUP}");
-        widgets.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        widgets.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
         let (code, text) = restow(&widgets, &["migrate", &name]);
         assert_eq!(code, Some(0), "{on:?} {text}");
         assert_eq!(owners().await, [("somebody".to_owned(), format!("{GROUP}/v2"))], "{on:?}");

@@ -18,7 +18,7 @@ impl Drop for Webhook {
 
 async fn patch(widgets: &Widgets, patch: Value) -> Result<(), String> {
     let name = format!("{PLURAL}.{GROUP}");
-    let patched = widgets.definitions().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    let patched = widgets.crds().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     patched.map(|_| ()).map_err(|error| error.to_string())
 }
 
@@ -65,7 +65,7 @@ async fn the_webhook_guards_the_storage_version_and_renews_its_certificates() {
     patch(&widgets, json!({"spec": {"names": {"shortNames": ["wd"]}}})).await.unwrap();
 
     eventually("the certificates are renewed", async || trusted().await != first).await;
-    let storage = widgets.definition().await.data["spec"]["versions"][0]["storage"] == true;
+    let storage = widgets.crd().await.data["spec"]["versions"][0]["storage"] == true;
     let other = if storage { "v2" } else { "v1" };
     let refused = patch(&widgets, versions(other)).await.unwrap_err();
     assert!(refused.contains("cannot be changed"), "with the new certificate, too: {refused}");

@@ -42,7 +42,7 @@ async fn a_change_of_the_storage_version_is_migrated_proven_and_told_without_a_f
     .await;
 
     let events = widgets.api("events.k8s.io", "v1", "Event", "events");
-    eventually("events tell of it at the definition and at the migration", async || {
+    eventually("events tell of it at the CRD and at the migration", async || {
         let list = events.list(&ListParams::default()).await.unwrap().items;
         let has = |reason: &str, kind: &str| {
             list.iter().any(|event| event.data["reason"] == reason && event.data["regarding"]["kind"] == kind)

@@ -1,35 +1,37 @@
-//! Whether all API servers store a resource in the same version.
+//! Queries all API servers: do they store a resource in the same version?
 //!
-//! Reads everything that tells: which servers there are, what each says in its own discovery document, what they report in
-//! StorageVersions, and what the CRD names. What it comes to is decided in `restow_rules::migrate::api_servers`.
+//! This module reads which API servers exist, the discovery document of each, the StorageVersions that they report, and the
+//! CRD. `restow_rules::migrate::api_servers` decides what follows from it.
 
 mod api_services;
 mod managed;
 
 use crate::cluster::{Cluster, Instance, Reach};
-use crate::definition::{self, Definition};
+use crate::crd::{self, Crd};
 use crate::discovery::{Discovery, StoredResource, discover, discover_group};
-use crate::exchange::{Failure, exchange_json};
-use crate::settling::Agreed;
+use crate::request::{RequestError, request_json};
+use crate::settling_time::SeenAgreement;
 use api_services::aggregation;
 use http::Request;
 use restow_api::internal_apiserver::{StorageVersion, StorageVersionList};
 use restow_api::{GroupResource, GroupVersion, GroupVersionKind, ResourceVersion, StorageVersionHash};
 use restow_rules::migrate::aggregation::Aggregation;
-use restow_rules::migrate::api_servers::{ApiServers, Discovered, Evidence, Finding, Said, Wanted};
-use restow_rules::trigger::Agreement;
+use restow_rules::migrate::api_servers::{
+    ApiServers, Discovered, RequiredServers, ServerEvidence, ServerFinding, ServerVersion,
+};
+use restow_rules::trigger::EncodingAgreement;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What the servers of a cluster store, at one point in time.
+/// What the API servers of a cluster store, at one point in time.
 #[derive(Clone)]
 pub struct Observation {
-    /// Every server that could be asked.
+    /// Every API server that answered.
     pub instances: Vec<Instance>,
-    /// Every server that there is, as far as the cluster says.
+    /// Every API server that the cluster lists.
     pub servers: ApiServers,
-    discoveries: Vec<(String, Result<Discovery, Failure>)>,
+    discoveries: Vec<(String, Result<Discovery, RequestError>)>,
     reported: BTreeMap<String, StorageVersion>,
     aggregation: Aggregation,
 }
@@ -40,37 +42,37 @@ pub struct ResourceObservation {
     /// The resource, as the first server describes it.
     pub resource: StoredResource,
     /// Whether the servers agree.
-    pub agreement: Agreement,
-    /// The revision of the StorageVersion that says so, where the servers vouch for it: their writes are fenced. Nothing
-    /// where each server's own discovery has to say it, whether it is reported or not.
+    pub agreement: EncodingAgreement,
+    /// The revision of the StorageVersion that shows the agreement, if the writes of all reporting servers are fenced.
+    /// `None` if each server's own discovery document decides, whether they report or not.
     pub revision: Option<ResourceVersion>,
-    /// Who stores what, for people: the server and its version or why it could not be asked.
+    /// What each server stores, for display: the server, and its version or why it could not be queried.
     pub by_server: Vec<(String, String)>,
 }
 
-/// What to look at.
+/// Which resources to observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// Everything.
+    /// All.
     All,
     /// The resources of one group.
     Group(&'a str),
 }
 
-pub(crate) use restow_rules::migrate::api_servers::CANNOT_BE_ASKED;
+pub(crate) use restow_rules::migrate::api_servers::CANNOT_BE_QUERIED;
 
-/// How long a server has to say what it stores. One that takes longer may be paused, and may still write.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of a discovery query. A server that takes longer may be paused, and may still write.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Asks all servers.
-pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation, Failure> {
+/// Queries all API servers.
+pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation, RequestError> {
     let (reported, servers, aggregation) = tokio::join!(reported(cluster), cluster.api_servers(), aggregation(cluster));
     let reported = reported.map_err(|failure| about(cluster, failure))?;
     let aggregation = aggregation.map_err(|failure| about(cluster, failure))?;
     let servers = match cluster.reach() {
         Reach::EachServer => servers.map_err(|failure| about(cluster, failure))?,
-        // Whoever asks one address knows of no others.
-        Reach::OneEndpoint => ApiServers { wanted: Wanted::WhoeverAnswers, ..ApiServers::default() },
+        // With a single address, other servers are unknown.
+        Reach::OneEndpoint => ApiServers { required: RequiredServers::Any, ..ApiServers::default() },
     };
     let found = cluster.instances(&servers)?;
     let ask = |instance: Instance| async move {
@@ -80,8 +82,11 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
                 _ => discover(&instance.client).await,
             }
         };
-        let discovery = tokio::time::timeout(PATIENCE, discovery).await.unwrap_or_else(|_| {
-            Err(Failure { message: format!("no answer within {} s", PATIENCE.as_secs()), ..Failure::default() })
+        let discovery = tokio::time::timeout(DISCOVERY_TIMEOUT, discovery).await.unwrap_or_else(|_| {
+            Err(RequestError {
+                message: format!("no answer within {} s", DISCOVERY_TIMEOUT.as_secs()),
+                ..RequestError::default()
+            })
         });
         (instance, discovery)
     };
@@ -93,7 +98,7 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
             instances.push(instance);
         }
     }
-    // Behind a load balancer, or from a laptop, none of them may be reached by its own address.
+    // Behind a load balancer, or from a laptop, no server may be reachable by its own address.
     if instances.is_empty() && cluster.reach() == Reach::EachServer {
         let (common, discovery) = ask(cluster.common()).await;
         match discovery {
@@ -102,8 +107,8 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
                 instances.push(common);
             }
             Err(failure) => {
-                let message = format!("no API server can be asked ({}): {}", common.name, failure.message);
-                return Err(Failure { message, ..failure });
+                let message = format!("no API server can be queried ({}): {}", common.name, failure.message);
+                return Err(RequestError { message, ..failure });
             }
         }
     }
@@ -113,21 +118,21 @@ pub async fn observe(cluster: &Cluster, scope: Scope<'_>) -> Result<Observation,
     Ok(Observation { instances, servers, discoveries, reported, aggregation })
 }
 
-/// Says which server does not answer, where none does.
-fn about(cluster: &Cluster, failure: Failure) -> Failure {
+/// Adds the address to an error without an HTTP code.
+fn about(cluster: &Cluster, failure: RequestError) -> RequestError {
     match failure.code {
-        0 => Failure { message: format!("{}: {}", cluster.common().name, failure.message), ..failure },
+        0 => RequestError { message: format!("{}: {}", cluster.common().name, failure.message), ..failure },
         _ => failure,
     }
 }
 
-/// The StorageVersions by name; none where the API is not served, or where we may not read them: then each server has to
-/// be asked.
-async fn reported(cluster: &Cluster) -> Result<BTreeMap<String, StorageVersion>, Failure> {
+/// The StorageVersions by name. Empty if the API is not served or reading is forbidden; then each server is queried
+/// instead.
+async fn reported(cluster: &Cluster) -> Result<BTreeMap<String, StorageVersion>, RequestError> {
     let path = format!("/apis/{}/{}", StorageVersion::API_VERSION, StorageVersion::RESOURCE);
     let request = Request::get(path).body(Vec::new());
-    let request = request.map_err(|error| Failure { message: error.to_string(), ..Failure::default() })?;
-    match exchange_json::<StorageVersionList>(cluster.client(), request).await {
+    let request = request.map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })?;
+    match request_json::<StorageVersionList>(cluster.client(), request).await {
         Ok(list) => Ok(list.items.into_iter().map(|item| (item.metadata.name.clone(), item)).collect()),
         Err(failure) if matches!(failure.code, 403 | 404) => Ok(BTreeMap::new()),
         Err(failure) => Err(failure),
@@ -144,14 +149,14 @@ impl Observation {
         names
     }
 
-    /// What is known about a resource; nothing where no server serves it. The servers have to store the version that its
-    /// CRD names, if it has one.
-    pub fn resource(&self, name: &GroupResource, definition: Option<&Definition>) -> Option<ResourceObservation> {
+    /// What is known about a resource; `None` if no server serves it. If it has a CRD, the servers have to store the
+    /// storage version of the CRD.
+    pub fn resource(&self, name: &GroupResource, crd: Option<&Crd>) -> Option<ResourceObservation> {
         let resource = self.answered().find_map(|(_, discovery)| discovery.resources.get(name))?.clone();
         let report = self.reported.get(&StorageVersion::name_for(name));
         let report = report.filter(|report| !report.status.storage_versions.is_empty());
         let reported = report.map(|report| reported_encodings(report, &resource.kind));
-        let evidence = Evidence {
+        let evidence = ServerEvidence {
             servers: self.servers.clone(),
             served_by: self.aggregation.of_group(name.group()),
             discovered: self
@@ -161,74 +166,69 @@ impl Observation {
                 .collect(),
             reported,
             has_common_version: report.is_none_or(|report| report.status.common_encoding_version.is_some()),
-            defined: definition.map(definition::view).map(|view| {
+            defined: crd.map(crd::view).map(|view| {
                 let hash = hash_of(&format!("{}/{}", name.group(), view.storage_version), &resource.kind);
                 (view.storage_version, hash)
             }),
         };
-        let Finding { agreement, by_server, is_vouched } = evidence.finding();
-        let revision = report.filter(|_| is_vouched).and_then(|report| report.metadata.resource_version.clone());
+        let ServerFinding { agreement, by_server, is_fenced } = evidence.evaluate();
+        let revision = report.filter(|_| is_fenced).and_then(|report| report.metadata.resource_version.clone());
         Some(ResourceObservation { resource, agreement, revision, by_server })
     }
 
-    /// Takes down since when the servers agree on a resource. Returns that; nothing where they do not.
-    pub fn agreed_since(
-        &self,
-        cluster: &Cluster,
-        seen: &ResourceObservation,
-        definition: Option<&Definition>,
-    ) -> Option<Instant> {
+    /// Records since when the servers agree on a resource and returns it; `None` if they do not agree.
+    pub fn agreed_since(&self, cluster: &Cluster, seen: &ResourceObservation, crd: Option<&Crd>) -> Option<Instant> {
         let name = seen.resource.resource.group_resource();
         let Some(hash) = seen.agreed() else {
             cluster.agreements().saw_none(&name);
             return None;
         };
-        let definition = definition.map(definition::view).map(|view| (view.uid, view.generation));
-        let agreed = Agreed { hash: hash.clone(), definition, servers: self.servers.clone() };
+        let crd = crd.map(crd::view).map(|view| (view.uid, view.generation));
+        let agreed = SeenAgreement { hash: hash.clone(), crd, servers: self.servers.clone() };
         Some(cluster.agreements().saw(&name, agreed))
     }
 
-    /// The servers that report what they store; none where they do not.
+    /// The servers that report what they store.
     pub fn reporting(&self) -> BTreeSet<&str> {
         let entries = self.reported.values().flat_map(|reported| &reported.status.storage_versions);
         entries.map(|entry| entry.api_server_id.as_str()).collect()
     }
 
-    /// The servers that were asked, each with the reason where it did not answer.
-    pub fn asked(&self) -> impl Iterator<Item = (&str, Option<&Failure>)> {
+    /// The servers that were queried, each with the error if it did not answer.
+    pub fn asked(&self) -> impl Iterator<Item = (&str, Option<&RequestError>)> {
         self.discoveries.iter().map(|(name, discovery)| (name.as_str(), discovery.as_ref().err()))
     }
 
-    /// Whether every server could be asked.
+    /// Whether every server answered.
     pub fn every_server_answered(&self) -> bool {
-        self.servers.hidden().is_none() && self.discoveries.iter().all(|(_, discovery)| discovery.is_ok())
+        self.servers.unreachable_servers().is_none() && self.discoveries.iter().all(|(_, discovery)| discovery.is_ok())
     }
 
-    /// Whether every server could be asked, and has told all that it serves.
+    /// Whether every server answered with all its discovery documents.
     pub fn is_complete(&self) -> bool {
         self.every_server_answered() && self.unread().is_empty()
     }
 
-    /// Whether every server could be asked, and has told all that it serves of a group.
+    /// Whether every server answered with all its discovery documents of a group.
     pub fn is_complete_for(&self, group: &str) -> bool {
         self.every_server_answered() && self.answered().all(|(_, discovery)| discovery.unread_of(group).is_none())
     }
 
-    /// The group versions of which a server does not say what it serves, each with the reason.
+    /// The group versions whose discovery document could not be read, each with the reason.
     pub fn unread(&self) -> BTreeMap<&str, &str> {
         let unread = self.answered().flat_map(|(_, discovery)| &discovery.unread);
         unread.map(|(version, why)| (version.as_str(), why.as_str())).collect()
     }
 
-    /// What could not be found out about which resources there are and who serves them, in sentences.
-    pub fn not_told(&self) -> Vec<String> {
+    /// Which resources or aggregated servers could not be determined, in sentences.
+    pub fn undetermined(&self) -> Vec<String> {
         let unread = self.unread().into_iter().map(|(version, why)| format!("which resources {version} has: {why}"));
-        let hidden = self.aggregation.0.as_ref().err();
-        let hidden = hidden.map(|why| format!("which resources aggregated API servers serve: {why}"));
-        unread.chain(hidden).collect()
+        let aggregated = self.aggregation.0.as_ref().err();
+        let aggregated = aggregated.map(|why| format!("which resources aggregated API servers serve: {why}"));
+        unread.chain(aggregated).collect()
     }
 
-    /// The same without what servers report, for whoever wants to know something else than versions.
+    /// The same without the StorageVersions, for callers that are not interested in versions.
     pub fn without_reports(self) -> Self {
         Observation { reported: BTreeMap::new(), ..self }
     }
@@ -239,7 +239,7 @@ impl Observation {
 }
 
 /// What each server reports: its id, its encoding version, and the hash of that.
-fn reported_encodings(report: &StorageVersion, kind: &str) -> Vec<Said> {
+fn reported_encodings(report: &StorageVersion, kind: &str) -> Vec<ServerVersion> {
     let entries = report.status.storage_versions.iter();
     let said = entries.map(|entry| {
         let encoding = &entry.encoding_version;
@@ -249,14 +249,14 @@ fn reported_encodings(report: &StorageVersion, kind: &str) -> Vec<Said> {
 }
 
 /// What a server's discovery says about a resource.
-fn discovered(discovery: &Result<Discovery, Failure>, name: &GroupResource) -> Discovered {
+fn discovered(discovery: &Result<Discovery, RequestError>, name: &GroupResource) -> Discovered {
     let discovery = match discovery {
         Ok(discovery) => discovery,
-        Err(failure) => return Discovered::CannotBeAsked(failure.to_string()),
+        Err(failure) => return Discovered::Unreachable(failure.to_string()),
     };
     match (discovery.resources.get(name), discovery.unread_of(name.group())) {
         (Some(StoredResource { hash: Some(hash), .. }), _) => Discovered::Hash(hash.clone()),
-        (_, Some(why)) => Discovered::CannotBeAsked(why),
+        (_, Some(why)) => Discovered::Unreachable(why),
         (Some(_), None) => Discovered::NoHash,
         (None, None) => Discovered::NotServed,
     }
@@ -269,9 +269,9 @@ pub(crate) fn hash_of(encoding: &str, kind: &str) -> StorageVersionHash {
 }
 
 impl ResourceObservation {
-    /// Why the servers do not agree, in one sentence; nothing when they do.
+    /// Why the servers do not agree, in one sentence; `None` when they do.
     pub fn disagreement(&self) -> Option<String> {
-        if matches!(self.agreement, Agreement::Agreed(_)) {
+        if matches!(self.agreement, EncodingAgreement::Agreed(_)) {
             return None;
         }
         let servers: Vec<String> = self.by_server.iter().map(|(server, words)| format!("{server} {words}")).collect();
@@ -281,8 +281,8 @@ impl ResourceObservation {
     /// The version that all servers store.
     pub fn agreed(&self) -> Option<&StorageVersionHash> {
         match &self.agreement {
-            Agreement::Agreed(hash) => Some(hash),
-            Agreement::Disagreed(_) => None,
+            EncodingAgreement::Agreed(hash) => Some(hash),
+            EncodingAgreement::Disagreed(_) => None,
         }
     }
 }

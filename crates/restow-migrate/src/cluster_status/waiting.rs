@@ -1,41 +1,41 @@
-//! What has to happen before a resource is as it should be.
+//! What a resource waits for until all of its objects are stored in the storage version.
 
-use super::{MigrationOverview, ResourceOverview};
+use super::{MigrationStatus, ResourceStatus};
 use serde::Serialize;
 
 /// What a resource waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Waiting {
-    /// For what, or for whom.
+pub struct ResourceWait {
+    /// The kind of event that it waits for.
     pub kind: WaitingFor,
-    /// The same in a sentence whose subject is the resource.
+    /// A sentence with the resource as subject.
     pub words: String,
 }
 
-/// For what, or for whom.
+/// The kind of event that a resource waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum WaitingFor {
-    /// Its migration, which runs.
+    /// The end of its running migration.
     Migration,
-    /// Somebody who mends what made its migration fail.
+    /// A user who fixes why its migration failed.
     Mending,
-    /// All API servers to write the same version.
+    /// Agreement of all API servers.
     Agreement,
     /// The start of its migration.
     Start,
-    /// Somebody who migrates it.
+    /// A user who migrates it.
     Somebody,
 }
 
-/// What a resource waits for; nothing where nothing is to be done.
-pub(super) fn waits_for(resource: &ResourceOverview) -> Option<Waiting> {
+/// What a resource waits for; `None` if nothing has to be done.
+pub(super) fn waits_for(resource: &ResourceStatus) -> Option<ResourceWait> {
     let is_old = |stored: &Vec<String>| {
         stored.len() > 1 || resource.storage_version.as_ref().is_some_and(|version| !stored.contains(version))
     };
     let has_old = resource.stored_versions.as_ref().is_some_and(is_old);
     let migration = resource.migration.as_ref();
     let is_for_this_version =
-        |migration: &MigrationOverview| migration.target.is_some() && migration.target == resource.storage_version;
+        |migration: &MigrationStatus| migration.target.is_some() && migration.target == resource.storage_version;
     let has_failed = migration.is_some_and(|migration| migration.state == "Failed");
     let (kind, words) = match migration {
         Some(migration) if resource.disagreement.is_some() && migration.is_open() => {
@@ -70,17 +70,17 @@ pub(super) fn waits_for(resource: &ResourceOverview) -> Option<Waiting> {
         _ if has_old => (WaitingFor::Somebody, "may be stored in older versions, and nothing rewrites it".to_owned()),
         _ => return None,
     };
-    Some(Waiting { kind, words })
+    Some(ResourceWait { kind, words })
 }
 
-fn with_message(words: &str, migration: &MigrationOverview) -> String {
+fn with_message(words: &str, migration: &MigrationStatus) -> String {
     match migration.message.as_str() {
         "" => words.to_owned(),
         message => format!("{words}; {message}"),
     }
 }
 
-fn progress(migration: &MigrationOverview) -> String {
+fn progress(migration: &MigrationStatus) -> String {
     let runs = match (migration.state.as_str(), migration.counts.and_then(|counts| counts.remaining)) {
         ("Waiting", _) => "its migration waits",
         ("Paused", _) => "its migration is paused",
@@ -94,7 +94,7 @@ fn progress(migration: &MigrationOverview) -> String {
     with_message(&words, migration)
 }
 
-fn failure(migration: &MigrationOverview) -> String {
+fn failure(migration: &MigrationStatus) -> String {
     let count = migration.counts.map_or(0, |counts| counts.failed);
     let first = migration.first_failure.as_ref().map(|failure| {
         let namespace = if failure.namespace.is_empty() { String::new() } else { format!("{}/", failure.namespace) };
@@ -117,8 +117,8 @@ mod tests {
     use restow_api::migration::{MigrationCounts, MigrationFailure};
     use std::collections::BTreeMap;
 
-    fn resource(stored: Option<&[&str]>) -> ResourceOverview {
-        ResourceOverview {
+    fn resource(stored: Option<&[&str]>) -> ResourceStatus {
+        ResourceStatus {
             resource: "widgets.example.com".into(),
             group: "example.com".into(),
             kind: "Widget".into(),
@@ -138,8 +138,8 @@ mod tests {
         }
     }
 
-    fn migration(state: &str, counts: Option<MigrationCounts>) -> MigrationOverview {
-        MigrationOverview {
+    fn migration(state: &str, counts: Option<MigrationCounts>) -> MigrationStatus {
+        MigrationStatus {
             name: "widgets-1".into(),
             api: "migration.k8s.io",
             state: state.into(),
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    fn check(resource: &ResourceOverview, expected: Option<(WaitingFor, &str)>) {
+    fn check(resource: &ResourceStatus, expected: Option<(WaitingFor, &str)>) {
         let found = waits_for(resource);
         match (&found, expected) {
             (None, None) => {}
@@ -164,41 +164,41 @@ mod tests {
         let torn = Some("no".to_owned());
         check(&resource(Some(&["v2"])), None);
         check(&resource(None), None);
-        check(&ResourceOverview { disagreement: torn, storage_version: None, ..resource(Some(&["v2"])) }, None);
-        check(&ResourceOverview { migration: Some(migration("Succeeded", None)), ..resource(Some(&["v2"])) }, None);
+        check(&ResourceStatus { disagreement: torn, storage_version: None, ..resource(Some(&["v2"])) }, None);
+        check(&ResourceStatus { migration: Some(migration("Succeeded", None)), ..resource(Some(&["v2"])) }, None);
     }
 
     #[test]
     fn what_is_old_waits_for_agreement_for_its_migration_or_for_somebody() {
         use WaitingFor::{Agreement, Mending, Migration, Somebody, Start};
         let old = resource(Some(&["v1", "v2"]));
-        let of = |migration| ResourceOverview { migration: Some(migration), ..old.clone() };
+        let of = |migration| ResourceStatus { migration: Some(migration), ..old.clone() };
         check(&old, Some((Somebody, "nothing rewrites it")));
         check(&resource(Some(&["v1"])), Some((Somebody, "nothing rewrites it")));
-        check(&ResourceOverview { recorded_at: Some("noon".into()), ..old.clone() }, Some((Start, "noon")));
-        check(&ResourceOverview { disagreement: Some("no".into()), ..old.clone() }, Some((Agreement, "agree")));
-        let torn = ResourceOverview { disagreement: Some("no".into()), ..of(migration("Running", None)) };
+        check(&ResourceStatus { recorded_at: Some("noon".into()), ..old.clone() }, Some((Start, "noon")));
+        check(&ResourceStatus { disagreement: Some("no".into()), ..old.clone() }, Some((Agreement, "agree")));
+        let torn = ResourceStatus { disagreement: Some("no".into()), ..of(migration("Running", None)) };
         check(&torn, Some((Agreement, "its migration waits")));
         check(&of(migration("Pending", None)), Some((Start, "has not begun")));
         let counts = MigrationCounts { seen: 10, rewritten: 4, skipped: 1, failed: 2, remaining: Some(3) };
         let running = of(migration("Running", Some(counts)));
         check(&running, Some((Migration, "4 rewritten, 1 current, 2 refused, 3 left")));
-        let paused = MigrationOverview { message: "because".into(), ..migration("Paused", Some(counts)) };
+        let paused = MigrationStatus { message: "because".into(), ..migration("Paused", Some(counts)) };
         check(&of(paused), Some((Migration, "is paused: 4 rewritten, 1 current, 2 refused, 3 left; because")));
         let checking = MigrationCounts { skipped: 4, remaining: Some(0), ..counts };
         check(&of(migration("Running", Some(checking))), Some((Migration, "checks what it has done: 4 rewritten")));
-        let by_hand = ResourceOverview { migrated_by_hand: Some("laptop-12".into()), ..old.clone() };
+        let by_hand = ResourceStatus { migrated_by_hand: Some("laptop-12".into()), ..old.clone() };
         check(&by_hand, Some((Migration, "by hand, by laptop-12")));
-        let refused = ResourceOverview { refused_by_hand: Some("2 objects were refused".into()), ..old.clone() };
+        let refused = ResourceStatus { refused_by_hand: Some("2 objects were refused".into()), ..old.clone() };
         check(&refused, Some((Mending, "but 2 objects were refused")));
-        let counted = ResourceOverview { recorded_at: Some("noon".into()), ..of(migration("Succeeded", None)) };
+        let counted = ResourceStatus { recorded_at: Some("noon".into()), ..of(migration("Succeeded", None)) };
         check(&counted, Some((Start, "has not begun")));
-        let this = MigrationOverview { target: Some("v2".into()), ..migration("Succeeded", None) };
-        let counted = ResourceOverview { migration: Some(this), ..counted };
+        let this = MigrationStatus { target: Some("v2".into()), ..migration("Succeeded", None) };
+        let counted = ResourceStatus { migration: Some(this), ..counted };
         check(&counted, Some((Start, "has succeeded")));
         let first =
             MigrationFailure { namespace: "a".into(), name: "b".into(), message: "no".into(), ..Default::default() };
-        let failed = MigrationOverview { first_failure: Some(first), ..migration("Failed", Some(counts)) };
+        let failed = MigrationStatus { first_failure: Some(first), ..migration("Failed", Some(counts)) };
         check(&of(failed), Some((Mending, "2 objects were refused, the first being a/b: no")));
     }
 }

@@ -1,15 +1,17 @@
-//! Holds the lease, and acts as long as it does. Who was suspended in the middle of a pass wakes after its time, with what it
-//! read before: so every change asks first whether the time is over ([`Term`]).
+//! Leader election: acquires and renews the lease, and runs the reconcile loop while it is held.
+//!
+//! A controller that was suspended in the middle of a reconcile resumes with stale state after its lease may have expired.
+//! Every write therefore checks [`LeaseTerm`] first.
 
-use super::{Context, act, stopped};
-use crate::exchange::Failure;
+use super::{Context, reconcile_loop, stopped};
+use crate::request::RequestError;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta, PostParams};
 use restow_api::ResourceVersion;
 use restow_clock::{Moment, since_boot};
-use restow_rules::leadership::{LeaseView, Step, step};
+use restow_rules::leader_election::{LeaseAction, LeaseView, lease_action};
 use restow_rules::{LeaseWatch, ReadTime, SeenLease};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,29 +19,30 @@ use tokio::sync::watch;
 
 const NAME: &str = "restow-controller";
 
-/// For how long this controller may act; for ever where there is no election.
+/// Until when this controller may act; without limit if there is no leader election.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Term(Arc<Mutex<Option<(Moment, Duration)>>>);
+pub(crate) struct LeaseTerm(Arc<Mutex<Option<(Moment, Duration)>>>);
 
-impl Term {
-    /// The lease was renewed then, which is good for so long.
+impl LeaseTerm {
+    /// Records a renewal, which is valid for this duration.
     fn renewed(&self, at: Moment, good_for: Duration) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, good_for));
     }
 
-    /// Fails once another controller may have begun to act.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    /// Fails if another controller may have acquired the lease.
+    pub(super) fn check(&self) -> Result<(), RequestError> {
         let term = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match term.is_none_or(|(at, good_for)| at.elapsed() <= good_for) {
             true => Ok(()),
-            false => {
-                Err(Failure { message: "the controller's lease was not renewed in time".into(), ..Failure::default() })
-            }
+            false => Err(RequestError {
+                message: "the controller's lease was not renewed in time".into(),
+                ..RequestError::default()
+            }),
         }
     }
 }
 
-/// Acts whenever the lease is ours, until told to stop.
+/// Acts whenever this controller holds the lease, until it is stopped.
 pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
     let api: Api<Lease> = Api::namespaced(context.cluster.client().clone(), &context.config.namespace);
     let me = context.config.identity.clone();
@@ -47,29 +50,29 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
     let mut acting: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)> = None;
     let mut renewed = Moment::now();
     let duration = context.config.lease_duration;
-    // It is looked at or renewed this often, and without a renewal for so long, the holder stops acting, before another can
-    // begin.
+    // The retry period, and the renew deadline: without a renewal for so long, the holder stops before another controller
+    // can acquire the lease.
     let (interval, deadline) = (duration.mul_f64(0.13), duration.mul_f64(0.66));
     loop {
         let begun = Moment::now();
-        // A server that hangs must not hide that the lease has run out.
-        let turned = tokio::time::timeout(deadline, turn(&api, &me, duration, &mut watched)).await;
-        let turned = turned.unwrap_or_else(|_| Err(no_answer(deadline)));
-        match turned {
+        // A request that hangs must not delay noticing that the deadline has passed.
+        let renewal = tokio::time::timeout(deadline, acquire_or_renew(&api, &me, duration, &mut watched)).await;
+        let renewal = renewal.unwrap_or_else(|_| Err(no_answer(deadline)));
+        match renewal {
             Ok(true) => {
                 renewed = begun;
                 context.term.renewed(begun, deadline);
                 if acting.is_none() {
                     tracing::info!("{me} leads");
                     let (end, ended) = watch::channel(false);
-                    acting = Some((end, tokio::spawn(act(context.clone(), ended))));
+                    acting = Some((end, tokio::spawn(reconcile_loop(context.clone(), ended))));
                 }
             }
-            Ok(false) => rest(&mut acting).await,
+            Ok(false) => stop_leading(&mut acting).await,
             Err(failure) => {
                 tracing::warn!("cannot read or write the lease {NAME}: {failure}");
                 if renewed.elapsed() > deadline {
-                    rest(&mut acting).await;
+                    stop_leading(&mut acting).await;
                 }
             }
         }
@@ -79,37 +82,42 @@ pub(super) async fn run(context: Context, mut stop: watch::Receiver<bool>) {
         }
     }
     let was_acting = acting.is_some();
-    rest(&mut acting).await;
-    if was_acting && let Err(failure) = give_up(&api, &me).await {
+    stop_leading(&mut acting).await;
+    if was_acting && let Err(failure) = release(&api, &me).await {
         tracing::warn!("cannot give up the lease {NAME}: {failure}");
     }
 }
 
-fn no_answer(within: Duration) -> Failure {
-    Failure { message: format!("no answer within {:.0} s", within.as_secs_f64()), ..Failure::default() }
+fn no_answer(within: Duration) -> RequestError {
+    RequestError { message: format!("no answer within {:.0} s", within.as_secs_f64()), ..RequestError::default() }
 }
 
-async fn rest(acting: &mut Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>) {
+async fn stop_leading(acting: &mut Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>) {
     if let Some((end, acted)) = acting.take() {
         tracing::info!("not leading any more");
         end.send_replace(true);
-        // It ends by itself; if it panicked, there is nothing left to end.
+        // The loop ends by itself; if it panicked, there is nothing to stop.
         let _ = acted.await;
     }
 }
 
-/// Looks at the lease once, and takes or renews it. Says whether it is ours.
-async fn turn(api: &Api<Lease>, me: &str, duration: Duration, watched: &mut LeaseWatch) -> Result<bool, Failure> {
+/// Reads the lease once, and acquires or renews it. Returns whether this controller holds it.
+async fn acquire_or_renew(
+    api: &Api<Lease>,
+    me: &str,
+    duration: Duration,
+    watched: &mut LeaseWatch,
+) -> Result<bool, RequestError> {
     let asked = since_boot();
     let found = api.get_opt(NAME).await?;
     let view = look(found.as_ref(), ReadTime { asked, answered: since_boot() }, watched);
-    let step = step(view.as_ref(), me);
-    if step == Step::Wait {
+    let lease_action = lease_action(view.as_ref(), me);
+    if lease_action == LeaseAction::Wait {
         return Ok(false);
     }
     let now = MicroTime(Timestamp::now());
     let old = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
-    let is_renewal = step == Step::Renew;
+    let is_renewal = lease_action == LeaseAction::Renew;
     let spec = LeaseSpec {
         holder_identity: Some(me.to_owned()),
         lease_duration_seconds: i32::try_from(duration.as_secs().max(1)).ok(),
@@ -125,14 +133,14 @@ async fn turn(api: &Api<Lease>, me: &str, duration: Duration, watched: &mut Leas
         }
         Some(lease) => api.replace(NAME, &PostParams::default(), &Lease { spec: Some(spec), ..lease }).await,
     };
-    match written.map_err(Failure::from) {
+    match written.map_err(RequestError::from) {
         Ok(_) => Ok(true),
         Err(failure) if failure.code == 409 => Ok(false),
         Err(failure) => Err(failure),
     }
 }
 
-async fn give_up(api: &Api<Lease>, me: &str) -> Result<(), Failure> {
+async fn release(api: &Api<Lease>, me: &str) -> Result<(), RequestError> {
     let Some(mut lease) = api.get_opt(NAME).await? else { return Ok(()) };
     if holder(&lease) != me {
         return Ok(());
@@ -144,7 +152,7 @@ async fn give_up(api: &Api<Lease>, me: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a read of the lease says, after those before it.
+/// Evaluates a read of the lease together with earlier reads.
 fn look(lease: Option<&Lease>, read: ReadTime, watched: &mut LeaseWatch) -> Option<LeaseView> {
     let revision = ResourceVersion::new(lease?.metadata.resource_version.clone().unwrap_or_default());
     let duration_seconds = lease?.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).map(i64::from);
@@ -163,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_term_is_over_when_the_lease_was_not_renewed_in_time() {
-        let term = Term::default();
+        let term = LeaseTerm::default();
         assert!(term.check().is_ok(), "without an election everybody may act");
         let begun = Moment::now();
         term.renewed(begun, Duration::ZERO);

@@ -32,11 +32,11 @@ impl Observation {
 fn observation(answers: Vec<Result<Option<&str>, &str>>) -> Observation {
     let discovery = |answer: Result<Option<&str>, &str>| match answer {
         Ok(hash) => Ok(Discovery { resources: BTreeMap::from([(name(), widgets(hash))]), unread: BTreeMap::new() }),
-        Err(message) => Err(Failure { message: message.into(), ..Failure::default() }),
+        Err(message) => Err(RequestError { message: message.into(), ..RequestError::default() }),
     };
     let named = |(index, answer): (usize, _)| (format!("server-{index}"), discovery(answer));
     let discoveries = answers.into_iter().enumerate().map(named).collect();
-    let servers = ApiServers { wanted: Wanted::WhoeverAnswers, ..ApiServers::default() };
+    let servers = ApiServers { required: RequiredServers::Any, ..ApiServers::default() };
     let (reported, aggregation) = (BTreeMap::new(), Aggregation::default());
     Observation { instances: Vec::new(), servers, discoveries, reported, aggregation }
 }
@@ -52,7 +52,7 @@ fn servers_agree_when_all_of_them_say_the_same() {
 fn a_server_that_differs_or_cannot_be_asked_is_named() {
     for (answers, words) in [
         (vec![Ok(Some("a")), Ok(Some("b"))], "server-1 b"),
-        (vec![Ok(Some("a")), Err("connection refused")], "server-1 cannot be asked: connection refused"),
+        (vec![Ok(Some("a")), Err("connection refused")], "server-1 cannot be queried: connection refused"),
         (vec![Ok(Some("a")), Ok(None)], "server-1 does not say"),
     ] {
         let seen = observation(answers).resource(&name(), None).unwrap();
@@ -89,7 +89,7 @@ fn what_servers_whose_writes_are_fenced_report_counts_more_than_discovery() {
     let agreed = seen.resource(&name(), None).unwrap();
     assert_eq!(agreed.agreed(), Some(&StorageVersionHash::of(&kind)));
     assert_eq!(agreed.revision, Some(ResourceVersion::new("7")));
-    // Without a fence the second server, which does not say, has to be asked.
+    // Without a fence the second server, which does not say, has to be queried.
     seen.servers.fenced.clear();
     let stock = seen.resource(&name(), None).unwrap();
     assert_eq!((stock.agreed(), &stock.revision), (None, &None));
@@ -112,7 +112,7 @@ fn a_document_that_cannot_be_read_is_not_taken_for_one_without_the_resource() {
 
 #[test]
 fn servers_have_to_store_the_version_that_the_crd_names() {
-    let definition: Definition = serde_json::from_value(json!({
+    let crd: Crd = serde_json::from_value(json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "names": {"plural": "widgets", "kind": "Widget"},
@@ -120,8 +120,8 @@ fn servers_have_to_store_the_version_that_the_crd_names() {
     }))
     .unwrap();
     let hash = |version: &str| hash_of(&format!("example.com/{version}"), "Widget");
-    let lagging = observation(vec![Ok(Some(&hash("v1").to_string()))]).resource(&name(), Some(&definition)).unwrap();
+    let lagging = observation(vec![Ok(Some(&hash("v1").to_string()))]).resource(&name(), Some(&crd)).unwrap();
     assert!(lagging.disagreement().unwrap().contains("the CRD names v2"), "{lagging:?}");
-    let current = observation(vec![Ok(Some(&hash("v2").to_string()))]).resource(&name(), Some(&definition)).unwrap();
+    let current = observation(vec![Ok(Some(&hash("v2").to_string()))]).resource(&name(), Some(&crd)).unwrap();
     assert_eq!(current.agreed(), Some(&hash("v2")));
 }

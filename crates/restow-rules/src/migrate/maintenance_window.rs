@@ -7,30 +7,30 @@ use std::str::FromStr;
 
 /// A time of day in UTC, from one minute to another: "22:00-06:00". It may span midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct MaintenanceWindow {
     from: Time,
     until: Time,
 }
 
-/// A text that is no window.
+/// Not a maintenance window.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a window; write the time of day in UTC from and until, as in 22:00-06:00")]
-pub struct InvalidWindow {
+pub struct InvalidMaintenanceWindow {
     text: String,
 }
 
-/// How long to wait until one of the windows opens; nothing if one is open, or if there are none at all.
-pub fn wait(windows: &[Window], now: Timestamp) -> Option<SignedDuration> {
+/// The time until a window opens; `None` if one is open, or if there are none.
+pub fn wait(windows: &[MaintenanceWindow], now: Timestamp) -> Option<SignedDuration> {
     if windows.is_empty() || windows.iter().any(|window| window.is_open(now)) {
         return None;
     }
     windows.iter().map(|window| window.opens_in(now)).min()
 }
 
-/// How long it is until any window opens or closes; nothing if there are none.
-pub fn until_change(windows: &[Window], now: Timestamp) -> Option<SignedDuration> {
+/// The time until any window opens or closes; `None` if there are none.
+pub fn until_change(windows: &[MaintenanceWindow], now: Timestamp) -> Option<SignedDuration> {
     let edges = windows.iter().flat_map(|window| [window.from, window.until]);
-    // An edge that is now is over; the next one of the same kind comes tomorrow.
+    // The next occurrence of a time that is now is tomorrow.
     let ahead = edges.map(|edge| match ahead(edge, now) {
         SignedDuration::ZERO => SignedDuration::from_hours(24),
         ahead => ahead,
@@ -43,7 +43,7 @@ fn ahead(time: Time, now: Timestamp) -> SignedDuration {
     if ahead.is_negative() { ahead + SignedDuration::from_hours(24) } else { ahead }
 }
 
-impl Window {
+impl MaintenanceWindow {
     /// Whether objects may be rewritten at this time.
     pub fn is_open(&self, now: Timestamp) -> bool {
         let time = time_of_day(now);
@@ -63,22 +63,23 @@ fn time_of_day(now: Timestamp) -> Time {
     now.to_zoned(jiff::tz::TimeZone::UTC).time()
 }
 
-impl FromStr for Window {
-    type Err = InvalidWindow;
+impl FromStr for MaintenanceWindow {
+    type Err = InvalidMaintenanceWindow;
 
-    fn from_str(text: &str) -> Result<Self, InvalidWindow> {
-        let invalid = || InvalidWindow { text: text.to_owned() };
+    fn from_str(text: &str) -> Result<Self, InvalidMaintenanceWindow> {
+        let invalid = || InvalidMaintenanceWindow { text: text.to_owned() };
         let (from, until) = text.split_once('-').ok_or_else(invalid)?;
         let time = |part: &str| {
             let (hour, minute) = part.trim().split_once(':')?;
             Time::new(hour.parse().ok()?, minute.parse().ok()?, 0, 0).ok()
         };
-        let window = Window { from: time(from).ok_or_else(invalid)?, until: time(until).ok_or_else(invalid)? };
+        let window =
+            MaintenanceWindow { from: time(from).ok_or_else(invalid)?, until: time(until).ok_or_else(invalid)? };
         if window.from == window.until { Err(invalid()) } else { Ok(window) }
     }
 }
 
-impl fmt::Display for Window {
+impl fmt::Display for MaintenanceWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, until) = (self.from, self.until);
         write!(f, "{:02}:{:02}-{:02}:{:02}", from.hour(), from.minute(), until.hour(), until.minute())
@@ -95,8 +96,8 @@ mod tests {
 
     #[test]
     fn a_window_is_open_within_it_also_past_midnight() {
-        let day: Window = "08:00-17:30".parse().unwrap();
-        let night: Window = "22:00-06:00".parse().unwrap();
+        let day: MaintenanceWindow = "08:00-17:30".parse().unwrap();
+        let night: MaintenanceWindow = "22:00-06:00".parse().unwrap();
         for (window, time, expected) in [
             (day, "08:00", true),
             (day, "17:29", true),
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_next_window_is_waited_for() {
-        let windows: Vec<Window> = ["08:00-09:00", "22:00-23:00"].map(|text| text.parse().unwrap()).into();
+        let windows: Vec<MaintenanceWindow> = ["08:00-09:00", "22:00-23:00"].map(|text| text.parse().unwrap()).into();
         assert_eq!(wait(&windows, at("08:30")), None);
         assert_eq!(wait(&windows, at("21:00")), Some(SignedDuration::from_hours(1)));
         assert_eq!(wait(&windows, at("23:00")), Some(SignedDuration::from_hours(9)));
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_window_that_closes_is_a_change_too() {
-        let windows: Vec<Window> = ["08:00-09:00", "22:00-23:00"].map(|text| text.parse().unwrap()).into();
+        let windows: Vec<MaintenanceWindow> = ["08:00-09:00", "22:00-23:00"].map(|text| text.parse().unwrap()).into();
         assert_eq!(until_change(&windows, at("08:30")), Some(SignedDuration::from_mins(30)));
         assert_eq!(until_change(&windows, at("09:00")), Some(SignedDuration::from_hours(13)));
         assert_eq!(until_change(&[], at("09:00")), None);
@@ -129,7 +130,7 @@ mod tests {
     #[test]
     fn what_is_no_window_is_refused() {
         for text in ["", "8", "08:00", "08:00-25:00", "a-b", "08:00-08:00"] {
-            assert!(text.parse::<Window>().is_err(), "{text:?} was accepted");
+            assert!(text.parse::<MaintenanceWindow>().is_err(), "{text:?} was accepted");
         }
     }
 }

@@ -1,14 +1,17 @@
-//! One migration of the controller, from its first condition to its last.
+//! The worker of one migration, from its first condition to its last.
 
-use super::events::{Happened, about_definition, about_migration};
+use super::events::{EventReason, crd_reference, migration_reference};
 use super::observe::wire;
-use super::orders::within;
+use super::run_control::within;
 use super::{Context, MigrationObject, failures};
-use crate::definition;
-use crate::exchange::Failure;
-use crate::migration::{MigrationError, MigrationReport, Outcome, Reins, Settled, Target, migrate};
-use crate::runner::{Order, Progress};
-use crate::step::Step;
+use crate::backoff::Backoff;
+use crate::crd;
+use crate::migration::step::MigrationStep;
+use crate::migration::{
+    EarlierAttempt, MigrationChannels, MigrationError, MigrationOutcome, MigrationReport, MigrationTarget, migrate,
+};
+use crate::request::RequestError;
+use crate::runner::{Progress, RunControl};
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use restow_api::internal_apiserver::ConditionStatus;
@@ -16,51 +19,52 @@ use restow_api::migration::{
     MigrationCondition, MigrationCounts, MigrationFailure, SettledObjects, StorageVersionMigrationStatus,
 };
 use restow_api::{GroupResource, Time};
-use restow_rules::migrate::window;
-use restow_rules::trigger::Backoff;
+use restow_rules::migrate::maintenance_window;
+use restow_rules::trigger::Backoff as WaitPolicy;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// One migration.
-pub(super) struct Work {
+/// The worker of one migration.
+pub(super) struct MigrationWorker {
     context: Context,
     migration: MigrationObject,
     resource: GroupResource,
-    orders: watch::Receiver<Order>,
-    /// Whoever holds one of these may rewrite. One that waits holds none.
+    control: watch::Receiver<RunControl>,
+    /// A permit allows to rewrite. A worker that waits holds none.
     slots: Arc<Semaphore>,
     continue_token: Option<String>,
-    /// How many attempts in a row have ended with waiting, and come to nothing.
+    /// How many attempts in a row have ended with waiting and rewritten nothing.
     fruitless: u32,
 }
 
-/// How often progress is written down.
+/// How often progress is saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a migration that waits for a server, an agreement or a webhook waits before it tries again.
-const WAIT: Backoff = Backoff { first: SignedDuration::from_secs(5), cap: SignedDuration::from_secs(30) };
-/// How long a webhook that cannot be reached may keep a slot from others. One that was away at the last attempt may not.
-const WEBHOOK_PATIENCE: Duration = Duration::from_secs(4);
-/// The same for a server that has too much to do.
-const OVERLOAD_PATIENCE: Duration = Duration::from_secs(60);
-/// The failures that a condition quotes.
+/// The backoff of a migration that waits for a server, an agreement or a webhook.
+const WAIT: WaitPolicy = WaitPolicy { first: SignedDuration::from_secs(5), cap: SignedDuration::from_secs(30) };
+/// How long a worker keeps its permit while a webhook cannot be reached. After an attempt that failed for this reason it is
+/// zero.
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(4);
+/// The same while a server is overloaded.
+const OVERLOAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How many failures a condition quotes.
 const QUOTED_FAILURES: usize = 3;
 
-impl Work {
+impl MigrationWorker {
     pub(super) fn new(
         context: Context,
         migration: MigrationObject,
         resource: GroupResource,
-        orders: watch::Receiver<Order>,
+        control: watch::Receiver<RunControl>,
         slots: Arc<Semaphore>,
     ) -> Self {
         let continue_token = Some(migration.spec.continue_token.clone()).filter(|token| !token.is_empty());
-        Work { context, migration, resource, orders, slots, continue_token, fruitless: 0 }
+        MigrationWorker { context, migration, resource, control, slots, continue_token, fruitless: 0 }
     }
 
-    /// Writes down that a migration cannot be carried out at all.
+    /// Records that a migration cannot run at all.
     pub(super) async fn refuse(context: Context, migration: MigrationObject, words: String) {
         let name = migration.metadata.name.clone().unwrap_or_default();
         tracing::warn!("{name}: {words}");
@@ -83,9 +87,8 @@ impl Work {
         }
     }
 
-    /// Tries until there is something to say about it. Of one that was told to stop there is nothing to say, unless it has
-    /// succeeded: it was deleted, or another controller goes on with it. While it waits, for whatever it may be, it holds
-    /// neither a slot nor a mark.
+    /// Attempts until there is a result. A migration that is stopped has none, unless it has succeeded: it was deleted, or
+    /// another controller continues it. While it waits, it holds neither a permit nor a mark.
     async fn attempts(
         &mut self,
         progress: &watch::Sender<Progress>,
@@ -97,17 +100,16 @@ impl Work {
             if self.why_not_now().is_some() {
                 continue;
             }
-            told = told.or_else(|| Some(self.tell_of_the_start()));
+            told = told.or_else(|| Some(self.report_start()));
             let report = self.attempt(progress).await;
             drop(slot);
-            let has_succeeded = matches!(&report, Ok(MigrationReport { outcome: Outcome::Succeeded, .. }));
-            let has_died = matches!(&report, Err(MigrationError::Died(_)));
-            if *self.orders.borrow() == Order::Stop && !has_succeeded && !has_died {
+            let has_succeeded = matches!(&report, Ok(MigrationReport { outcome: MigrationOutcome::Succeeded, .. }));
+            if *self.control.borrow() == RunControl::Stop && !has_succeeded {
                 break None;
             }
             match report {
-                Ok(MigrationReport { outcome: Outcome::Stopped(token), .. }) => self.continue_token = token,
-                Ok(report) => match waits_for(&report.outcome, self.aim()) {
+                Ok(MigrationReport { outcome: MigrationOutcome::Stopped(token), .. }) => self.continue_token = token,
+                Ok(report) => match wait_reason(&report.outcome, self.target_policy()) {
                     Some(waiting) => self.wait(&report, waiting, progress).await,
                     None => break Some(Ok(report)),
                 },
@@ -121,65 +123,71 @@ impl Work {
         report
     }
 
-    fn aim(&self) -> Aim {
-        if Target::of(&wire(&self.migration)).is_some() { Aim::OneVersion } else { Aim::WhateverIsAgreed }
+    fn target_policy(&self) -> TargetPolicy {
+        if MigrationTarget::of(&wire(&self.migration)).is_some() {
+            TargetPolicy::OneVersion
+        } else {
+            TargetPolicy::AnyAgreedVersion
+        }
     }
 
-    /// Waits for its turn; nothing when it is told to stop meanwhile.
+    /// Waits for a permit; `None` if the migration is stopped meanwhile.
     async fn slot(&mut self) -> Option<OwnedSemaphorePermit> {
         let slots = Arc::clone(&self.slots);
-        let mut orders = self.orders.clone();
+        let mut control = self.control.clone();
         tokio::select! {
             biased;
-            // When nobody can give orders any more, that says it too.
-            _ = orders.wait_for(|order| *order == Order::Stop) => None,
+            // A dropped sender means stop too.
+            _ = control.wait_for(|command| *command == RunControl::Stop) => None,
             slot = slots.acquire_owned() => slot.ok(),
         }
     }
 
-    /// The first object need not wait until this is told.
-    fn tell_of_the_start(&self) -> JoinHandle<()> {
+    /// Publishes the Event in a task, so that rewriting need not wait for it.
+    fn report_start(&self) -> JoinHandle<()> {
         let target = wire(&self.migration).target_hash().map(|hash| format!(" to {hash}")).unwrap_or_default();
         let words = format!("rewriting the stored objects of {}{target}", self.resource);
-        tokio::spawn(tell(self.context.clone(), self.migration.clone(), Happened::Started, words))
+        tokio::spawn(publish(self.context.clone(), self.migration.clone(), EventReason::Started, words))
     }
 
-    /// Says why nothing happens, and waits a while, longer each time that nothing has come of it.
-    async fn wait(&mut self, report: &MigrationReport, waiting: Waits, progress: &watch::Sender<Progress>) {
+    /// Records why the migration waits, and waits, longer each time that an attempt rewrote nothing.
+    async fn wait(&mut self, report: &MigrationReport, waiting: WaitReason, progress: &watch::Sender<Progress>) {
         tracing::info!("{}: {}", self.resource, waiting.words);
-        if let KeepsPlace::At(token) = waiting.place {
+        if let ResumePoint::At(token) = waiting.resume {
             self.continue_token = token;
         }
         let passes = report.run.iter().flat_map(|run| &run.passes);
-        let is_fruitless = passes.map(|pass| pass.rewritten + pass.current + pass.gone).sum::<u64>() == 0;
+        let is_fruitless =
+            passes.map(|reconcile| reconcile.rewritten + reconcile.current + reconcile.gone).sum::<u64>() == 0;
         self.fruitless = if is_fruitless { self.fruitless.saturating_add(1) } else { 0 };
         let counts = progress.borrow().counts;
         self.write(&waiting_status(MigrationCondition::WAITING, &waiting.words, counts)).await;
         let wait = Duration::try_from(WAIT.after(self.fruitless)).unwrap_or_default();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            _ = self.orders.changed() => {}
+            _ = self.control.changed() => {}
         }
     }
 
     async fn attempt(&mut self, progress: &watch::Sender<Progress>) -> Result<MigrationReport, MigrationError> {
         self.write(&running()).await;
-        Step::Running.crash_if(self.context.config.migration.dies_at);
+        MigrationStep::Running.log(&self.resource);
         let wire = wire(&self.migration);
         let mut options = self.context.config.migration.clone();
-        options.expected = Target::of(&wire);
+        options.expected = MigrationTarget::of(&wire);
         options.holder = Some(self.context.holder());
         options.run.continue_token.clone_from(&self.continue_token);
-        options.run.webhook_patience = if self.fruitless == 0 { WEBHOOK_PATIENCE } else { Duration::ZERO };
-        options.run.overload_patience = OVERLOAD_PATIENCE;
-        options.settled = Settled::of(&wire);
+        options.run.webhook_timeout = if self.fruitless == 0 { WEBHOOK_TIMEOUT } else { Duration::ZERO };
+        options.run.overload_timeout = OVERLOAD_TIMEOUT;
+        options.settled = EarlierAttempt::of(&wire);
         let (end, ended) = oneshot::channel();
         let seen = progress.subscribe();
         let saver = tokio::spawn(save(self.context.clone(), self.name(), self.resource.clone(), seen, ended));
-        let (orders, watcher) = within(self.context.config.windows.clone(), self.orders.clone());
-        let report = migrate(&self.context.cluster, &self.resource, options, Reins { orders, progress }).await;
+        let (control, watcher) = within(self.context.config.windows.clone(), self.control.clone());
+        let report =
+            migrate(&self.context.cluster, &self.resource, options, MigrationChannels { control, progress }).await;
         watcher.abort();
-        // What it writes last must not come after what is written next. A server that hangs is not waited for.
+        // The last save must not overwrite the next status. A server that hangs is not waited for.
         let _ = end.send(());
         let abort = saver.abort_handle();
         if tokio::time::timeout(SAVE_INTERVAL, saver).await.is_err() {
@@ -188,38 +196,39 @@ impl Work {
         report
     }
 
-    /// Waits while it is paused, and for a window.
+    /// Waits while the migration is paused or no maintenance window is open.
     async fn wait_until_allowed(&mut self, progress: &watch::Sender<Progress>) {
         while let Some((reason, words, wait)) = self.why_not_now() {
             let counts = progress.borrow().counts;
             self.write(&waiting_status(reason, words, counts)).await;
             tokio::select! {
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
-                _ = self.orders.changed() => {}
+                _ = self.control.changed() => {}
             }
         }
     }
 
-    /// Why nothing may be rewritten now, and for how long at most; nothing where it may, or where it shall end.
+    /// Why nothing may be rewritten now, and the maximum wait; `None` if it may, or if the migration is stopped.
     fn why_not_now(&mut self) -> Option<(&'static str, &'static str, Option<Duration>)> {
-        let order = *self.orders.borrow_and_update();
-        let window = window::wait(&self.context.config.windows, Timestamp::now());
+        let command = *self.control.borrow_and_update();
+        let window = maintenance_window::wait(&self.context.config.windows, Timestamp::now());
         let wait = window.and_then(|wait| Duration::try_from(wait).ok());
-        match (order, &window) {
-            (Order::Stop, _) | (Order::Run, None) => None,
-            (Order::Pause, _) => Some((MigrationCondition::PAUSED, "paused by the annotation restow.dev/paused", None)),
-            (Order::Run, Some(_)) => Some((MigrationCondition::WAITING, "waiting for a maintenance window", wait)),
+        match (command, &window) {
+            (RunControl::Stop, _) | (RunControl::Run, None) => None,
+            (RunControl::Pause, _) => {
+                Some((MigrationCondition::PAUSED, "paused by the annotation restow.dev/paused", None))
+            }
+            (RunControl::Run, Some(_)) => Some((MigrationCondition::WAITING, "waiting for a maintenance window", wait)),
         }
     }
 
-    /// Writes down how it ended.
+    /// Records the result.
     async fn finish(&mut self, report: Result<MigrationReport, MigrationError>, progress: &Progress, took: Duration) {
         let (result, mut words) = match &report {
             Ok(report) => match describe(report) {
                 Some(ending) => ending,
                 None => return,
             },
-            Err(MigrationError::Died(_)) => std::process::abort(),
             Err(error) => (MigrationCondition::FAILED, error.to_string()),
         };
         tracing::info!("{}: {result}: {words}", self.resource);
@@ -232,30 +241,31 @@ impl Work {
         }
         let status = ended(&report, (result, &words), progress, listed);
         self.write(&status).await;
-        Step::Ended.crash_if(self.context.config.migration.dies_at);
-        let happened = if result == MigrationCondition::FAILED { Happened::Failed } else { Happened::Succeeded };
-        tell(self.context.clone(), self.migration.clone(), happened, words).await;
+        MigrationStep::Ended.log(&self.resource);
+        let happened = if result == MigrationCondition::FAILED { EventReason::Failed } else { EventReason::Succeeded };
+        publish(self.context.clone(), self.migration.clone(), happened, words).await;
         if let Some(versions) = report.ok().and_then(|report| report.trimmed_to) {
             let words = format!("status.storedVersions is now {versions:?}");
             tracing::info!("{}: {words}", self.resource);
-            tell(self.context.clone(), self.migration.clone(), Happened::Trimmed, words).await;
+            publish(self.context.clone(), self.migration.clone(), EventReason::Trimmed, words).await;
         }
     }
 
-    /// Writes to the status, again and again while the server cannot be reached.
+    /// Writes the status. Retries while the server cannot be reached.
     async fn write(&mut self, status: &Value) {
         let name = self.name();
         let patch = json!({"metadata": {"uid": self.migration.metadata.uid}, "status": status});
-        for tries in 0u32.. {
+        let mut backoff = Backoff::of_request();
+        loop {
             let written =
                 self.context.migrations().patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-            let Err(failure) = written.map_err(Failure::from) else { return };
+            let Err(failure) = written.map_err(RequestError::from) else { return };
             let is_final = matches!(failure.code, 400..=428 | 430..=499);
-            if is_final || *self.orders.borrow() == Order::Stop {
+            if is_final || *self.control.borrow() == RunControl::Stop {
                 tracing::debug!("{name}: {failure}");
                 return;
             }
-            tokio::time::sleep(restow_rules::migrate::verdict::wait_after(tries)).await;
+            tokio::time::sleep(backoff.next_delay()).await;
         }
     }
 
@@ -264,15 +274,15 @@ impl Work {
     }
 }
 
-/// Tells of something at the migration and at the definition of its resource.
-async fn tell(context: Context, migration: MigrationObject, happened: Happened, words: String) {
-    let mut about = vec![about_migration(&migration)];
+/// Publishes an Event at the migration and at the CRD of its resource.
+async fn publish(context: Context, migration: MigrationObject, happened: EventReason, words: String) {
+    let mut about = vec![migration_reference(&migration)];
     let named = &migration.spec.resource;
     if let Ok(resource) = GroupResource::new(&named.group, &named.resource) {
-        let definition = definition::read(context.cluster.client(), &resource).await;
-        about.extend(definition.ok().flatten().as_ref().map(about_definition));
+        let crd = crd::read(context.cluster.client(), &resource).await;
+        about.extend(crd.ok().flatten().as_ref().map(crd_reference));
     }
-    context.events.tell(happened, &words, about, Some(about_migration(&migration))).await;
+    context.events.publish(happened, &words, about, Some(migration_reference(&migration))).await;
 }
 
 /// The last status of a migration.
@@ -297,7 +307,7 @@ fn ended(
         status["targetStorageVersionHash"] = json!(target.hash);
         status["agreementRevision"] = json!(target.revision);
     }
-    // What an earlier attempt left must not stay.
+    // Removes what an earlier attempt left.
     for field in ["failures", "settled"] {
         if status.get(field).is_none() {
             status[field] = Value::Null;
@@ -306,19 +316,21 @@ fn ended(
     status
 }
 
-/// What is known of the objects that did not fail, if all that failed can be written down.
+/// What is verified of the objects that did not fail, if all failures fit into the status.
 fn settled(report: &MigrationReport) -> Option<SettledObjects> {
     let run = report.run.as_ref().filter(|run| run.failures.len() <= failures::IN_STATUS)?;
-    let is_usable = report.outcome == Outcome::SomeFailed;
-    is_usable.then(|| Settled::by_run(run, report.definition_generation)).flatten()
+    let is_usable = report.outcome == MigrationOutcome::SomeFailed;
+    is_usable.then(|| EarlierAttempt::by_run(run, report.crd_generation)).flatten()
 }
 
-/// How a migration ended, for its condition; nothing where it did not end.
+/// The final condition of a migration; `None` if it has not ended.
 pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String)> {
     let failed = |words: String| Some((MigrationCondition::FAILED, words));
     match &report.outcome {
-        Outcome::Succeeded => Some((MigrationCondition::SUCCEEDED, "every object is in the target version".to_owned())),
-        Outcome::SomeFailed => {
+        MigrationOutcome::Succeeded => {
+            Some((MigrationCondition::SUCCEEDED, "every object is in the target version".to_owned()))
+        }
+        MigrationOutcome::SomeFailed => {
             let run = report.run.as_ref()?;
             let quote = |failure: &MigrationFailure| {
                 format!("{}/{}: {} {}", failure.namespace, failure.name, failure.code, failure.message)
@@ -326,58 +338,62 @@ pub(super) fn describe(report: &MigrationReport) -> Option<(&'static str, String
             let first: Vec<String> = run.failures.iter().take(QUOTED_FAILURES).map(quote).collect();
             failed(format!("{} objects could not be rewritten: {}", run.progress.counts.failed, first.join("; ")))
         }
-        Outcome::NoAgreement(words) | Outcome::AgreementChanged(words) | Outcome::DefinitionChanged(words) => {
-            failed(words.clone())
-        }
-        // The controller asks each API server, so that it does not come to this.
-        Outcome::Unproven(words) => failed(words.clone()),
-        Outcome::NotManaged(words) => failed(words.clone()),
-        Outcome::ServerSilent { words, .. }
-        | Outcome::NotReady { words, .. }
-        | Outcome::WebhookDown { words, .. }
-        | Outcome::Overloaded { words, .. } => failed(words.clone()),
-        Outcome::NeverSettles => failed("objects keep changing their stored version".to_owned()),
-        Outcome::ResourceGone => failed("the resource is not served any more".to_owned()),
-        Outcome::Stopped(_) | Outcome::Asked => None,
+        MigrationOutcome::NoAgreement(words)
+        | MigrationOutcome::AgreementChanged(words)
+        | MigrationOutcome::CrdChanged(words) => failed(words.clone()),
+        // The controller queries each API server, so this does not occur.
+        MigrationOutcome::Unproven(words) => failed(words.clone()),
+        MigrationOutcome::NotManaged(words) => failed(words.clone()),
+        MigrationOutcome::ServerUnresponsive { words, .. }
+        | MigrationOutcome::NotReady { words, .. }
+        | MigrationOutcome::WebhookDown { words, .. }
+        | MigrationOutcome::Overloaded { words, .. } => failed(words.clone()),
+        MigrationOutcome::NeverSettles => failed("objects keep changing their stored version".to_owned()),
+        MigrationOutcome::ResourceGone => failed("the resource is not served any more".to_owned()),
+        MigrationOutcome::Stopped(_) | MigrationOutcome::DryRunDone => None,
     }
 }
 
-/// What a migration that cannot go on waits for.
-pub(super) struct Waits {
+/// Why a migration has to wait.
+pub(super) struct WaitReason {
     words: String,
-    place: KeepsPlace,
+    resume: ResumePoint,
 }
 
-/// Where a migration goes on that had to wait.
-pub(super) enum KeepsPlace {
-    /// Where it began the last time.
+/// Where a migration continues after it had to wait.
+pub(super) enum ResumePoint {
+    /// Where the last attempt began.
     AsBefore,
     /// At this token, or at the beginning.
     At(Option<String>),
 }
 
-/// Whether a migration is for one version alone.
+/// Whether a migration is for one version only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aim {
-    /// Its author said which.
+pub(super) enum TargetPolicy {
+    /// Its annotations name the version.
     OneVersion,
-    /// It is for whatever the servers agree on: one that someone made with nothing but a resource in it.
-    WhateverIsAgreed,
+    /// For whatever version the servers agree on: a migration that names only a resource.
+    AnyAgreedVersion,
 }
 
-/// What an attempt waits for that has not ended the migration; nothing where it has. One that is for whatever is agreed on
-/// begins anew when that has changed meanwhile, because whoever waits for it waits for its success.
-pub(super) fn waits_for(outcome: &Outcome, aim: Aim) -> Option<Waits> {
+/// Why an attempt that has not ended the migration waits; `None` if it has ended it. A migration for any agreed version
+/// starts over when the agreement changes, because its creator waits for its success.
+pub(super) fn wait_reason(outcome: &MigrationOutcome, target_policy: TargetPolicy) -> Option<WaitReason> {
     match outcome {
-        Outcome::AgreementChanged(words) | Outcome::DefinitionChanged(words) if aim == Aim::WhateverIsAgreed => {
-            Some(Waits { words: format!("begins anew: {words}"), place: KeepsPlace::At(None) })
+        MigrationOutcome::AgreementChanged(words) | MigrationOutcome::CrdChanged(words)
+            if target_policy == TargetPolicy::AnyAgreedVersion =>
+        {
+            Some(WaitReason { words: format!("starts over: {words}"), resume: ResumePoint::At(None) })
         }
-        Outcome::NoAgreement(words) => Some(Waits { words: words.clone(), place: KeepsPlace::AsBefore }),
-        Outcome::ServerSilent { words, continue_token }
-        | Outcome::NotReady { words, continue_token }
-        | Outcome::WebhookDown { words, continue_token }
-        | Outcome::Overloaded { words, continue_token } => {
-            Some(Waits { words: words.clone(), place: KeepsPlace::At(continue_token.clone()) })
+        MigrationOutcome::NoAgreement(words) => {
+            Some(WaitReason { words: words.clone(), resume: ResumePoint::AsBefore })
+        }
+        MigrationOutcome::ServerUnresponsive { words, continue_token }
+        | MigrationOutcome::NotReady { words, continue_token }
+        | MigrationOutcome::WebhookDown { words, continue_token }
+        | MigrationOutcome::Overloaded { words, continue_token } => {
+            Some(WaitReason { words: words.clone(), resume: ResumePoint::At(continue_token.clone()) })
         }
         _ => None,
     }
@@ -387,7 +403,7 @@ fn running() -> Value {
     json!({"conditions": [condition(MigrationCondition::RUNNING, ConditionStatus::True, "")], "reason": ""})
 }
 
-/// It has begun, perhaps, and does nothing now, for this reason.
+/// The status of a migration that does nothing now, for this reason.
 fn waiting_status(reason: &str, words: &str, counts: MigrationCounts) -> Value {
     let waiting = MigrationCondition {
         reason: reason.to_owned(),
@@ -406,7 +422,7 @@ fn condition(condition_type: &str, status: ConditionStatus, message: &str) -> Mi
     }
 }
 
-/// Writes progress down from time to time, so that whoever comes next can go on, and everybody can see it.
+/// Saves progress periodically, for the next controller and for users.
 async fn save(
     context: Context,
     name: String,
@@ -434,7 +450,7 @@ async fn save(
         let status = json!({"status": {"counts": progress.counts, "reason": reason}});
         let api = context.migrations();
         let mut saved = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await;
-        // Only the first pass is worth going on with; a later one is a check, and has to begin at the beginning.
+        // Only the first pass is resumed; a later one is a check, and starts at the beginning.
         if saved.is_ok() && progress.pass == 1 {
             let token = json!({"spec": {"continueToken": progress.continue_token.unwrap_or_default()}});
             saved = api.patch(&name, &PatchParams::default(), &Patch::Merge(&token)).await;
@@ -445,7 +461,7 @@ async fn save(
     }
 }
 
-/// The objects a second since the last time.
+/// Objects per second since the last save.
 fn pace(before: Option<&(Progress, Instant)>, now: &Progress) -> Option<f64> {
     let (before, at) = before.filter(|(before, _)| before.pass == now.pass)?;
     let done = now.done_in_pass.saturating_sub(before.done_in_pass);

@@ -1,13 +1,13 @@
-//! What wakes the controller, and what is remembered of the versions that were seen in between.
+//! The reconcile queue: what has to be reconciled, and which versions the watches have shown meanwhile.
 //!
-//! A wake says which resources to look at, nothing about them. Only the versions that watches showed are kept, because a
-//! version that came and went between two passes has been written, too.
+//! A request names resources and nothing else. Only the versions that watches have shown are kept, because objects may have
+//! been written in a version that came and went between two reconciles.
 
-use super::collections::{definitions, definitions_watch, objects_watch};
 use super::observe::SinceLastPass;
+use super::paged_list::{crds, crds_watch, objects_watch};
 use super::{Context, MigrationObject, migration_api};
-use crate::agreement::hash_of;
-use crate::definition::{self, Definition};
+use crate::api_servers::hash_of;
+use crate::crd::{self, Crd};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -25,84 +25,84 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-/// Which resources to look at.
+/// A request to reconcile resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wake {
-    everything: bool,
+pub(super) struct ReconcileRequest {
+    all: bool,
     resources: BTreeSet<GroupResource>,
 }
 
-/// Collects wakes and sightings.
+/// Collects requests and observed versions.
 #[derive(Default)]
-pub(super) struct Wakes {
+pub(super) struct ReconcileQueue {
     state: Mutex<State>,
     notify: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    pending: Wake,
+    pending: ReconcileRequest,
     due: Option<Timestamp>,
-    /// The encoding versions that watches showed, by resource.
+    /// The encoding versions that watches have shown, by resource.
     encodings: BTreeMap<GroupResource, BTreeSet<String>>,
-    /// The resources whose reported versions have been watched without a gap since the last pass.
+    /// The resources whose StorageVersions were watched without a gap since the last reconcile.
     followed: BTreeSet<GroupResource>,
-    /// When each resource was last looked at, and what was seen written down.
+    /// When each resource was last reconciled, with the observed versions written to its StorageState.
     looked_at: BTreeMap<GroupResource, Moment>,
 }
 
-impl Wake {
-    pub(super) fn everything() -> Self {
-        Wake { everything: true, resources: BTreeSet::new() }
+impl ReconcileRequest {
+    pub(super) fn all() -> Self {
+        ReconcileRequest { all: true, resources: BTreeSet::new() }
     }
 
     pub(super) fn resource(resource: GroupResource) -> Self {
-        Wake { everything: false, resources: BTreeSet::from([resource]) }
+        ReconcileRequest { all: false, resources: BTreeSet::from([resource]) }
     }
 
-    pub(super) fn is_everything(&self) -> bool {
-        self.everything
+    pub(super) fn is_all(&self) -> bool {
+        self.all
     }
 
-    pub(super) fn concerns(&self, resource: &GroupResource) -> bool {
-        self.everything || self.resources.contains(resource)
+    pub(super) fn includes(&self, resource: &GroupResource) -> bool {
+        self.all || self.resources.contains(resource)
     }
 
     pub(super) fn resources(&self) -> &BTreeSet<GroupResource> {
         &self.resources
     }
 
-    /// The one group that all resources are of, if it is one.
+    /// The group of all resources, if they have one group.
     pub(super) fn only_group(&self) -> Option<String> {
         let first = self.resources.first()?.group();
-        let is_one = !self.everything && self.resources.iter().all(|resource| resource.group() == first);
+        let is_one = !self.all && self.resources.iter().all(|resource| resource.group() == first);
         (is_one && !first.is_empty()).then(|| first.to_owned())
     }
 
     fn is_empty(&self) -> bool {
-        !self.everything && self.resources.is_empty()
+        !self.all && self.resources.is_empty()
     }
 
-    fn add(&mut self, other: Wake) {
-        self.everything |= other.everything;
+    fn add(&mut self, other: ReconcileRequest) {
+        self.all |= other.all;
         self.resources.extend(other.resources);
     }
 }
 
-impl Wakes {
-    pub(super) fn wake(&self, wake: Wake) {
-        self.lock().pending.add(wake);
+impl ReconcileQueue {
+    pub(super) fn enqueue(&self, request: ReconcileRequest) {
+        self.lock().pending.add(request);
         self.notify.notify_one();
     }
 
-    /// Also wakes at this time, if not earlier.
-    pub(super) fn wake_at(&self, due: Option<Timestamp>) {
+    /// Requests a reconcile of everything at this time, if none is due earlier.
+    pub(super) fn requeue_at(&self, due: Option<Timestamp>) {
         let mut state = self.lock();
         state.due = state.due.into_iter().chain(due).min();
     }
 
-    /// Waits for the next wake. What comes within a few milliseconds comes together.
-    pub(super) async fn next(&self) -> Wake {
+    /// Waits for the next request. Requests within a few milliseconds are merged.
+    pub(super) async fn next(&self) -> ReconcileRequest {
         loop {
             let due = self.lock().due.map(|due| due.duration_since(Timestamp::now()));
             let due = due.map(|due| Duration::try_from(due).unwrap_or_default());
@@ -110,19 +110,19 @@ impl Wakes {
                 () = self.notify.notified() => {}
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {
                     self.lock().due = None;
-                    return Wake::everything();
+                    return ReconcileRequest::all();
                 }
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
-            let wake = std::mem::take(&mut self.lock().pending);
-            if !wake.is_empty() {
-                return wake;
+            let request = std::mem::take(&mut self.lock().pending);
+            if !request.is_empty() {
+                return request;
             }
         }
     }
 
-    /// What was seen of a resource since this was last asked.
-    pub(super) fn take_sightings(&self, resource: &GroupResource, kind: &str) -> SinceLastPass {
+    /// Takes what was observed of a resource since the last call.
+    pub(super) fn take_observed(&self, resource: &GroupResource, kind: &str) -> SinceLastPass {
         let mut state = self.lock();
         let encodings = state.encodings.remove(resource).unwrap_or_default();
         let hashes = encodings.iter().map(|encoding| hash_of(encoding, kind)).collect();
@@ -131,13 +131,13 @@ impl Wakes {
         SinceLastPass { hashes, encodings, is_unbroken, looked_at }
     }
 
-    /// What was seen until this time is written down.
+    /// The versions observed until this time are written to the StorageState.
     pub(super) fn looked(&self, resource: GroupResource, at: Moment) {
         self.lock().looked_at.insert(resource, at);
     }
 
-    /// What was seen could not be written down, and has to be the next time.
-    pub(super) fn put_back(&self, resource: &GroupResource, encodings: BTreeSet<String>) {
+    /// The observed versions could not be written; the next reconcile needs them again.
+    pub(super) fn restore_observed(&self, resource: &GroupResource, encodings: BTreeSet<String>) {
         self.lock().encodings.entry(resource.clone()).or_default().extend(encodings);
     }
 
@@ -146,7 +146,7 @@ impl Wakes {
     }
 
     /// Changes may have been missed.
-    fn lost_sight(&self) {
+    fn forget_watched(&self) {
         self.lock().followed.clear();
     }
 
@@ -155,27 +155,27 @@ impl Wakes {
     }
 }
 
-/// Follows everything that can make a pass necessary. Ends when the handle is aborted.
-pub(super) fn watch_cluster(context: &Context, wakes: Arc<Wakes>) -> tokio::task::JoinHandle<()> {
+/// Watches everything that can require a reconcile. Ends when the handle is aborted.
+pub(super) fn watch_cluster(context: &Context, queue: Arc<ReconcileQueue>) -> tokio::task::JoinHandle<()> {
     let client = context.cluster.client().clone();
-    let definitions = definitions(context);
+    let crds = crds(context);
     let migrations: Api<MigrationObject> = Api::all_with(client.clone(), &migration_api());
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "default");
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let reported: Api<Object<Value, StorageVersionStatus>> = Api::all_with(client, &storage_version_api());
     tokio::spawn(async move {
         let mut watches = JoinSet::new();
-        watches.spawn(follow_definitions(definitions, Arc::clone(&wakes)));
-        watches.spawn(follow_migrations(migrations, Arc::clone(&wakes)));
-        watches.spawn(follow_reports(reported, Arc::clone(&wakes)));
+        watches.spawn(watch_crds(crds, Arc::clone(&queue)));
+        watches.spawn(watch_migrations(migrations, Arc::clone(&queue)));
+        watches.spawn(watch_reports(reported, Arc::clone(&queue)));
         let slice_sign = |slice: &EndpointSlice| format!("{:?}", slice.metadata.generation);
-        watches.spawn(follow_names(slices, "kubernetes.io/service-name=kubernetes", slice_sign, Arc::clone(&wakes)));
-        // A server of ours that is started anew, perhaps as another release, keeps the name of its lease, but not this. A
-        // kube-apiserver keeps this, too (before 1.35), but takes its address away when it ends in an orderly way. One that
-        // crashes is noticed at the next look at everything.
+        watches.spawn(watch_names(slices, "kubernetes.io/service-name=kubernetes", slice_sign, Arc::clone(&queue)));
+        // A Restow API server that restarts, perhaps as another release, keeps the name of its lease and changes the
+        // holder. A kube-apiserver before 1.35 keeps both, but removes its endpoint when it shuts down gracefully. If one
+        // ends without that, the next resync notices it.
         let lease_sign =
             |lease: &Lease| format!("{:?}", lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()));
-        watches.spawn(follow_names(leases, "apiserver.kubernetes.io/identity=kube-apiserver", lease_sign, wakes));
+        watches.spawn(watch_names(leases, "apiserver.kubernetes.io/identity=kube-apiserver", lease_sign, queue));
         while watches.join_next().await.is_some() {}
     })
 }
@@ -185,24 +185,24 @@ fn storage_version_api() -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, StorageVersion::RESOURCE)
 }
 
-async fn follow_definitions(definitions: Api<Definition>, wakes: Arc<Wakes>) {
-    let mut events = watcher(definitions, definitions_watch()).default_backoff().boxed();
+async fn watch_crds(crds: Api<Crd>, queue: Arc<ReconcileQueue>) {
+    let mut events = watcher(crds, crds_watch()).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
-            Ok(watcher::Event::Apply(definition) | watcher::Event::InitApply(definition)) => {
-                let Some(resource) = definition::resource(&definition) else { continue };
-                let view = definition::view(&definition);
-                wakes.saw(&resource, format!("{}/{}", resource.group(), view.storage_version));
-                wakes.wake(Wake::resource(resource));
+            Ok(watcher::Event::Apply(crd) | watcher::Event::InitApply(crd)) => {
+                let Some(resource) = crd::resource(&crd) else { continue };
+                let view = crd::view(&crd);
+                queue.saw(&resource, format!("{}/{}", resource.group(), view.storage_version));
+                queue.enqueue(ReconcileRequest::resource(resource));
             }
-            Ok(watcher::Event::Delete(_)) => wakes.wake(Wake::everything()),
+            Ok(watcher::Event::Delete(_)) => queue.enqueue(ReconcileRequest::all()),
             Ok(_) => {}
-            Err(error) => tracing::debug!("watching definitions: {error}"),
+            Err(error) => tracing::debug!("watching CRDs: {error}"),
         }
     }
 }
 
-async fn follow_migrations(migrations: Api<MigrationObject>, wakes: Arc<Wakes>) {
+async fn watch_migrations(migrations: Api<MigrationObject>, queue: Arc<ReconcileQueue>) {
     let mut events = watcher(migrations, objects_watch()).default_backoff().boxed();
     while let Some(event) = events.next().await {
         if let Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object) | watcher::Event::Delete(object)) =
@@ -210,38 +210,38 @@ async fn follow_migrations(migrations: Api<MigrationObject>, wakes: Arc<Wakes>) 
         {
             let named = &object.spec.resource;
             if let Ok(resource) = GroupResource::new(&named.group, &named.resource) {
-                wakes.wake(Wake::resource(resource));
+                queue.enqueue(ReconcileRequest::resource(resource));
             }
         }
     }
 }
 
-async fn follow_reports(reported: Api<Object<Value, StorageVersionStatus>>, wakes: Arc<Wakes>) {
+async fn watch_reports(reported: Api<Object<Value, StorageVersionStatus>>, queue: Arc<ReconcileQueue>) {
     let mut events = watcher(reported, objects_watch()).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
-            Ok(watcher::Event::Init) => wakes.lost_sight(),
+            Ok(watcher::Event::Init) => queue.forget_watched(),
             Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
                 let Some(resource) = object.metadata.name.as_deref().and_then(resource_of_report) else { continue };
                 for entry in object.status.unwrap_or_default().storage_versions {
-                    wakes.saw(&resource, entry.encoding_version);
+                    queue.saw(&resource, entry.encoding_version);
                 }
-                wakes.wake(Wake::resource(resource));
+                queue.enqueue(ReconcileRequest::resource(resource));
             }
-            // Most clusters do not serve this, and say so again and again.
+            // Most clusters do not serve this API, and each attempt fails.
             _ => {}
         }
     }
 }
 
-/// The resource that a StorageVersion is about: "core.pods", "apps.deployments".
+/// The resource of a StorageVersion: "core.pods", "apps.deployments".
 fn resource_of_report(name: &str) -> Option<GroupResource> {
     let (group, resource) = name.rsplit_once('.')?;
     GroupResource::new(if group == "core" { "" } else { group }, resource).ok()
 }
 
-/// Follows which objects there are, and what `sign` says of each. That they are renewed every few seconds is no news.
-async fn follow_names<K>(api: Api<K>, labels: &str, sign: fn(&K) -> String, wakes: Arc<Wakes>)
+/// Watches which objects exist, and the `sign` of each. Lease renewals do not change the sign.
+async fn watch_names<K>(api: Api<K>, labels: &str, sign: fn(&K) -> String, queue: Arc<ReconcileQueue>)
 where
     K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
@@ -254,12 +254,12 @@ where
                 let name = metadata.name.clone().unwrap_or_default();
                 let sign = format!("{:?} {}", metadata.uid, sign(&object));
                 if known.insert(name, sign.clone()).is_none_or(|before| before != sign) {
-                    wakes.wake(Wake::everything());
+                    queue.enqueue(ReconcileRequest::all());
                 }
             }
             Ok(watcher::Event::Delete(object)) => {
                 known.remove(object.meta().name.as_deref().unwrap_or_default());
-                wakes.wake(Wake::everything());
+                queue.enqueue(ReconcileRequest::all());
             }
             _ => {}
         }

@@ -1,68 +1,68 @@
-//! What an earlier, failed migration has made sure of, so that a later one need not look at it again.
+//! What an earlier, failed migration has verified, so that a later one need not process these objects again.
 
-use super::Target;
+use super::MigrationTarget;
 use crate::cluster::Cluster;
-use crate::exchange::exchange_json;
-use crate::runner::{Ending, RunReport};
+use crate::request::request_json;
+use crate::runner::{RunOutcome, RunReport};
 use restow_api::GroupResource;
 use restow_api::migration::{MigrationCondition, MigrationFailure, SettledObjects, StorageVersionMigration};
 use restow_rules::migrate::passes::{all_are_known, is_settled};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What an earlier, failed migration has made sure of. There is none where one of the objects that failed is not known by its
-/// uid: it would be taken for one that did not.
+/// What an earlier, failed migration has verified. There is none if the uid of a failed object is unknown: it would be
+/// mistaken for a verified one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settled {
-    target: Target,
+pub struct EarlierAttempt {
+    target: MigrationTarget,
     objects: SettledObjects,
     except: Arc<BTreeSet<String>>,
 }
 
-impl Settled {
-    /// Objects that have not been written since then are in the target version, except for those that failed.
-    pub fn new(target: Target, objects: SettledObjects, failures: &[MigrationFailure]) -> Option<Self> {
+impl EarlierAttempt {
+    /// Objects that were not written since then are in the target version, except for those that failed.
+    pub fn new(target: MigrationTarget, objects: SettledObjects, failures: &[MigrationFailure]) -> Option<Self> {
         let uids = || failures.iter().map(|failure| failure.uid.as_str());
         let except = Arc::new(uids().map(str::to_owned).collect());
-        all_are_known(uids()).then_some(Settled { target, objects, except })
+        all_are_known(uids()).then_some(EarlierAttempt { target, objects, except })
     }
 
-    /// What a run has made sure of, whose definition has this generation; nothing where not all that failed are known.
+    /// What a run has verified, with the generation of the CRD; `None` if not all failed objects are known.
     pub fn by_run(run: &RunReport, definition_generation: i64) -> Option<SettledObjects> {
         let is_complete = run.failures.len() as u64 == run.progress.counts.failed
             && all_are_known(run.failures.iter().map(|failure| failure.uid.as_str()));
         let is_quiet = run.passes.last().is_some_and(|last| last.is_quiet_but_for_failures());
-        let is_usable = run.ending == Ending::SomeFailed && is_complete && is_quiet && !run.settled_at.is_empty();
+        let is_usable = run.ending == RunOutcome::SomeFailed && is_complete && is_quiet && !run.settled_at.is_empty();
         is_usable.then(|| SettledObjects { resource_version: run.settled_at.clone(), definition_generation })
     }
 
-    /// What a migration says that it, or the one before it, has made sure of.
+    /// What the status of a migration says that it, or the one before it, has verified.
     pub(crate) fn of(migration: &StorageVersionMigration) -> Option<Self> {
         let objects = migration.status.settled.clone()?;
-        Settled::new(Target::of(migration)?, objects, &migration.status.failures)
+        EarlierAttempt::new(MigrationTarget::of(migration)?, objects, &migration.status.failures)
     }
 
-    /// What the controller's last migration of a resource, which failed, has made sure of, for one who migrates by hand.
-    /// Nothing where there is no such record.
+    /// What the controller's last failed migration of a resource has verified, for a manual migration. `None` if there is
+    /// none.
     pub async fn recorded(cluster: &Cluster, resource: &GroupResource) -> Option<Self> {
         #[derive(serde::Deserialize)]
         struct List {
             items: Vec<StorageVersionMigration>,
         }
         let request = http::Request::get("/apis/migration.k8s.io/v1alpha1/storageversionmigrations").body(Vec::new());
-        let list: List = exchange_json(cluster.client(), request.ok()?).await.ok()?;
+        let list: List = request_json(cluster.client(), request.ok()?).await.ok()?;
         let is_of = |migration: &&StorageVersionMigration| {
             let named = &migration.spec.resource;
             named.group == resource.group() && named.resource == resource.resource()
         };
         let is_failed =
             |migration: &&StorageVersionMigration| migration.true_condition(MigrationCondition::FAILED).is_some();
-        list.items.iter().filter(is_of).filter(is_failed).find_map(Settled::of)
+        list.items.iter().filter(is_of).filter(is_failed).find_map(EarlierAttempt::of)
     }
 
-    /// Whether this still holds for a migration to this target: an unchanged StorageVersion, or else an unchanged
-    /// definition, says that nobody wrote another version since.
-    pub(super) fn holds_for(&self, target: &Target, generation: i64) -> bool {
+    /// Whether this still holds for a migration to this target: an unchanged StorageVersion, or else an unchanged CRD,
+    /// shows that nobody has written another version since.
+    pub(super) fn holds_for(&self, target: &MigrationTarget, generation: i64) -> bool {
         self.target == *target
             && (target.revision.is_some() || (generation > 0 && self.objects.definition_generation == generation))
     }
@@ -72,7 +72,7 @@ impl Settled {
         self.except.contains(uid)
     }
 
-    /// Whether this object need not be looked at again.
+    /// Whether this object is verified.
     pub(crate) fn covers(&self, uid: &str, resource_version: &str) -> bool {
         is_settled(resource_version, &self.objects.resource_version) && !self.has_failed(uid)
     }

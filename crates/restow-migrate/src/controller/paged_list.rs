@@ -1,11 +1,11 @@
-//! Reads collections in small pages, and keeps of each object only what is looked at.
+//! Lists collections in small pages, and keeps only the fields that are needed.
 //!
-//! Definitions of custom resources can be a hundred kilobytes each, most of it schemas, owners of fields and what was last
-//! applied. So that the memory of a controller does not grow with that, no answer holds more than a few of them.
+//! A CRD can have a hundred kilobytes, most of it schemas, managedFields and the last applied configuration. Small pages
+//! keep the memory of the controller independent of that.
 
 use super::Context;
-use crate::definition::{self, Definition};
-use crate::exchange::Failure;
+use crate::crd::{self, Crd};
+use crate::request::RequestError;
 use kube::api::{Api, ApiResource, ListParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
@@ -17,71 +17,68 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-/// How many definitions one answer may hold.
-const DEFINITIONS_AT_ONCE: u32 = 4;
-/// How many other objects one answer may hold; they are small.
+/// The page size of CRDs.
+const CRDS_AT_ONCE: u32 = 4;
+/// The page size of other objects, which are small.
 const OBJECTS_AT_ONCE: u32 = 100;
-/// Up to so many definitions are read one by one, rather than all of them.
+/// Up to this number, CRDs are read one by one instead of listed.
 const READ_ONE_BY_ONE: usize = 8;
-/// How often a listing whose token has expired is begun anew.
+/// How often a list is restarted because its continue token expired.
 const MOST_RESTARTS: u32 = 5;
 
-/// Definitions, in a form of which the schemas are not kept.
-pub(super) fn definitions(context: &Context) -> Api<Definition> {
+/// The API of CRDs, with a type that drops the schemas.
+pub(super) fn crds(context: &Context) -> Api<Crd> {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api = ApiResource::from_gvk_with_plural(&kind, "customresourcedefinitions");
     Api::all_with(context.cluster.client().clone(), &api)
 }
 
-/// How definitions are watched.
-pub(super) fn definitions_watch() -> watcher::Config {
-    watcher::Config::default().page_size(DEFINITIONS_AT_ONCE)
+/// The watcher configuration for CRDs.
+pub(super) fn crds_watch() -> watcher::Config {
+    watcher::Config::default().page_size(CRDS_AT_ONCE)
 }
 
-/// How other objects are watched.
+/// The watcher configuration for other objects.
 pub(super) fn objects_watch() -> watcher::Config {
     watcher::Config::default().page_size(OBJECTS_AT_ONCE)
 }
 
-/// All definitions.
-pub(super) async fn all_definitions(context: &Context) -> Result<Vec<Definition>, Failure> {
-    all(&definitions(context), DEFINITIONS_AT_ONCE, slim).await
+/// All CRDs.
+pub(super) async fn all_crds(context: &Context) -> Result<Vec<Crd>, RequestError> {
+    all(&crds(context), CRDS_AT_ONCE, slim).await
 }
 
-/// The definitions of these resources, as far as they have one; all of them where that takes less.
-pub(super) async fn definitions_of(
-    context: &Context,
-    resources: &BTreeSet<GroupResource>,
-) -> Result<Vec<Definition>, Failure> {
+/// The CRDs of these resources, as far as they have one. Lists all CRDs if there are many resources.
+pub(super) async fn crds_of(context: &Context, resources: &BTreeSet<GroupResource>) -> Result<Vec<Crd>, RequestError> {
     if resources.len() > READ_ONE_BY_ONE {
-        return all_definitions(context).await;
+        return all_crds(context).await;
     }
     let mut found = Vec::new();
     for resource in resources {
-        if let Some(mut definition) = definition::read(context.cluster.client(), resource).await? {
-            slim(&mut definition);
-            found.push(definition);
+        if let Some(mut crd) = crd::read(context.cluster.client(), resource).await? {
+            slim(&mut crd);
+            found.push(crd);
         }
     }
     Ok(found)
 }
 
-/// All objects of a collection whose objects are small.
-pub(super) async fn all_objects<K>(api: &Api<K>) -> Result<Vec<K>, Failure>
+/// All objects of a collection of small objects.
+pub(super) async fn all_objects<K>(api: &Api<K>) -> Result<Vec<K>, RequestError>
 where
     K: kube::Resource + Clone + DeserializeOwned + Debug,
 {
     all(api, OBJECTS_AT_ONCE, |object: &mut K| object.meta_mut().managed_fields = None).await
 }
 
-async fn all<K>(api: &Api<K>, at_once: u32, slim: fn(&mut K)) -> Result<Vec<K>, Failure>
+async fn all<K>(api: &Api<K>, at_once: u32, slim: fn(&mut K)) -> Result<Vec<K>, RequestError>
 where
     K: Clone + DeserializeOwned + Debug,
 {
     let (mut found, mut restarts) = (Vec::new(), 0);
     let mut page = ListParams::default().limit(at_once);
     loop {
-        let list = match api.list(&page).await.map_err(Failure::from) {
+        let list = match api.list(&page).await.map_err(RequestError::from) {
             Ok(list) => list,
             Err(failure) if failure.code == 410 && page.continue_token.is_some() && restarts < MOST_RESTARTS => {
                 restarts += 1;
@@ -102,10 +99,10 @@ where
     }
 }
 
-fn slim(definition: &mut Definition) {
+fn slim(crd: &mut Crd) {
     const KEPT: [&str; 4] = [MIGRATING_ANNOTATION, HOLDER_ANNOTATION, REFUSALS_ANNOTATION, PAUSED_ANNOTATION];
-    definition.metadata.managed_fields = None;
-    if let Some(annotations) = &mut definition.metadata.annotations {
+    crd.metadata.managed_fields = None;
+    if let Some(annotations) = &mut crd.metadata.annotations {
         annotations.retain(|key, _| KEPT.contains(&key.as_str()));
     }
 }

@@ -1,4 +1,5 @@
-//! What the API says: which versions the API servers write now, which cluster they are, and what they have objects of.
+//! What the API shows: the versions that the API servers write now, the identity of the cluster, and which resources have
+//! objects.
 
 use anyhow::Context;
 use futures::{StreamExt, stream};
@@ -9,52 +10,53 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use restow_api::GroupVersionResource;
-use restow_migrate::agreement::{Observation, ResourceObservation, Scope, observe};
+use restow_migrate::api_servers::{Observation, ResourceObservation, Scope, observe};
 use restow_migrate::cluster::Cluster;
-use restow_migrate::definition::{self, Definition};
+use restow_migrate::crd::{self, Crd};
 use restow_migrate::discovery::equivalents;
-use restow_rules::census::{DefinedVersions, Target, in_force};
-use restow_rules::trigger::Agreement;
+use restow_rules::census::{DefinedVersions, KindTarget, in_force};
+use restow_rules::trigger::EncodingAgreement;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many collections are asked for at once.
+/// How many collections are listed concurrently.
 const AT_ONCE: usize = 8;
 
 /// What the API servers write now.
-pub(super) struct Asked {
-    pub(super) targets: Vec<Target>,
-    /// How each resource is read, where it is served.
+pub(super) struct ApiState {
+    pub(super) targets: Vec<KindTarget>,
+    /// How each served resource is read.
     pub(super) served: BTreeMap<String, GroupVersionResource>,
 }
 
-/// Asks the API servers what they write.
-pub(super) async fn ask(cluster: &Cluster) -> anyhow::Result<Asked> {
-    let without = "cannot ask the API servers which versions they write now, without which nobody can say what is old";
+/// Queries the API servers for the versions that they write.
+pub(super) async fn read_api_state(cluster: &Cluster) -> anyhow::Result<ApiState> {
+    let without =
+        "cannot query the API servers for the versions that they write now, which are needed to tell what is old";
     let observation = observe(cluster, Scope::All).await.context(without)?;
-    let definitions = definitions(cluster).await.context(without)?;
+    let crds = crds(cluster).await.context(without)?;
     let same = equivalents();
-    let mut asked = Asked { targets: Vec::new(), served: BTreeMap::new() };
+    let mut api_state = ApiState { targets: Vec::new(), served: BTreeMap::new() };
     for name in observation.resources().into_iter().filter(|name| !same.contains(name)) {
         let full_name = name.to_string();
-        let definition = definitions.get(&full_name);
-        let Some(seen) = observation.resource(&name, definition) else { continue };
-        asked.served.insert(full_name.clone(), seen.resource.resource.clone());
-        asked.targets.push(Target {
+        let crd = crds.get(&full_name);
+        let Some(seen) = observation.resource(&name, crd) else { continue };
+        api_state.served.insert(full_name.clone(), seen.resource.resource.clone());
+        api_state.targets.push(KindTarget {
             group: name.group().to_string(),
             kind: seen.resource.kind.clone(),
-            in_force: in_force(told(&seen), is_silent(&observation, &seen), definition.and_then(versions)),
-            candidates: candidates(definition),
-            defined: definition.map(names),
+            in_force: in_force(told(&seen), is_silent(&observation, &seen), crd.and_then(versions)),
+            candidates: candidates(crd),
+            defined: crd.map(names),
             resource: full_name,
         });
     }
-    // What no version of is served, or what is being deleted, is not among what can be rewritten, and may be stored still.
-    for (name, definition) in &definitions {
-        if !asked.served.contains_key(name) {
-            asked.targets.push(unserved(&observation, name, definition));
+    // A resource without a served version, or one that is being deleted, cannot be rewritten, but may still be stored.
+    for (name, crd) in &crds {
+        if !api_state.served.contains_key(name) {
+            api_state.targets.push(unserved(&observation, name, crd));
         }
     }
-    Ok(asked)
+    Ok(api_state)
 }
 
 fn told(seen: &ResourceObservation) -> Result<restow_api::StorageVersionHash, String> {
@@ -62,76 +64,76 @@ fn told(seen: &ResourceObservation) -> Result<restow_api::StorageVersionHash, St
     seen.agreed().cloned().ok_or_else(disagreement)
 }
 
-/// Whether every server was asked and none named a version.
+/// Whether every server was queried and none named a version.
 fn is_silent(observation: &Observation, seen: &ResourceObservation) -> bool {
-    let Agreement::Disagreed(hashes) = &seen.agreement else { return false };
+    let EncodingAgreement::Disagreed(hashes) = &seen.agreement else { return false };
     observation.is_complete_for(seen.resource.resource.group())
         && hashes.iter().all(restow_api::StorageVersionHash::is_unknown)
 }
 
-fn unserved(observation: &Observation, name: &str, definition: &Definition) -> Target {
-    let words = "no API server serves it, or not everything that can be done with it".to_string();
-    Target {
-        group: definition.spec.group.clone(),
-        kind: definition.spec.names.kind.clone(),
+fn unserved(observation: &Observation, name: &str, crd: &Crd) -> KindTarget {
+    let words = "no API server serves it with all of get, list and patch".to_string();
+    KindTarget {
+        group: crd.spec.group.clone(),
+        kind: crd.spec.names.kind.clone(),
         resource: name.to_string(),
-        in_force: in_force(Err(words), observation.is_complete_for(&definition.spec.group), versions(definition)),
-        candidates: candidates(Some(definition)),
-        defined: Some(names(definition)),
+        in_force: in_force(Err(words), observation.is_complete_for(&crd.spec.group), versions(crd)),
+        candidates: candidates(Some(crd)),
+        defined: Some(names(crd)),
     }
 }
 
-fn versions(definition: &Definition) -> Option<DefinedVersions<'_>> {
-    let storage = definition.spec.versions.iter().find(|version| version.storage)?;
+fn versions(crd: &Crd) -> Option<DefinedVersions<'_>> {
+    let storage = crd.spec.versions.iter().find(|version| version.storage)?;
     Some(DefinedVersions {
-        group: &definition.spec.group,
-        kind: &definition.spec.names.kind,
+        group: &crd.spec.group,
+        kind: &crd.spec.names.kind,
         storage: &storage.name,
         is_served: storage.served,
     })
 }
 
-fn names(definition: &Definition) -> Vec<String> {
-    definition.spec.versions.iter().map(|version| version.name.clone()).collect()
+fn names(crd: &Crd) -> Vec<String> {
+    crd.spec.versions.iter().map(|version| version.name.clone()).collect()
 }
 
-/// The versions that a hash may stand for. What is built in has never had others.
-fn candidates(definition: Option<&Definition>) -> Vec<String> {
+/// The versions that a hash may stand for. Built-in kinds have never had others.
+fn candidates(crd: Option<&Crd>) -> Vec<String> {
     let usual = || {
         let stages = ["", "beta1", "beta2", "beta3", "alpha1", "alpha2", "alpha3"];
         (1..=2).flat_map(move |major| stages.map(|stage| format!("v{major}{stage}"))).collect()
     };
-    definition.map(names).unwrap_or_else(usual)
+    crd.map(names).unwrap_or_else(usual)
 }
 
-/// All CRDs by name; none where there is no such API.
-async fn definitions(cluster: &Cluster) -> anyhow::Result<BTreeMap<String, Definition>> {
-    match definition::list(cluster.client()).await {
+/// All CRDs by name; none if the API is not served.
+async fn crds(cluster: &Cluster) -> anyhow::Result<BTreeMap<String, Crd>> {
+    match crd::list(cluster.client()).await {
         Err(failure) if failure.code == 404 => Ok(BTreeMap::new()),
         found => found.context("cannot list CRDs"),
     }
 }
 
-/// The uid of the namespace kube-system, or why it is not shown.
+/// The uid of the namespace kube-system, or why it is unknown.
 pub(super) async fn uid(cluster: &Cluster) -> Result<String, String> {
     let namespaces: Api<Namespace> = Api::all(cluster.client().clone());
     let found = namespaces.get_metadata("kube-system").await.map_err(|error| error.to_string())?;
     found.metadata.uid.ok_or_else(|| "it has no uid".to_string())
 }
 
-/// The latest revision that the API servers know of, or why they do not say.
+/// The latest resource version of the API servers, or why it is unknown.
 pub(super) async fn revision(cluster: &Cluster) -> Result<String, String> {
     let namespaces: Api<Namespace> = Api::all(cluster.client().clone());
     let list = namespaces.list_metadata(&ListParams::default().limit(1)).await.map_err(|error| error.to_string())?;
     Ok(list.metadata.resource_version.unwrap_or_default())
 }
 
-/// Of these resources, those that the API has objects of, or may have, each with what is known.
+/// Which of these resources have objects in the API, or may have, each with the reason.
 pub(super) async fn have_objects(
     cluster: &Cluster,
     resources: Vec<(String, GroupVersionResource)>,
 ) -> BTreeMap<String, String> {
-    let ask = |(name, resource): (String, GroupVersionResource)| async move {
+    let read_api_state = |(name, resource): (String, GroupVersionResource)| async move {
         let root = match resource.group() {
             "" => format!("/api/{}", resource.version()),
             group => format!("/apis/{group}/{}", resource.version()),
@@ -150,20 +152,20 @@ pub(super) async fn have_objects(
         };
         match list {
             Ok(list) if list.items.is_empty() => None,
-            Ok(_) => Some((name, "the API has objects of it, and none of them lies under this prefix".to_string())),
+            Ok(_) => Some((name, "the API has objects of it, and none is stored under this prefix".to_string())),
             Err(error) => {
                 Some((name, format!("none is stored under this prefix, and the API does not list it: {error}")))
             }
         }
     };
-    let found: Vec<_> = stream::iter(resources).map(ask).buffer_unordered(AT_ONCE).collect().await;
+    let found: Vec<_> = stream::iter(resources).map(read_api_state).buffer_unordered(AT_ONCE).collect().await;
     found.into_iter().flatten().collect()
 }
 
-/// The groups that other servers serve behind the API server (aggregation), which may keep their objects elsewhere.
+/// The groups of aggregated API servers, which may keep their objects in other stores.
 pub(super) async fn aggregated_groups(cluster: &Cluster) -> BTreeSet<String> {
     let services: Api<APIService> = Api::all(cluster.client().clone());
-    // Where that is not shown, none is taken for such.
+    // If they cannot be listed, no group counts as aggregated.
     let list = services.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
     let specs = list.into_iter().filter_map(|one| one.spec);
     specs.filter(|spec| spec.service.is_some()).filter_map(|spec| spec.group).collect()

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use restow_migrate::cluster::Cluster;
-use restow_migrate::overview::{NO_ANSWER, Overview, look};
+use restow_migrate::cluster_status::{ClusterStatus, NO_ANSWER, read_cluster_status};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// Answers by path, with their codes. What has none is not found.
 type Answers = BTreeMap<&'static str, (u16, Value)>;
@@ -42,7 +42,7 @@ fn answers() -> Answers {
         ),
         (SLICES, (200, empty("EndpointSliceList"))),
         ("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", (200, leases)),
-        (DEFINITIONS, (200, empty("CustomResourceDefinitionList"))),
+        (CRDS, (200, empty("CustomResourceDefinitionList"))),
     ])
 }
 
@@ -51,7 +51,7 @@ fn forbidden(path: &str) -> (u16, Value) {
     (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": message, "code": 403}))
 }
 
-async fn look_at(answers: Answers) -> Overview {
+async fn look_at(answers: Answers) -> ClusterStatus {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let answers = Arc::new(answers);
@@ -75,7 +75,7 @@ async fn look_at(answers: Answers) -> Overview {
         }
     });
     let cluster = Cluster::from_config(kube::Config::new(url.parse().unwrap())).unwrap();
-    let overview = look(&cluster).await.unwrap();
+    let overview = read_cluster_status(&cluster).await.unwrap();
     serving.abort();
     overview
 }
@@ -120,7 +120,7 @@ async fn what_aggregated_servers_serve_is_not_managed_whatever_they_say() {
 #[tokio::test]
 async fn what_may_not_be_read_is_told_and_the_rest_is_shown() {
     let mut answers = answers();
-    answers.insert(DEFINITIONS, forbidden(DEFINITIONS));
+    answers.insert(CRDS, forbidden(CRDS));
     let reports = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
     answers.insert(reports, forbidden(reports));
     let overview = look_at(answers).await;
@@ -141,7 +141,7 @@ async fn where_no_server_can_be_reached_by_itself_all_that_the_common_address_te
     let overview = look_at(answers).await;
     let maps = &overview.resources[0];
     assert_eq!(maps.resource, "configmaps");
-    assert!(maps.disagreement.is_some(), "servers that cannot be asked may store anything");
+    assert!(maps.disagreement.is_some(), "servers that cannot be queried may store anything");
     let told: Vec<&str> = maps.servers.values().map(String::as_str).collect();
     assert!(told.contains(&"v1") && told.contains(&NO_ANSWER), "{told:?}");
 }

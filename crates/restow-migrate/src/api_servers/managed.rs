@@ -1,22 +1,21 @@
-//! Which resources can be taken care of at all.
+//! Which resources can be managed at all.
 //!
-//! A server that says nothing about the storage versions of a resource has them for itself: most aggregated API servers do.
-//! Their objects lie in stores of their own, and nothing that we see could ever prove anything about them. That is no
-//! disagreement, which would end one day. The same goes for aggregated servers that do say it: one of them answers, and nobody
-//! knows of the others.
+//! Most aggregated API servers do not publish the storage versions of their resources. They keep the objects in a store of
+//! their own, and nothing can be proven about them. That is not a disagreement, because it never ends. The same applies to
+//! aggregated servers that do publish them: one of them answers, and how many there are is unknown.
 
 use super::Observation;
 use restow_api::GroupResource;
 use restow_api::internal_apiserver::StorageVersion;
 use restow_rules::migrate::aggregation::ServedBy;
-use restow_rules::migrate::api_servers::Wanted;
+use restow_rules::migrate::api_servers::RequiredServers;
 
 impl Observation {
-    /// Whether anything tells in which version a resource is stored: a server's discovery, the servers' reports, or the
-    /// resource's definition. Where a server cannot be asked, it may be the one that tells.
+    /// Whether the storage version of a resource is published: in a server's discovery document, in the servers' reports,
+    /// or in its CRD. If a server cannot be queried, it may be the one that publishes it.
     ///
-    /// Nothing is, whatever is told, that aggregated API servers serve, unless nothing is going to be proven anyway.
-    pub fn is_managed(&self, name: &GroupResource, has_definition: bool) -> bool {
+    /// Resources of aggregated API servers are not managed, unless nothing is going to be proven anyway.
+    pub fn is_managed(&self, name: &GroupResource, has_crd: bool) -> bool {
         if self.aggregated(name).is_some() {
             return false;
         }
@@ -26,13 +25,13 @@ impl Observation {
             .is_some_and(|report| !report.status.storage_versions.is_empty());
         let is_told =
             self.answered().filter_map(|(_, discovery)| discovery.resources.get(name)).any(|one| one.hash.is_some());
-        has_definition || is_reported || is_told
+        has_crd || is_reported || is_told
     }
 
-    /// Which aggregated API servers serve a resource, in words; nothing where none do.
+    /// Which aggregated API servers serve a resource, as text; `None` where none do.
     pub fn aggregated(&self, name: &GroupResource) -> Option<String> {
         match self.aggregation.of_group(name.group()) {
-            ServedBy::Others(words) if self.servers.wanted == Wanted::Every => Some(words),
+            ServedBy::Aggregated(words) if self.servers.required == RequiredServers::All => Some(words),
             _ => None,
         }
     }
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
     use crate::discovery::{Discovery, StoredResource};
     use restow_api::StorageVersionHash;
-    use restow_rules::migrate::aggregation::{Aggregation, PassedOn};
+    use restow_rules::migrate::aggregation::{AggregatedService, Aggregation};
     use restow_rules::migrate::api_servers::ApiServers;
     use std::collections::BTreeMap;
 
@@ -70,12 +69,12 @@ mod tests {
         };
         assert!(!observation(&[None, None]).is_managed(&name, false));
         assert!(observation(&[None, Some("x=")]).is_managed(&name, false), "they disagree, which is something else");
-        assert!(observation(&[None]).is_managed(&name, true), "a definition whose storage version is not served");
-        let passed_on = PassedOn { api_service: "v3.projectcalico.org".into(), service: "calico/api".into() };
+        assert!(observation(&[None]).is_managed(&name, true), "a CRD whose storage version is not served");
+        let passed_on = AggregatedService { api_service: "v3.projectcalico.org".into(), service: "calico/api".into() };
         let aggregation = Aggregation(Ok(BTreeMap::from([("projectcalico.org".to_owned(), passed_on)])));
         let aggregated = Observation { aggregation, ..observation(&[Some("x=")]) };
         assert!(!aggregated.is_managed(&name, true), "whatever they show");
-        let one = ApiServers { wanted: Wanted::WhoeverAnswers, ..ApiServers::default() };
+        let one = ApiServers { required: RequiredServers::Any, ..ApiServers::default() };
         assert!(Observation { servers: one, ..aggregated }.is_managed(&name, false));
     }
 }

@@ -1,15 +1,15 @@
-//! The verdict on everything that was read.
+//! The report on everything that was read.
 
 use super::layout::{FURTHER_FOLDERS, resource_of_folder};
-use super::verdict::{is_record, judge_kinds};
-use super::{Because, CensusRow, Encoding, Identity, KindVerdict, OpaqueVerdict, Target, Verdict};
+use super::verdict::{evaluate_kinds, is_record};
+use super::{CensusRow, CensusVerdict, Encoding, KindTarget, KindVerdict, OpaqueVerdict, StoreIdentity, VerdictReason};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Everything that a verdict rests on.
+/// Everything that the report is based on.
 #[derive(Clone, Debug)]
-pub struct Evidence {
+pub struct CensusEvidence {
     /// How many values were read.
     pub total: u64,
     /// The revision that reading began at.
@@ -19,21 +19,21 @@ pub struct Evidence {
     /// What was read.
     pub rows: Vec<CensusRow>,
     /// What the API servers write now.
-    pub targets: Vec<Target>,
-    /// Whether they are the API servers of this store.
-    pub identity: Identity,
-    /// What the API servers said of resources with encrypted values.
+    pub targets: Vec<KindTarget>,
+    /// Whether these are the API servers of this store.
+    pub identity: StoreIdentity,
+    /// The results of rewriting resources with encrypted values through the API.
     pub answers: BTreeMap<String, ApiAnswer>,
-    /// Resources of which the API has objects, or may have, but the store none.
+    /// Resources that have objects in the API, or may have, and none in the store.
     pub elsewhere: BTreeMap<String, String>,
-    /// The full names of the resources that the verdict is to be about; about everything where there are none.
+    /// The full names of the resources to report on; all if empty.
     pub wanted: Vec<String>,
 }
 
-/// What the API servers said when they were asked to write each object of a resource as it is.
+/// The result of asking the API servers to write each object of a resource as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiAnswer {
-    /// They left so many objects as they were, and there are no others.
+    /// They left this number of objects unchanged, and there are no others.
     AllCurrent {
         /// How many.
         objects: u64,
@@ -43,30 +43,30 @@ pub enum ApiAnswer {
         /// What was found.
         words: String,
     },
-    /// They did not say.
+    /// Unknown.
     Unknown {
         /// Why.
         words: String,
     },
 }
 
-/// Why nothing can be said of the whole, whatever was read.
+/// Why nothing can be concluded about the whole store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "reason")]
 pub enum Doubt {
-    /// There was nothing to read.
+    /// Nothing was read.
     NothingStored,
-    /// What was read belongs to another cluster than the one that was asked.
+    /// What was read belongs to another cluster than the one that was queried.
     OtherCluster {
         /// How that is known.
         because: String,
     },
-    /// It is not known whether what was read belongs to the cluster that was asked.
+    /// It is unknown whether what was read belongs to the cluster that was queried.
     ClusterNotCompared {
         /// Why.
         because: String,
     },
-    /// It was not read as it was at one point in time.
+    /// It was not read at a single revision.
     SeveralRevisions {
         /// The first one.
         from: u64,
@@ -77,22 +77,22 @@ pub enum Doubt {
     StoredElsewhere {
         /// The resource.
         resource: String,
-        /// What is known.
+        /// The reason.
         because: String,
     },
 }
 
-/// What is to be said.
+/// The report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Judgement {
-    /// The verdict on all that it is about.
-    pub verdict: Verdict,
-    /// Why nothing can be said of the whole.
+pub struct CensusReport {
+    /// The verdict on all that it refers to.
+    pub verdict: CensusVerdict,
+    /// Why nothing can be concluded about the whole store.
     pub doubts: Vec<Doubt>,
     /// The verdict on each kind.
     pub kinds: Vec<KindVerdict>,
-    /// The verdict on values that do not tell their kind.
+    /// The verdict on values that do not name their kind.
     pub opaque: Vec<OpaqueVerdict>,
 }
 
@@ -124,8 +124,8 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// Says what is stored. `Current` is said only if nothing at all speaks against it.
-pub fn judge(evidence: &Evidence) -> Judgement {
+/// Evaluates everything. `Current` is the result only if nothing contradicts it.
+pub fn evaluate(evidence: &CensusEvidence) -> CensusReport {
     let doubts = doubts(evidence);
     let is_wanted_folder = |folder: &str| {
         evidence.wanted.is_empty()
@@ -133,33 +133,33 @@ pub fn judge(evidence: &Evidence) -> Judgement {
             || resource_of_folder(folder, &evidence.targets)
                 .is_some_and(|found| evidence.wanted.contains(&found.resource))
     };
-    let mut kinds = judge_kinds(&evidence.rows, &evidence.targets);
+    let mut kinds = evaluate_kinds(&evidence.rows, &evidence.targets);
     kinds.retain(|kind| {
         evidence.wanted.contains(&kind.resource) || kind.folders.iter().any(|folder| is_wanted_folder(folder))
     });
-    let mut opaque = judge_opaque(evidence);
+    let mut opaque = evaluate_opaque(evidence);
     opaque.retain(|values| is_wanted_folder(&values.row.folder));
     let lines = || kinds.iter().map(|kind| kind.verdict).chain(opaque.iter().map(|values| values.verdict));
     let is_of_this_cluster =
-        evidence.total > 0 && matches!(evidence.identity, Identity::Same { .. } | Identity::OneAndTheSame);
+        evidence.total > 0 && matches!(evidence.identity, StoreIdentity::Same { .. } | StoreIdentity::OneAndTheSame);
     let verdict = match () {
-        () if !is_of_this_cluster => Verdict::Unknown,
-        () if lines().any(|verdict| verdict == Verdict::Old) => Verdict::Old,
-        () if doubts.is_empty() && lines().all(|verdict| verdict == Verdict::Current) => Verdict::Current,
-        () => Verdict::Unknown,
+        () if !is_of_this_cluster => CensusVerdict::Unknown,
+        () if lines().any(|verdict| verdict == CensusVerdict::Old) => CensusVerdict::Old,
+        () if doubts.is_empty() && lines().all(|verdict| verdict == CensusVerdict::Current) => CensusVerdict::Current,
+        () => CensusVerdict::Unknown,
     };
-    Judgement { verdict, doubts, kinds, opaque }
+    CensusReport { verdict, doubts, kinds, opaque }
 }
 
-fn doubts(evidence: &Evidence) -> Vec<Doubt> {
+fn doubts(evidence: &CensusEvidence) -> Vec<Doubt> {
     let (from, to) = (evidence.from_revision, evidence.to_revision);
     let nothing = (evidence.total == 0).then_some(Doubt::NothingStored);
     let other = match &evidence.identity {
-        // Where nothing is stored, there was nothing to compare either.
+        // If nothing is stored, there was nothing to compare.
         _ if evidence.total == 0 => None,
-        Identity::OneAndTheSame | Identity::Same { .. } => None,
-        Identity::Different { because } => Some(Doubt::OtherCluster { because: because.clone() }),
-        Identity::NotCompared { because } => Some(Doubt::ClusterNotCompared { because: because.clone() }),
+        StoreIdentity::OneAndTheSame | StoreIdentity::Same { .. } => None,
+        StoreIdentity::Different { because } => Some(Doubt::OtherCluster { because: because.clone() }),
+        StoreIdentity::NotCompared { because } => Some(Doubt::ClusterNotCompared { because: because.clone() }),
     };
     let several = (from != to).then_some(Doubt::SeveralRevisions { from, to });
     let elsewhere = evidence.elsewhere.iter();
@@ -169,7 +169,7 @@ fn doubts(evidence: &Evidence) -> Vec<Doubt> {
     nothing.into_iter().chain(other).chain(several).chain(elsewhere).collect()
 }
 
-fn judge_opaque(evidence: &Evidence) -> Vec<OpaqueVerdict> {
+fn evaluate_opaque(evidence: &CensusEvidence) -> Vec<OpaqueVerdict> {
     let is_opaque = |row: &&CensusRow| !matches!(row.encoding, Encoding::Json { .. } | Encoding::Protobuf { .. });
     let resource = |row: &CensusRow| resource_of_folder(&row.folder, &evidence.targets).map(|target| &target.resource);
     let mut encrypted: BTreeMap<&str, u64> = BTreeMap::new();
@@ -178,32 +178,32 @@ fn judge_opaque(evidence: &Evidence) -> Vec<OpaqueVerdict> {
             *encrypted.entry(resource).or_default() += row.count;
         }
     }
-    let judge = |row: &CensusRow| {
+    let evaluate = |row: &CensusRow| {
         let resource = resource(row).cloned();
         let because = match (&row.encoding, &resource) {
-            _ if is_record(row) => Because::RecordsOfServers,
+            _ if is_record(row) => VerdictReason::RecordsOfServers,
             (Encoding::Encrypted { .. }, Some(resource)) => {
                 let count = encrypted.get(resource.as_str()).copied().unwrap_or(u64::MAX);
-                judge_encrypted(resource, count, evidence.answers.get(resource))
+                evaluate_encrypted(resource, count, evidence.answers.get(resource))
             }
-            (Encoding::Encrypted { .. }, None) => Because::Encrypted { resource: None },
-            _ => Because::Unreadable,
+            (Encoding::Encrypted { .. }, None) => VerdictReason::Encrypted { resource: None },
+            _ => VerdictReason::Unreadable,
         };
         let resource = resource.unwrap_or_default();
         OpaqueVerdict { row: row.clone(), resource, verdict: because.verdict(), because }
     };
-    evidence.rows.iter().filter(is_opaque).map(judge).collect()
+    evidence.rows.iter().filter(is_opaque).map(evaluate).collect()
 }
 
-/// The API server lists the very folder that the encrypted values lie in, so there must be as many objects as values.
-fn judge_encrypted(resource: &str, count: u64, answer: Option<&ApiAnswer>) -> Because {
+/// The API server lists exactly the folder of the encrypted values, so there must be as many objects as values.
+fn evaluate_encrypted(resource: &str, count: u64, answer: Option<&ApiAnswer>) -> VerdictReason {
     match answer {
-        None => Because::Encrypted { resource: Some(resource.to_string()) },
-        Some(ApiAnswer::AllCurrent { objects }) if *objects >= count => Because::LeftAsTheyWere,
-        Some(ApiAnswer::AllCurrent { objects }) => Because::AskedInVain {
+        None => VerdictReason::Encrypted { resource: Some(resource.to_string()) },
+        Some(ApiAnswer::AllCurrent { objects }) if *objects >= count => VerdictReason::LeftAsTheyWere,
+        Some(ApiAnswer::AllCurrent { objects }) => VerdictReason::AskedInVain {
             words: format!("they showed {objects} objects, and {count} encrypted values are stored; run it again"),
         },
-        Some(ApiAnswer::SomeOld { words }) => Because::RewrittenWhenAsked { words: words.clone() },
-        Some(ApiAnswer::Unknown { words }) => Because::AskedInVain { words: words.clone() },
+        Some(ApiAnswer::SomeOld { words }) => VerdictReason::RewrittenWhenAsked { words: words.clone() },
+        Some(ApiAnswer::Unknown { words }) => VerdictReason::AskedInVain { words: words.clone() },
     }
 }

@@ -1,33 +1,33 @@
-//! The migrations of a cluster, of whichever API: ours and kube-storage-version-migrator's, and the one in Kubernetes itself.
+//! The migrations of a cluster, of `migration.k8s.io` and of the in-tree `storagemigration.k8s.io`.
 
 use super::list;
 use crate::cluster::Cluster;
-use crate::exchange::Failure;
+use crate::request::RequestError;
 use restow_api::migration::{MigrationCounts, MigrationFailure};
 use restow_api::{GroupResource, StorageVersionHash};
 use serde::{Deserialize, Serialize};
 
-/// Where migrations are found, by API. Of the versions of one API the first that is served is asked.
+/// The APIs, each with its versions. The first served version is used.
 const APIS: [(&str, &[&str]); 2] =
     [("migration.k8s.io", &["v1alpha1"]), ("storagemigration.k8s.io", &["v1", "v1beta1", "v1alpha1"])];
 
-/// What is known about a migration.
+/// The status of a migration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MigrationOverview {
+pub struct MigrationStatus {
     /// The name of the object.
     pub name: String,
-    /// The group of the object: `migration.k8s.io`, or `storagemigration.k8s.io` for the one in Kubernetes itself.
+    /// The group of the object: `migration.k8s.io`, or the in-tree `storagemigration.k8s.io`.
     pub api: &'static str,
     /// `Pending`, `Running`, `Waiting`, `Paused`, `Succeeded` or `Failed`.
     pub state: String,
-    /// The version that it was for, where it says so.
+    /// The version that it was for, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// How many objects it has dealt with, where it tells.
+    /// How many objects it has processed, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<MigrationCounts>,
-    /// What it waits for or why it ended, in its own words.
+    /// What it waits for or why it ended.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The first of the objects that could not be rewritten.
@@ -35,7 +35,7 @@ pub struct MigrationOverview {
     pub first_failure: Option<MigrationFailure>,
 }
 
-/// A migration of any of these APIs, as far as we look at it.
+/// A migration of any of these APIs, as far as it is read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Migration {
@@ -86,8 +86,8 @@ struct Condition {
     message: String,
 }
 
-/// All migrations that there are.
-pub(super) async fn all(cluster: &Cluster) -> Result<Vec<Migration>, Failure> {
+/// All migrations.
+pub(super) async fn all(cluster: &Cluster) -> Result<Vec<Migration>, RequestError> {
     let mut all = Vec::new();
     for (api, versions) in APIS {
         for version in versions {
@@ -105,7 +105,7 @@ pub(super) fn latest(
     migrations: &[Migration],
     name: &GroupResource,
     version_of: &dyn Fn(&StorageVersionHash) -> String,
-) -> Option<MigrationOverview> {
+) -> Option<MigrationStatus> {
     let of_resource = migrations.iter().filter(|migration| {
         let wanted = &migration.spec.resource;
         wanted.group == name.group() && wanted.resource == name.resource()
@@ -114,7 +114,7 @@ pub(super) fn latest(
         let is_open = !matches!(migration.state(), "Succeeded" | "Failed");
         (is_open, &migration.metadata.creation_timestamp)
     })?;
-    Some(MigrationOverview {
+    Some(MigrationStatus {
         name: newest.metadata.name.clone(),
         api: newest.api,
         state: newest.state().to_owned(),
@@ -125,7 +125,7 @@ pub(super) fn latest(
     })
 }
 
-impl MigrationOverview {
+impl MigrationStatus {
     /// Whether it has not ended.
     pub fn is_open(&self) -> bool {
         !matches!(self.state.as_str(), "Succeeded" | "Failed")

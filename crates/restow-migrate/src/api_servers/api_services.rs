@@ -1,14 +1,14 @@
-//! Reads which groups aggregated API servers serve. What that means is decided in `restow_rules::migrate::aggregation`.
+//! Reads which groups aggregated API servers serve. `restow_rules::migrate::aggregation` decides what that means.
 
 use crate::cluster::Cluster;
-use crate::exchange::{Failure, exchange_json};
+use crate::request::{RequestError, request_json};
 use crate::runner::path_part;
 use http::Request;
-use restow_rules::migrate::aggregation::{Aggregation, PassedOn};
+use restow_rules::migrate::aggregation::{AggregatedService, Aggregation};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// How many are read at a time.
+/// The page size.
 const AT_ONCE: usize = 500;
 
 #[derive(Deserialize)]
@@ -35,7 +35,7 @@ struct Metadata {
     name: String,
 }
 
-/// Of an APIService without a Service, the API servers serve the group version themselves.
+/// An APIService without a Service is served by the API servers themselves.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Spec {
@@ -50,8 +50,8 @@ struct Service {
     name: String,
 }
 
-/// The APIServices that name a Service. There are none where the API is not served; what may not be read is said.
-pub(super) async fn aggregation(cluster: &Cluster) -> Result<Aggregation, Failure> {
+/// The APIServices that name a Service. Empty if the API is not served; if reading is forbidden, the result says so.
+pub(super) async fn aggregation(cluster: &Cluster) -> Result<Aggregation, RequestError> {
     match list(cluster).await {
         Ok(found) => Ok(Aggregation(Ok(found))),
         Err(failure) if failure.code == 404 => Ok(Aggregation::default()),
@@ -60,18 +60,19 @@ pub(super) async fn aggregation(cluster: &Cluster) -> Result<Aggregation, Failur
     }
 }
 
-async fn list(cluster: &Cluster) -> Result<BTreeMap<String, PassedOn>, Failure> {
+async fn list(cluster: &Cluster) -> Result<BTreeMap<String, AggregatedService>, RequestError> {
     let (mut found, mut token) = (BTreeMap::new(), String::new());
     loop {
         let token_part = path_part(&token);
         let path = format!("/apis/apiregistration.k8s.io/v1/apiservices?limit={AT_ONCE}&continue={token_part}");
         let request = Request::get(path).body(Vec::new());
-        let request = request.map_err(|error| Failure { message: error.to_string(), ..Failure::default() })?;
-        let page: ApiServices = exchange_json(cluster.client(), request).await?;
+        let request =
+            request.map_err(|error| RequestError { message: error.to_string(), ..RequestError::default() })?;
+        let page: ApiServices = request_json(cluster.client(), request).await?;
         for ApiService { metadata, spec } in page.items {
             if let Some(Service { namespace, name }) = spec.service {
                 let service = format!("{namespace}/{name}");
-                found.insert(spec.group, PassedOn { api_service: metadata.name, service });
+                found.insert(spec.group, AggregatedService { api_service: metadata.name, service });
             }
         }
         token = page.metadata.token;

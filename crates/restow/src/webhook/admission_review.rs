@@ -1,5 +1,5 @@
-//! Answering AdmissionReviews. Nobody who asks is known, so what is read of them is bounded: the size of a body, the time
-//! that it takes, what all bodies hold together, and how many are understood at once.
+//! Serves AdmissionReviews. Clients are not authenticated, so everything is bounded: the size of a body, the time to read
+//! it, the memory of all bodies, and how many are decoded at once.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
@@ -13,38 +13,39 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The largest review: a definition before and after a change, each as large as an API server takes it.
+/// The largest review: a CRD before and after a change, each at the size limit of an API server.
 const MAX_REVIEW: usize = 8 << 20;
-/// The part of a review for which there is always room. Hardly any is longer, so whoever sends large ones keeps nobody out.
+/// The part of a review for which memory is always reserved. Hardly any is larger, so clients that send large ones do not
+/// block others.
 const FREE: usize = 256 << 10;
-/// What all bodies may hold together, that part apart.
+/// The memory limit of all bodies, without that part.
 const MAX_REVIEWS: usize = 32 << 20;
-/// How many reviews are understood at once: a text can take many times its size once it is read.
+/// How many reviews are decoded at once: decoded JSON can take many times its size.
 const UNDERSTOOD_AT_ONCE: usize = 2;
-/// How long a review may take to arrive. The API server waits no longer for the answer.
+/// The timeout for reading a review. The API server does not wait longer for the response.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Answers AdmissionReviews.
-pub(super) struct Reviews {
+/// Serves AdmissionReviews.
+pub(super) struct ReviewHandler {
     room: Semaphore,
     turns: Semaphore,
 }
 
-impl Default for Reviews {
+impl Default for ReviewHandler {
     fn default() -> Self {
-        Reviews { room: Semaphore::new(MAX_REVIEWS), turns: Semaphore::new(UNDERSTOOD_AT_ONCE) }
+        ReviewHandler { room: Semaphore::new(MAX_REVIEWS), turns: Semaphore::new(UNDERSTOOD_AT_ONCE) }
     }
 }
 
-/// Why a review is not answered.
+/// Why a review is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refused {
+enum ReviewError {
     TooLarge,
     TooSlow,
     Unreadable,
 }
 
-impl Handler for Reviews {
+impl Handler for ReviewHandler {
     type Peer = ();
     type Body = Full<Bytes>;
 
@@ -53,41 +54,43 @@ impl Handler for Reviews {
     async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arc<()>) -> Response<Full<Bytes>> {
         match self.review(request.into_body(), PATIENCE).await {
             Ok(answer) => respond(StatusCode::OK, answer),
-            Err(Refused::TooLarge) => respond(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_REVIEW} bytes")),
-            Err(Refused::TooSlow) => respond(StatusCode::REQUEST_TIMEOUT, "the review took too long".to_owned()),
-            Err(Refused::Unreadable) => {
-                respond(StatusCode::BAD_REQUEST, "this takes AdmissionReviews and nothing else".to_owned())
+            Err(ReviewError::TooLarge) => {
+                respond(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MAX_REVIEW} bytes"))
+            }
+            Err(ReviewError::TooSlow) => respond(StatusCode::REQUEST_TIMEOUT, "the review took too long".to_owned()),
+            Err(ReviewError::Unreadable) => {
+                respond(StatusCode::BAD_REQUEST, "this endpoint accepts AdmissionReviews only".to_owned())
             }
         }
     }
 }
 
-impl Reviews {
-    async fn review<B: Body<Data = Bytes> + Unpin>(&self, body: B, patience: Duration) -> Result<String, Refused> {
+impl ReviewHandler {
+    async fn review<B: Body<Data = Bytes> + Unpin>(&self, body: B, timeout: Duration) -> Result<String, ReviewError> {
         let reading = async {
             let (bytes, _room) = self.read(body).await?;
-            let _turn = self.turns.acquire().await.map_err(|_| Refused::TooSlow)?;
-            // Understanding a large text takes a while; other connections go on meanwhile.
-            tokio::task::spawn_blocking(move || understand(&bytes)).await.map_err(|_| Refused::Unreadable)?
+            let _turn = self.turns.acquire().await.map_err(|_| ReviewError::TooSlow)?;
+            // Decoding a large text takes a while; other connections are served meanwhile.
+            tokio::task::spawn_blocking(move || decode(&bytes)).await.map_err(|_| ReviewError::Unreadable)?
         };
-        tokio::time::timeout(patience, reading).await.unwrap_or(Err(Refused::TooSlow))
+        tokio::time::timeout(timeout, reading).await.unwrap_or(Err(ReviewError::TooSlow))
     }
 
-    /// Reads a body, and keeps room for it.
+    /// Reads a body, and reserves memory for it.
     async fn read<B: Body<Data = Bytes> + Unpin>(
         &self,
         mut body: B,
-    ) -> Result<(Bytes, Option<SemaphorePermit<'_>>), Refused> {
+    ) -> Result<(Bytes, Option<SemaphorePermit<'_>>), ReviewError> {
         let (mut bytes, mut room) = (BytesMut::new(), None::<SemaphorePermit<'_>>);
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| Refused::Unreadable)?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|_| ReviewError::Unreadable)?.into_data() else { continue };
             if bytes.len() + data.len() > MAX_REVIEW {
-                return Err(Refused::TooLarge);
+                return Err(ReviewError::TooLarge);
             }
             bytes.extend_from_slice(&data);
             let needed = bytes.len().saturating_sub(FREE) - room.as_ref().map_or(0, SemaphorePermit::num_permits);
-            let needed = u32::try_from(needed).map_err(|_| Refused::TooLarge)?;
-            let more = self.room.acquire_many(needed).await.map_err(|_| Refused::TooSlow)?;
+            let needed = u32::try_from(needed).map_err(|_| ReviewError::TooLarge)?;
+            let more = self.room.acquire_many(needed).await.map_err(|_| ReviewError::TooSlow)?;
             match &mut room {
                 Some(room) => room.merge(more),
                 None => room = Some(more),
@@ -97,10 +100,10 @@ impl Reviews {
     }
 }
 
-fn understand(bytes: &[u8]) -> Result<String, Refused> {
+fn decode(bytes: &[u8]) -> Result<String, ReviewError> {
     match serde_json::from_slice::<Value>(bytes) {
         Ok(review) if review["kind"] == "AdmissionReview" => Ok(review_of(&review).to_string()),
-        _ => Err(Refused::Unreadable),
+        _ => Err(ReviewError::Unreadable),
     }
 }
 
@@ -111,7 +114,7 @@ fn respond(code: StatusCode, text: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// The answer to a question about one change.
+/// The response to a review.
 fn review_of(review: &Value) -> Value {
     let request = &review["request"];
     let mut response = json!({"uid": request["uid"], "allowed": true});
@@ -137,26 +140,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_read_up_to_a_limit_and_leaves_its_room_to_others() {
-        let reviews = Reviews::default();
+        let reviews = ReviewHandler::default();
         let size = 1 << 20;
         let read = reviews.review(parts(MAX_REVIEW / size, size), PATIENCE).await;
-        assert_eq!(read, Err(Refused::Unreadable), "it is all blank");
+        assert_eq!(read, Err(ReviewError::Unreadable), "it is all blank");
         let read = reviews.review(parts(MAX_REVIEW / size + 1, size), PATIENCE).await;
-        assert_eq!(read, Err(Refused::TooLarge));
+        assert_eq!(read, Err(ReviewError::TooLarge));
         assert_eq!(reviews.room.available_permits(), MAX_REVIEWS);
     }
 
     #[tokio::test]
     async fn a_body_that_does_not_end_is_given_up() {
-        let reviews = Reviews::default();
+        let reviews = ReviewHandler::default();
         let endless = StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, Infallible>>());
-        assert_eq!(reviews.review(endless, Duration::from_millis(10)).await, Err(Refused::TooSlow));
+        assert_eq!(reviews.review(endless, Duration::from_millis(10)).await, Err(ReviewError::TooSlow));
     }
 
     #[tokio::test]
     async fn a_review_is_answered() {
         let review = json!({"kind": "AdmissionReview", "request": {"uid": "a", "oldObject": {}, "object": {}}});
-        let answer = Reviews::default().review(Full::<Bytes>::from(review.to_string()), PATIENCE).await.unwrap();
+        let answer = ReviewHandler::default().review(Full::<Bytes>::from(review.to_string()), PATIENCE).await.unwrap();
         assert!(answer.contains(r#""allowed":true"#), "{answer}");
     }
 }
