@@ -108,6 +108,72 @@ fn dependencies_point_in_the_allowed_directions() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// The layers of the API server, the topmost first, from the table in ARCHITECTURE.md: rows that begin with a number.
+fn layers() -> Vec<BTreeSet<String>> {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let section = page.split("## Layers of the API server").nth(1).expect("ARCHITECTURE.md has the table of layers");
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit());
+    let names = |row: &str| {
+        let modules = row.split('|').nth(2).unwrap();
+        modules.split('`').skip(1).step_by(2).map(str::to_string).collect()
+    };
+    rows.map(names).collect()
+}
+
+/// The top-level modules that a file refers to, tests and comments aside.
+fn modules_used(text: &str) -> BTreeSet<String> {
+    let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
+    let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let mut used = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        let word = |text: &str| -> String {
+            text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect()
+        };
+        match rest.strip_prefix('{') {
+            None => drop(used.insert(word(rest))),
+            Some(group) => {
+                let group = group.split(';').next().unwrap();
+                used.extend(group.split(',').map(|item| word(item.trim())));
+            }
+        }
+    }
+    used
+}
+
+#[test]
+fn modules_of_the_api_server_use_only_lower_layers() {
+    let sources = root().join("crates/restow-apiserver/src");
+    let layers = layers();
+    let layer_of: BTreeMap<&str, usize> =
+        layers.iter().enumerate().flat_map(|(number, names)| names.iter().map(move |name| (name.as_str(), number))).collect();
+    assert!(layer_of.len() > 15, "the table of layers was not found");
+    let mut files = Vec::new();
+    source_files(&sources, &mut files);
+    let (mut broken, mut seen) = (Vec::new(), BTreeSet::new());
+    for file in files {
+        let path = file.strip_prefix(&sources).unwrap();
+        let module = path.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_string();
+        let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs");
+        if is_test || matches!(module.as_str(), "lib" | "fuzzing") {
+            continue;
+        }
+        let Some(layer) = layer_of.get(module.as_str()) else {
+            broken.push(format!("{module} is in no layer of ARCHITECTURE.md"));
+            continue;
+        };
+        seen.insert(module.clone());
+        for used in modules_used(&fs::read_to_string(&file).unwrap()) {
+            if used != module && layer_of.get(used.as_str()).is_some_and(|below| below <= layer) {
+                broken.push(format!("{}: {module} must not use {used}", path.display()));
+            }
+        }
+    }
+    let gone: Vec<&&str> = layer_of.keys().filter(|name| !seen.contains(**name)).collect();
+    assert!(gone.is_empty(), "modules in ARCHITECTURE.md that do not exist: {gone:?}");
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
 #[test]
 fn every_source_file_says_what_it_is_for_and_stays_readable() {
     let mut files = Vec::new();
