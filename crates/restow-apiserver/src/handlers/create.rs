@@ -2,7 +2,7 @@
 
 use crate::admission::resource_quota::{self, Charge};
 use crate::admission::{self, Operation};
-use crate::builtin::addresses;
+use crate::builtin::kinds::service::allocation;
 use crate::error::ApiError;
 use crate::field_manager;
 use crate::handlers::{Answer, Call, metadata, update};
@@ -48,7 +48,7 @@ pub(super) async fn create_once(call: &Call<'_>, mut object: Object, entries: Gi
     let name = object.name().to_string();
     let unassigned = update::is_service(call).then(|| object.clone());
     let claims = match &unassigned {
-        Some(_) => addresses::assign(&call.handlers.core, call, &mut object, None).await?,
+        Some(_) => allocation::allocate(&call.handlers.core, call, &mut object, None).await?,
         None => Vec::new(),
     };
     call.handlers.access().check_grant(&call.user, &object, None, &call.target.name).await?;
@@ -98,7 +98,7 @@ impl Decision for Creation<'_> {
         // The second time, what was chosen may have been taken meanwhile.
         if let Some(unassigned) = self.unassigned.as_ref().filter(|_| self.freshness == Freshness::Live) {
             self.object = unassigned.clone();
-            self.claims = addresses::assign(&self.call.handlers.core, self.call, &mut self.object, None).await?;
+            self.claims = allocation::allocate(&self.call.handlers.core, self.call, &mut self.object, None).await?;
         }
         self.namespace = self.call.check_namespace(self.object.name(), self.freshness).await?;
         self.freshness = Freshness::Live;

@@ -2,7 +2,7 @@
 
 use crate::admission::resource_quota::{self, Charge};
 use crate::admission::{self, Operation};
-use crate::builtin::addresses;
+use crate::builtin::kinds::service::allocation;
 use crate::error::{ApiError, GroupKind};
 use crate::field_manager;
 use crate::handlers::{Answer, Call, create, list, metadata, subresource};
@@ -139,7 +139,7 @@ impl Decision for Replacement<'_> {
         let object = admission::mutate(&self.call.admission(), Operation::Update, object, before).await?;
         let mut object = replacement(self.call, object, old, entries).await?;
         if is_service(self.call) && old.get("spec") != object.get("spec") {
-            self.claims = addresses::assign(&self.call.handlers.core, self.call, &mut object, before).await?;
+            self.claims = allocation::allocate(&self.call.handlers.core, self.call, &mut object, before).await?;
         }
         self.claims.extend(self.call.handlers.agreement.conclude(&self.call.resource, &mut object, before).await?);
         self.call.handlers.access().check_grant(&self.call.user, &object, before, name).await?;

@@ -1,12 +1,20 @@
-//! What is wrong with a StorageVersion that a client writes, by the rules of `restow-api`.
+//! StorageVersions that a client writes: validation by the rules of `restow-api`.
 
+use crate::resource::strategy::Strategy;
 use restow_api::internal_apiserver::{StorageVersion, validate_storage_version};
 use restow_api::validation::{FieldError as Problem, FieldErrorKind};
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::object::Object;
 
-/// Everything that is wrong with it.
-pub(super) fn problems(object: &Object) -> Vec<FieldError> {
+pub(super) struct StorageVersionRules;
+
+impl Strategy for StorageVersionRules {
+    fn validate_create(&self, object: &Object) -> Vec<FieldError> {
+        problems(object)
+    }
+}
+
+fn problems(object: &Object) -> Vec<FieldError> {
     match serde_json::from_value::<StorageVersion>(object.clone().into_value()) {
         Ok(object) => validate_storage_version(&object).into_iter().map(problem).collect(),
         Err(error) => {
