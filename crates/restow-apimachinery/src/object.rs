@@ -78,6 +78,25 @@ impl Object {
         }
     }
 
+    /// Sets a field at the top or one level below it, or removes it. Longer paths change nothing.
+    pub fn set_at(&mut self, path: &[&str], value: Option<Value>) {
+        match path {
+            [field] => self.set(field, value),
+            [outer, inner] => {
+                let mut fields = match self.get(outer) {
+                    Some(Value::Object(fields)) => fields.clone(),
+                    _ => Map::new(),
+                };
+                match value {
+                    Some(value) => drop(fields.insert(inner.to_string(), value)),
+                    None => drop(fields.remove(*inner)),
+                }
+                self.set(outer, Some(Value::Object(fields)));
+            }
+            _ => {}
+        }
+    }
+
     /// The group and version, as in `apps/v1`.
     pub fn api_version(&self) -> &str {
         self.text(&["apiVersion"])

@@ -1,12 +1,11 @@
 //! The built-in resources of Kubernetes, as rows of a table: `builtin/resources.txt`.
 //!
-//! Adding a kind is adding a row there and, if it has rules of its own, a strategy. Nothing else knows single kinds.
+//! Adding a kind is adding a row there and, if it has rules of its own, a file in `builtin/kinds/`.
 
-pub(crate) mod addresses;
 mod checks;
 mod convert;
 mod defaults;
-mod storage_version;
+pub(crate) mod kinds;
 mod strategy;
 mod table;
 mod validation;

@@ -123,7 +123,8 @@ fn layers() -> Vec<BTreeSet<String>> {
 
 /// The top-level modules that a file refers to, tests and comments aside.
 fn modules_used(text: &str) -> BTreeSet<String> {
-    let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
+    let code: String =
+        text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
     let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let mut used = BTreeSet::new();
     for rest in code.split("crate::").skip(1) {
@@ -145,8 +146,11 @@ fn modules_used(text: &str) -> BTreeSet<String> {
 fn modules_of_the_api_server_use_only_lower_layers() {
     let sources = root().join("crates/restow-apiserver/src");
     let layers = layers();
-    let layer_of: BTreeMap<&str, usize> =
-        layers.iter().enumerate().flat_map(|(number, names)| names.iter().map(move |name| (name.as_str(), number))).collect();
+    let layer_of: BTreeMap<&str, usize> = layers
+        .iter()
+        .enumerate()
+        .flat_map(|(number, names)| names.iter().map(move |name| (name.as_str(), number)))
+        .collect();
     assert!(layer_of.len() > 15, "the table of layers was not found");
     let mut files = Vec::new();
     source_files(&sources, &mut files);

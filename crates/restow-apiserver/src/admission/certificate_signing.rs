@@ -1,7 +1,7 @@
-//! Admission of certificates: whoever approves, signs or attests must be allowed to by the signer, which is Kubernetes'
-//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction and ClusterTrustBundleAttest.
+//! The admission plugins CertificateApproval, CertificateSigning, CertificateSubjectRestriction and ClusterTrustBundleAttest:
+//! who approves, signs or attests needs a permission for the signer.
 //!
-//! The rights are verbs on `signers`, a resource that is only ever asked about.
+//! The permissions are verbs on `signers`, a resource that exists only for authorization.
 
 use crate::admission::AdmissionCall;
 use crate::admission::plugins::forbidden;
@@ -20,10 +20,10 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::{FromDer, parse_x509_pem};
 
 const GROUP: &str = "certificates.k8s.io";
-/// The signer whose certificates this server takes for who they name.
+/// The signer of client certificates that this server trusts.
 const API_SERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Refuses what the signer of a request, or of a bundle, does not let the user do.
+/// Refuses what the user may not do with the signer of a request or bundle.
 pub(super) fn check(
     call: &AdmissionCall<'_>,
     operation: Operation,
@@ -37,7 +37,7 @@ pub(super) fn check(
     let Some(object) = object else { return Ok(()) };
     match (resource.resource(), operation, call.target.subresource.as_str(), old) {
         ("certificatesigningrequests", Operation::Create, "", _) => check_subject(call, object),
-        // Nobody can get at another signer by naming it in the request: what is stored counts.
+        // The signer of the stored object counts, not the one that was sent.
         ("certificatesigningrequests", Operation::Update, "approval", Some(old)) => {
             check_signer(call, old, "approve", "approve requests with")
         }
@@ -53,7 +53,7 @@ pub(super) fn check(
     }
 }
 
-/// Refuses who has neither this right to the signer nor to all signers of its domain.
+/// Refuses users without this permission for the signer or for all signers of its domain.
 fn check_signer(call: &AdmissionCall<'_>, object: &Object, verb: &str, doing: &str) -> Result<(), ApiError> {
     let signer = object.text(&["spec", "signerName"]);
     let domain = signer.split('/').next().unwrap_or_default();
@@ -74,7 +74,7 @@ fn check_signer(call: &AdmissionCall<'_>, object: &Object, verb: &str, doing: &s
     Err(forbidden(call, object.name(), format!("user not permitted to {doing} signerName {}", quote(signer))))
 }
 
-/// Whether a change of the status is one that only a signer makes.
+/// Whether a change of the status is one that only a signer may make.
 fn is_signed_anew(object: &Object, old: &Object) -> bool {
     let part = |object: &Object, field: &str| {
         let value = object.at(&["status", field]).cloned().unwrap_or_default();
@@ -83,7 +83,7 @@ fn is_signed_anew(object: &Object, old: &Object) -> bool {
     ["certificate", "conditions"].iter().any(|field| part(object, field) != part(old, field))
 }
 
-/// Refuses a request for a certificate that would make its owner a member of the group that may do everything.
+/// Refuses a request for a certificate with the group `system:masters`.
 fn check_subject(call: &AdmissionCall<'_>, object: &Object) -> Result<(), ApiError> {
     if object.text(&["spec", "signerName"]) != API_SERVER_CLIENT {
         return Ok(());
@@ -98,7 +98,7 @@ fn check_subject(call: &AdmissionCall<'_>, object: &Object) -> Result<(), ApiErr
     }
 }
 
-/// The organizations in a request for a certificate (in base64), which become groups.
+/// The organizations in a certificate request (in base64), which become groups.
 pub(crate) fn organizations(request: &str) -> Result<Vec<String>, String> {
     let wrong_block = || "PEM block type must be CERTIFICATE REQUEST".to_string();
     let text = STANDARD.decode(request).map_err(|_| wrong_block())?;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn malformed_requests_are_refused() {
         assert!(organizations("").is_err());
         assert!(organizations("!").is_err());
         let pem = String::from_utf8(STANDARD.decode(request(&[])).unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! What a new pod is given by every cluster: its service account, its priority, and patience with nodes that are gone.
+//! Admission of new pods: the plugins ServiceAccount (account, image pull secrets and token), Priority, and
+//! DefaultTolerationSeconds.
 
 use crate::admission::AdmissionCall;
 use crate::admission::plugins::{forbidden, stored};
@@ -9,23 +10,23 @@ use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
-/// The service account of pods that name none.
+/// The default service account.
 const DEFAULT_ACCOUNT: &str = "default";
-/// The classes that every cluster has, whether somebody wrote them down or not.
+/// The classes that exist even if they are not stored.
 const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
-/// What a pod waits out for a while when its node shows it.
-const PASSING: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+/// The taints that a pod tolerates for a while by default.
+const TOLERATED: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 /// For how many seconds it does.
-const PATIENCE: i64 = 300;
+const TOLERATION_SECONDS: i64 = 300;
 
-/// How the volume with the token of a service account is called, where it is mounted, and how long a token holds: a little
-/// more than an hour, which tells those who give out tokens that it is renewed.
+/// The name prefix and mount path of the volume with the service account token, and the lifetime of the token. A lifetime of
+/// 3607 seconds tells the token issuer that the kubelet renews the token.
 const TOKEN_VOLUME: &str = "kube-api-access-";
-const TOKEN_PLACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const TOKEN_SECONDS: u64 = 3607;
 
-/// What a pod's class gives it.
+/// A PriorityClass.
 struct Class {
     name: String,
     priority: i64,
@@ -51,7 +52,7 @@ pub(super) async fn complete(call: &AdmissionCall<'_>, object: &mut Object) -> R
     Ok(())
 }
 
-/// Gives a pod what its service account has for it: the secrets to pull images with, and a token.
+/// Adds the image pull secrets of the service account, and a volume with its token.
 fn inherit(account: &Object, spec: &mut Value) {
     let list = |value: &Value| value.as_array().is_some_and(|list| !list.is_empty());
     if let Some(secrets) = account.get("imagePullSecrets").filter(|secrets| list(secrets))
@@ -66,7 +67,7 @@ fn inherit(account: &Object, spec: &mut Value) {
     }
 }
 
-/// Mounts the token of the service account in all containers that have nothing in its place.
+/// Mounts the token of the service account in all containers that mount nothing at its path.
 fn mount_token(spec: &mut Value) {
     let volumes = spec["volumes"].as_array().map_or(&[][..], Vec::as_slice);
     let own = |volume: &&Value| {
@@ -83,8 +84,8 @@ fn mount_token(spec: &mut Value) {
                 *mounts = json!([]);
             }
             let Some(mounts) = mounts.as_array_mut() else { continue };
-            if !mounts.iter().any(|mount| mount["mountPath"] == TOKEN_PLACE) {
-                mounts.push(json!({"name": name, "mountPath": TOKEN_PLACE, "readOnly": true}));
+            if !mounts.iter().any(|mount| mount["mountPath"] == TOKEN_PATH) {
+                mounts.push(json!({"name": name, "mountPath": TOKEN_PATH, "readOnly": true}));
                 mounted = true;
             }
         }
@@ -106,7 +107,7 @@ fn mount_token(spec: &mut Value) {
     }
 }
 
-/// Sets the priority that the pod's class has, or the class of pods that name none.
+/// Sets the priority of the pod's class, or of the default class.
 async fn prioritize(call: &AdmissionCall<'_>, pod: &str, spec: &mut Value) -> Result<(), ApiError> {
     let named = spec["priorityClassName"].as_str().unwrap_or_default().to_string();
     let class = match named.as_str() {
@@ -164,24 +165,24 @@ async fn class_named(call: &AdmissionCall<'_>, pod: &str, name: &str) -> Result<
     }
 }
 
-/// The class of pods that name none: of several, the lowest.
+/// The default class; of several, the one with the lowest priority.
 async fn default_class(call: &AdmissionCall<'_>) -> Result<Option<Class>, ApiError> {
     let classes = stored(call, &classes()?, "priorityclasses", "").await?;
     let defaults = classes.iter().filter(|class| class.get("globalDefault") == Some(&Value::Bool(true)));
     Ok(defaults.map(class_of).min_by_key(|class| class.priority))
 }
 
-/// A pod stays for a while on a node that is gone, unless it says otherwise.
+/// Adds tolerations of nodes that are not ready or unreachable.
 fn tolerate(spec: &mut Value) {
     let mut tolerations = spec["tolerations"].as_array().cloned().unwrap_or_default();
-    for key in PASSING {
+    for key in TOLERATED {
         let covered = tolerations.iter().any(|toleration| {
             let text = |field: &str| toleration[field].as_str().unwrap_or_default();
             (text("key") == key || text("key").is_empty()) && matches!(text("effect"), "NoExecute" | "")
         });
         if !covered {
             tolerations
-                .push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": PATIENCE}));
+                .push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS}));
         }
     }
     spec["tolerations"] = tolerations.into();
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_get_the_token_of_their_account_unless_somebody_objects() {
+    fn pods_mount_the_token_of_their_account_unless_automount_is_off() {
         let account = |fields: Value| Object::from_value(fields).unwrap();
         let mounts = |account: Object, mut spec: Value| {
             inherit(&account, &mut spec);
@@ -202,7 +203,7 @@ mod tests {
                 paths.map(|mount| mount["mountPath"].as_str().unwrap_or_default().into()).collect();
             (paths, spec["volumes"].as_array().map_or(0, Vec::len))
         };
-        let place = || vec![TOKEN_PLACE.to_string()];
+        let place = || vec![TOKEN_PATH.to_string()];
         let plain = json!({"containers": [{"name": "a"}]});
         assert_eq!(mounts(account(json!({})), plain.clone()), (place(), 1));
         let silent = json!({"automountServiceAccountToken": false});
@@ -211,12 +212,12 @@ mod tests {
         assert_eq!(mounts(account(silent), wishes), (place(), 1));
         let refuses = json!({"containers": [{"name": "a"}], "automountServiceAccountToken": false});
         assert_eq!(mounts(account(json!({})), refuses), (vec![], 0));
-        let own = json!({"containers": [{"name": "a", "volumeMounts": [{"name": "x", "mountPath": TOKEN_PLACE}]}]});
+        let own = json!({"containers": [{"name": "a", "volumeMounts": [{"name": "x", "mountPath": TOKEN_PATH}]}]});
         assert_eq!(mounts(account(json!({})), own), (place(), 0));
     }
 
     #[test]
-    fn a_second_look_changes_nothing() {
+    fn running_the_plugin_again_changes_nothing() {
         let account = Object::from_value(json!({"imagePullSecrets": [{"name": "s"}]})).unwrap();
         let mut spec = json!({"containers": [{"name": "a"}], "initContainers": [{"name": "b"}]});
         inherit(&account, &mut spec);
@@ -227,16 +228,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_tolerates_everything_is_given_nothing() {
+    fn pods_get_only_tolerations_that_they_do_not_have() {
         let keys = |tolerations: Value| {
             let mut spec = json!({"tolerations": tolerations});
             tolerate(&mut spec);
             let all = spec["tolerations"].as_array().cloned().unwrap_or_default();
             all.iter().map(|one| one["key"].as_str().unwrap_or("*").to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(keys(Value::Null), PASSING);
+        assert_eq!(keys(Value::Null), TOLERATED);
         assert_eq!(keys(json!([{"operator": "Exists"}])), ["*"]);
-        assert_eq!(keys(json!([{"key": PASSING[1], "effect": "NoExecute"}])), [PASSING[1], PASSING[0]]);
-        assert_eq!(keys(json!([{"key": "a", "effect": "NoExecute"}])), ["a", PASSING[0], PASSING[1]]);
+        assert_eq!(keys(json!([{"key": TOLERATED[1], "effect": "NoExecute"}])), [TOLERATED[1], TOLERATED[0]]);
+        assert_eq!(keys(json!([{"key": "a", "effect": "NoExecute"}])), ["a", TOLERATED[0], TOLERATED[1]]);
     }
 }

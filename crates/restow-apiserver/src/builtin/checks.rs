@@ -1,11 +1,10 @@
-//! What the values of single fields of built-in types may be, with Kubernetes' words. It is rows of `checks.txt`, which hold
-//! wherever a type occurs; what depends on several fields at once is in `checks/special.rs`, and what depends on the kind
-//! of the object in `validation.rs`.
+//! Checks of single fields of built-in types, with Kubernetes' messages. They are rows of `checks.txt` and hold wherever a
+//! type occurs. Checks of several fields at once are named in `checks/by_type.rs`; checks of whole objects are in `kinds/`.
 
-mod special;
+pub(super) mod by_type;
 #[cfg(test)]
 mod tests;
-mod values;
+pub(super) mod values;
 
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::object::Object;
@@ -16,7 +15,7 @@ use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-type Fields = Map<String, Value>;
+pub(super) type Fields = Map<String, Value>;
 
 static CHECKS: LazyLock<HashMap<TypeId, Vec<Check>>> = LazyLock::new(rows_by_type);
 /// The types in which, or below which, there is something to check.
@@ -46,7 +45,7 @@ fn examine(table: &TypeTable, id: TypeId, fields: &Fields, path: &str, found: &m
             check.follow(&check.0.steps, fields, path, found);
         }
     }
-    special::examine(table.package_name(id), table.name(id), fields, path, found);
+    by_type::examine(table.package_name(id), table.name(id), fields, path, found);
     for (name, value) in fields {
         let Some(shape) = table.field_shape(id, name) else { continue };
         let at = below(path, name);
@@ -63,12 +62,12 @@ fn examine(table: &TypeTable, id: TypeId, fields: &Fields, path: &str, found: &m
     }
 }
 
-fn below(path: &str, name: &str) -> String {
+pub(super) fn below(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_string() } else { format!("{path}.{name}") }
 }
 
 /// The text at a path; empty where there is none.
-fn text_at<'a>(fields: &'a Fields, path: &[&str]) -> &'a str {
+pub(super) fn text_at<'a>(fields: &'a Fields, path: &[&str]) -> &'a str {
     let Some((first, rest)) = path.split_first() else { return "" };
     let first = fields.get(*first);
     let value = rest.iter().fold(first, |value, step| value.and_then(|value| value.get(*step)));
@@ -76,7 +75,7 @@ fn text_at<'a>(fields: &'a Fields, path: &[&str]) -> &'a str {
 }
 
 /// Whether there is nothing in a value that could be meant.
-fn is_unset(value: Option<&Value>) -> bool {
+pub(super) fn is_unset(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
         Some(Value::String(text)) => text.is_empty(),
@@ -192,7 +191,7 @@ impl Check {
 /// The types that have rows or special checks, and those that hold them.
 fn concerned() -> HashSet<TypeId> {
     let table = TypeTable::shared();
-    let special = table.ids().filter(|id| special::knows(table.package_name(*id), table.name(*id)));
+    let special = table.ids().filter(|id| by_type::knows(table.package_name(*id), table.name(*id)));
     let mut concerned: HashSet<TypeId> = CHECKS.keys().copied().chain(special).collect();
     loop {
         let holds = |id: &TypeId| {

@@ -1,4 +1,4 @@
-//! Getting built-in objects from one version to another where the versions differ in more than their name.
+//! Conversion of built-in kinds whose versions differ in more than their name.
 //!
 //! | kinds | what differs |
 //! |---|---|
@@ -19,17 +19,19 @@
 //! | StorageVersionMigration | v1alpha1 names a version, and its conditions an update instead of a transition |
 //! | PodGroup, Workload, resource claims of v1alpha2 | these alphas were dropped without a conversion, so there is none |
 //!
-//! All other kinds differ in name only. Every function here is pure; the result is then written as its type writes
+//! The functions of kinds with other rules are in `kinds/`, the rest in `convert/`. All other kinds differ in name only. Every function here is pure; the result is then written as its type writes
 //! itself, which drops what the target version does not have.
 
-mod autoscaling;
 mod custom_resource_definition;
 mod devices;
-mod renamed;
 mod small;
 #[cfg(test)]
 mod tests;
 
+use crate::builtin::kinds::{
+    certificate_signing_request, deployment, endpoint_slice, event, flow_control, horizontal_pod_autoscaler, ingress,
+    rbac,
+};
 use crate::resource::conversion::{ConversionError, Converter, RenameVersion};
 use async_trait::async_trait;
 use restow_api::GroupVersion;
@@ -50,19 +52,19 @@ pub(super) fn converter(group: &str, kind: &str) -> Arc<dyn Converter> {
 
 fn reshape(group: &str, kind: &str) -> Option<Reshape> {
     Some(match (group, kind) {
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::horizontal_pod_autoscaler,
-        ("" | "events.k8s.io", "Event") => renamed::event,
-        ("discovery.k8s.io", "EndpointSlice") => renamed::endpoint_slice,
-        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => renamed::priority_level,
+        ("autoscaling", "HorizontalPodAutoscaler") => horizontal_pod_autoscaler::conversion::convert,
+        ("" | "events.k8s.io", "Event") => event::convert,
+        ("discovery.k8s.io", "EndpointSlice") => endpoint_slice::convert,
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => flow_control::convert_priority_level,
         ("apiextensions.k8s.io", "CustomResourceDefinition") => custom_resource_definition::convert,
-        ("networking.k8s.io", "Ingress") => small::ingress,
+        ("networking.k8s.io", "Ingress") => ingress::convert,
         ("resource.k8s.io", "ResourceClaim" | "ResourceClaimTemplate") => devices::claim,
         ("resource.k8s.io", "ResourceSlice") => devices::slice,
         ("node.k8s.io", "RuntimeClass") => small::runtime_class,
         ("policy", "PodDisruptionBudget") => small::pod_disruption_budget,
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => small::role_binding,
-        ("certificates.k8s.io", "CertificateSigningRequest") => small::certificate_signing_request,
-        ("apps", "Deployment") => small::deployment,
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => rbac::convert_binding,
+        ("certificates.k8s.io", "CertificateSigningRequest") => certificate_signing_request::convert,
+        ("apps", "Deployment") => deployment::convert,
         ("coordination.k8s.io", "LeaseCandidate") => small::lease_candidate,
         ("storagemigration.k8s.io", "StorageVersionMigration") => small::storage_version_migration,
         ("scheduling.k8s.io", "PodGroup" | "Workload") => small::dropped_alphas,
@@ -105,6 +107,6 @@ fn reshaped(reshape: Reshape, mut object: Object, target: &str) -> Result<Object
 }
 
 /// The version without its group.
-fn version_of(api_version: &str) -> &str {
+pub(super) fn version_of(api_version: &str) -> &str {
     api_version.rsplit('/').next().unwrap_or(api_version)
 }

@@ -1,7 +1,7 @@
-//! What the server sets where a client says nothing. Most of it is rows of `defaults.txt`; what depends on other values
-//! in more than one way is in `defaults/special.rs`.
+//! Defaults of fields that a client leaves out. Most are rows of `defaults.txt`; those that follow from other values are named
+//! in `defaults/by_type.rs`.
 
-mod special;
+mod by_type;
 #[cfg(test)]
 mod tests;
 
@@ -41,7 +41,7 @@ fn complete(table: &TypeTable, id: TypeId, fields: &mut Map<String, Value>) {
             set_open(fields, &rule.path, rule);
         }
     }
-    special::complete(table.package_name(id), table.name(id), fields);
+    by_type::complete(table.package_name(id), table.name(id), fields);
     for (name, value) in fields.iter_mut() {
         let Some(shape) = table.field_shape(id, name) else { continue };
         if let (Some(inner), Value::Object(fields)) = (table.struct_of(shape), &mut *value) {
@@ -53,6 +53,11 @@ fn complete(table: &TypeTable, id: TypeId, fields: &mut Map<String, Value>) {
             complete(table, inner, item);
         }
     }
+}
+
+/// The text of a field; empty where there is none.
+pub(super) fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> &'a str {
+    fields.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn text_at<'a>(fields: &'a Map<String, Value>, path: &[&str]) -> Option<&'a str> {

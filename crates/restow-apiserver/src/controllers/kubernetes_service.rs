@@ -5,7 +5,7 @@
 //! comes second finds nothing to do. A server at a loopback address can be reached by nobody else: it is not listed, as
 //! endpoints in Kubernetes may not have such addresses, and publishes nothing.
 
-use crate::builtin::addresses;
+use crate::builtin::kinds::service::allocation;
 use crate::core::Core;
 use crate::error::ApiError;
 use crate::resource::ObjectRef;
@@ -240,7 +240,7 @@ impl Decision for Put<'_> {
                 fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
                 fields.insert("creationTimestamp".into(), object_meta::now().into());
                 if object.kind() == "Service" {
-                    self.claims = addresses::claim(self.core, &object).await?;
+                    self.claims = allocation::claim(self.core, &object).await?;
                 }
             }
         }

@@ -185,4 +185,8 @@ impl Strategy for CustomStrategy {
             object.set("status", None);
         }
     }
+
+    fn status_alone(&self) -> bool {
+        true
+    }
 }

@@ -54,6 +54,10 @@ impl Strategy for DefinitionStrategy {
         );
         set_condition(object, pending);
     }
+
+    fn status_alone(&self) -> bool {
+        true
+    }
 }
 
 /// Sets a condition of a definition, now.

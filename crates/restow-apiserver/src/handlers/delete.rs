@@ -18,13 +18,8 @@ pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {
     if options.ignore_read_error {
         return delete_unreadable(call, &options).await;
     }
-    if options.propagation.is_none() && call.resource.strategy.orphans_dependents() && call.resource.names.kind == "Job"
-    {
-        call.warn(
-            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
-             set propagationPolicy=Orphan to suppress this warning"
-                .into(),
-        );
+    if let Some(warning) = call.resource.strategy.deletion_warning().filter(|_| options.propagation.is_none()) {
+        call.warn(warning.into());
     }
     let name = &call.target.name;
     delete_one(call, name, &options, Admission::Due).await?.ok_or_else(|| call.not_found(name))
@@ -135,9 +130,7 @@ fn removed(call: &Call<'_>, mut object: Object) -> Object {
     if !call.resource.strategy.returns_deleted() {
         return success(call, &object);
     }
-    if call.resource.group_resource.to_string() == "pods" {
-        deletion::end_grace(&mut object, jiff::Timestamp::now());
-    }
+    call.resource.strategy.finish_deletion(&mut object, jiff::Timestamp::now());
     object
 }
 

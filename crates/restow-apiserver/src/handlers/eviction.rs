@@ -1,7 +1,6 @@
-//! Deleting a pod on behalf of somebody who empties a node, as far as the pod's disruption budget allows it.
+//! The `eviction` subresource of pods: deletes a pod as far as its PodDisruptionBudget allows.
 //!
-//! `decide` is the policy and touches nothing. What a budget allows is counted by whoever watches over it; here it is only
-//! spent.
+//! `decide` is the policy and writes nothing. The disruption controller counts what a budget allows; here it is only spent.
 
 use crate::error::ApiError;
 use crate::handlers::delete::{self, Admission};
@@ -22,15 +21,15 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When to ask again while a budget has not been looked at since it changed.
+/// When to retry while the disruption controller has not processed a change of the budget.
 const PROCESSING: Duration = Duration::from_secs(10);
 
-/// What a budget says to the eviction of a pod.
+/// What the eviction of a pod does to its budget.
 #[derive(Debug, PartialEq)]
-enum Verdict {
+enum BudgetDecision {
     /// The pod does not count; nothing is spent.
     Free,
-    /// The pod may go, and this is what is left.
+    /// The pod may be evicted, and this is the new status of the budget.
     Spend(Value),
 }
 
@@ -55,13 +54,13 @@ pub(super) async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
     Ok(Answer::Object { code: 201, object: subresource::success(201) })
 }
 
-/// Whether a pod does anything that a budget could protect.
+/// Whether a pod counts against a budget.
 fn counts(pod: &Object) -> bool {
     let over = matches!(pod.text(&["status", "phase"]), "Succeeded" | "Failed" | "Pending" | "");
     !over && !pod.is_being_deleted()
 }
 
-/// Spends what the pod's budget has, or refuses.
+/// Spends one disruption of the pod's budget, or refuses.
 async fn spend(call: &Call<'_>, pod: &Object, dry_run: DryRun) -> Result<(), ApiError> {
     let version = GroupVersion::new("policy", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
     let registry = call.handlers.registry();
@@ -94,7 +93,7 @@ async fn budgets_of(
     Ok(budgets.into_iter().filter(|budget| covers(budget, pod)).collect())
 }
 
-/// Whether a budget is about a pod. An empty selector selects all pods, a missing one selects none.
+/// Whether a budget selects a pod. An empty selector selects all pods, a missing one selects none.
 fn covers(budget: &Object, pod: &Object) -> bool {
     let Some(selector) = budget.at(&["spec", "selector"]).filter(|selector| !selector.is_null()) else { return false };
     LabelSelector::parse(&selector_text(selector)).is_ok_and(|selector| selector.matches(pod))
@@ -108,25 +107,27 @@ struct Spending<'a> {
 impl Decision for Spending<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let Some(budget) = before else { return Ok(Change::Keep) };
-        let Verdict::Spend(status) = decide(budget, self.pod, &object_meta::now())? else { return Ok(Change::Keep) };
+        let BudgetDecision::Spend(status) = decide(budget, self.pod, &object_meta::now())? else {
+            return Ok(Change::Keep);
+        };
         let mut budget = budget.clone();
         budget.set("status", Some(status));
         Ok(Change::Write(budget))
     }
 }
 
-/// What a budget says to the eviction of a pod that counts.
-fn decide(budget: &Object, pod: &Object, now: &str) -> Result<Verdict, ApiError> {
+/// Decides about the eviction of a pod that counts.
+fn decide(budget: &Object, pod: &Object, now: &str) -> Result<BudgetDecision, ApiError> {
     let number = |name: &str| budget.at(&["status", name]).and_then(Value::as_i64).unwrap_or_default();
     let refused = |cause: String, retry_after| ApiError::DisruptionBudget { cause, retry_after };
     let conditions = pod.at(&["status", "conditions"]).and_then(Value::as_array);
     let ready =
         conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
     if !ready {
-        // A pod that does not work is missed by nobody, as long as enough others do.
+        // An unhealthy pod may be evicted as long as enough others are healthy.
         let always = budget.text(&["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow";
         if always || number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy") {
-            return Ok(Verdict::Free);
+            return Ok(BudgetDecision::Free);
         }
     }
     let name = budget.name();
@@ -149,10 +150,10 @@ fn decide(budget: &Object, pod: &Object, now: &str) -> Result<Verdict, ApiError>
             "lastTransitionTime": now, "observedGeneration": number("observedGeneration")}));
         status["conditions"] = conditions.into();
     }
-    Ok(Verdict::Spend(status))
+    Ok(BudgetDecision::Spend(status))
 }
 
-/// Says in a pod why it goes.
+/// Sets the condition that says why the pod is deleted.
 struct Mark;
 
 #[async_trait]
@@ -167,7 +168,7 @@ impl Decision for Mark {
         conditions.retain(|condition| condition["type"] != "DisruptionTarget");
         conditions.push(json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": object_meta::now()}));
-        subresource::set_at(&mut pod, &["status", "conditions"], Some(conditions.into()));
+        pod.set_at(&["status", "conditions"], Some(conditions.into()));
         Ok(Change::Write(pod))
     }
 }
@@ -193,8 +194,8 @@ mod tests {
 
     fn check(budget: Object, pod: Object, expected: Result<Option<i64>, &str>) {
         let found = match decide(&budget, &pod, "now") {
-            Ok(Verdict::Free) => Ok(None),
-            Ok(Verdict::Spend(status)) => Ok(status["disruptionsAllowed"].as_i64()),
+            Ok(BudgetDecision::Free) => Ok(None),
+            Ok(BudgetDecision::Spend(status)) => Ok(status["disruptionsAllowed"].as_i64()),
             Err(ApiError::DisruptionBudget { cause, .. }) => Err(cause),
             Err(other) => panic!("{other}"),
         };

@@ -1,4 +1,4 @@
-//! Questions that are answered and forgotten: access reviews, token reviews and requests for tokens.
+//! Kinds that are not stored: access reviews, token reviews, and the `token` subresource of service accounts.
 
 use crate::error::ApiError;
 use crate::handlers::{Answer, Call, subresource};
@@ -9,7 +9,7 @@ use restow_apimachinery::types::{self, TypeTable};
 use restow_auth::review::{self, ReviewError};
 use restow_auth::service_account::{Account, IssueError};
 
-/// Answers an object of a kind that is not stored.
+/// Answers a review.
 pub(super) async fn review(call: &Call<'_>) -> Result<Answer, ApiError> {
     let now = jiff::Timestamp::now();
     let access = call.handlers.access();

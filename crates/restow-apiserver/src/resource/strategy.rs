@@ -1,30 +1,40 @@
-//! The rules of a kind: what the server sets and what it checks when objects are created and changed.
+//! The rules of a kind: what the server sets and checks when objects are created, changed and deleted. Verbs and stores call
+//! these hooks instead of asking for a kind by name.
 
+use crate::resource::Verb;
+use jiff::Timestamp;
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::managed_fields::Ownership;
 use restow_apimachinery::names::NameRule;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::FieldProblem;
 use restow_store::Mutation;
+use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The rules of one kind. The defaults are those of a plain kind: everything but `metadata` and `status` is the
 /// specification, and whatever the schema allows is valid.
 pub trait Strategy: Send + Sync {
-    /// What an object may be called.
+    /// The rule that names follow.
     fn name_rule(&self) -> NameRule {
         NameRule::Subdomain
     }
 
-    /// Reads an object that a client gave as the kind's schema says; tells which of its fields are unknown. Kinds whose
-    /// type is in the table of types have been read already.
+    /// Reads an object that a client sent by the kind's schema, and returns its unknown fields. Kinds whose type is in the
+    /// table of types have been read already.
     fn read(&self, _object: &mut Object) -> Vec<FieldProblem> {
         Vec::new()
     }
 
-    /// Sets what a client left open, in whatever version the object is. It is called for every object that is written,
-    /// before anything else looks at it, and changes nothing when it is called again.
+    /// Sets defaults, in whatever version the object is. It is called for every object that is written, before any check,
+    /// and changes nothing when it is called again.
     fn default(&self, _object: &mut Object) {}
+
+    /// The status of a new object, which a client does not set; `None` for the empty status of its type.
+    fn initial_status(&self, _object: &Object) -> Option<Value> {
+        None
+    }
 
     /// Completes an object before it is created.
     fn prepare_create(&self, _object: &mut Object) {}
@@ -42,26 +52,26 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// Checks what has changed in an object. `granted` is the object before, but for what the subresource in question may
-    /// change at will, which is as it is in `object`.
+    /// Checks what has changed in an object. `granted` is the stored object, in which the changes that only the subresource
+    /// may make are already (see [`Strategy::granted`]).
     fn validate_change(&self, _object: &Object, _granted: &Object) -> Vec<FieldError> {
         Vec::new()
     }
 
-    /// Completes an object that is deleted for the first time. What then holds it keeps it until that is taken off.
+    /// Completes an object that is marked as deleted. A finalizer that this adds keeps the object.
     fn prepare_deletion(&self, _object: &mut Object) {}
 
-    /// How many seconds a deleted object has to end what it does, given what was asked for.
+    /// The grace period of a deletion in seconds, given the one that the client requested.
     fn grace_period(&self, _object: &Object, _requested: Option<i64>) -> i64 {
         0
     }
 
-    /// Whether something beside finalizers and grace keeps a deleted object.
+    /// Whether something else than finalizers and the grace period keeps a deleted object.
     fn is_occupied(&self, _object: &Object) -> bool {
         false
     }
 
-    /// Whether the dependents of an object stay when nobody says what shall become of them.
+    /// Whether the dependents of a deleted object stay when the client sets no propagation policy.
     fn orphans_dependents(&self) -> bool {
         false
     }
@@ -71,7 +81,47 @@ pub trait Strategy: Send + Sync {
         false
     }
 
-    /// Where the `scale` subresource finds its numbers in this version, for kinds that have one.
+    /// The warning for a deletion without a propagation policy.
+    fn deletion_warning(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Completes a deleted object for the answer to its deletion.
+    fn finish_deletion(&self, _object: &mut Object, _now: Timestamp) {}
+
+    /// How long an object is kept after it was written; `None` for ever.
+    fn time_to_live(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The fields that a write through this subresource takes from what was sent; the rest stays as stored. `None` when the
+    /// subresource is not written like its object.
+    fn subresource_fields(&self, subresource: &str) -> Option<&'static [&'static [&'static str]]> {
+        (subresource == "status").then_some(&[&["status"], &["metadata"]])
+    }
+
+    /// Undoes what a write of the object itself may not change, because only a subresource may.
+    fn restore_on_update(&self, _object: &mut Object, _old: &Object) {}
+
+    /// Completes an object that a write through this subresource made of `old` and `sent`, or undoes what it may not change.
+    fn prepare_subresource(&self, _subresource: &str, _object: &mut Object, _sent: &Object, _old: &Object) {}
+
+    /// The stored object with those changes of `object` that only this subresource may make; `None` when there are none.
+    fn granted(&self, _subresource: &str, _object: &Object, _old: &Object) -> Option<Object> {
+        None
+    }
+
+    /// The action of a subresource, or with an empty name of a kind that is not stored; `None` when it has no action.
+    fn subresource_action(&self, _subresource: &str) -> Option<SubresourceAction> {
+        None
+    }
+
+    /// The answer to a subresource with the action [`SubresourceAction::Connect`].
+    fn connection(&self, _subresource: &str, _verb: Verb, _object: &Object) -> Connection {
+        Connection::no_nodes()
+    }
+
+    /// The fields of the `scale` subresource in this version, for kinds that have one.
     fn scale(&self, _api_version: &str) -> Option<ScaleFields> {
         None
     }
@@ -82,7 +132,7 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// What else is changed in the transaction that puts `new` in the place of `old`; `None` stands for no object.
+    /// What else the transaction writes that replaces `old` by `new`; `None` stands for no object.
     fn alongside(&self, _old: Option<&Object>, _new: Option<&Object>) -> Vec<Mutation> {
         Vec::new()
     }
@@ -92,38 +142,68 @@ pub trait Strategy: Send + Sync {
         false
     }
 
-    /// Whether who writes the status has no say in labels, annotations, finalizers and owners.
+    /// Whether a write of the status leaves all metadata as stored.
     fn status_alone(&self) -> bool {
         false
     }
 
-    /// Whether an object can be replaced by one that does not say which state of it is meant. Where it cannot, whoever
-    /// replaces an object has seen what is lost.
+    /// Whether an update may leave out the resource version. Where it may not, a client has read what it replaces.
     fn unconditional_update(&self) -> bool {
         false
     }
 
-    /// Whether the kind counts its changes in `metadata.generation`.
+    /// Whether `metadata.generation` counts changes.
     fn has_generation(&self) -> bool {
         true
     }
 }
 
-/// Where the numbers of a scale lie in an object, as paths.
+/// What a subresource does that is not written like its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubresourceAction {
+    /// Assigns a pod to a node.
+    Bind,
+    /// Deletes a pod as far as its disruption budget allows.
+    Evict,
+    /// Issues a token for a service account.
+    IssueToken,
+    /// Connects to what runs on a node.
+    Connect,
+}
+
+/// The answer to a request to connect to what runs on a node. This server never connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// There is nothing to send.
+    Empty,
+    /// The object cannot be connected to.
+    BadRequest(String),
+    /// Nothing answers now.
+    Unavailable(String),
+}
+
+impl Connection {
+    /// This server does not connect to nodes.
+    pub fn no_nodes() -> Self {
+        Connection::Unavailable("this server does not connect to nodes".into())
+    }
+}
+
+/// The fields of a scale, as paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScaleFields {
-    /// How many there shall be.
+    /// The desired number of replicas.
     pub replicas: Vec<String>,
-    /// How many there are.
+    /// The current number of replicas.
     pub status_replicas: Vec<String>,
-    /// Which ones they are.
+    /// The selector of the pods.
     pub selector: ScaleSelector,
 }
 
-/// Where it is said which pods are meant.
+/// The form of the selector of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScaleSelector {
-    /// Nowhere.
+    /// There is none.
     None,
     /// As text.
     Text(Vec<String>),

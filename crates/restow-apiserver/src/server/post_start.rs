@@ -1,7 +1,7 @@
 //! What a server does once after it has joined the others: it creates what every cluster has.
 
 use crate::authorization::Access;
-use crate::builtin::addresses;
+use crate::builtin::kinds::service::allocation;
 use crate::controllers::{KubernetesService, publish_servers};
 use crate::core::Core;
 use crate::error::ApiError;
@@ -46,7 +46,7 @@ impl PostStart {
     /// Creates what every cluster has.
     async fn run(&self) -> Result<(), ApiError> {
         self.namespaces.make_namespaces().await?;
-        addresses::repair(&self.core).await?;
+        allocation::repair(&self.core).await?;
         self.access.establish_policy().await
     }
 }

@@ -296,8 +296,8 @@ impl ObjectStore {
             let nothing = Txn::new();
             return self.transact(key, current, &[&by], nothing, |_| Changed::Updated(unchanged)).await;
         }
-        let lasting = time_to_live(place.resource).is_none();
-        let mut txn = match time_to_live(place.resource) {
+        let lasting = place.resource.strategy.time_to_live().is_none();
+        let mut txn = match place.resource.strategy.time_to_live() {
             Some(time) => Txn::new().put_for(key, stored.clone(), time),
             None => Txn::new().put(key, stored.clone()),
         };
@@ -567,10 +567,4 @@ fn written(key: &Key, value: Bytes, revision: Revision, before: Option<&Entry>) 
 fn with_revision(mut object: Object, revision: Revision) -> Object {
     object.set_meta("resourceVersion", &revision.to_string());
     object
-}
-
-/// Events are of interest for a while only.
-fn time_to_live(resource: &Resource) -> Option<Duration> {
-    (resource.names.kind == "Event" && resource.origin == crate::resource::Origin::Builtin)
-        .then_some(Duration::from_secs(3600))
 }

@@ -12,7 +12,7 @@ fn check(object: Value, expected: &[&str]) {
 
 #[test]
 fn the_types_with_special_checks_exist() {
-    for (package, name) in special::types() {
+    for (package, name) in by_type::types() {
         assert!(TypeTable::shared().type_by_name(&format!("{package}.{name}")).is_some(), "{package}.{name}");
     }
 }

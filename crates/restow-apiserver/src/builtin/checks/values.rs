@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::net::IpAddr;
 
 /// What is wrong with a text, by the form that it must have.
-pub(super) fn text_problems(form: TextForm) -> fn(&str) -> Vec<String> {
+pub(in crate::builtin) fn text_problems(form: TextForm) -> fn(&str) -> Vec<String> {
     match form {
         TextForm::Label => |text| NameRule::Label.check(text),
         TextForm::Subdomain => |text| NameRule::Subdomain.check(text),
@@ -35,7 +35,7 @@ fn problem(is_there: bool, detail: &str) -> Vec<String> {
 }
 
 /// What is said of a number outside of its bounds.
-pub(super) fn bounds(low: Option<i64>, high: Option<i64>) -> String {
+pub(in crate::builtin) fn bounds(low: Option<i64>, high: Option<i64>) -> String {
     match (low, high) {
         (Some(low), Some(high)) => format!("must be between {low} and {high}, inclusive"),
         (Some(low), None) => format!("must be greater than or equal to {low}"),
@@ -45,7 +45,7 @@ pub(super) fn bounds(low: Option<i64>, high: Option<i64>) -> String {
 }
 
 /// What is wrong with the number or the name of a port, and the value to show.
-pub(super) fn port(value: &Value) -> Vec<(Value, String)> {
+pub(in crate::builtin) fn port(value: &Value) -> Vec<(Value, String)> {
     if let Some(name) = value.as_str() {
         return port_name(name).into_iter().map(|problem| (name.into(), problem)).collect();
     }
@@ -68,7 +68,7 @@ fn port_name(name: &str) -> Vec<String> {
 }
 
 /// What is wrong with a number, or a share in percent.
-pub(super) fn share(value: &Value, up_to_whole: bool) -> Option<String> {
+pub(in crate::builtin) fn share(value: &Value, up_to_whole: bool) -> Option<String> {
     let Some(text) = value.as_str() else {
         return (value.as_i64().unwrap_or_default() < 0).then(|| bounds(Some(0), None));
     };

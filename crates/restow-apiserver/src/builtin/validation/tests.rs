@@ -1,7 +1,21 @@
 //! What is refused, in which words.
 
 use super::*;
+use crate::builtin::kinds;
 use serde_json::json;
+
+fn rules(object: &Object) -> &'static dyn Strategy {
+    let group = object.api_version().split_once('/').map_or("", |(group, _)| group);
+    kinds::rules(group, object.kind())
+}
+
+fn problems(object: &Object) -> Vec<FieldError> {
+    rules(object).validate_create(object)
+}
+
+fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
+    super::change_problems(rules(object), object, old)
+}
 
 fn object(value: Value) -> Object {
     Object::from_value(value).unwrap()

@@ -1,12 +1,15 @@
-//! LimitRanges: the bounds of one type are given once, and make sense together.
+//! LimitRanges: validation of the bounds, and their defaults.
+//!
+//! The LimitRanger admission plugin enforces them: `admission/limit_ranger.rs`.
 
+use crate::resource::strategy::Strategy;
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::Amount;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// What must not be more than what, and what both are called; and otherwise the field that is at fault, and the one whose
+/// Pairs where the first must not exceed the second; their names in the message; the field in error, and the field whose
 /// value is shown.
 const ORDER: [([&str; 2], [&str; 2], [&str; 2]); 6] = [
     (["min", "max"], ["min", "max"], ["min", "min"]),
@@ -16,12 +19,12 @@ const ORDER: [([&str; 2], [&str; 2], [&str; 2]); 6] = [
     (["min", "default"], ["min", "default"], ["default", "min"]),
     (["default", "max"], ["default", "max"], ["default", "max"]),
 ];
-/// What can be bounded, in the order in which Kubernetes looks at it.
+/// The fields with amounts, in the order in which Kubernetes checks them.
 const FIELDS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
 const TYPES: [&str; 3] = ["Pod", "Container", "PersistentVolumeClaim"];
-/// What containers can ask for.
+/// Resources of containers.
 const FOR_CONTAINERS: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-/// What others can.
+/// Other standard resources.
 const FOR_OTHERS: [&str; 17] = [
     "configmaps",
     "limits.cpu",
@@ -42,7 +45,15 @@ const FOR_OTHERS: [&str; 17] = [
     "storage",
 ];
 
-pub(super) fn problems(range: &Object) -> Vec<FieldError> {
+pub(super) struct LimitRange;
+
+impl Strategy for LimitRange {
+    fn validate_create(&self, object: &Object) -> Vec<FieldError> {
+        problems(object)
+    }
+}
+
+fn problems(range: &Object) -> Vec<FieldError> {
     let items = range.at(&["spec", "limits"]).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut problems = Vec::new();
     for (index, item) in items.iter().enumerate() {
@@ -100,12 +111,12 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
 
-/// Whether this is one of Kubernetes' own resources, of which more may be asked for than there is.
+/// Whether this is a standard resource that can be overcommitted.
 fn is_shared(name: &str) -> bool {
     !name.contains('/') && !name.starts_with("hugepages-")
 }
 
-/// Why a type of limits cannot have bounds of this name.
+/// Why an item of this type cannot bound this resource.
 fn name_problems(kind: &str, name: &str) -> impl Iterator<Item = &'static str> {
     let foreign = is_shared(name) && !FOR_CONTAINERS.contains(&name);
     let nonsense = foreign && !FOR_OTHERS.contains(&name);
@@ -138,6 +149,21 @@ fn ratio_problems(path: &str, item: &Value, name: &str) -> Vec<FieldError> {
         problems.push(invalid(format!("ratio {} is greater than max/min = {widest:.6}", text(value))));
     }
     problems
+}
+
+/// Defaults of an item for containers: `default` from `max`, `defaultRequest` from `default` and `min`.
+pub(crate) fn default_item(fields: &mut Map<String, Value>) {
+    if fields.get("type").and_then(Value::as_str) != Some("Container") {
+        return;
+    }
+    for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+        let Some(Value::Object(known)) = fields.get(from).cloned() else { continue };
+        if let Some(open) = fields.entry(to).or_insert_with(|| json!({})).as_object_mut() {
+            for (name, amount) in known {
+                open.entry(name).or_insert(amount);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,63 @@
-//! Requests for certificates: what they ask for, and who decides about them by which subresource.
+//! CertificateSigningRequests: validation, what `approval` and `status` may change, and conversion.
+//!
+//! Who may approve, sign and attest is decided by admission: `admission/certificate_signing.rs`.
 
-use super::{duplicate, unsupported};
 use crate::admission::certificate_signing::organizations;
+use crate::builtin::convert::version_of;
+use crate::builtin::validation::{duplicate, unsupported};
+use crate::resource::strategy::Strategy;
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::go_syntax::quote;
 use restow_apimachinery::object::Object;
 use serde_json::Value;
 
 const CONDITIONS: &str = "status.conditions";
-/// What a request ends with. It is true, or it is not there.
+/// The conditions that end a request. Their status is always True.
 const ENDS: [&str; 3] = ["Approved", "Denied", "Failed"];
 
+pub(super) struct CertificateSigningRequest;
+
+impl Strategy for CertificateSigningRequest {
+    /// The specification never changes: another certificate takes another request.
+    fn prepare_update(&self, object: &mut Object, old: &Object) {
+        object.set("spec", old.get("spec").cloned());
+    }
+
+    fn validate_create(&self, object: &Object) -> Vec<FieldError> {
+        problems(object)
+    }
+
+    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
+        change_problems(object, granted)
+    }
+
+    fn subresource_fields(&self, subresource: &str) -> Option<&'static [&'static [&'static str]]> {
+        match subresource {
+            "status" => Some(&[&["status"], &["metadata"]]),
+            "approval" => Some(&[&["status", "conditions"]]),
+            _ => None,
+        }
+    }
+
+    /// `approval` sets conditions, and `status` sets the certificate once.
+    fn granted(&self, subresource: &str, object: &Object, old: &Object) -> Option<Object> {
+        let mut granted = old.clone();
+        match subresource {
+            "approval" => granted.set_at(&["status", "conditions"], Some(decided(object, old).into())),
+            "status" => {
+                let path = ["status", "certificate"];
+                if old.text(&path).is_empty() {
+                    granted.set_at(&path, object.at(&path).cloned());
+                }
+            }
+            _ => return None,
+        }
+        Some(granted)
+    }
+}
+
 /// Everything that is wrong with a request.
-pub(super) fn problems(object: &Object) -> Vec<FieldError> {
+fn problems(object: &Object) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let request = object.text(&["spec", "request"]);
     if let Err(problem) = organizations(request) {
@@ -62,9 +107,8 @@ fn condition_problems(object: &Object) -> Vec<FieldError> {
     problems
 }
 
-/// Everything that is wrong with putting a request in the place of `old`. What the subresource in question may change is
-/// the same in both.
-pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
+/// Everything that is wrong with replacing the request `old`, in which the changes that the subresource may make are already.
+fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
     let mut problems = Vec::new();
     for kind in ENDS {
         let (is, was) = (of_type(object, kind), of_type(old, kind));
@@ -94,4 +138,29 @@ fn all(object: &Object) -> &[Value] {
 
 fn of_type<'a>(object: &'a Object, kind: &str) -> Vec<&'a Value> {
     all(object).iter().filter(|condition| condition["type"] == kind).collect()
+}
+
+/// The conditions that were sent, and the stored ones that are missing there: `approval` cannot remove a condition.
+fn decided(object: &Object, old: &Object) -> Vec<Value> {
+    let path = ["status", "conditions"];
+    let of = |object: &Object| object.at(&path).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (mut conditions, before) = (of(object), of(old));
+    let gone = before.into_iter().filter(|was| !conditions.iter().any(|is| is["type"] == was["type"]));
+    let gone: Vec<Value> = gone.collect();
+    conditions.extend(gone);
+    conditions
+}
+
+pub(crate) fn convert(object: &mut Object, source: &str, _target: &str) -> Result<(), String> {
+    if version_of(source) != "v1beta1" {
+        return Ok(());
+    }
+    if let Some(spec) = object.fields_mut().get_mut("spec").and_then(Value::as_object_mut) {
+        spec.entry("signerName").or_insert_with(|| "kubernetes.io/legacy-unknown".into());
+    }
+    let conditions = object.fields_mut().get_mut("status").and_then(|status| status.get_mut("conditions"));
+    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut) {
+        condition.entry("status").or_insert_with(|| "True".into());
+    }
+    Ok(())
 }

@@ -1,12 +1,27 @@
-//! What is wrong with a StorageVersion that a client writes, by the rules of `restow-api`.
+//! StorageVersions that a client writes: validation by the rules of `restow-api`.
 
+use crate::core::WriteHook;
+use crate::error::ApiError;
+use crate::request::Request;
+use crate::resource::strategy::Strategy;
+use crate::storage_version::Agreement;
+use async_trait::async_trait;
 use restow_api::internal_apiserver::{StorageVersion, validate_storage_version};
 use restow_api::validation::{FieldError as Problem, FieldErrorKind};
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::object::Object;
+use restow_store::Compare;
+use std::sync::Arc;
 
-/// Everything that is wrong with it.
-pub(super) fn problems(object: &Object) -> Vec<FieldError> {
+pub(super) struct StorageVersionRules;
+
+impl Strategy for StorageVersionRules {
+    fn validate_create(&self, object: &Object) -> Vec<FieldError> {
+        problems(object)
+    }
+}
+
+fn problems(object: &Object) -> Vec<FieldError> {
     match serde_json::from_value::<StorageVersion>(object.clone().into_value()) {
         Ok(object) => validate_storage_version(&object).into_iter().map(problem).collect(),
         Err(error) => {
@@ -23,6 +38,24 @@ fn problem(problem: Problem) -> FieldError {
         FieldErrorKind::Invalid => FieldRule::Invalid(problem.bad_value.to_string()),
     };
     FieldError { field: problem.field, rule, detail: problem.detail }
+}
+
+/// Sets the common encoding version of a StorageVersion that a client updates.
+pub(crate) struct CommonEncodingVersion(pub(crate) Arc<Agreement>);
+
+#[async_trait]
+impl WriteHook for CommonEncodingVersion {
+    async fn claim(
+        &self,
+        request: &Request,
+        object: &mut Object,
+        old: Option<&Object>,
+    ) -> Result<Vec<Compare>, ApiError> {
+        match old {
+            Some(_) => Ok(self.0.conclude(&request.resource, object, old).await?),
+            None => Ok(Vec::new()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! What may change in a pod once it is there: its images, and a few fields that make it end sooner, fit more nodes, or, while
-//! it is held back from being scheduled, fewer of them.
+//! Which updates of a pod are allowed: its images, a shorter deadline, more tolerations, and, while scheduling gates hold it
+//! back, a narrower choice of nodes.
 
-use super::pods::list;
+use crate::builtin::validation::list;
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::go_syntax::quote;
 use restow_apimachinery::object::Object;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-/// A static pod is told by this annotation, which only its node sets.
+/// The annotation of mirror pods, which only the kubelet sets.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The longest time that a pod can be given.
+/// The longest active deadline.
 const LONGEST: i64 = i32::MAX as i64;
 
-/// Everything that is wrong with putting a pod in the place of `old`.
+/// Everything that is wrong with replacing the pod `old`.
 pub(super) fn problems(object: &Object, old: &Object) -> Vec<FieldError> {
     let mut problems: Vec<FieldError> = mirror_changes(object, old).into_iter().collect();
     let spec = |object: &Object| without_nulls(object.get("spec").cloned().unwrap_or_default());
@@ -51,7 +51,7 @@ pub(super) fn problems(object: &Object, old: &Object) -> Vec<FieldError> {
     problems
 }
 
-/// Makes what may change what it was before, where it has been checked on its own.
+/// Sets fields that may change, and have been checked on their own, to what they were.
 fn set_back(now: &mut Value, before: &Value) {
     for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         now[name] = before[name].clone();
@@ -68,7 +68,7 @@ fn set_back(now: &mut Value, before: &Value) {
     }
 }
 
-/// The time that a pod has may be set, and become shorter.
+/// The active deadline may be set, and become shorter.
 fn deadline_changes(object: &Object, old: &Object) -> Option<FieldError> {
     let path = ["spec", "activeDeadlineSeconds"];
     let value = object.at(&path).unwrap_or(&Value::Null);
@@ -81,7 +81,7 @@ fn deadline_changes(object: &Object, old: &Object) -> Option<FieldError> {
     Some(FieldError::invalid(path.join("."), value, detail))
 }
 
-/// What a pod puts up with may become more; of what it did before only the time may change.
+/// Tolerations may be added; of existing ones only `tolerationSeconds` may change.
 fn toleration_changes(now: &Value, before: &Value) -> Option<FieldError> {
     let all = |spec: &Value| {
         let mut all = list(&spec["tolerations"]).to_vec();
@@ -96,7 +96,7 @@ fn toleration_changes(now: &Value, before: &Value) -> Option<FieldError> {
     (!kept).then(|| FieldError::forbidden("spec.tolerations", detail))
 }
 
-/// What holds a pod back is taken away from it, never added.
+/// Scheduling gates may be removed, never added.
 fn added_gates(now: &Value, before: &Value) -> Vec<FieldError> {
     let before = list(&before["schedulingGates"]);
     let gates = list(&now["schedulingGates"]).iter().enumerate();
@@ -109,7 +109,7 @@ fn added_gates(now: &Value, before: &Value) -> Vec<FieldError> {
     added.map(problem).collect()
 }
 
-/// An ephemeral container that is there stays what it is. New ones are no matter here if they may be added.
+/// Existing ephemeral containers may not change or go. Whether new ones may be added is decided elsewhere.
 fn ephemeral_changes(now: &mut Value, before: &Value) -> Vec<FieldError> {
     let field = "ephemeralContainers";
     let mut problems = Vec::new();
@@ -123,7 +123,7 @@ fn ephemeral_changes(now: &mut Value, before: &Value) -> Vec<FieldError> {
         let detail = format!("existing ephemeral containers {name} may not be {change}\n");
         problems.push(FieldError::forbidden(format!("spec.{field}"), detail));
     }
-    // Their order says nothing; one that is there and was not before is a change like any other.
+    // Their order does not matter; a new one is a change like any other.
     let known = |container: &Value| list(&before[field]).iter().any(|old| old["name"] == container["name"]);
     if !problems.is_empty() || list(&now[field]).iter().all(known) {
         now[field] = before[field].clone();
@@ -131,7 +131,7 @@ fn ephemeral_changes(now: &mut Value, before: &Value) -> Vec<FieldError> {
     problems
 }
 
-/// A pod that is held back may be given more to look for in a node.
+/// A gated pod may get more entries in its node selector.
 fn selector_changes(now: &mut Value, before: &Value) -> Option<FieldError> {
     let field = "nodeSelector";
     let entries = |spec: &Value| spec[field].as_object().cloned().unwrap_or_default();
@@ -142,7 +142,7 @@ fn selector_changes(now: &mut Value, before: &Value) -> Option<FieldError> {
     (!kept).then(|| FieldError::invalid("spec.nodeSelector", &selector.into(), detail))
 }
 
-/// A pod that is held back may become choosier about nodes: terms that it must meet can be added to, not taken away.
+/// A gated pod may get more required node affinity: requirements can be added to a term, not removed.
 fn affinity_changes(now: &mut Value, before: &Value) -> Vec<FieldError> {
     const TERMS: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
     let terms = |spec: &Value| list(spec.pointer(TERMS).unwrap_or(&Value::Null)).to_vec();
@@ -164,7 +164,7 @@ fn affinity_changes(now: &mut Value, before: &Value) -> Vec<FieldError> {
     changed.map(|(index, (_, term))| FieldError::invalid(format!("{path}[{index}]"), term, detail)).collect()
 }
 
-/// Whether a term begins as it was. One that was empty, and so met by nothing, stays empty.
+/// Whether a term only got more requirements. An empty term, which matches no node, stays empty.
 fn only_adds(term: &Value, old: &Value) -> bool {
     let parts = ["matchExpressions", "matchFields"];
     let was_empty = parts.iter().all(|part| list(&old[*part]).is_empty());

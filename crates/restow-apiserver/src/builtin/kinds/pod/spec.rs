@@ -1,6 +1,6 @@
-//! Pods and templates of pods.
+//! Validation of pod specifications and pod templates.
 
-use super::{duplicate, unsupported};
+use crate::builtin::validation::{choice, duplicate, list, port_problem};
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::names::NameRule;
 use restow_apimachinery::object::Object;
@@ -14,13 +14,13 @@ const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "N
 const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
-/// What is wrong with a template of pods at this path. `claims` are the names of volumes that its pods are given.
-pub(super) fn template_problems(template: Option<&Value>, path: &str, claims: &[&str]) -> Vec<FieldError> {
+/// What is wrong with a pod template at this path. `claims` are the names of volumes that come from claim templates.
+pub(crate) fn template_problems(template: Option<&Value>, path: &str, claims: &[&str]) -> Vec<FieldError> {
     spec_problems(template.and_then(|template| template.get("spec")), &format!("{path}.spec"), claims)
 }
 
 /// What is wrong with a pod's specification at this path.
-pub(super) fn spec_problems(spec: Option<&Value>, path: &str, claims: &[&str]) -> Vec<FieldError> {
+pub(crate) fn spec_problems(spec: Option<&Value>, path: &str, claims: &[&str]) -> Vec<FieldError> {
     let spec = spec.unwrap_or(&Value::Null);
     let (mut problems, mut volumes) = volume_problems(spec, path);
     volumes.extend(claims);
@@ -45,8 +45,8 @@ pub(super) fn spec_problems(spec: Option<&Value>, path: &str, claims: &[&str]) -
     problems
 }
 
-/// A pod that is held back is on no node.
-pub(super) fn gated_problem(pod: &Object) -> Option<FieldError> {
+/// A pod with scheduling gates has no node.
+pub(crate) fn gated_problem(pod: &Object) -> Option<FieldError> {
     let gated = !list(pod.at(&["spec", "schedulingGates"]).unwrap_or(&Value::Null)).is_empty();
     let placed = !pod.text(&["spec", "nodeName"]).is_empty();
     let detail = "cannot be set until all schedulingGates have been cleared";
@@ -87,7 +87,7 @@ fn container_problems(container: &Value, at: &str) -> Vec<FieldError> {
     problems
 }
 
-/// Nothing may be asked for beyond its limit.
+/// Requests may not exceed limits.
 fn resource_problems(resources: &Value, at: &str) -> Vec<FieldError> {
     let requests = resources["requests"].as_object().into_iter().flatten();
     let beyond = requests.filter_map(|(name, request)| {
@@ -133,20 +133,6 @@ fn mount_problems(container: &Value, at: &str, volumes: &BTreeSet<&str>) -> Vec<
     problems
 }
 
-pub(super) fn label_problems(name: &str, at: &str) -> Vec<FieldError> {
+fn label_problems(name: &str, at: &str) -> Vec<FieldError> {
     NameRule::Label.check(name).into_iter().map(|problem| FieldError::invalid(at, &json!(name), problem)).collect()
-}
-
-pub(super) fn port_problem(number: i64, at: &str) -> Option<FieldError> {
-    let valid = (1..=65535).contains(&number);
-    (!valid).then(|| FieldError::invalid(at, &number.into(), "must be between 1 and 65535, inclusive"))
-}
-
-pub(super) fn choice(value: &Value, at: &str, supported: &[&str]) -> Option<FieldError> {
-    let text = value.as_str().filter(|text| !text.is_empty())?;
-    (!supported.contains(&text)).then(|| unsupported(at, text, supported))
-}
-
-pub(super) fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
 }

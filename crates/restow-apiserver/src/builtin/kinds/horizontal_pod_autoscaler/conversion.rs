@@ -1,7 +1,7 @@
 //! HorizontalPodAutoscaler: autoscaling/v1 knows one CPU target, autoscaling/v2 any metrics. What v1 has no field for
 //! travels in annotations, so that a client of v1 loses nothing of what a client of v2 wrote.
 
-use super::version_of;
+use crate::builtin::convert::version_of;
 use restow_apimachinery::object::Object;
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ const CARRIERS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 const DEFAULT_UTILIZATION: i64 = 80;
 
 /// Where a value of a nested metric lies in the flat form of the annotations.
-struct ObjectRef {
+struct FieldMove {
     /// The field, and the field in it unless that is empty.
     nested: (&'static str, &'static str),
     flat: &'static str,
@@ -23,15 +23,15 @@ struct ObjectRef {
     always: bool,
 }
 
-const fn at(outer: &'static str, inner: &'static str, flat: &'static str) -> ObjectRef {
-    ObjectRef { nested: (outer, inner), flat, always: false }
+const fn at(outer: &'static str, inner: &'static str, flat: &'static str) -> FieldMove {
+    FieldMove { nested: (outer, inner), flat, always: false }
 }
 
-const fn always(outer: &'static str, inner: &'static str, flat: &'static str) -> ObjectRef {
-    ObjectRef { nested: (outer, inner), flat, always: true }
+const fn always(outer: &'static str, inner: &'static str, flat: &'static str) -> FieldMove {
+    FieldMove { nested: (outer, inner), flat, always: true }
 }
 
-type Form = (&'static str, &'static [ObjectRef]);
+type Form = (&'static str, &'static [FieldMove]);
 
 const SPEC_FORMS: [Form; 5] = [
     (
@@ -127,7 +127,7 @@ const STATUS_FORMS: [Form; 5] = [
     ),
 ];
 
-pub(super) fn horizontal_pod_autoscaler(object: &mut Object, source: &str, target: &str) -> Result<(), String> {
+pub(crate) fn convert(object: &mut Object, source: &str, target: &str) -> Result<(), String> {
     match (version_of(source), version_of(target)) {
         ("v2", "v1") => to_v1(object),
         ("v1", "v2") => to_v2(object),

@@ -1,9 +1,9 @@
-//! The addresses and node ports of services: each belongs to one service at a time.
+//! ClusterIP and node port allocation: each address and each port belongs to one Service at a time.
 //!
-//! A key in the store says to which service an address or a port belongs. The transaction that writes a service also writes
-//! the keys of what it takes, and deletes those of what it gives up ([`alongside`]); it compares that nobody has written
-//! what it takes since it was looked at ([`assign`]). So two who want the same at the same time cannot both have it. A key
-//! whose service does not have what it says, as earlier versions left them, counts for nothing.
+//! A key in the store names the Service that has an address or a port. The transaction that writes a Service also writes the
+//! keys of what it takes and deletes those of what it releases ([`key_changes`]). It compares that nobody has written these
+//! keys since they were read ([`allocate`]), so two Services cannot take the same at once. A key is ignored when its Service
+//! does not have the address or port, as earlier versions left such keys.
 
 use crate::core::Core;
 use crate::error::ApiError;
@@ -21,26 +21,24 @@ use std::net::Ipv4Addr;
 /// The first address of the range, and how many there are: 10.96.0.0/12.
 const FIRST: u32 = 0x0a60_0000;
 const COUNT: u32 = 1 << 20;
-/// The first address that is given out by itself; those below are for services that ask for them.
+/// The first address that is allocated dynamically; those below are for Services that name one.
 const FREELY: u32 = 256;
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
-/// How often another is tried.
+/// How many random candidates are tried.
 const ATTEMPTS: usize = 64;
-/// How many a service can take in one transaction, which compares each of them.
+/// How many addresses and ports a Service can take in one transaction, which compares each of them.
 const MOST_TAKEN: usize = 100;
-/// What a service keeps when whoever replaces it does not name it.
-const KEPT: [&str; 4] = ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"];
 
-/// What a service can have that no other one has.
+/// What only one Service at a time can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     Address(Ipv4Addr),
     Port(i64),
 }
 
-/// Gives a service what it needs and does not have. Tells what must hold in the store for it to be had; when that does not
-/// hold any more, it has to be asked again. What `old` has stays its own.
-pub(crate) async fn assign(
+/// Gives a Service the addresses and ports that it needs and does not have. Returns what must hold in the store when the
+/// Service is written; when it no longer holds, allocate again. What `old` has stays with the Service.
+pub(crate) async fn allocate(
     core: &Core,
     call: &Request,
     object: &mut Object,
@@ -51,7 +49,7 @@ pub(crate) async fn assign(
         return Ok(Vec::new());
     }
     let mut claims =
-        Claims { core, call, owner: owner(object), own: old.map(held).unwrap_or_default(), looked_at: Vec::new() };
+        Claims { core, call, owner: owner(object), own: old.map(held).unwrap_or_default(), seen: Vec::new() };
     let mut spec = object.get("spec").cloned().unwrap_or_default();
     let address = match spec["clusterIP"].as_str().unwrap_or_default() {
         "" => free_address(&mut claims).await?,
@@ -60,7 +58,7 @@ pub(crate) async fn assign(
     };
     spec["clusterIP"] = address.as_str().into();
     spec["clusterIPs"] = json!([address]);
-    // Where neither the server nor a selector finds the endpoints, they may be of either family.
+    // The endpoints of a headless Service without a selector may be of either family.
     let by_hand = address == "None" && spec["selector"].as_object().is_none_or(serde_json::Map::is_empty);
     if spec["ipFamilyPolicy"].is_null() {
         let dual = by_hand && spec["ipFamilies"].is_null();
@@ -70,12 +68,17 @@ pub(crate) async fn assign(
         let dual = spec["ipFamilyPolicy"] != "SingleStack" && address == "None";
         spec["ipFamilies"] = if dual { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) };
     }
-    assign_ports(&mut claims, object, &kind, &mut spec).await?;
+    allocate_ports(&mut claims, object, &kind, &mut spec).await?;
     object.set("spec", Some(spec));
     claims.conditions(object)
 }
 
-async fn assign_ports(claims: &mut Claims<'_>, object: &Object, kind: &str, spec: &mut Value) -> Result<(), ApiError> {
+async fn allocate_ports(
+    claims: &mut Claims<'_>,
+    object: &Object,
+    kind: &str,
+    spec: &mut Value,
+) -> Result<(), ApiError> {
     let needs_ports = kind == "NodePort" || (kind == "LoadBalancer" && spec["allocateLoadBalancerNodePorts"] != false);
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
     for (index, port) in ports.into_iter().flatten().enumerate() {
@@ -88,50 +91,14 @@ async fn assign_ports(claims: &mut Claims<'_>, object: &Object, kind: &str, spec
     Ok(())
 }
 
-/// The keys that change with a service: those of what it takes, and of what it gives up.
-pub(super) fn alongside(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+/// The keys that change with a Service: those of what it takes and of what it releases.
+pub(super) fn key_changes(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
     let (before, after) = (old.map(held).unwrap_or_default(), new.map(held).unwrap_or_default());
     let put = |key: Key, owner: &str| Mutation::Put(Put { key, value: owner.to_string().into(), time_to_live: None });
     let owner = new.map(owner).unwrap_or_default();
     let taken = after.difference(&before).filter_map(|claim| Some(put(claim.key().ok()?, &owner)));
-    let given_up = before.difference(&after).filter_map(|claim| Some(Mutation::Delete(claim.key().ok()?)));
-    given_up.chain(taken).collect()
-}
-
-/// Carries over what a client left out of a replacement.
-pub(super) fn keep(object: &mut Object, old: &Object) {
-    let (Some(before), Some(mut spec)) = (old.get("spec").cloned(), object.get("spec").cloned()) else { return };
-    if object.text(&["spec", "type"]) == "ExternalName" {
-        if let Some(fields) = spec.as_object_mut().filter(|_| old.text(&["spec", "type"]) != "ExternalName") {
-            KEPT.iter().for_each(|field| drop(fields.remove(*field)));
-        }
-        return object.set("spec", Some(spec));
-    }
-    if spec["clusterIP"].as_str().unwrap_or_default().is_empty() {
-        for field in KEPT {
-            if spec[field].is_null() || field.starts_with("clusterIP") {
-                spec[field] = before[field].clone();
-            }
-        }
-    } else if spec["clusterIPs"].is_null() {
-        spec["clusterIPs"] = json!([spec["clusterIP"]]);
-    }
-    let ports_before = before["ports"].as_array().cloned().unwrap_or_default();
-    if object.text(&["spec", "type"]) != "ClusterIP" {
-        for port in spec["ports"].as_array_mut().into_iter().flatten().filter(|port| port["nodePort"].is_null()) {
-            let same =
-                ports_before.iter().find(|old| old["port"] == port["port"] && old["protocol"] == port["protocol"]);
-            port["nodePort"] = same.map(|old| old["nodePort"].clone()).unwrap_or_default();
-        }
-    }
-    let without_nulls = |value: Value| match value {
-        Value::Object(fields) => Value::Object(fields.into_iter().filter(|(_, value)| !value.is_null()).collect()),
-        other => other,
-    };
-    if let Some(ports) = spec["ports"].as_array_mut() {
-        ports.iter_mut().for_each(|port| *port = without_nulls(port.take()));
-    }
-    object.set("spec", Some(without_nulls(spec)));
+    let released = before.difference(&after).filter_map(|claim| Some(Mutation::Delete(claim.key().ok()?)));
+    released.chain(taken).collect()
 }
 
 async fn free_address(claims: &mut Claims<'_>) -> Result<String, ApiError> {
@@ -188,7 +155,7 @@ async fn wanted_port(claims: &mut Claims<'_>, object: &Object, index: usize, wan
     Err(claims.call.invalid(object.name(), vec![FieldError::invalid(field, &wanted.into(), problem)]))
 }
 
-/// What a service has.
+/// The addresses and ports of a Service.
 fn held(service: &Object) -> BTreeSet<Claim> {
     let address = service.text(&["spec", "clusterIP"]).parse().ok().map(Claim::Address);
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array);
@@ -196,7 +163,7 @@ fn held(service: &Object) -> BTreeSet<Claim> {
     address.into_iter().chain(ports.map(Claim::Port)).collect()
 }
 
-/// How a service is named in the keys of what it has.
+/// How the keys name a Service.
 fn owner(service: &Object) -> String {
     format!("{}/{}", service.namespace(), service.name())
 }
@@ -211,21 +178,21 @@ impl Claim {
     }
 }
 
-/// What one service is about to take.
+/// What one Service is about to take.
 struct Claims<'a> {
     core: &'a Core,
     call: &'a Request,
     owner: String,
     /// What it has already.
     own: BTreeSet<Claim>,
-    /// What it takes, with the revision of the key that was looked at.
-    looked_at: Vec<(Claim, Revision)>,
+    /// What it takes, with the revision of the key as it was read.
+    seen: Vec<(Claim, Revision)>,
 }
 
 impl Claims<'_> {
-    /// Takes something, unless another service has it.
+    /// Takes an address or a port, unless another Service has it.
     async fn take(&mut self, claim: Claim) -> Result<bool, ApiError> {
-        if self.own.contains(&claim) || self.looked_at.iter().any(|(known, _)| *known == claim) {
+        if self.own.contains(&claim) || self.seen.iter().any(|(known, _)| *known == claim) {
             return Ok(true);
         }
         let current = self.core.objects().store().get(&claim.key()?).await?;
@@ -236,23 +203,23 @@ impl Claims<'_> {
         {
             return Ok(false);
         }
-        self.looked_at.push((claim, current.map_or(Revision::ZERO, |entry| entry.mod_revision)));
+        self.seen.push((claim, current.map_or(Revision::ZERO, |entry| entry.mod_revision)));
         Ok(true)
     }
 
-    /// What must hold when the service is written.
+    /// What must hold when the Service is written.
     fn conditions(&self, object: &Object) -> Result<Vec<Compare>, ApiError> {
-        if self.looked_at.len() > MOST_TAKEN {
+        if self.seen.len() > MOST_TAKEN {
             let problem = format!("must not take more than {MOST_TAKEN} node ports at once; add them in several steps");
-            let problem = FieldError::invalid("spec.ports", &self.looked_at.len().into(), problem);
+            let problem = FieldError::invalid("spec.ports", &self.seen.len().into(), problem);
             return Err(self.call.invalid(object.name(), vec![problem]));
         }
         let compare = |(claim, revision): &(Claim, Revision)| Ok(Compare::mod_revision(&claim.key()?, *revision));
-        self.looked_at.iter().map(compare).collect()
+        self.seen.iter().map(compare).collect()
     }
 }
 
-/// The service that a key names, if there is one.
+/// The Service that a key names, if it exists.
 async fn holder(core: &Core, entry: &Entry) -> Result<Option<Object>, ApiError> {
     let owner = String::from_utf8_lossy(&entry.value).to_string();
     let (namespace, name) = owner.split_once('/').unwrap_or_default();
@@ -266,7 +233,7 @@ async fn holder(core: &Core, entry: &Entry) -> Result<Option<Object>, ApiError> 
     }
 }
 
-/// What must hold in the store for a service that this server makes by itself to take what it asks for. An error names the service
+/// What must hold in the store for a Service that this server creates itself to take what it names. An error names the Service
 /// that has it.
 pub(crate) async fn claim(core: &Core, service: &Object) -> Result<Vec<Compare>, ApiError> {
     let mut conditions = Vec::new();
@@ -280,7 +247,7 @@ pub(crate) async fn claim(core: &Core, service: &Object) -> Result<Vec<Compare>,
         {
             let (own, other) = (owner(service), owner(&other));
             return Err(ApiError::Internal(format!(
-                "{own} needs {claim:?}, which the service {other} has; change that one"
+                "{own} needs {claim:?}, which service {other} has; change that service"
             )));
         }
         conditions.push(Compare::mod_revision(&key, current.map_or(Revision::ZERO, |entry| entry.mod_revision)));
@@ -288,7 +255,7 @@ pub(crate) async fn claim(core: &Core, service: &Object) -> Result<Vec<Compare>,
     Ok(conditions)
 }
 
-/// Writes the keys that are missing: earlier versions wrote them beside the services, and restored stores may lack them.
+/// Writes missing keys: earlier versions did not write them in the same transaction, and restored stores may lack them.
 pub(crate) async fn repair(core: &Core) -> Result<(), ApiError> {
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
     let registry = core.registry();
@@ -296,7 +263,7 @@ pub(crate) async fn repair(core: &Core) -> Result<(), ApiError> {
     let Some(storage) = &resource.storage else { return Ok(()) };
     let store = core.objects().store();
     for entry in store.range(RangeRequest::new(storage.range(""))).await?.entries {
-        // A service that cannot be read is found out about where it is used.
+        // A Service that cannot be read is reported where it is used.
         let Ok(service) = resource.decode(&entry, &version).await else { continue };
         for claim in held(&service) {
             let key = claim.key()?;
@@ -307,7 +274,7 @@ pub(crate) async fn repair(core: &Core) -> Result<(), ApiError> {
             {
                 if owner(&other) != owner(&service) {
                     let services = [owner(&other), owner(&service)].join(" and ");
-                    tracing::error!(services, ?claim, "two services have the same; change one of them");
+                    tracing::error!(services, ?claim, "two services have the same address or port; change one of them");
                 }
                 continue;
             }
@@ -316,7 +283,7 @@ pub(crate) async fn repair(core: &Core) -> Result<(), ApiError> {
                 .when(Compare::mod_revision(&entry.key, entry.mod_revision))
                 .when(Compare::mod_revision(&key, revision))
                 .put(&key, owner(&service));
-            // Whoever was faster has written the key with the service.
+            // When the comparison fails, another server has written the key with the Service.
             store.txn(txn).await?;
         }
     }
@@ -334,9 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_follow_what_a_service_takes_and_gives_up() {
+    fn keys_follow_what_a_service_takes_and_releases() {
         let check = |old: Option<Object>, new: Option<Object>, expected: &[&str]| {
-            let told = alongside(old.as_ref(), new.as_ref()).into_iter().map(|mutation| match mutation {
+            let told = key_changes(old.as_ref(), new.as_ref()).into_iter().map(|mutation| match mutation {
                 Mutation::Put(put) => format!("+{}={}", put.key, String::from_utf8_lossy(&put.value)),
                 Mutation::Delete(key) => format!("-{key}"),
             });

@@ -1,0 +1,83 @@
+//! What the `resize` and `ephemeralcontainers` subresources of pods write.
+
+use restow_apimachinery::object::Object;
+use serde_json::Value;
+
+/// The containers that can be resized.
+const CONTAINERS: [&[&str]; 2] = [&["spec", "containers"], &["spec", "initContainers"]];
+
+/// Takes the sizes of containers from what was sent.
+pub(super) fn resize(object: &mut Object, sent: &Object, old: &Object) {
+    CONTAINERS.iter().for_each(|path| object.set_at(path, resized(sent, old, path)));
+}
+
+/// The pod before the change, with the ephemeral containers that were added.
+pub(super) fn with_new_ephemeral_containers(object: &Object, old: &Object) -> Object {
+    let (mut granted, path) = (old.clone(), ["spec", "ephemeralContainers"]);
+    granted.set_at(&path, Some(joined(object, old, &path).into()));
+    granted
+}
+
+/// The pod before the change, with the sizes that a resize may set.
+pub(super) fn with_new_sizes(object: &Object, old: &Object) -> Object {
+    let mut granted = old.clone();
+    for path in [CONTAINERS[0], CONTAINERS[1], &["spec", "resources"]] {
+        let sent = object.at(path).cloned().unwrap_or_default();
+        let mut before = old.at(path).cloned().unwrap_or_default();
+        match before.as_array_mut().zip(sent.as_array()) {
+            Some((before, sent)) => {
+                for (container, sent) in before.iter_mut().zip(sent) {
+                    grant_sizes(&mut container["resources"], &sent["resources"]);
+                }
+            }
+            None => grant_sizes(&mut before, &sent),
+        }
+        granted.set_at(path, Some(before).filter(|before| !before.is_null()));
+    }
+    granted
+}
+
+/// The stored containers with the sizes that were sent. When the containers differ, this returns what was sent, which
+/// validation refuses later.
+fn resized(sent: &Object, old: &Object, path: &[&str]) -> Option<Value> {
+    let list = |object: &Object| object.at(path).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (sent, mut containers) = (list(sent), list(old));
+    let same =
+        sent.len() == containers.len() && sent.iter().zip(&containers).all(|(one, other)| one["name"] == other["name"]);
+    if !same {
+        return Some(sent.into());
+    }
+    for (container, sent) in containers.iter_mut().zip(&sent) {
+        match (container.as_object_mut(), sent.get("resources")) {
+            (Some(fields), Some(resources)) => drop(fields.insert("resources".into(), resources.clone())),
+            (Some(fields), None) => drop(fields.remove("resources")),
+            (None, _) => {}
+        }
+    }
+    old.at(path).map(|_| containers.into())
+}
+
+/// Sets what a resize may change: requests and limits of cpu and memory.
+fn grant_sizes(resources: &mut Value, sent: &Value) {
+    for part in ["requests", "limits"] {
+        for name in ["cpu", "memory"] {
+            match sent[part].get(name) {
+                Some(size) => resources[part][name] = size.clone(),
+                None => {
+                    if let Some(sizes) = resources.get_mut(part).and_then(Value::as_object_mut) {
+                        sizes.remove(name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The stored list and the items that were added to it. Items are identified by name; stored ones do not change.
+fn joined(object: &Object, old: &Object, path: &[&str]) -> Vec<Value> {
+    let list = |object: &Object| object.at(path).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (sent, mut all) = (list(object), list(old));
+    let new: Vec<Value> = sent.into_iter().filter(|one| !all.iter().any(|old| old["name"] == one["name"])).collect();
+    all.extend(new);
+    all
+}
