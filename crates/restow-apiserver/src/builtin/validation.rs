@@ -38,8 +38,11 @@ const FIXED: [(&str, &str, &[&[&str]]); 15] = [
     ),
 ];
 
+/// A field at the top and the message when it changes.
+type Forbidden = (&'static str, &'static str);
+
 /// Fields at the top that cannot change, with the message.
-const FORBIDDEN: [(&str, &str, &[(&str, &str)]); 2] = [
+const FORBIDDEN: [(&str, &str, &[Forbidden]); 2] = [
     ("scheduling.k8s.io/v1", "PriorityClass", &[("value", "may not be changed in an update.")]),
     (
         "storage.k8s.io/v1",
