@@ -160,7 +160,7 @@ impl Strategy for BuiltinStrategy {
     fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
         match self.kind.as_str() {
             "Service" => addresses::alongside(old, new),
-            "Lease" => crate::storage_version::joining(old, new),
+            "Lease" => crate::storage_version::mark_server_joined(old, new),
             _ => Vec::new(),
         }
     }

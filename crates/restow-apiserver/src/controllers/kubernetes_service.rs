@@ -45,7 +45,7 @@ pub(crate) struct KubernetesService {
 /// Publishes where the servers are, from when this one has started until it stops or leaves.
 pub(crate) async fn publish_servers(service: Arc<KubernetesService>) {
     while !service.core.is_stopping() && !service.agreement.has_left() {
-        let coming_and_going = service.agreement.somebody_comes_or_goes(service.core.watch_cache());
+        let coming_and_going = service.agreement.server_list_changed(service.core.watch_cache());
         let wait = match publish(&service, None).await {
             Ok(()) => RESYNC_PERIOD,
             Err(error) => {
@@ -74,7 +74,7 @@ async fn publish(service: &KubernetesService, leaving: Option<SocketAddr>) -> Re
     if find(&service.core, "v1", "services").is_none() || service.address.ip().is_loopback() {
         return Ok(());
     }
-    let mut addresses = service.agreement.addresses_of_all().await?;
+    let mut addresses = service.agreement.all_addresses().await?;
     addresses.retain(|address| !address.ip().is_loopback());
     match leaving {
         Some(own) => addresses.remove(&own),

@@ -77,7 +77,7 @@ impl Handler {
             None => Storage::new(location, version.clone(), decodable),
         });
         // What is not reported yet must not be written yet; whoever writes waits for the report.
-        if custom.agreement.takes_part() {
+        if custom.agreement.participates() {
             storage.await_report();
         }
         // Requests and watches that hold earlier resources of this definition see the new schemas too.
@@ -104,10 +104,10 @@ impl Handler {
     /// storage version than before wait. A server that is about to join them does it afterwards.
     pub(crate) async fn report(&self, custom: &CustomResources) {
         let agreement = &custom.agreement;
-        if !agreement.takes_part() {
+        if !agreement.participates() {
             return;
         }
-        if !agreement.is_settled() {
+        if !agreement.is_registered() {
             return agreement.announce(&self.whole);
         }
         if self.storage.encoding().membership != Membership::Pending && agreement.has_reported(&self.whole) {

@@ -286,7 +286,7 @@ async fn withdraw_removed(custom: &CustomResources) {
         if let Err(error) = &withdrawn {
             tracing::warn!(resource = %storage.location, %error, "a report could not be withdrawn; trying again");
         }
-        if withdrawn.is_err() || !custom.agreement.is_settled() {
+        if withdrawn.is_err() || !custom.agreement.is_registered() {
             custom.removed().push(storage);
         }
     }

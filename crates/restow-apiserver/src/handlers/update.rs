@@ -141,7 +141,8 @@ impl Decision for Replacement<'_> {
         if is_service(self.call) && old.get("spec") != object.get("spec") {
             self.claims = addresses::assign(&self.call.handlers.core, self.call, &mut object, before).await?;
         }
-        self.claims.extend(self.call.handlers.agreement.conclude(&self.call.resource, &mut object, before).await?);
+        self.claims
+            .extend(self.call.handlers.agreement.recompute_status(&self.call.resource, &mut object, before).await?);
         self.call.handlers.access().check_grant(&self.call.user, &object, before, name).await?;
         admission::validate(&self.call.admission(), Operation::Update, Some(&object), before).await?;
         self.charge = resource_quota::charge(&self.call.admission(), &object, before, Charge::default()).await?;
