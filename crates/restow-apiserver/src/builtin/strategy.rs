@@ -2,7 +2,7 @@
 
 use crate::builtin::table::Row;
 use crate::builtin::{addresses, checks, defaults, validation};
-use crate::crd::DefinitionStrategy;
+use crate::crd::CrdStrategy;
 use crate::release::Release;
 use crate::resource::object_meta;
 use crate::resource::strategy::{ScaleFields, ScaleSelector, Strategy};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The rules of a row's kind.
 pub(super) fn of(row: &Row, release: Release) -> Arc<dyn Strategy> {
     match row.rules.contains(&Rule::CustomResourceDefinition) {
-        true => Arc::new(DefinitionStrategy),
+        true => Arc::new(CrdStrategy),
         false => Arc::new(BuiltinStrategy::of(row, release)),
     }
 }
