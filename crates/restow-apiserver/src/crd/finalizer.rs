@@ -9,7 +9,7 @@ use crate::crd::strategy::{set_condition, set_status};
 use crate::error::ApiError;
 use crate::resource::ObjectRef;
 use crate::resource::{Membership, Scope, Storage};
-use crate::storage::deletion::Dismiss;
+use crate::storage::deletion::DeleteOrMark;
 use crate::storage::key_pages::{KeyPages, name_of, namespace_of};
 use crate::storage::object_store::{Change, Changed, Decision};
 use async_trait::async_trait;
@@ -120,7 +120,7 @@ async fn delete_all(core: &Core, handler: &Handler) -> Result<usize, ApiError> {
         for key in keys {
             let namespace = if resource.scope == Scope::Namespaced { namespace_of(&key) } else { "" };
             let place = ObjectRef { resource, version, namespace, name: name_of(&key) };
-            match core.objects().change(place, &mut Dismiss).await {
+            match core.objects().change(place, &mut DeleteOrMark).await {
                 Ok(Changed::Removed(_) | Changed::Absent) => {}
                 Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
                 // One failure must not stop the others.

@@ -49,7 +49,7 @@ async fn delete_unreadable(call: &Call<'_>, options: &DeleteOptions) -> Result<A
         name: name.clone(),
         message: format!("not permitted to do {VERB:?}, reason: "),
     })?;
-    let force = if options.dry_run { Force::Rehearse } else { Force::Remove };
+    let force = if options.dry_run { Force::DryRun } else { Force::Remove };
     call.handlers.objects().remove_unreadable(call.place(name), force).await?;
     let details = json!({"name": name, "kind": call.resource.names.kind});
     let status = json!({
