@@ -28,7 +28,7 @@ const ACCOUNT: &str = "namespace-controller";
 const RESYNC_PERIOD: Duration = Duration::from_millis(500);
 /// The longest pause, and the pause where a kind is not served: it takes many reads to find that out.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// How many namespaces are deletable at once, so that a large one does not hold up the others.
+/// How many namespaces are processed at once, so that a large one does not hold up the others.
 const WORKERS: usize = 16;
 
 /// The result of a pass over a namespace.
