@@ -7,32 +7,32 @@ use restow_api::{MicroTime, ServerId};
 use serde_json::json;
 use std::time::Duration;
 
-/// How often taking the lease is tried when others write it at the same time.
+/// How many times taking the lease is tried when others write it at the same time.
 const ATTEMPTS: usize = 10;
 
-/// Who this server is at the main one.
+/// The identity of this server at the main API server.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) id: ServerId,
-    /// What kind of server it is.
+    /// The control plane that this server belongs to, for the label of the lease.
     pub(crate) component: String,
     pub(crate) hostname: String,
-    /// What tells this process from an earlier one of the same instance.
+    /// Distinguishes this process from earlier ones with the same identity.
     pub(crate) holder: String,
     pub(crate) duration: Duration,
 }
 
-/// A lease that was taken.
+/// A lease that this server has taken.
 #[derive(Clone, Debug)]
-pub(crate) struct Held(Box<Lease>);
+pub(crate) struct HeldLease(Box<Lease>);
 
 impl Identity {
     fn leases(client: &kube::Client) -> Api<Lease> {
         Api::namespaced(client.clone(), "kube-system")
     }
 
-    /// Makes the lease anew, in the place of one of an earlier life.
-    pub(crate) async fn take(&self, client: &kube::Client) -> Result<Held, kube::Error> {
+    /// Creates the lease, in place of the one of an earlier process.
+    pub(crate) async fn take(&self, client: &kube::Client) -> Result<HeldLease, kube::Error> {
         let leases = Self::leases(client);
         let mut attempt = 0;
         loop {
@@ -41,24 +41,28 @@ impl Identity {
             }
             match leases.create(&PostParams::default(), &self.lease()?).await {
                 Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => attempt += 1,
-                made => return made.map(|lease| Held(Box::new(lease))),
+                created => return created.map(|lease| HeldLease(Box::new(lease))),
             }
         }
     }
 
-    /// Says that this server is alive; nothing when the lease is not the same any more.
-    pub(crate) async fn renew(&self, client: &kube::Client, held: &Held) -> Result<Option<Held>, kube::Error> {
+    /// Renews the lease; `None` when it was deleted or replaced.
+    pub(crate) async fn renew(
+        &self,
+        client: &kube::Client,
+        held: &HeldLease,
+    ) -> Result<Option<HeldLease>, kube::Error> {
         let leases = Self::leases(client);
         let mut current = held.0.as_ref().clone();
         loop {
             current.spec = self.lease()?.spec;
             match leases.replace(self.id.as_str(), &PostParams::default(), &current).await {
-                Ok(renewed) => return Ok(Some(Held(Box::new(renewed)))),
+                Ok(renewed) => return Ok(Some(HeldLease(Box::new(renewed)))),
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(error),
             }
-            // An earlier renewal of ours may have gone through unheard of, or somebody has put a label on it.
+            // An earlier renewal may have succeeded without an answer, or another client changed a label.
             match leases.get_opt(self.id.as_str()).await? {
                 Some(found) if found.metadata.uid == held.0.metadata.uid => current = found,
                 _ => return Ok(None),
@@ -66,10 +70,10 @@ impl Identity {
         }
     }
 
-    /// Gives the lease up.
-    pub(crate) async fn release(&self, client: &kube::Client, held: &Held) -> Result<(), kube::Error> {
+    /// Deletes the lease.
+    pub(crate) async fn release(&self, client: &kube::Client, held: &HeldLease) -> Result<(), kube::Error> {
         let mut lease = held.0.as_ref().clone();
-        // Whatever was written since: it is the same lease that is to go.
+        // The lease may have been written since; the uid identifies it.
         lease.metadata.resource_version = None;
         remove(&Self::leases(client), &lease).await
     }
@@ -93,7 +97,7 @@ impl Identity {
     }
 }
 
-/// Deletes this very lease. One that is gone or another by now is as good.
+/// Deletes this lease, identified by uid. One that is deleted or replaced already is fine.
 async fn remove(leases: &Api<Lease>, lease: &Lease) -> Result<(), kube::Error> {
     let metadata = &lease.metadata;
     let preconditions =

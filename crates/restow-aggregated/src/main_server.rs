@@ -1,12 +1,12 @@
-//! The main API server, as an aggregated one sees it: an identity that is kept, and reports.
+//! The main API server as the upstream of an aggregated server: an identity lease that is renewed, and reports.
 
-use crate::lease::{Held, Identity};
+use crate::lease::{HeldLease, Identity};
 use crate::reports;
 use async_trait::async_trait;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use restow_api::GroupResource;
 use restow_apiserver::AgreementConfig;
-use restow_apiserver::storage_version::Elsewhere;
+use restow_apiserver::storage_version::Upstream;
 use restow_clock::Moment;
 use restow_rules::ServerReport;
 use std::collections::BTreeMap;
@@ -18,14 +18,14 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Why the main server cannot be reached at all.
+/// Why no client for the main API server could be created.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The kubeconfig cannot be used.
     #[error("the kubeconfig of the main API server cannot be used")]
     Kubeconfig(#[from] KubeconfigError),
-    /// No client can be made of it.
-    #[error("no client can be made of the kubeconfig of the main API server")]
+    /// No client could be created from it.
+    #[error("no client could be created from the kubeconfig of the main API server")]
     Client(#[from] kube::Error),
 }
 
@@ -34,29 +34,29 @@ pub struct MainServer {
     client: kube::Client,
     identity: Identity,
     renew_interval: Duration,
-    /// How long a renewal is good for, by this server's own time since boot, which also counts while it is suspended. Less
-    /// than the lease says, because clocks do not run equally fast.
-    good_for: Duration,
-    standing: watch::Sender<Standing>,
+    /// How long a renewal is valid, by this server's own time since boot, which also counts while it is suspended. Shorter than
+    /// the lease duration, because clocks drift.
+    valid_for: Duration,
+    state: watch::Sender<LeaseState>,
     reported: Mutex<BTreeMap<GroupResource, ServerReport>>,
     own: Weak<MainServer>,
-    /// What renews the present lease. There is one at most.
+    /// The task that renews the present lease. There is at most one.
     renewal: Mutex<Option<AbortHandle>>,
 }
 
 #[derive(Clone, Debug)]
-enum Standing {
-    Outside,
-    /// The lease that is held, and when the last renewal that succeeded was begun.
-    Inside {
-        held: Held,
+enum LeaseState {
+    NotHeld,
+    /// The lease, and when its last successful renewal was started.
+    Held {
+        held: HeldLease,
         renewed: Moment,
     },
 }
 
 impl MainServer {
-    /// Prepares to report to the server of a kubeconfig. `component` says what kind of server this is; the rest is as
-    /// in the own store.
+    /// Prepares to report to the server of a kubeconfig. `component` is the value of the identity label; the other settings are
+    /// the same as in the server's own store.
     pub async fn connect(
         kubeconfig: &Path,
         component: &str,
@@ -67,7 +67,7 @@ impl MainServer {
         Ok(Self::new(kube::Client::try_from(config)?, component, agreement))
     }
 
-    /// The same, with a client that is there already.
+    /// The same, with an existing client.
     pub fn new(client: kube::Client, component: &str, agreement: &AgreementConfig) -> Arc<Self> {
         Arc::new_cyclic(|own| MainServer {
             client,
@@ -79,15 +79,15 @@ impl MainServer {
                 duration: agreement.lease_duration,
             },
             renew_interval: agreement.renew_interval,
-            good_for: agreement.lease_duration.mul_f64(0.8),
-            standing: watch::Sender::new(Standing::Outside),
+            valid_for: agreement.lease_duration.mul_f64(0.8),
+            state: watch::Sender::new(LeaseState::NotHeld),
             reported: Mutex::default(),
             own: own.clone(),
             renewal: Mutex::default(),
         })
     }
 
-    /// Puts another task in the place of the one that renews; none ends it.
+    /// Replaces the renewal task, or ends it.
     fn set_renewal(&self, next: Option<AbortHandle>) {
         let before = std::mem::replace(&mut *self.renewal.lock().unwrap_or_else(PoisonError::into_inner), next);
         if let Some(before) = before {
@@ -100,60 +100,60 @@ impl MainServer {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_up(&self, why: &str) {
-        self.standing.send_if_modified(|standing| {
-            let was_inside = matches!(standing, Standing::Inside { .. });
-            if was_inside {
-                tracing::warn!(identity = %self.identity.id, why, "the identity at the main API server is lost");
-                *standing = Standing::Outside;
+    fn set_lost(&self, why: &str) {
+        self.state.send_if_modified(|state| {
+            let was_held = matches!(state, LeaseState::Held { .. });
+            if was_held {
+                tracing::warn!(identity = %self.identity.id, why, "the identity lease at the main API server is lost");
+                *state = LeaseState::NotHeld;
             }
-            was_inside
+            was_held
         });
     }
 
-    /// Renews until the lease is lost or given up, and sees to it that nobody takes the reports away meanwhile.
-    async fn keep(self: Arc<Self>) {
+    /// Renews the lease until it is lost or released, and repairs reports that others removed.
+    async fn renew_until_lost(self: Arc<Self>) {
         loop {
             tokio::time::sleep(self.renew_interval).await;
-            let Standing::Inside { held, .. } = self.standing.borrow().clone() else { return };
+            let LeaseState::Held { held, .. } = self.state.borrow().clone() else { return };
             let begun = Moment::now();
             match self.identity.renew(&self.client, &held).await {
                 Ok(Some(held)) => {
-                    self.standing.send_if_modified(|standing| match standing {
-                        Standing::Inside { held: known, renewed } => {
+                    self.state.send_if_modified(|state| match state {
+                        LeaseState::Held { held: known, renewed } => {
                             (*known, *renewed) = (held, begun);
                             false
                         }
-                        Standing::Outside => false,
+                        LeaseState::NotHeld => false,
                     });
                 }
-                Ok(None) => return self.give_up("somebody removed or replaced the lease"),
+                Ok(None) => return self.set_lost("the lease was deleted or replaced"),
                 Err(error) => {
                     tracing::warn!(%error, "the identity lease at the main API server could not be renewed; trying again");
                 }
             }
             if !self.holds() {
-                return self.give_up("it could not be renewed in time");
+                return self.set_lost("the lease could not be renewed in time");
             }
-            self.look_after_reports().await;
+            self.repair_reports().await;
         }
     }
 
-    async fn look_after_reports(&self) {
+    async fn repair_reports(&self) {
         let all: Vec<(GroupResource, ServerReport)> =
             self.reported().iter().map(|(resource, report)| (resource.clone(), report.clone())).collect();
         for (resource, report) in all {
             match reports::report(&self.client, &resource, &report).await {
                 Ok(reports::Outcome::Written) => tracing::warn!(
                     %resource,
-                    "somebody removed or changed what this server reported to the main API server; it was reported again"
+                    "a report at the main API server was removed or changed by another client; it was reported again"
                 ),
                 Ok(reports::Outcome::Unchanged) => {}
                 Err(error) => {
-                    tracing::warn!(%resource, error, "a report at the main API server could not be looked after")
+                    tracing::warn!(%resource, error, "a report at the main API server could not be checked")
                 }
             }
-            // It may have been withdrawn meanwhile, and must not come back by this.
+            // It may have been withdrawn meanwhile, and must not be restored.
             if !self.reported().contains_key(&resource)
                 && let Err(error) = reports::withdraw(&self.client, &resource, &self.identity.id).await
             {
@@ -164,16 +164,16 @@ impl MainServer {
 }
 
 #[async_trait]
-impl Elsewhere for MainServer {
+impl Upstream for MainServer {
     async fn join(&self) -> Result<(), String> {
         self.set_renewal(None);
-        self.standing.send_replace(Standing::Outside);
+        self.state.send_replace(LeaseState::NotHeld);
         self.reported().clear();
         let renewed = Moment::now();
         let held = self.identity.take(&self.client).await.map_err(|error| error.to_string())?;
-        self.standing.send_replace(Standing::Inside { held, renewed });
+        self.state.send_replace(LeaseState::Held { held, renewed });
         if let Some(own) = self.own.upgrade() {
-            self.set_renewal(Some(tokio::spawn(own.keep()).abort_handle()));
+            self.set_renewal(Some(tokio::spawn(own.renew_until_lost()).abort_handle()));
         }
         Ok(())
     }
@@ -195,22 +195,22 @@ impl Elsewhere for MainServer {
     }
 
     fn holds(&self) -> bool {
-        matches!(&*self.standing.borrow(), Standing::Inside { renewed, .. } if renewed.elapsed() < self.good_for)
+        matches!(&*self.state.borrow(), LeaseState::Held { renewed, .. } if renewed.elapsed() < self.valid_for)
     }
 
     async fn lost(&self) {
-        let mut standing = self.standing.subscribe();
+        let mut state = self.state.subscribe();
         // The sender lives as long as this, so waiting cannot fail.
-        let _ = standing.wait_for(|standing| matches!(standing, Standing::Outside)).await;
+        let _ = state.wait_for(|state| matches!(state, LeaseState::NotHeld)).await;
     }
 
     async fn leave(&self) {
         self.set_renewal(None);
-        let before = self.standing.send_replace(Standing::Outside);
-        if let Standing::Inside { held, .. } = before
+        let before = self.state.send_replace(LeaseState::NotHeld);
+        if let LeaseState::Held { held, .. } = before
             && let Err(error) = self.identity.release(&self.client, &held).await
         {
-            tracing::warn!(%error, "the identity at the main API server could not be given up; it will expire");
+            tracing::warn!(%error, "the identity lease at the main API server could not be released; it will expire");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The reports at the main API server: entries in its StorageVersions, each written on condition that nobody else was faster.
+//! The reports at the main API server: entries in its StorageVersions, written with optimistic concurrency.
 
 use http::{Method, Request};
 use jiff::Timestamp;
@@ -13,20 +13,20 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 const PATH: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
-/// How often one report is decided again before it is given up.
+/// How many times one report is tried.
 const ATTEMPTS: u32 = 30;
 
-/// What came of it.
+/// The result of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Unchanged,
     Written,
 }
 
-/// Puts this server's entry in place.
+/// Writes this server's entry.
 ///
-/// Entries of others stay, even of those that are gone: whether a lease is still absent cannot be compared in one request
-/// with the write, so that is left to the collector of the main server, which can.
+/// Entries of other servers stay, even of those that are gone: one request cannot both write and compare that a lease is
+/// absent. The collector of the main server can, and removes them.
 pub(crate) async fn report(
     client: &kube::Client,
     resource: &GroupResource,
@@ -37,7 +37,7 @@ pub(crate) async fn report(
         let object = match get(client, &name).await? {
             Some(object) => object,
             None => match send(client, Method::POST, PATH, &StorageVersion::new(resource)).await? {
-                Some(made) => made,
+                Some(created) => created,
                 None => continue,
             },
         };
@@ -46,7 +46,7 @@ pub(crate) async fn report(
             return Ok(Outcome::Unchanged);
         }
         let mut status = register(Some(&object), &Participants::unreadable(), report, now).status;
-        conclude_as_kubernetes(&object, &mut status, now);
+        settle_as_kubernetes(&object, &mut status, now);
         let path = format!("{PATH}/{name}/status");
         if send(client, Method::PUT, &path, &StorageVersion { status, ..object }).await?.is_some() {
             return Ok(Outcome::Written);
@@ -56,7 +56,7 @@ pub(crate) async fn report(
     Err(format!("the StorageVersion {name} was changed by others {ATTEMPTS} times in a row"))
 }
 
-/// Takes this server's entry away.
+/// Removes this server's entry.
 pub(crate) async fn withdraw(client: &kube::Client, resource: &GroupResource, own: &ServerId) -> Result<(), String> {
     withdraw_by_name(client, &StorageVersion::name_for(resource), own).await
 }
@@ -68,7 +68,7 @@ async fn withdraw_by_name(client: &kube::Client, name: &str, own: &ServerId) -> 
         let status = match without(&object, &Participants::unreadable(), own, now) {
             Collected::Keep => return Ok(()),
             Collected::Update { mut status, .. } => {
-                conclude_as_kubernetes(&object, &mut status, now);
+                settle_as_kubernetes(&object, &mut status, now);
                 status
             }
             // An object without entries is removed by the collector of the main server.
@@ -86,7 +86,7 @@ async fn withdraw_by_name(client: &kube::Client, name: &str, own: &ServerId) -> 
     Err(format!("the StorageVersion {name} was changed by others {ATTEMPTS} times in a row"))
 }
 
-/// Takes this server's entries away, whatever they are about.
+/// Removes this server's entries of all resources.
 pub(crate) async fn withdraw_all(client: &kube::Client, own: &ServerId) -> Result<(), String> {
     let request = Request::get(PATH).body(Vec::new()).map_err(|error| error.to_string())?;
     let listed: List = match client.request(request).await {
@@ -109,9 +109,9 @@ struct List {
     items: Vec<StorageVersion>,
 }
 
-/// The main server may be Kubernetes' own, which refuses a status that claims no agreement where all entries are equal. A
-/// main server that knows better corrects it.
-fn conclude_as_kubernetes(object: &StorageVersion, status: &mut StorageVersionStatus, now: Timestamp) {
+/// Sets the status as kube-apiserver expects it, which refuses a status without agreement where all entries are equal. A
+/// Restow API server recomputes it.
+fn settle_as_kubernetes(object: &StorageVersion, status: &mut StorageVersionStatus, now: Timestamp) {
     status.common_encoding_version = object.status.common_encoding_version.clone();
     status.conditions = object.status.conditions.clone();
     set_common_encoding_version(status, object.metadata.generation, &Participants::listed([]), now);
@@ -129,7 +129,7 @@ async fn get(client: &kube::Client, name: &str) -> Result<Option<StorageVersion>
     }
 }
 
-/// Writes an object; nothing when somebody else was faster.
+/// Writes an object; `None` on a conflict.
 async fn send(
     client: &kube::Client,
     method: Method,
@@ -145,7 +145,7 @@ async fn send(
     }
 }
 
-/// A random pause, so that servers that got into each other's way do not do so again.
+/// A random backoff after a conflict.
 async fn pause(attempt: u32) {
     let longest = Duration::from_millis(250).min(Duration::from_millis(5 << attempt.min(10)));
     let pause = longest.mul_f64(rand::rng().random_range(0.1..=1.0));

@@ -368,7 +368,7 @@ impl ReflectedStore for PolicyStore {
     }
 
     async fn resync(&self) {
-        if self.kind != RbacKind::ClusterRole || !self.access.agreement.is_settled() {
+        if self.kind != RbacKind::ClusterRole || !self.access.agreement.is_registered() {
             return;
         }
         if let Err(error) = self.access.write_aggregates().await {

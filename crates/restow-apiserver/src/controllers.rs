@@ -1,4 +1,4 @@
-//! What a server does by itself, for the whole cluster: one of the servers on a store does it, the others wait.
+//! Controllers that run in the server: garbage collector, namespace controller, and the `kubernetes` service.
 
 mod garbage_collector;
 mod kubernetes_service;

@@ -1,5 +1,4 @@
-//! What every part of a server works with: the resources that are served, their objects, the watch cache, and the tasks that run
-//! beside requests.
+//! What all components of a server share: the registry of resources, their objects, the watch cache, and background tasks.
 
 pub(crate) mod reflector;
 mod startup;
@@ -19,15 +18,15 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The common ground of a server's parts.
+/// What all components of a server share.
 pub(crate) struct Core {
     objects: ObjectStore,
     watch_cache: Arc<WatchCache>,
     registry: ArcSwap<Registry>,
     startup: Startup,
-    /// Cancelled when the server is asked to stop: requests and watches come to an end.
+    /// Cancelled when the server begins to shut down: requests and watches end.
     stopping: CancellationToken,
-    /// Cancelled when the server is gone: its tasks end.
+    /// Cancelled when the server is dropped: its tasks end.
     ended: CancellationToken,
 }
 
@@ -48,17 +47,17 @@ impl Core {
         &self.objects
     }
 
-    /// The recent changes.
+    /// The watch cache.
     pub(crate) fn watch_cache(&self) -> &Arc<WatchCache> {
         &self.watch_cache
     }
 
-    /// What is served now.
+    /// The resources that are served now.
     pub(crate) fn registry(&self) -> Arc<Registry> {
         self.registry.load_full()
     }
 
-    /// Serves other resources from now on. Requests that run go on with what they have found.
+    /// Replaces the served resources. Running requests continue with the earlier ones.
     pub(crate) fn serve_resources(&self, registry: Registry) {
         self.registry.store(Arc::new(registry));
     }
@@ -70,12 +69,12 @@ impl Core {
         Some((resource, version))
     }
 
-    /// How far the server has come in starting.
+    /// The startup state.
     pub(crate) fn startup(&self) -> &Startup {
         &self.startup
     }
 
-    /// Runs a task until it completes or the server is gone.
+    /// Runs a task until it completes or the server ends.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let ended = self.ended.clone();
         tokio::spawn(async move {
@@ -83,22 +82,22 @@ impl Core {
         })
     }
 
-    /// Lets requests and watches come to an end.
+    /// Begins to shut down: requests and watches end.
     pub(crate) fn stop(&self) {
         self.stopping.cancel();
     }
 
-    /// Whether the server was asked to stop.
+    /// Whether the server is shutting down.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
 
-    /// Completes when the server is asked to stop.
+    /// Completes when the server begins to shut down.
     pub(crate) fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
         self.stopping.clone().cancelled_owned()
     }
 
-    /// Ends all tasks: the server is gone.
+    /// Ends all tasks.
     pub(crate) fn end(&self) {
         self.ended.cancel();
     }

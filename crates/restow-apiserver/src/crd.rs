@@ -1,9 +1,17 @@
-//! Custom resources: what a CustomResourceDefinition defines is served like what is built in.
+//! Custom resources: serves the resources of CustomResourceDefinitions (CRDs) like built-in ones.
 //!
-//! `definition` reads a definition, `strategy` and `validation` are the rules of definitions themselves, `status` decides
-//! on their names and conditions, `resources` makes the resources that are served, `in_force` guards their storage
-//! version, and `follower` keeps all of it in step with the store. `kind` has the schemas, `convert` calls conversion
-//! webhooks, and `columns` and `openapi` do for custom resources what tables do for built-in ones.
+//! | file | what is in it |
+//! |---|---|
+//! | `reconciler.rs` | reflects the CRDs, builds and removes handlers, writes their status |
+//! | `handler.rs` | the handler of one CRD, and how it is replaced when the CRD changes |
+//! | `resources.rs` | the resources of a CRD, one for each served version |
+//! | `version_in_force.rs` | the key that guards the storage version of a custom resource |
+//! | `status.rs` | accepted names and conditions |
+//! | `strategy.rs`, `validation.rs` | defaults and validation of CRDs themselves |
+//! | `finalizer.rs` | deletion of a CRD and its objects |
+//! | `convert.rs` | conversion webhooks |
+//!
+//! The types and the schemas are in `apiextensions`.
 
 mod convert;
 mod finalizer;
@@ -16,4 +24,4 @@ mod validation;
 pub(crate) mod version_in_force;
 
 pub(crate) use reconciler::CustomResources;
-pub(crate) use strategy::DefinitionStrategy;
+pub(crate) use strategy::CrdStrategy;

@@ -1,10 +1,10 @@
-//! Feature gates: what can be turned on and off by name, with Kubernetes' names and syntax.
+//! Feature gates, with Kubernetes' names and syntax.
 
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Something that can be turned on and off.
+/// A feature gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// The server reports its storage versions, and writes only what it has reported.
@@ -15,17 +15,17 @@ pub enum Gate {
     StorageVersionHash,
     /// Servers may vote on storage versions.
     StorageVersionVoting,
-    /// Objects that cannot be read can be deleted, by who may.
+    /// Objects that cannot be decoded can be deleted, with a permission of its own.
     AllowUnsafeMalformedObjectDeletion,
 }
 
-/// Which gates are open. By default all but voting.
+/// Which gates are on. By default all but voting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gates {
     open: [bool; Gate::ALL.len()],
 }
 
-/// A list of gates that makes no sense.
+/// An invalid list of gates.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum InvalidGates {
     /// No gate has this name.
@@ -70,22 +70,22 @@ impl Gate {
 }
 
 impl Gates {
-    /// Whether a gate is open.
+    /// Whether a gate is on.
     pub fn is_on(&self, gate: Gate) -> bool {
         self.open[gate as usize]
     }
 
-    /// Opens or closes a gate.
+    /// Turns a gate on or off.
     pub fn set(&mut self, gate: Gate, on: bool) {
         self.open[gate as usize] = on;
     }
 
-    /// Whether this server reports its storage versions. As in Kubernetes, that takes an identity.
+    /// Whether this server reports its storage versions. As in Kubernetes, that requires an identity.
     pub fn reports_storage_versions(&self) -> bool {
         self.is_on(Gate::StorageVersionApi) && self.is_on(Gate::ApiServerIdentity)
     }
 
-    /// Changes the gates that a list like `A=true,B=false` names. Later mentions of a gate go before earlier ones.
+    /// Changes the gates that a list like `A=true,B=false` names. A later mention of a gate overrides earlier ones.
     pub fn apply(&mut self, list: &str) -> Result<(), InvalidGates> {
         for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let (name, value) = item.split_once('=').ok_or_else(|| InvalidGates::Missing(item.to_string()))?;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_opens_and_closes_gates_and_the_rest_stays_as_it_is() {
+    fn a_list_turns_gates_on_and_off_and_keeps_the_rest() {
         let check = |list: &str, expected: [bool; 5]| {
             let gates: Gates = list.parse().unwrap();
             assert_eq!(Gate::ALL.map(|gate| gates.is_on(gate)), expected, "{list}");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn errors_name_the_invalid_gate() {
         let check = |list: &str, expected: &str| {
             let message = list.parse::<Gates>().unwrap_err().to_string();
             assert!(message.starts_with(expected), "{message}");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn reporting_takes_an_identity() {
+    fn reporting_requires_an_identity() {
         assert!(Gates::default().reports_storage_versions());
         assert!(!"APIServerIdentity=false".parse::<Gates>().unwrap().reports_storage_versions());
     }

@@ -136,7 +136,7 @@ pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
     }
     let writes = matches!(call.target.verb, Verb::Create | Verb::Update | Verb::Patch);
     if let Some(custom) = call.resource.custom.as_ref().filter(|_| writes)
-        && custom.kind.load().is_costly(&call.version.to_string())
+        && custom.schemas.load().is_costly(&call.version.to_string())
     {
         fair_queue::expect(usize::MAX).await;
     }

@@ -50,5 +50,5 @@ pub use metrics::Metrics;
 pub use resource::ObjectRef;
 pub use server::{ApiServer, ServerConfig};
 pub use storage::object_store::{Begin, Change, Changed, Decision, ObjectStore, Written};
-pub use storage::watch_cache::{CacheEvent, Overtaken, Subscription, WatchCache};
+pub use storage::watch_cache::{CacheEvent, Expired, Subscription, WatchCache};
 pub use storage_version::{Agreement, AgreementConfig, AgreementError, Guarantee, StorageVersions};

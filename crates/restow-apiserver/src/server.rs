@@ -146,9 +146,9 @@ impl ApiServer {
         access.start().await?;
         admission.start().await?;
         namespaces.start()?;
-        agreement.start(core.watch_cache()).await.map_err(|error| ApiError::Internal(error.chain()))?;
+        agreement.start(&core).await.map_err(|error| ApiError::Internal(error.chain()))?;
         custom.start().await?;
-        agreement.announced_everything();
+        agreement.all_resources_announced();
         core.spawn(post_start::start(PostStart { core: core.clone(), agreement, namespaces, access, service }));
         core.spawn(compaction::compact_regularly(core.objects().store().clone()));
         core.spawn(controllers::empty_namespaces(handlers.clone()));
@@ -252,7 +252,7 @@ async fn start_over(core: Arc<Core>, agreement: Arc<Agreement>) {
     let mut losses = core.watch_cache().losses();
     while losses.changed().await.is_ok() {
         core.objects().forget_everything();
-        agreement.join_again();
+        agreement.reregister();
     }
 }
 

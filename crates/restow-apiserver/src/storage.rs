@@ -1,4 +1,4 @@
-//! Objects in the store: reading and writing them, the watch cache, and what keeps the store in order.
+//! Objects in the store: reads and writes, the watch cache, compaction, deletion, and the format mark.
 
 pub(crate) mod compaction;
 pub(crate) mod deletion;

@@ -30,7 +30,7 @@ async fn main() -> anyhow::Result<()> {
     let mut config = ServerConfig::new(store, registry, address);
     config.agreement.identity = AgreementConfig::identity_of(&["garden", &folder.canonicalize()?.to_string_lossy()]);
     if let Some(main) = std::env::args().nth(2) {
-        config.agreement.elsewhere = Some(MainServer::connect(main.as_ref(), "garden", &config.agreement).await?);
+        config.agreement.upstream = Some(MainServer::connect(main.as_ref(), "garden", &config.agreement).await?);
     }
     let server = ApiServer::new(config).await?;
     server.ready().await?;

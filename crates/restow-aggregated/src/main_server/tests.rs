@@ -1,11 +1,11 @@
-//! Renewals against a main API server of plain code that grants every lease and counts.
+//! Lease renewals against a fake main API server that accepts every lease and counts the renewals.
 
 #![allow(clippy::unwrap_used)]
 
 use super::MainServer;
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
-use restow_apiserver::storage_version::Elsewhere;
+use restow_apiserver::storage_version::Upstream;
 use restow_apiserver::{AgreementConfig, Gates};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(3);
 
-/// A client of a server that grants every lease, and how many renewals it has seen.
-fn generous_server() -> (kube::Client, Arc<AtomicUsize>) {
+/// A client of a server that accepts every lease, and its count of renewals.
+fn lease_server() -> (kube::Client, Arc<AtomicUsize>) {
     let renewals = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&renewals);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -49,13 +49,13 @@ fn not_found() -> Vec<u8> {
 fn config() -> AgreementConfig {
     let identity = AgreementConfig::identity_of(&["garden"]);
     let config = AgreementConfig::new(identity, "host", &Gates::default());
-    // The lease is good for longer than the test lasts, because time since boot does not stand still with tokio's.
+    // The lease is valid for longer than the test lasts, because the time since boot is not paused with tokio's clock.
     AgreementConfig { renew_interval: INTERVAL, lease_duration: Duration::from_secs(3600), ..config }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_joins_again_and_again_has_one_renewal_task() {
-    let (client, renewals) = generous_server();
+    let (client, renewals) = lease_server();
     let main = MainServer::new(client, "garden", &config());
     for _ in 0..5 {
         main.join().await.unwrap();

@@ -1,19 +1,19 @@
-//! The printer columns that a CRD asks for.
+//! The printer columns of a CRD.
 
-use crate::apiextensions::definition::PrinterColumn;
+use crate::apiextensions::custom_resource_definition::PrinterColumn;
 use restow_schema::json_path::JsonPath;
 
-/// A column, ready to be filled.
+/// A column with its parsed JSON path.
 #[derive(Debug)]
 pub(crate) struct Column {
-    /// What the CRD says of it.
-    pub(crate) asked: PrinterColumn,
-    /// `None` when the path makes no sense; the cells stay empty.
+    /// The column in the CRD.
+    pub(crate) spec: PrinterColumn,
+    /// `None` when the path is invalid; the cells stay empty.
     pub(crate) path: Option<JsonPath>,
 }
 
-/// The columns that a definition asks for; without any, the age.
-pub(crate) fn columns(asked: &[PrinterColumn]) -> Vec<Column> {
+/// The columns of a CRD; by default, the age.
+pub(crate) fn columns(specs: &[PrinterColumn]) -> Vec<Column> {
     let age = PrinterColumn {
         name: "Age".into(),
         kind: "date".into(),
@@ -21,6 +21,6 @@ pub(crate) fn columns(asked: &[PrinterColumn]) -> Vec<Column> {
         json_path: ".metadata.creationTimestamp".into(),
         ..PrinterColumn::default()
     };
-    let asked = if asked.is_empty() { vec![age] } else { asked.to_vec() };
-    asked.into_iter().map(|asked| Column { path: JsonPath::parse(&asked.json_path).ok(), asked }).collect()
+    let specs = if specs.is_empty() { vec![age] } else { specs.to_vec() };
+    specs.into_iter().map(|spec| Column { path: JsonPath::parse(&spec.json_path).ok(), spec }).collect()
 }

@@ -3,7 +3,7 @@
 
 use crate::builtin::table::Row;
 use crate::builtin::{checks, defaults, kinds, validation};
-use crate::crd::DefinitionStrategy;
+use crate::crd::CrdStrategy;
 use crate::release::Release;
 use crate::resource::Verb;
 use crate::resource::strategy::{Connection, ScaleFields, Strategy, SubresourceAction};
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The rules of a row's kind.
 pub(super) fn of(row: &Row, release: Release) -> Arc<dyn Strategy> {
     match row.rules.contains(&Rule::CustomResourceDefinition) {
-        true => Arc::new(DefinitionStrategy),
+        true => Arc::new(CrdStrategy),
         false => Arc::new(BuiltinStrategy::of(row, release)),
     }
 }

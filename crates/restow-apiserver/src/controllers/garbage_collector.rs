@@ -1,15 +1,16 @@
-//! Deletes what has lost its last owner, and lets owners go that waited for their dependents.
+//! The garbage collector: deletes objects whose last owner is gone, and removes the finalizers of owners that waited for their
+//! dependents.
 //!
-//! It follows the whole store and keeps in memory only what has owners or waits. Every step is decided from the object as
-//! it lies in the store at that moment and is bound to its unique id, so that doing it twice, or late, does no harm. That an
-//! owner is gone counts only in a transaction that compares it (`judgement.rs`).
+//! It watches the whole store and keeps in memory only objects that have owners or wait for dependents. Every step is decided
+//! from the stored object at that moment and is bound to its uid, so that doing it twice, or late, does no harm. That an owner
+//! is gone counts only in a transaction that compares it (`classify.rs`).
 
+mod classify;
 mod graph;
-mod judgement;
 mod queue;
 
 use crate::admission;
-use crate::controllers::leadership::{Claim, RENEWAL};
+use crate::controllers::leadership::{LeaderLock, RENEW_INTERVAL};
 use crate::error::ApiError;
 use crate::handlers::{Call, Handlers};
 use crate::request::Request;
@@ -20,9 +21,9 @@ use crate::storage::deletion::{self, DeleteOptions, FOREGROUND, ORPHAN, Propagat
 use crate::storage::format_mark;
 use crate::storage::object_store::{Change, Decision};
 use async_trait::async_trait;
+use classify::Classification;
 use futures::{StreamExt, stream};
-use graph::{Fate, Graph, Seen, Work};
-use judgement::Judgement;
+use graph::{DependentAction, Graph, Node, Work};
 use queue::{Queue, RETRY};
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
@@ -34,51 +35,51 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Whom webhooks see when they are asked about what is deleted.
+/// The service account that webhooks see.
 const ACCOUNT: &str = "generic-garbage-collector";
 /// How long to wait after a failure.
 const RESYNC_PERIOD: Duration = Duration::from_millis(500);
-/// How often the owners of one object are looked at again at once, where others change them or where a definition has changed
-/// of which this server has not heard.
-const PATIENCE: usize = 3;
-/// How many objects are read at once, and how many are looked at before the claim is.
+/// How many times the owners of one object are classified in a row, where others change them or where a CRD has changed that
+/// this server has not seen.
+const MAX_ATTEMPTS: usize = 3;
+/// How many objects are read at once, and how many are processed before the leader lock is renewed.
 const PAGE: usize = 500;
-/// How many objects are tended to at once: a webhook that is asked about one of them may take long.
-const AT_ONCE: usize = 16;
+/// How many objects are processed at once: an admission webhook may take long.
+const WORKERS: usize = 16;
 
-/// Collects garbage until the server stops, whenever it is this server's turn.
+/// Collects garbage while this server is the leader, until the server stops.
 pub(crate) async fn collect_garbage(handlers: Arc<Handlers>) {
-    let Ok(claim) = Claim::to("garbage-collector", handlers.objects().store().clone()) else { return };
+    let Ok(leader_lock) = LeaderLock::new("garbage-collector", handlers.objects().store().clone()) else { return };
     tokio::select! {
-        () = hold_and_collect(&handlers, &claim) => {}
-        // Another server takes over at once, and need not wait until the claim expires.
-        () = handlers.core.stopping() => claim.release().await,
+        () = hold_and_collect(&handlers, &leader_lock) => {}
+        // Another server takes over at once, and need not wait until the lock expires.
+        () = handlers.core.stopping() => leader_lock.release().await,
     }
 }
 
-async fn hold_and_collect(handlers: &Handlers, claim: &Claim) {
+async fn hold_and_collect(handlers: &Handlers, leader_lock: &LeaderLock) {
     loop {
-        let pause = match claim.renew().await {
-            Ok(true) => match collect(handlers, claim).await {
+        let pause = match leader_lock.renew().await {
+            Ok(true) => match collect(handlers, leader_lock).await {
                 Err(ApiError::UnusableStore(reason)) => {
-                    tracing::error!(reason, "no garbage is collected");
-                    RENEWAL
+                    tracing::error!(reason, "the garbage collector does not run");
+                    RENEW_INTERVAL
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "collecting garbage was interrupted");
+                    tracing::debug!(%error, "garbage collection was interrupted");
                     RESYNC_PERIOD
                 }
                 Ok(()) => RESYNC_PERIOD,
             },
-            Ok(false) => RENEWAL,
+            Ok(false) => RENEW_INTERVAL,
             Err(_) => RESYNC_PERIOD,
         };
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Collects until the claim or the place in the store's history is lost.
-async fn collect(handlers: &Handlers, claim: &Claim) -> Result<(), ApiError> {
+/// Collects until the leader lock or the watch is lost.
+async fn collect(handlers: &Handlers, leader_lock: &LeaderLock) -> Result<(), ApiError> {
     let mut graph = Graph::default();
     let mut queue = Queue::default();
     let revision = handlers.objects().store().status().await?.revision;
@@ -88,8 +89,8 @@ async fn collect(handlers: &Handlers, claim: &Claim) -> Result<(), ApiError> {
     let mut renewed = Instant::now();
     loop {
         work(handlers, &graph, &mut queue).await;
-        if renewed.elapsed() > RENEWAL {
-            if !claim.renew().await? {
+        if renewed.elapsed() > RENEW_INTERVAL {
+            if !leader_lock.renew().await? {
                 return Ok(());
             }
             renewed = Instant::now();
@@ -101,7 +102,7 @@ async fn collect(handlers: &Handlers, claim: &Claim) -> Result<(), ApiError> {
             Ok(Some(batch)) => {
                 for event in batch?.events {
                     if let StoreChange::Put(entry) = &event.change {
-                        check_owner(handlers, &entry.key)?;
+                        check_store_owner(handlers, &entry.key)?;
                     }
                     queue.extend(note(&mut graph, &event));
                 }
@@ -110,16 +111,16 @@ async fn collect(handlers: &Handlers, claim: &Claim) -> Result<(), ApiError> {
     }
 }
 
-/// Looks at everything that is stored, a page at a time: also at kinds that this server does not serve yet.
+/// Reads everything that is stored, page by page, also kinds that this server does not serve yet.
 async fn scan(handlers: &Handlers, revision: Revision, graph: &mut Graph, queue: &mut Queue) -> Result<(), ApiError> {
     let mut range = KeyRange::all();
     loop {
         let request = RangeRequest::new(range.clone()).at(revision).limit(PAGE);
         let page = handlers.objects().store().range(request).await?;
         for entry in &page.entries {
-            check_owner(handlers, &entry.key)?;
-            if let Some(seen) = Seen::of(&entry.value) {
-                queue.extend(graph.put(&entry.key, seen));
+            check_store_owner(handlers, &entry.key)?;
+            if let Some(node) = Node::of(&entry.value) {
+                queue.extend(graph.put(&entry.key, node));
             }
         }
         match page.entries.last().filter(|_| page.more) {
@@ -129,100 +130,100 @@ async fn scan(handlers: &Handlers, revision: Revision, graph: &mut Graph, queue:
     }
 }
 
-/// Makes sure that a key may be one of ours. Where somebody else has begun to use the store, an owner may lie in a place of
-/// which we know nothing, so nothing is collected at all.
-fn check_owner(handlers: &Handlers, key: &Key) -> Result<(), ApiError> {
+/// Ensures that a key may be one of Restow's. If another program uses the store too, an owner may be at an unknown key, so
+/// nothing is collected at all.
+fn check_store_owner(handlers: &Handlers, key: &Key) -> Result<(), ApiError> {
     match format_mark::may_be_ours(key, |group| format_mark::groups_of(&handlers.registry()).contains(group)) {
         true => Ok(()),
-        false => Err(ApiError::UnusableStore(format!("somebody else uses the store too: {key} lies there"))),
+        false => Err(ApiError::UnusableStore(format!("another program uses the store too: found the key {key}"))),
     }
 }
 
 fn note(graph: &mut Graph, event: &Event) -> Vec<Work> {
     match &event.change {
-        StoreChange::Put(entry) => Seen::of(&entry.value).map(|seen| graph.put(&entry.key, seen)).unwrap_or_default(),
+        StoreChange::Put(entry) => Node::of(&entry.value).map(|node| graph.put(&entry.key, node)).unwrap_or_default(),
         StoreChange::Delete(key) => {
-            let before = event.previous.as_ref().and_then(|entry| Seen::of(&entry.value)).unwrap_or_default();
+            let before = event.previous.as_ref().and_then(|entry| Node::of(&entry.value)).unwrap_or_default();
             graph.remove(key, &before.uid)
         }
     }
 }
 
-/// Does some of what there is to do.
+/// Processes a batch of the queue.
 async fn work(handlers: &Handlers, graph: &Graph, queue: &mut Queue) {
     let next = queue.take(PAGE, Instant::now());
-    let tend = |item: Work| async move {
+    let process = |item: Work| async move {
         let done = match &item {
-            Work::Dependent(key) => tend_dependent(handlers, graph, key).await.map(|()| Vec::new()),
-            Work::Owner(key) => tend_owner(handlers, graph, key).await,
+            Work::Dependent(key) => process_dependent(handlers, graph, key).await.map(|()| Vec::new()),
+            Work::Owner(key) => process_owner(handlers, graph, key).await,
         };
         (item, done)
     };
-    let mut tended = stream::iter(next).map(tend).buffer_unordered(AT_ONCE);
-    while let Some((item, done)) = tended.next().await {
+    let mut processed = stream::iter(next).map(process).buffer_unordered(WORKERS);
+    while let Some((item, done)) = processed.next().await {
         match done {
             Ok(more) => {
                 queue.done(&item);
                 queue.extend(more);
             }
             Err(error) => {
-                tracing::debug!(?item, %error, "this could not be collected yet");
+                tracing::debug!(?item, %error, "an object could not be collected yet");
                 queue.failed(item, Instant::now());
             }
         }
     }
 }
 
-async fn tend_dependent(handlers: &Handlers, graph: &Graph, key: &Key) -> Result<(), ApiError> {
+async fn process_dependent(handlers: &Handlers, graph: &Graph, key: &Key) -> Result<(), ApiError> {
     // A kind that is not served yet may be served later.
-    let found = Found::at(handlers, key).ok_or(ApiError::NoSuchResource)?;
+    let found = StoredObject::at(handlers, key).ok_or(ApiError::NoSuchResource)?;
     let Some(entry) = handlers.objects().store().get(key).await? else { return Ok(()) };
-    let Some(seen) = Seen::of(&entry.value) else { return Ok(()) };
-    let judgement = Judgement::of(handlers, graph, seen, &found.namespace).await?;
-    match &judgement.fate {
-        Fate::Stays => Ok(()),
-        Fate::LosesOwners(_) | Fate::Goes(_) => {
-            let uid = judgement.seen.uid.clone();
-            found.change(handlers, Step::Carry(judgement, graph), &uid).await
+    let Some(node) = Node::of(&entry.value) else { return Ok(()) };
+    let classification = Classification::of(handlers, graph, node, &found.namespace).await?;
+    match &classification.action {
+        DependentAction::Keep => Ok(()),
+        DependentAction::RemoveOwners(_) | DependentAction::Delete(_) => {
+            let uid = classification.node.uid.clone();
+            found.change(handlers, GcStep::AttemptToDelete(classification, graph), &uid).await
         }
     }
 }
 
-/// Does what there is to do about an owner, and returns what comes next.
-async fn tend_owner(handlers: &Handlers, graph: &Graph, key: &Key) -> Result<Vec<Work>, ApiError> {
+/// Processes an owner that is being deleted, and returns more work.
+async fn process_owner(handlers: &Handlers, graph: &Graph, key: &Key) -> Result<Vec<Work>, ApiError> {
     // A kind that is not served yet may be served later.
-    let found = Found::at(handlers, key).ok_or(ApiError::NoSuchResource)?;
+    let found = StoredObject::at(handlers, key).ok_or(ApiError::NoSuchResource)?;
     let Some(entry) = handlers.objects().store().get(key).await? else { return Ok(Vec::new()) };
-    let Some(seen) = Seen::of(&entry.value) else { return Ok(Vec::new()) };
-    let dependents = graph.dependents(&seen.uid);
-    match seen.waits_for {
+    let Some(node) = Node::of(&entry.value) else { return Ok(Vec::new()) };
+    let dependents = graph.dependents(&node.uid);
+    match node.waits_for {
         Some(Propagation::Orphan) => {
             for (key, _) in dependents {
-                // One of a kind that is not served must not be left with the reference: when the kind is served again, its
-                // owner would be gone, and it would be deleted though it was to be kept.
-                let dependent = Found::at(handlers, &key).ok_or(ApiError::NoSuchResource)?;
-                dependent.change(handlers, Step::LoseOwners(vec![seen.uid.clone()]), "").await?;
+                // A dependent of a kind that is not served must not keep the reference: when the kind is served again, its
+                // owner would be gone, and it would be deleted though it should be orphaned.
+                let dependent = StoredObject::at(handlers, &key).ok_or(ApiError::NoSuchResource)?;
+                dependent.change(handlers, GcStep::RemoveOwners(vec![node.uid.clone()]), "").await?;
             }
-            found.change(handlers, Step::Release(ORPHAN), &seen.uid).await?;
+            found.change(handlers, GcStep::RemoveFinalizer(ORPHAN), &node.uid).await?;
         }
         Some(Propagation::Foreground) if dependents.iter().any(|(_, blocks)| *blocks) => {
             return Ok(dependents.into_iter().map(|(key, _)| Work::Dependent(key)).collect());
         }
-        Some(Propagation::Foreground) => found.change(handlers, Step::Release(FOREGROUND), &seen.uid).await?,
+        Some(Propagation::Foreground) => found.change(handlers, GcStep::RemoveFinalizer(FOREGROUND), &node.uid).await?,
         Some(Propagation::Background) | None => {}
     }
     Ok(Vec::new())
 }
 
-/// An object by its key.
-struct Found {
+/// The resource, namespace and name of a key.
+struct StoredObject {
     resource: Arc<Resource>,
     version: GroupVersion,
     namespace: String,
     name: String,
 }
 
-impl Found {
+impl StoredObject {
     fn at(handlers: &Handlers, key: &Key) -> Option<Self> {
         let text = std::str::from_utf8(key.as_ref()).ok()?;
         let registry = handlers.registry();
@@ -233,7 +234,7 @@ impl Found {
         let storage = resource.storage.as_ref()?;
         let rest = text.strip_prefix(&storage.folder())?;
         let (namespace, name) = rest.split_once('/').unwrap_or(("", rest));
-        Some(Found {
+        Some(StoredObject {
             version: storage.encoding().version.clone(),
             resource: resource.clone(),
             namespace: namespace.to_string(),
@@ -241,7 +242,7 @@ impl Found {
         })
     }
 
-    async fn change(&self, handlers: &Handlers, step: Step<'_>, uid: &str) -> Result<(), ApiError> {
+    async fn change(&self, handlers: &Handlers, step: GcStep<'_>, uid: &str) -> Result<(), ApiError> {
         let place = ObjectRef {
             resource: &self.resource,
             version: &self.version,
@@ -249,50 +250,50 @@ impl Found {
             name: &self.name,
         };
         let call = Call { handlers, request: Request::by_controller(ACCOUNT, self.resource.clone(), place) };
-        let mut collecting = Collecting { call, step, uid, asked: 0 };
-        handlers.objects().change(place, &mut collecting).await.map(drop)
+        let mut decision = GcDecision { call, step, uid, attempts: 0 };
+        handlers.objects().change(place, &mut decision).await.map(drop)
     }
 }
 
-/// What is done to one object.
-enum Step<'a> {
-    /// What became clear about a dependent.
-    Carry(Judgement, &'a Graph),
-    LoseOwners(Vec<String>),
-    Release(&'static str),
+/// What the collector does to one object.
+enum GcStep<'a> {
+    /// Acts on the classification of the owners of a dependent.
+    AttemptToDelete(Classification, &'a Graph),
+    RemoveOwners(Vec<String>),
+    RemoveFinalizer(&'static str),
 }
 
-struct Collecting<'a> {
+struct GcDecision<'a> {
     call: Call<'a>,
-    step: Step<'a>,
-    /// The object must still be this one, unless it is empty.
+    step: GcStep<'a>,
+    /// The uid that the object must have, unless it is empty.
     uid: &'a str,
-    /// How often it was asked.
-    asked: usize,
+    /// How many times it was decided.
+    attempts: usize,
 }
 
-impl Collecting<'_> {
-    /// Carries out what was judged. Whatever changed since then is judged anew.
-    async fn carry(&mut self, object: &Object) -> Result<Change, ApiError> {
-        let Step::Carry(judgement, graph) = &mut self.step else { return Ok(Change::Keep) };
-        let Some(seen) = Seen::of_object(object) else { return Ok(Change::Keep) };
-        self.asked += 1;
-        if self.asked > PATIENCE {
-            let message = "what its owners are is not known for certain here yet".into();
+impl GcDecision<'_> {
+    /// Acts on the classification. If the object has changed since, its owners are classified again.
+    async fn attempt_to_delete(&mut self, object: &Object) -> Result<Change, ApiError> {
+        let GcStep::AttemptToDelete(classification, graph) = &mut self.step else { return Ok(Change::Keep) };
+        let Some(node) = Node::of_object(object) else { return Ok(Change::Keep) };
+        self.attempts += 1;
+        if self.attempts > MAX_ATTEMPTS {
+            let message = "its owners could not be classified consistently yet".into();
             return Err(ApiError::Unavailable { message, retry_after: RETRY });
         }
-        if self.asked > 1 || judgement.seen != seen {
-            *judgement = Judgement::of(self.call.handlers, graph, seen, &self.call.target.namespace).await?;
+        if self.attempts > 1 || classification.node != node {
+            *classification = Classification::of(self.call.handlers, graph, node, &self.call.target.namespace).await?;
         }
-        let (uid, fate) = (&judgement.seen.uid, &judgement.fate);
-        let propagation = match fate {
-            Fate::Stays => return Ok(Change::Keep),
-            Fate::LosesOwners(uids) => return Ok(without_owners(object, uids)),
-            Fate::Goes(propagation) => *propagation,
+        let (uid, action) = (&classification.node.uid, &classification.action);
+        let propagation = match action {
+            DependentAction::Keep => return Ok(Change::Keep),
+            DependentAction::RemoveOwners(uids) => return Ok(without_owners(object, uids)),
+            DependentAction::Delete(propagation) => *propagation,
         };
-        // Its owner waits for it, and it would wait for something that waits already: one must let go.
-        let circle = propagation == Propagation::Foreground && graph.in_circle(uid);
-        let unblocked = if circle { unblocked(object) } else { Change::Keep };
+        // Its owner waits for it, and it would wait for an object that waits already: break the cycle.
+        let cycle = propagation == Propagation::Foreground && graph.in_cycle(uid);
+        let unblocked = if cycle { unblocked(object) } else { Change::Keep };
         let going = if let Change::Write(unblocked) = &unblocked { unblocked } else { object };
         let options = DeleteOptions { propagation: Some(propagation), ..DeleteOptions::default() };
         let strategy = self.call.resource.strategy.as_ref();
@@ -306,24 +307,24 @@ impl Collecting<'_> {
 }
 
 #[async_trait]
-impl Decision for Collecting<'_> {
+impl Decision for GcDecision<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let Some(object) = before.filter(|object| self.uid.is_empty() || object.uid() == self.uid) else {
             return Ok(Change::Keep);
         };
         Ok(match &self.step {
-            Step::Carry(..) => self.carry(object).await?,
-            Step::Release(finalizer) => {
+            GcStep::AttemptToDelete(..) => self.attempt_to_delete(object).await?,
+            GcStep::RemoveFinalizer(finalizer) => {
                 deletion::without_finalizer(self.call.resource.strategy.as_ref(), object, finalizer)
             }
-            Step::LoseOwners(uids) => without_owners(object, uids),
+            GcStep::RemoveOwners(uids) => without_owners(object, uids),
         })
     }
 
     fn conditions(&self) -> Vec<Compare> {
         match &self.step {
-            Step::Carry(judgement, _) => judgement.premises.clone(),
-            Step::LoseOwners(_) | Step::Release(_) => Vec::new(),
+            GcStep::AttemptToDelete(classification, _) => classification.preconditions.clone(),
+            GcStep::RemoveOwners(_) | GcStep::RemoveFinalizer(_) => Vec::new(),
         }
     }
 }

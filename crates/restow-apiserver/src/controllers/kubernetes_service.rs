@@ -1,9 +1,8 @@
-//! The service `kubernetes` in `default`, behind which all API servers are: the Service, its Endpoints and its EndpointSlices, one
-//! entry for each server that lives.
+//! The service `kubernetes` in `default`: the Service, its Endpoints and its EndpointSlices, with one endpoint for each API server.
 //!
-//! A server lives as long as its identity lease exists, which also says where it is. Every server keeps all of it right; who
-//! comes second finds nothing to do. A server at a loopback address can be reached by nobody else: it is not listed, as
-//! endpoints in Kubernetes may not have such addresses, and publishes nothing.
+//! The endpoints are the addresses in the identity leases. Every server reconciles all of it; the second one finds nothing to
+//! do. A server at a loopback address cannot be reached by others: it is not listed, because Kubernetes does not allow such
+//! endpoints, and publishes nothing.
 
 use crate::builtin::kinds::service::allocation;
 use crate::core::Core;
@@ -23,7 +22,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often everything is looked at though no server came or went.
+/// How often everything is reconciled although the list of servers is unchanged.
 const RESYNC_PERIOD: Duration = Duration::from_secs(10);
 /// How long to wait after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -31,10 +30,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const NAME: &str = "kubernetes";
 /// The address of the service: the first of the range from which services have theirs.
 const CLUSTER_ADDRESS: &str = "10.96.0.1";
-/// The label by which a slice belongs to its service.
+/// The label with the service of a slice.
 const OF_SERVICE: &str = "kubernetes.io/service-name";
 
-/// What publishing the servers needs.
+/// Publishes the addresses of the API servers.
 pub(crate) struct KubernetesService {
     pub(crate) core: Arc<Core>,
     pub(crate) agreement: Arc<Agreement>,
@@ -42,22 +41,22 @@ pub(crate) struct KubernetesService {
     pub(crate) address: SocketAddr,
 }
 
-/// Publishes where the servers are, from when this one has started until it stops or leaves.
+/// Publishes the addresses of the servers until this one stops or leaves.
 pub(crate) async fn publish_servers(service: Arc<KubernetesService>) {
     while !service.core.is_stopping() && !service.agreement.has_left() {
-        let coming_and_going = service.agreement.somebody_comes_or_goes(service.core.watch_cache());
+        let server_list_changed = service.agreement.server_list_changed(service.core.watch_cache());
         let wait = match publish(&service, None).await {
             Ok(()) => RESYNC_PERIOD,
             Err(error) => {
-                tracing::warn!(%error, "where the API servers are could not be published; trying again");
+                tracing::warn!(%error, "the endpoints of the service kubernetes could not be written; trying again");
                 PAUSE
             }
         };
-        let _ = tokio::time::timeout(wait, coming_and_going).await;
+        let _ = tokio::time::timeout(wait, server_list_changed).await;
     }
 }
 
-/// Takes this server out, because it is about to stop. Without it the entry goes with the lease.
+/// Removes this server from the endpoints, because it is about to stop. Otherwise that happens when its lease is collected.
 pub(crate) async fn withdraw_server(service: &KubernetesService) {
     if !service.core.startup().is_done() {
         return;
@@ -65,36 +64,37 @@ pub(crate) async fn withdraw_server(service: &KubernetesService) {
     // A store that does not answer must not keep the server from stopping.
     let withdrawal = tokio::time::timeout(PAUSE, publish(service, Some(service.address)));
     if !matches!(withdrawal.await, Ok(Ok(()))) {
-        tracing::debug!("this server could not be taken out of the endpoints of the service kubernetes");
+        tracing::debug!("this server could not be removed from the endpoints of the service kubernetes");
     }
 }
 
 async fn publish(service: &KubernetesService, leaving: Option<SocketAddr>) -> Result<(), ApiError> {
-    // A server of one's own may have no services at all.
+    // A server built with the library may not serve services.
     if find(&service.core, "v1", "services").is_none() || service.address.ip().is_loopback() {
         return Ok(());
     }
-    let mut addresses = service.agreement.addresses_of_all().await?;
+    let mut addresses = service.agreement.all_addresses().await?;
     addresses.retain(|address| !address.ip().is_loopback());
     match leaving {
         Some(own) => addresses.remove(&own),
         None => addresses.insert(service.address),
     };
-    // Where somebody else's service has the address, the servers can still be found by their endpoints.
-    let made = put(&service.core, "v1", "services", kubernetes_service(service.address.port()), Existing::Stays).await;
-    if made.is_ok() {
+    // If another service has the cluster IP, clients can still find the servers by their endpoints.
+    let created =
+        put(&service.core, "v1", "services", kubernetes_service(service.address.port()), Existing::Keep).await;
+    if created.is_ok() {
         claim_address(&service.core).await?;
     }
-    put(&service.core, "v1", "endpoints", endpoints(&addresses), Existing::IsReplaced).await?;
+    put(&service.core, "v1", "endpoints", endpoints(&addresses), Existing::Replace).await?;
     let slices = slices(&addresses);
     for slice in &slices {
-        put(&service.core, "discovery.k8s.io/v1", "endpointslices", slice.clone(), Existing::IsReplaced).await?;
+        put(&service.core, "discovery.k8s.io/v1", "endpointslices", slice.clone(), Existing::Replace).await?;
     }
     remove_other_slices(&service.core, &slices).await?;
-    made
+    created
 }
 
-/// Says that the address of the service is taken, so that no other service gets it.
+/// Reserves the cluster IP, so that no other service gets it.
 async fn claim_address(core: &Core) -> Result<(), ApiError> {
     let key = Key::try_from(format!("/restow/addresses/{CLUSTER_ADDRESS}"));
     let key = key.map_err(|error| ApiError::Internal(error.to_string()))?;
@@ -103,7 +103,7 @@ async fn claim_address(core: &Core) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The servers by family of address and port, since all endpoints of a slice have the same.
+/// The servers by address family and port, since these are the same for all endpoints of a slice.
 fn by_port(addresses: &BTreeSet<SocketAddr>) -> BTreeMap<(bool, u16), Vec<IpAddr>> {
     let mut groups: BTreeMap<(bool, u16), Vec<IpAddr>> = BTreeMap::new();
     for address in addresses {
@@ -143,7 +143,7 @@ fn endpoints(addresses: &BTreeSet<SocketAddr>) -> Value {
     })
 }
 
-/// The slices, the first of which has the name of the service and is there even when no server is.
+/// The slices. The first one has the name of the service, and exists even without servers.
 fn slices(addresses: &BTreeSet<SocketAddr>) -> Vec<Value> {
     let mut groups = by_port(addresses);
     if groups.is_empty() {
@@ -168,7 +168,7 @@ fn slices(addresses: &BTreeSet<SocketAddr>) -> Vec<Value> {
     groups.iter().enumerate().map(slice).collect()
 }
 
-/// Removes the slices of ports at which there is no server any more.
+/// Deletes the slices of ports without servers.
 async fn remove_other_slices(core: &Core, wanted: &[Value]) -> Result<(), ApiError> {
     let Some((resource, version)) = find(core, "discovery.k8s.io/v1", "endpointslices") else { return Ok(()) };
     let Some(storage) = &resource.storage else { return Ok(()) };
@@ -177,8 +177,8 @@ async fn remove_other_slices(core: &Core, wanted: &[Value]) -> Result<(), ApiErr
         let slice = match resource.decode(&entry, &version).await {
             Ok(slice) => slice,
             Err(error) => {
-                // Somebody has to look at it. The others need not wait for that.
-                tracing::warn!(%error, key = %entry.key, "an EndpointSlice cannot be read and is left alone");
+                // An operator has to repair it. The other slices do not wait for that.
+                tracing::warn!(%error, key = %entry.key, "an EndpointSlice cannot be decoded and is skipped");
                 continue;
             }
         };
@@ -197,11 +197,11 @@ fn find(core: &Core, version: &str, plural: &str) -> Option<(Arc<Resource>, Grou
     Some((resource, version))
 }
 
-/// What becomes of an object that is there already.
+/// What to do with an existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Existing {
-    Stays,
-    IsReplaced,
+    Keep,
+    Replace,
 }
 
 async fn put(core: &Core, version: &str, plural: &str, wanted: Value, existing: Existing) -> Result<(), ApiError> {
@@ -215,7 +215,7 @@ struct Put<'a> {
     core: &'a Core,
     wanted: Value,
     existing: Existing,
-    /// What must hold for a service to have the address that it asks for.
+    /// The comparisons that reserve the cluster IP of a service.
     claims: Vec<Compare>,
 }
 
@@ -224,13 +224,13 @@ impl Decision for Put<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
         match before {
-            Some(_) if self.existing == Existing::Stays => return Ok(Change::Keep),
+            Some(_) if self.existing == Existing::Keep => return Ok(Change::Keep),
             Some(before) => {
                 let content = ["subsets", "addressType", "endpoints", "ports"];
                 if content.iter().all(|field| before.get(field) == object.get(field)) {
                     return Ok(Change::Keep);
                 }
-                // The kind of addresses of a slice cannot be changed, but nobody else minds when we do.
+                // Clients cannot change the address type of a slice, but this server may.
                 let mut replaced = before.clone();
                 content.iter().for_each(|field| replaced.set(field, object.get(field).cloned()));
                 object = replaced;
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn servers_at_one_port_share_a_slice_and_others_have_their_own() {
         let found = slices(&addresses(&["10.0.0.2:6443", "10.0.0.1:6443", "10.0.0.1:7443", "[fd00::1]:6443"]));
-        let told: Vec<(&str, &str, usize)> = found
+        let summary: Vec<(&str, &str, usize)> = found
             .iter()
             .map(|slice| {
                 let name = slice["metadata"]["name"].as_str().unwrap();
@@ -280,7 +280,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            summary,
             [("kubernetes", "IPv4", 2), ("kubernetes-7443", "IPv4", 1), ("kubernetes-ipv6-6443", "IPv6", 1)]
         );
         assert_eq!(found[0]["endpoints"][0]["addresses"], json!(["10.0.0.1"]));

@@ -1,35 +1,35 @@
-//! Which server does what one server does for all: whoever holds a key that expires.
+//! Leader election for controllers: the leader holds a key that expires.
 //!
-//! What is done must be safe when two do it at once, because a server that is paused learns late that it lost the key.
+//! The work must be safe when two servers do it at once, because a paused server learns late that it lost the key.
 
 use restow_store::{Compare, Key, Store, StoreError, Txn, TxnOutcome};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For how long the key is held without being renewed.
-const TERM: Duration = Duration::from_secs(15);
-/// How often it is renewed, or tried for.
-pub(super) const RENEWAL: Duration = Duration::from_secs(4);
+/// The time to live of the key.
+const LOCK_TTL: Duration = Duration::from_secs(15);
+/// How often the key is renewed, or the server tries to take it.
+pub(super) const RENEW_INTERVAL: Duration = Duration::from_secs(4);
 
-/// One server's claim to a task.
-pub(super) struct Claim {
+/// The leader lock of one controller.
+pub(super) struct LeaderLock {
     store: Arc<dyn Store>,
     key: Key,
     name: String,
 }
 
-impl Claim {
-    /// A claim to the task of this name.
-    pub(super) fn to(task: &str, store: Arc<dyn Store>) -> Result<Self, StoreError> {
+impl LeaderLock {
+    /// The lock of the controller of this name.
+    pub(super) fn new(task: &str, store: Arc<dyn Store>) -> Result<Self, StoreError> {
         let key = Key::try_from(format!("/restow/leaders/{task}"));
         let key = key.map_err(|error| StoreError::Invalid(error.to_string()))?;
-        Ok(Claim { store, key, name: uuid::Uuid::new_v4().to_string() })
+        Ok(LeaderLock { store, key, name: uuid::Uuid::new_v4().to_string() })
     }
 
-    /// Takes or renews the key; tells whether this server holds it now.
+    /// Takes or renews the key; returns whether this server holds it now.
     pub(super) async fn renew(&self) -> Result<bool, StoreError> {
         for condition in [Compare::value(&self.key, self.name.clone()), Compare::absent(&self.key)] {
-            let txn = Txn::new().when(condition).put_for(&self.key, self.name.clone(), TERM);
+            let txn = Txn::new().when(condition).put_for(&self.key, self.name.clone(), LOCK_TTL);
             if let TxnOutcome::Committed { .. } = self.store.txn(txn).await? {
                 return Ok(true);
             }
@@ -37,10 +37,10 @@ impl Claim {
         Ok(false)
     }
 
-    /// Gives the key back, so that another need not wait for it to expire.
+    /// Deletes the key, so that another server need not wait for it to expire.
     pub(super) async fn release(&self) {
         let txn = Txn::new().when(Compare::value(&self.key, self.name.clone())).delete(&self.key);
-        // Without it the key expires by itself.
+        // If this fails, the key expires.
         let _ = self.store.txn(txn).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Empties namespaces that are to go, and lets them go. Webhooks and policies are asked about every object, as they would be
-//! if a client deleted it: one that they keep keeps the namespace.
+//! The namespace controller: deletes everything in terminating namespaces, then removes their finalizer. Admission webhooks and
+//! policies see every deletion, as if a client had requested it: an object that they refuse to delete keeps the namespace.
 
 use crate::admission;
 use crate::error::ApiError;
@@ -8,7 +8,7 @@ use crate::request::Request;
 use crate::request::options::DryRun;
 use crate::resource::ObjectRef;
 use crate::resource::{Resource, Scope, Storage, Verb};
-use crate::storage::deletion::Dismiss;
+use crate::storage::deletion::DeleteOrMark;
 use crate::storage::key_pages::KeyPages;
 use crate::storage::object_store::{Change, Changed, Decision};
 use async_trait::async_trait;
@@ -23,73 +23,73 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Whom webhooks see.
+/// The service account that webhooks see.
 const ACCOUNT: &str = "namespace-controller";
-/// How long to wait before looking again: what held a namespace may have let go.
+/// The pause between passes: what held a namespace may be gone.
 const RESYNC_PERIOD: Duration = Duration::from_millis(500);
-/// How long to wait at most, and where a kind is not served: it takes reads of the whole store to find that out.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How many namespaces are emptied at once, so that a large one does not hold up the others.
-const AT_ONCE: usize = 16;
+/// The longest pause, and the pause where a kind is not served: it takes many reads to find that out.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// How many namespaces are processed at once, so that a large one does not hold up the others.
+const WORKERS: usize = 16;
 
-/// What came of a pass over a namespace.
+/// The result of a pass over a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Nothing is left, or the namespace need not go any more.
+    /// Nothing is left, or the namespace is not terminating.
     Done,
-    /// So many objects are held by their finalizers.
+    /// This many objects are held by their finalizers.
     Held(usize),
-    /// Something lies there that cannot be deleted because its kind is not served.
-    Unserved(String),
+    /// There are objects that cannot be deleted because their kind is not served.
+    NotServed(String),
     Failed(String),
 }
 
 /// The last outcome, and when to try again.
-struct Waiting {
+struct Retry {
     outcome: Outcome,
     pause: Duration,
     until: Instant,
 }
 
-impl Waiting {
-    fn after(outcome: Outcome, before: Option<&Waiting>) -> Self {
+impl Retry {
+    fn after(outcome: Outcome, before: Option<&Retry>) -> Self {
         let pause = pause(&outcome, before.map(|before| (&before.outcome, before.pause)));
-        Waiting { outcome, pause, until: Instant::now() + pause }
+        Retry { outcome, pause, until: Instant::now() + pause }
     }
 }
 
-/// How long to wait after a pass: longer each time that it came to the same, because it costs as much as the first.
+/// The pause after a pass. It doubles while the outcome is the same, because each pass costs as much as the first.
 fn pause(outcome: &Outcome, before: Option<(&Outcome, Duration)>) -> Duration {
     match before {
-        _ if matches!(outcome, Outcome::Unserved(_)) => PATIENCE,
-        Some((same, pause)) if same == outcome => (pause * 2).min(PATIENCE),
+        _ if matches!(outcome, Outcome::NotServed(_)) => MAX_PAUSE,
+        Some((same, pause)) if same == outcome => (pause * 2).min(MAX_PAUSE),
         _ => RESYNC_PERIOD,
     }
 }
 
 /// Empties terminating namespaces until the server ends.
 pub(crate) async fn empty_namespaces(handlers: Arc<Handlers>) {
-    let mut waiting: BTreeMap<String, Waiting> = BTreeMap::new();
+    let mut retries: BTreeMap<String, Retry> = BTreeMap::new();
     let mut under_way: BTreeSet<String> = BTreeSet::new();
     let mut passes = FuturesUnordered::new();
     loop {
         let changed = handlers.namespaces.changed();
         let terminating = handlers.namespaces.terminating();
-        waiting.retain(|name, _| terminating.contains(name));
+        retries.retain(|name, _| terminating.contains(name));
         for name in terminating {
-            let waits = waiting.get(&name).is_some_and(|waiting| Instant::now() < waiting.until);
-            if !waits && passes.len() < AT_ONCE && under_way.insert(name.clone()) {
+            let waits = retries.get(&name).is_some_and(|retries| Instant::now() < retries.until);
+            if !waits && passes.len() < WORKERS && under_way.insert(name.clone()) {
                 passes.push(pass(handlers.clone(), name));
             }
         }
         tokio::select! {
             Some((name, outcome)) = passes.next() => {
                 under_way.remove(&name);
-                tell(&name, &outcome, waiting.get(&name));
-                let next = Waiting::after(outcome, waiting.get(&name));
-                waiting.insert(name, next);
+                log_outcome(&name, &outcome, retries.get(&name));
+                let next = Retry::after(outcome, retries.get(&name));
+                retries.insert(name, next);
             }
-            // Whether it was told of a change or only waited, everything is looked at again.
+            // On a change and on a timeout alike, everything is checked again.
             _ = tokio::time::timeout(RESYNC_PERIOD, changed.notified()) => {}
         }
     }
@@ -100,34 +100,34 @@ async fn pass(handlers: Arc<Handlers>, name: String) -> (String, Outcome) {
     (name, outcome)
 }
 
-fn tell(name: &str, outcome: &Outcome, before: Option<&Waiting>) {
+fn log_outcome(name: &str, outcome: &Outcome, before: Option<&Retry>) {
     let reason = match outcome {
         _ if before.is_some_and(|before| before.outcome == *outcome) => return,
         Outcome::Done | Outcome::Held(_) => return,
-        Outcome::Unserved(folder) => format!("no server here serves the kind of what lies below {folder}"),
+        Outcome::NotServed(folder) => format!("this server does not serve the kind of the objects under {folder}"),
         Outcome::Failed(error) => error.clone(),
     };
-    tracing::warn!(namespace = name, reason, "a namespace could not be emptied yet");
+    tracing::warn!(namespace = name, reason, "the objects of a terminating namespace could not be deleted yet");
 }
 
-/// Deletes everything in a namespace; once nothing is left, lets the namespace go.
+/// Deletes everything in a namespace; once nothing is left, removes its finalizer.
 async fn empty(handlers: &Handlers, name: &str) -> Result<Outcome, ApiError> {
     let Some((namespaces, namespaces_version)) = handlers.core.core_resource("namespaces") else {
         return Ok(Outcome::Done);
     };
     let place = ObjectRef { resource: &namespaces, version: &namespaces_version, namespace: "", name };
-    let Some(instance) = Instance::to_go(handlers, place).await? else { return Ok(Outcome::Done) };
+    let Some(instance) = NamespaceInstance::terminating(handlers, place).await? else { return Ok(Outcome::Done) };
     let (mut left, mut failure) = (0, None);
     for resource in handlers.registry().resources() {
-        let Some((storage, version)) = emptied(resource) else { continue };
+        let Some((storage, version)) = deletable(resource) else { continue };
         let mut pages = KeyPages::new(storage.range(name));
         while let Some(keys) = pages.next(handlers.objects().store().as_ref()).await? {
             for key in keys {
                 let object = crate::storage::key_pages::name_of(&key);
-                match dismiss(handlers, resource, version, (name, object), &instance).await {
+                match delete_object(handlers, resource, version, (name, object), &instance).await {
                     Ok(Changed::Removed(_) | Changed::Absent) => {}
                     Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
-                    // One that cannot go must not keep the others.
+                    // One failure must not stop the others.
                     Err(error) => failure = Some(error),
                 }
             }
@@ -139,55 +139,55 @@ async fn empty(handlers: &Handlers, name: &str) -> Result<Outcome, ApiError> {
     if left > 0 {
         return Ok(Outcome::Held(left));
     }
-    if let Some(folder) = unserved(handlers, name).await? {
-        return Ok(Outcome::Unserved(folder));
+    if let Some(folder) = find_not_served(handlers, name).await? {
+        return Ok(Outcome::NotServed(folder));
     }
-    handlers.objects().change(place, &mut Release { instance: &instance }).await?;
+    handlers.objects().change(place, &mut RemoveFinalizer { instance: &instance }).await?;
     Ok(Outcome::Done)
 }
 
-/// One life of a namespace that is to go. This server may not have heard that the namespace went and was made again, so
-/// everything that is done because of what was found compares that it is still this one. What is to go stays so, and nothing
-/// new is made in it: whatever was found empty afterwards stays empty.
-struct Instance {
+/// A terminating namespace, identified by its create revision. This server may not have seen that the namespace was deleted and
+/// created again, so every write compares that it is still the same one. A terminating namespace stays terminating, and nothing
+/// new is created in it: once it is empty, it stays empty.
+struct NamespaceInstance {
     entry: Entry,
     uid: String,
 }
 
-impl Instance {
-    /// The namespace as it lies in the store, if it is to go.
-    async fn to_go(handlers: &Handlers, place: ObjectRef<'_>) -> Result<Option<Self>, ApiError> {
+impl NamespaceInstance {
+    /// The stored namespace, if it is terminating.
+    async fn terminating(handlers: &Handlers, place: ObjectRef<'_>) -> Result<Option<Self>, ApiError> {
         let Some(entry) = handlers.objects().get(place).await? else { return Ok(None) };
         let object = place.resource.decode(&entry, place.version).await?;
         let uid = object.uid().to_string();
-        Ok(object.is_being_deleted().then_some(Instance { entry, uid }))
+        Ok(object.is_being_deleted().then_some(NamespaceInstance { entry, uid }))
     }
 
-    fn is_still_there(&self) -> Compare {
+    fn still_exists(&self) -> Compare {
         Compare::create_revision(&self.entry.key, self.entry.create_revision)
     }
 }
 
-/// Where and as what the objects of a resource are deleted with their namespace; nothing if they are not.
-fn emptied(resource: &Resource) -> Option<(&Storage, &GroupVersion)> {
+/// The storage and version by which the objects of a resource are deleted with their namespace; `None` if they are not.
+fn deletable(resource: &Resource) -> Option<(&Storage, &GroupVersion)> {
     let goes_with_it = resource.scope == Scope::Namespaced && resource.verbs.contains(&Verb::Delete);
     resource.storage.as_deref().zip(resource.served.first()).filter(|_| goes_with_it)
 }
 
-/// Where something lies in a namespace that is of no kind which this server serves: it may be served soon, for instance
-/// when its definition has been read. The folders are found in the store itself, one read each.
-async fn unserved(handlers: &Handlers, name: &str) -> Result<Option<String>, ApiError> {
+/// The prefix of objects in a namespace whose kind this server does not serve. It may be served soon, for instance when the CRD
+/// has been read. The prefixes are found in the store itself, one read each.
+async fn find_not_served(handlers: &Handlers, name: &str) -> Result<Option<String>, ApiError> {
     let store = handlers.objects().store();
     let registry = handlers.registry();
-    let emptied = registry.resources().iter().filter_map(|resource| Some(emptied(resource)?.0.folder()));
-    let emptied: BTreeSet<String> = emptied.collect();
+    let deletable = registry.resources().iter().filter_map(|resource| Some(deletable(resource)?.0.folder()));
+    let deletable: BTreeSet<String> = deletable.collect();
     let first_in = |range: KeyRange| RangeRequest::new(range).content(Content::KeysOnly).limit(1);
     let mut rest = KeyRange::prefix("/");
     loop {
         let page = store.range(first_in(rest.clone())).await?;
         let Some(folder) = page.entries.first().map(|entry| folder_of(&entry.key)) else { return Ok(None) };
-        // What lies in our own folder is no object.
-        if !emptied.contains(&folder) && !folder.starts_with("/restow/") {
+        // Keys under /restow/ are no objects.
+        if !deletable.contains(&folder) && !folder.starts_with("/restow/") {
             let inside = store.range(first_in(KeyRange::prefix(format!("{folder}{name}/")))).await?;
             if !inside.entries.is_empty() {
                 return Ok(Some(folder));
@@ -204,37 +204,37 @@ fn folder_of(key: &Key) -> String {
     text.split_inclusive('/').take(3).collect()
 }
 
-async fn dismiss(
+async fn delete_object(
     handlers: &Handlers,
     resource: &Arc<Resource>,
     version: &GroupVersion,
     (namespace, name): (&str, &str),
-    instance: &Instance,
+    instance: &NamespaceInstance,
 ) -> Result<Changed, ApiError> {
     let place = ObjectRef { resource, version, namespace, name };
     let call = Call { handlers, request: Request::by_controller(ACCOUNT, resource.clone(), place) };
-    handlers.objects().change(place, &mut Admitted { call, instance, asked: 0 }).await
+    handlers.objects().change(place, &mut AdmittedDeletion { call, instance, attempts: 0 }).await
 }
 
-/// Removes or marks an object if nobody is against it, and its namespace is still the one that is to go.
-struct Admitted<'a> {
+/// Deletes or marks an object if admission allows it, and its namespace is still the same terminating one.
+struct AdmittedDeletion<'a> {
     call: Call<'a>,
-    instance: &'a Instance,
-    asked: usize,
+    instance: &'a NamespaceInstance,
+    attempts: usize,
 }
 
 #[async_trait]
-impl Decision for Admitted<'_> {
+impl Decision for AdmittedDeletion<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
-        self.asked += 1;
-        if self.asked > 1 {
-            // Something has changed, perhaps the namespace. It is looked at again with everything else in it.
+        self.attempts += 1;
+        if self.attempts > 1 {
+            // Something has changed, perhaps the namespace. The next pass checks it again.
             let found = self.call.handlers.objects().store().get(&self.instance.entry.key).await?;
-            if !self.instance.is_still_there().holds(found.as_ref()) {
+            if !self.instance.still_exists().holds(found.as_ref()) {
                 return Ok(Change::Keep);
             }
         }
-        let change = Dismiss.decide(before).await?;
+        let change = DeleteOrMark.decide(before).await?;
         if let (Some(old), Change::Remove | Change::Write(_)) = (before, &change) {
             admission::admit_removal(&self.call.admission(), old, DryRun::No).await?;
         }
@@ -242,18 +242,18 @@ impl Decision for Admitted<'_> {
     }
 
     fn conditions(&self) -> Vec<Compare> {
-        vec![self.instance.is_still_there()]
+        vec![self.instance.still_exists()]
     }
 }
 
-/// Takes the finalizer of the server off a namespace, if it is still the one that was found empty; without any left, the
-/// namespace is gone.
-struct Release<'a> {
-    instance: &'a Instance,
+/// Removes the server's finalizer from a namespace, if it is still the one that was found empty; the namespace is deleted if
+/// that was the last one.
+struct RemoveFinalizer<'a> {
+    instance: &'a NamespaceInstance,
 }
 
 #[async_trait]
-impl Decision for Release<'_> {
+impl Decision for RemoveFinalizer<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let same = |object: &&Object| object.is_being_deleted() && object.uid() == self.instance.uid;
         let Some(object) = before.filter(same) else { return Ok(Change::Keep) };
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_that_is_held_is_looked_at_less_and_less_often() {
+    fn a_namespace_that_is_held_is_retried_with_backoff() {
         let held = Outcome::Held(3);
         let mut found = Vec::new();
         let mut before = None;
@@ -285,7 +285,7 @@ mod tests {
             before = Some((&held, next));
         }
         assert_eq!(found, [500, 1000, 2000, 4000, 5000, 5000]);
-        assert_eq!(pause(&Outcome::Held(2), before), RESYNC_PERIOD, "something went");
-        assert_eq!(pause(&Outcome::Unserved("/a/b/".into()), None), PATIENCE);
+        assert_eq!(pause(&Outcome::Held(2), before), RESYNC_PERIOD, "an object was deleted");
+        assert_eq!(pause(&Outcome::NotServed("/a/b/".into()), None), MAX_PAUSE);
     }
 }

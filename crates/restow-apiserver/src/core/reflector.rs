@@ -1,4 +1,4 @@
-//! A reflector lists a collection, follows its changes in the watch cache, and keeps something in memory in step with it.
+//! A reflector lists a collection, subscribes to its changes in the watch cache, and keeps an in-memory store in step with it.
 
 use crate::core::Core;
 use crate::error::ApiError;
@@ -12,13 +12,13 @@ use std::time::Duration;
 /// How long a reflector waits for a change before it resyncs, and before it lists again after a failure.
 pub(crate) const RESYNC_PERIOD: Duration = Duration::from_millis(500);
 
-/// What a reflector keeps in step.
+/// The in-memory store that a reflector fills.
 #[async_trait]
 pub(crate) trait ReflectedStore: Send + Sync + 'static {
-    /// These are all objects there are.
+    /// Replaces everything with these objects.
     fn replace(&self, entries: &[Entry]);
 
-    /// One object was changed.
+    /// Applies the change of one object.
     fn apply(&self, event: &CacheEvent);
 
     /// Called after the above, and again after each [`RESYNC_PERIOD`].
@@ -40,8 +40,8 @@ pub(crate) async fn reflect(core: Arc<Core>, version: GroupVersion, plural: &'st
     }
 }
 
-/// Everything in a collection, and a subscription to what comes after; `None` when there is no such collection, or the
-/// list is out of date already.
+/// The objects of a collection, and a subscription to later changes; `None` when there is no such collection, or the list is
+/// out of date already.
 async fn list(
     core: &Core,
     version: &GroupVersion,
@@ -55,7 +55,7 @@ async fn list(
     Ok(subscription.ok().map(|subscription| (listed.entries, subscription)))
 }
 
-/// Applies changes until they have overtaken this.
+/// Applies changes until the subscription expires.
 async fn keep_up(mut subscription: Subscription, store: &impl ReflectedStore) {
     loop {
         store.resync().await;

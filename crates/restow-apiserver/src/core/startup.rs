@@ -1,9 +1,9 @@
-//! How far a server has come in starting.
+//! The startup state of a server.
 
 use crate::error::ApiError;
 use tokio::sync::watch;
 
-/// How far the server has come in starting.
+/// The startup state of a server.
 #[derive(Debug)]
 pub(crate) struct Startup {
     done: watch::Sender<Option<Result<(), ApiError>>>,
@@ -16,7 +16,7 @@ impl Default for Startup {
 }
 
 impl Startup {
-    /// Completes when the server has started, or cannot.
+    /// Completes when the server has started, or failed to.
     pub(crate) async fn done(&self) -> Result<(), ApiError> {
         let mut done = self.done.subscribe();
         match done.wait_for(Option::is_some).await.map(|done| done.clone()) {
@@ -30,7 +30,7 @@ impl Startup {
         matches!(*self.done.borrow(), Some(Ok(())))
     }
 
-    /// The server has started, or cannot.
+    /// Sets the result of starting.
     pub(crate) fn finish(&self, result: Result<(), ApiError>) {
         self.done.send_replace(Some(result));
     }

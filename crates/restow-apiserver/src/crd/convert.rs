@@ -1,6 +1,6 @@
-//! Conversion by webhook: a ConversionReview goes out, converted objects come back, and are not trusted blindly.
+//! Conversion webhooks: sends a ConversionReview, and validates the converted objects in the response.
 
-use crate::apiextensions::definition::{ClientConfig, Definition};
+use crate::apiextensions::custom_resource_definition::{ClientConfig, CustomResourceDefinition};
 use crate::apiextensions::numbers;
 use crate::resource::conversion::{ConversionError, Converter};
 use crate::webhook::{Endpoint, ServiceResolver, WebhookClient, WebhookError};
@@ -13,24 +13,24 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a webhook may take for one review.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The most objects in one review.
+/// The timeout of one review.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum number of objects in one review.
 const BATCH: usize = 500;
-/// The most reviews for one request at a time.
-const AT_ONCE: usize = 4;
+/// The maximum number of concurrent reviews for one request.
+const CONCURRENT_REVIEWS: usize = 4;
 
-/// Converts by asking a webhook.
+/// Converts with a webhook.
 pub(crate) struct ConvertByWebhook {
     client: WebhookClient,
-    /// The version of ConversionReview that the webhook understands and we do.
+    /// The version of ConversionReview that both the webhook and this server support.
     review: &'static str,
 }
 
 impl ConvertByWebhook {
-    /// The webhook of a definition.
-    pub(crate) fn of(definition: &Definition, resolver: Arc<dyn ServiceResolver>) -> Result<Self, WebhookError> {
-        let webhook = definition.spec.conversion.webhook.as_ref();
+    /// The webhook of a CRD.
+    pub(crate) fn of(crd: &CustomResourceDefinition, resolver: Arc<dyn ServiceResolver>) -> Result<Self, WebhookError> {
+        let webhook = crd.spec.conversion.webhook.as_ref();
         let missing = || WebhookError::Configuration("no webhook is configured".into());
         let webhook = webhook.ok_or_else(missing)?;
         let known = webhook.conversion_review_versions.iter().find_map(|version| match version.as_str() {
@@ -52,7 +52,7 @@ impl ConvertByWebhook {
         while let Some(mut part) = waiting.pop() {
             match self.review(&part, target).await {
                 Ok(objects) => converted.extend(objects),
-                // The webhook says that something is wrong and not with what, so it is asked about less at a time.
+                // The webhook does not say which object failed, so the batch is split.
                 Err(Refusal::Webhook(_)) if part.len() > 1 => {
                     let second = part.split_off(part.len() / 2);
                     waiting.extend([second, part]);
@@ -63,7 +63,7 @@ impl ConvertByWebhook {
         Ok(converted)
     }
 
-    /// Asks the webhook once.
+    /// Sends one review.
     async fn review(&self, objects: &[Object], target: &str) -> Result<Vec<Object>, Refusal> {
         let uid = uuid::Uuid::new_v4().to_string();
         let review = Review {
@@ -71,7 +71,7 @@ impl ConvertByWebhook {
             api_version: self.review,
             request: Request { uid: &uid, target, objects: objects.iter().map(Object::fields).collect() },
         };
-        let answer = self.client.post(&review, PATIENCE).await;
+        let answer = self.client.post(&review, REVIEW_TIMEOUT).await;
         let answer = answer.map_err(|error| Refusal::All(format!(" failed: {error}")))?;
         let converted = converted_objects(answer, self.review, &uid)?;
         if converted.len() != objects.len() {
@@ -86,7 +86,7 @@ impl ConvertByWebhook {
     }
 }
 
-/// What is sent to a webhook.
+/// The request to a webhook.
 #[derive(Serialize)]
 struct Review<'a> {
     kind: &'static str,
@@ -106,16 +106,16 @@ struct Request<'a> {
 /// Why objects were not converted.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
-    /// There is no answer that can be used, whatever the objects are.
+    /// The response is unusable as a whole.
     All(String),
     /// The webhook could not convert them.
     Webhook(String),
-    /// What came back for the object of this number is wrong.
+    /// The converted object at this index is invalid.
     One(usize, String),
 }
 
 impl Refusal {
-    /// The refusal as an error that says which objects it is about.
+    /// The refusal as an error that names the object.
     fn about(self, objects: &[Object], target: &str) -> ConversionError {
         let kind = objects.first().map(gvk).unwrap_or_default();
         let number = if let Refusal::One(number, _) = &self { *number } else { 0 };
@@ -153,7 +153,7 @@ impl Converter for ConvertByWebhook {
             batches.push(self.batch(waiting, &target));
             waiting = rest;
         }
-        let converted: Vec<Vec<Object>> = stream::iter(batches).buffered(AT_ONCE).try_collect().await?;
+        let converted: Vec<Vec<Object>> = stream::iter(batches).buffered(CONCURRENT_REVIEWS).try_collect().await?;
         let mut converted = converted.into_iter().flatten();
         Ok(done.into_iter().filter_map(|slot| slot.or_else(|| converted.next())).collect())
     }
@@ -176,7 +176,7 @@ fn endpoint(config: &ClientConfig) -> Result<Endpoint, WebhookError> {
     }
 }
 
-/// The objects in a webhook's answer, or what is wrong with the answer.
+/// The objects in a webhook's response, or what is wrong with it.
 fn converted_objects(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, Refusal> {
     let says = |field: &str| answer[field].as_str().unwrap_or_default();
     let shown = |api_version: &str, kind: &str| match api_version.split_once('/') {
@@ -210,9 +210,9 @@ fn converted_objects(mut answer: Value, review: &str, uid: &str) -> Result<Vec<V
     }
 }
 
-/// Takes a converted object, with its metadata but for labels and annotations as they were.
+/// Accepts a converted object. All metadata except labels and annotations stay as they were.
 fn accept(original: &Object, mut converted: Value, target: &str) -> Result<Object, String> {
-    numbers::settle(&mut converted);
+    numbers::normalize(&mut converted);
     let mut converted = Object::from_value(converted).map_err(|_| "it is not an object".to_string())?;
     if converted.api_version() != target {
         return Err(format!("invalid groupVersion (expected {target}, received {})", converted.api_version()));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_must_be_about_what_was_asked() {
+    fn a_response_must_match_its_request() {
         let review = "apiextensions.k8s.io/v1";
         let good = json!({"apiVersion": review, "kind": "ConversionReview", "response": {
             "uid": "1", "result": {"status": "Success"}, "convertedObjects": [{}]}});

@@ -1,6 +1,6 @@
-//! Removing what a deleted definition has defined: all its objects first, then the definition itself.
+//! The CRD finalizer: deletes all objects of a deleted CRD, then lets the CRD go.
 
-use crate::apiextensions::definition::{CLEANUP, Definition};
+use crate::apiextensions::custom_resource_definition::{CLEANUP, CustomResourceDefinition};
 use crate::core::Core;
 use crate::crd::handler::Handler;
 use crate::crd::resources;
@@ -9,7 +9,7 @@ use crate::crd::strategy::{set_condition, set_status};
 use crate::error::ApiError;
 use crate::resource::ObjectRef;
 use crate::resource::{Membership, Scope, Storage};
-use crate::storage::deletion::Dismiss;
+use crate::storage::deletion::DeleteOrMark;
 use crate::storage::key_pages::{KeyPages, name_of, namespace_of};
 use crate::storage::object_store::{Change, Changed, Decision};
 use async_trait::async_trait;
@@ -17,48 +17,50 @@ use restow_apimachinery::object::Object;
 use restow_store::{Content, RangeRequest};
 use serde_json::Value;
 
-/// Goes on with the removal of a definition. Some of its objects may be held by their finalizers; then it has to be
-/// called again.
+/// Continues the deletion of a CRD. If finalizers hold some of its objects, it has to be called again.
 pub(crate) async fn remove(
     core: &Core,
     place: ObjectRef<'_>,
-    definition: &Definition,
+    crd: &CustomResourceDefinition,
     handler: Option<&Handler>,
 ) -> Result<(), ApiError> {
-    if !definition.metadata.finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
+    if !crd.metadata.finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
         return Ok(());
     }
     let Some(handler) = handler else {
-        // The handler that takes no new objects is about to be made.
-        if definition.holds("Established") {
+        // The handler that refuses new objects is about to be built.
+        if crd.holds("Established") {
             return Ok(());
         }
-        if is_stored(core, definition).await? {
-            // It was established once, whatever its status says by now; so that its objects can be removed, it is again.
-            tracing::warn!(definition = definition.metadata.name, "objects lie there, so it was established");
-            core.objects().change(place, &mut Reestablish { uid: &definition.metadata.uid }).await?;
+        if is_stored(core, crd).await? {
+            // It was established before, whatever its status says now. It is established again, so that its objects can be deleted.
+            tracing::warn!(
+                crd = crd.metadata.name,
+                "a CRD that is not established has objects; it is established again so that they can be deleted"
+            );
+            core.objects().change(place, &mut Reestablish { uid: &crd.metadata.uid }).await?;
             return Ok(());
         }
-        return release(core, place, definition, "NeverEstablished", "resource was never established").await;
+        return release(core, place, crd, "NeverEstablished", "resource was never established").await;
     };
     if handler.storage.write_gate().takes_new() {
         return Ok(());
     }
-    // Whoever calls this reports the storage version too; to wait for that here would hold up everything it follows.
+    // The reconciler reports the storage version too; waiting for that here would block it.
     if handler.storage.encoding().membership == Membership::Pending {
         return Ok(());
     }
-    if dismiss_all(core, handler).await? == 0 {
-        return release(core, place, definition, "InstanceDeletionCompleted", "removed all instances").await;
+    if delete_all(core, handler).await? == 0 {
+        return release(core, place, crd, "InstanceDeletionCompleted", "removed all instances").await;
     }
-    core.objects().change(place, &mut Waiting { uid: &definition.metadata.uid }).await?;
+    core.objects().change(place, &mut Waiting { uid: &crd.metadata.uid }).await?;
     Ok(())
 }
 
-/// Whether any object of this definition lies in the store. It is to go, so no server can make one from now on.
-async fn is_stored(core: &Core, definition: &Definition) -> Result<bool, ApiError> {
-    let location = resources::group_resource(definition).map_err(|error| ApiError::Internal(error.to_string()))?;
-    let version = definition.storage_version().and_then(|version| definition.group_version(version));
+/// Whether any object of this CRD is stored. The CRD is being deleted, so no server can create one any more.
+async fn is_stored(core: &Core, crd: &CustomResourceDefinition) -> Result<bool, ApiError> {
+    let location = resources::group_resource(crd).map_err(|error| ApiError::Internal(error.to_string()))?;
+    let version = crd.storage_version().and_then(|version| crd.group_version(version));
     // Without a storage version nothing can have been stored.
     let Some(version) = version else { return Ok(false) };
     let range = Storage::new(location, version, Vec::new()).range("");
@@ -66,7 +68,7 @@ async fn is_stored(core: &Core, definition: &Definition) -> Result<bool, ApiErro
     Ok(!core.objects().store().range(first).await?.entries.is_empty())
 }
 
-/// Says of a definition that it is established, with the names that it asks for.
+/// Marks a CRD as established, with the names of its spec.
 struct Reestablish<'a> {
     uid: &'a str,
 }
@@ -77,9 +79,9 @@ impl Decision for Reestablish<'_> {
         let Some(object) = before.filter(|object| object.is_being_deleted() && object.uid() == self.uid) else {
             return Ok(Change::Keep);
         };
-        let Some(definition) = Definition::of(object) else { return Ok(Change::Keep) };
-        let mut status = definition.status.clone();
-        status.accepted_names = definition.spec.names.clone();
+        let Some(crd) = CustomResourceDefinition::of(object) else { return Ok(Change::Keep) };
+        let mut status = crd.status.clone();
+        status.accepted_names = crd.spec.names.clone();
         let mut established = object.clone();
         set_status(&mut established, &status);
         let message = "the initial names have been accepted";
@@ -88,7 +90,7 @@ impl Decision for Reestablish<'_> {
     }
 }
 
-/// Says of a definition that its objects are about to go, and that some are still there.
+/// Sets the condition that the objects of a CRD are being deleted.
 struct Waiting<'a> {
     uid: &'a str,
 }
@@ -106,11 +108,11 @@ impl Decision for Waiting<'_> {
     }
 }
 
-/// Removes all objects, and counts those that something holds. The definition may serve no version at all, so they are
-/// removed by the resource that stands for all versions.
-async fn dismiss_all(core: &Core, handler: &Handler) -> Result<usize, ApiError> {
+/// Deletes all objects, and counts those that finalizers hold. The CRD may serve no version, so they are deleted through the
+/// resource with all versions.
+async fn delete_all(core: &Core, handler: &Handler) -> Result<usize, ApiError> {
     let storage = &handler.storage;
-    let resource = &handler.whole;
+    let resource = &handler.all_versions;
     let version = &storage.encoding().version;
     let (mut left, mut failure) = (0, None);
     let mut pages = KeyPages::new(storage.range(""));
@@ -118,10 +120,10 @@ async fn dismiss_all(core: &Core, handler: &Handler) -> Result<usize, ApiError> 
         for key in keys {
             let namespace = if resource.scope == Scope::Namespaced { namespace_of(&key) } else { "" };
             let place = ObjectRef { resource, version, namespace, name: name_of(&key) };
-            match core.objects().change(place, &mut Dismiss).await {
+            match core.objects().change(place, &mut DeleteOrMark).await {
                 Ok(Changed::Removed(_) | Changed::Absent) => {}
                 Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
-                // One that cannot go must not keep the others.
+                // One failure must not stop the others.
                 Err(error) => failure = Some(error),
             }
         }
@@ -129,15 +131,15 @@ async fn dismiss_all(core: &Core, handler: &Handler) -> Result<usize, ApiError> 
     failure.map_or(Ok(left), Err)
 }
 
-/// Takes the server's finalizer off a definition; without any left, the definition is gone.
+/// Removes the server's finalizer from a CRD; the CRD is deleted if it was the last one.
 async fn release(
     core: &Core,
     place: ObjectRef<'_>,
-    definition: &Definition,
+    crd: &CustomResourceDefinition,
     reason: &'static str,
     message: &'static str,
 ) -> Result<(), ApiError> {
-    let mut decision = Release { uid: &definition.metadata.uid, reason, message };
+    let mut decision = Release { uid: &crd.metadata.uid, reason, message };
     core.objects().change(place, &mut decision).await?;
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! What serves one definition on this server, and how it is exchanged when the definition changes.
+//! The handler of one CRD on this server: the resources that it serves, and how it is replaced when the CRD changes.
 
-use crate::apiextensions::definition::Definition;
-use crate::apiextensions::kind::Kind;
+use crate::apiextensions::custom_resource_definition::CustomResourceDefinition;
+use crate::apiextensions::schemas::VersionSchemas;
 use crate::crd::CustomResources;
-use crate::crd::resources::{self, Making};
+use crate::crd::resources::{self, SharedParts};
 use crate::crd::version_in_force::{self, InForce};
 use crate::error::ApiError;
 use crate::resource::{Fence, Membership, Resource, Storage};
@@ -11,83 +11,84 @@ use arc_swap::ArcSwap;
 use restow_store::{Compare, Entry, StoreExt, Txn, TxnOutcome};
 use std::sync::Arc;
 
-/// What serves one definition.
+/// Serves one CRD.
 #[derive(Clone)]
 pub(crate) struct Handler {
-    /// The definition that it was made of.
-    pub(crate) definition: Arc<Definition>,
+    /// The CRD that it was built from.
+    pub(crate) crd: Arc<CustomResourceDefinition>,
     pub(crate) storage: Arc<Storage>,
-    kind: Arc<ArcSwap<Kind>>,
+    schemas: Arc<ArcSwap<VersionSchemas>>,
     /// What is served, by version.
     pub(crate) resources: Vec<Arc<Resource>>,
-    /// All versions at once, as they are reported to the other servers.
-    pub(crate) whole: Arc<Resource>,
+    /// A resource with all versions, as it is reported to the other servers.
+    pub(crate) all_versions: Arc<Resource>,
 }
 
 /// What to do about a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// It serves the definition as it is.
+pub(crate) enum HandlerAction {
+    /// It is up to date.
     Keep,
-    /// It has to be made, or made anew.
-    Make,
-    /// There must be none.
+    /// It has to be built or rebuilt.
+    Build,
+    /// It has to be removed.
     Remove,
 }
 
 impl Handler {
-    /// What to do, given what serves a definition now.
-    pub(crate) fn step(current: Option<&Handler>, definition: &Definition) -> Step {
-        let names = &definition.status.accepted_names;
-        if !definition.holds("Established") || names.plural != definition.spec.names.plural || names.kind.is_empty() {
-            return if current.is_some() { Step::Remove } else { Step::Keep };
+    /// What to do about the current handler of a CRD.
+    pub(crate) fn next_action(current: Option<&Handler>, crd: &CustomResourceDefinition) -> HandlerAction {
+        let names = &crd.status.accepted_names;
+        if !crd.holds("Established") || names.plural != crd.spec.names.plural || names.kind.is_empty() {
+            return if current.is_some() { HandlerAction::Remove } else { HandlerAction::Keep };
         }
         let same = |handler: &Handler| {
-            let built = &handler.definition;
-            built.metadata.uid == definition.metadata.uid
-                && built.metadata.generation == definition.metadata.generation
-                && built.spec == definition.spec
+            let built = &handler.crd;
+            built.metadata.uid == crd.metadata.uid
+                && built.metadata.generation == crd.metadata.generation
+                && built.spec == crd.spec
                 && built.status.accepted_names == *names
-                && built.is_terminating() == definition.is_terminating()
+                && built.is_terminating() == crd.is_terminating()
         };
-        if current.is_some_and(same) { Step::Keep } else { Step::Make }
+        if current.is_some_and(same) { HandlerAction::Keep } else { HandlerAction::Build }
     }
 
-    /// Makes a handler. When it is there, writes go on in the definition's storage version; those that were on their way
-    /// in another one are done, and those that came meanwhile have waited. `None` when the definition has changed
-    /// since, which this server is about to hear of.
-    pub(crate) async fn make(
+    /// Builds a handler. Writes in flight in another storage version have finished when it returns, and writes that arrived
+    /// meanwhile have waited; from then on, writes use the CRD's storage version. `None` when the CRD has changed since, which
+    /// this server is about to see.
+    pub(crate) async fn build(
         custom: &CustomResources,
-        definition: &Arc<Definition>,
+        crd: &Arc<CustomResourceDefinition>,
         entry: &Entry,
         before: Option<&Handler>,
     ) -> Result<Option<Handler>, ApiError> {
         let internal = |error: &dyn std::fmt::Display| ApiError::Internal(error.to_string());
-        let Some(wanted) = InForce::of(definition) else { return Ok(None) };
-        let Some((says, fence)) = read_in_force(custom, definition, &wanted, entry).await? else { return Ok(None) };
-        if says != wanted {
+        let Some(wanted) = InForce::of(crd) else { return Ok(None) };
+        let Some((stored_in_force, fence)) = read_in_force(custom, crd, &wanted, entry).await? else { return Ok(None) };
+        if stored_in_force != wanted {
             return Ok(None);
         }
-        let location = resources::group_resource(definition).map_err(|error| internal(&error))?;
-        let version = definition.group_version(&wanted.version).ok_or_else(|| internal(&"no storage version"))?;
-        let decodable = resources::decodable(definition);
-        let before = before.filter(|before| before.definition.metadata.uid == definition.metadata.uid);
+        let location = resources::group_resource(crd).map_err(|error| internal(&error))?;
+        let version = crd.group_version(&wanted.version).ok_or_else(|| internal(&"no storage version"))?;
+        let decodable = resources::decodable(crd);
+        let before = before.filter(|before| before.crd.metadata.uid == crd.metadata.uid);
         let storage = Arc::new(match before {
             Some(before) => before.storage.redefined(version.clone(), decodable),
             None => Storage::new(location, version.clone(), decodable),
         });
-        // What is not reported yet must not be written yet; whoever writes waits for the report.
-        if custom.agreement.takes_part() {
+        // Writes wait for the report.
+        if custom.agreement.participates() {
             storage.await_report();
         }
-        // Requests and watches that hold earlier resources of this definition see the new schemas too.
-        let kind = before.map_or_else(|| Arc::new(ArcSwap::from_pointee(Kind::default())), |it| it.kind.clone());
-        kind.store(Arc::new(Kind::new(definition, entry.value.clone())));
-        let converter = resources::converter(definition, custom.services());
-        let making = Making { storage: storage.clone(), kind: kind.clone(), converter };
-        let resources = resources::resources(definition, &making).map_err(|error| internal(&error))?;
-        let whole = resources::whole(definition, &making).map_err(|error| internal(&error))?;
-        let whole = Arc::new(whole);
+        // Requests and watches that hold earlier resources of this CRD see the new schemas too.
+        let schemas =
+            before.map_or_else(|| Arc::new(ArcSwap::from_pointee(VersionSchemas::default())), |it| it.schemas.clone());
+        schemas.store(Arc::new(VersionSchemas::new(crd, entry.value.clone())));
+        let converter = resources::converter(crd, custom.services());
+        let shared = SharedParts { storage: storage.clone(), schemas: schemas.clone(), converter };
+        let resources = resources::resources(crd, &shared).map_err(|error| internal(&error))?;
+        let all_versions = resources::all_versions(crd, &shared).map_err(|error| internal(&error))?;
+        let all_versions = Arc::new(all_versions);
         let encoding = storage.encoding();
         if wanted.terminating {
             storage.write_gate().refuse_new();
@@ -97,42 +98,41 @@ impl Handler {
             let _halt = storage.write_gate().halt().await;
             storage.set_encoding(version, vec![fence]);
         }
-        Ok(Some(Handler { definition: definition.clone(), storage, kind, resources, whole }))
+        Ok(Some(Handler { crd: crd.clone(), storage, schemas, resources, all_versions }))
     }
 
-    /// Reports the storage version and all others to the other servers, unless that is done; until then writes in another
-    /// storage version than before wait. A server that is about to join them does it afterwards.
+    /// Reports the versions to the other servers, unless that is done. Until then, writes in a new storage version wait. A server
+    /// that is not registered yet reports when it registers.
     pub(crate) async fn report(&self, custom: &CustomResources) {
         let agreement = &custom.agreement;
-        if !agreement.takes_part() {
+        if !agreement.participates() {
             return;
         }
-        if !agreement.is_settled() {
-            return agreement.announce(&self.whole);
+        if !agreement.is_registered() {
+            return agreement.announce(&self.all_versions);
         }
-        if self.storage.encoding().membership != Membership::Pending && agreement.has_reported(&self.whole) {
+        if self.storage.encoding().membership != Membership::Pending && agreement.has_reported(&self.all_versions) {
             return;
         }
-        if let Err(error) = agreement.report(&self.whole).await {
+        if let Err(error) = agreement.report(&self.all_versions).await {
             tracing::warn!(resource = %self.storage.location, %error, "a storage version could not be reported yet");
         }
     }
 }
 
-/// What the store says is in force, and the comparison that holds as long as it says so. A definition from before there
-/// were such keys gets one.
+/// The version in force in the store, and the comparison that holds as long as it stays in force. A CRD from before there were
+/// such keys gets one.
 async fn read_in_force(
     custom: &CustomResources,
-    definition: &Definition,
+    crd: &CustomResourceDefinition,
     wanted: &InForce,
     stored: &Entry,
 ) -> Result<Option<(InForce, Compare)>, ApiError> {
-    let key =
-        version_in_force::key(&definition.metadata.name).map_err(|error| ApiError::Internal(error.to_string()))?;
+    let key = version_in_force::key(&crd.metadata.name).map_err(|error| ApiError::Internal(error.to_string()))?;
     let store = custom.core.objects().store();
     if let Some(entry) = store.get(&key).await? {
         let fence = Compare::mod_revision(&key, entry.mod_revision);
-        return Ok(InForce::parse(&entry.value).map(|says| (says, fence)));
+        return Ok(InForce::parse(&entry.value).map(|in_force| (in_force, fence)));
     }
     let create = Txn::new()
         .when(Compare::absent(&key))

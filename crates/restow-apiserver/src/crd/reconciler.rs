@@ -1,14 +1,14 @@
-//! Keeps what is served in step with the definitions in the store, and their status in step with what they say.
+//! Reconciles the served custom resources with the stored CRDs, and the status of each CRD with its spec.
 //!
 //! Every server does all of it, in the same way from the same state; when several write the same status, the first one
 //! wins and the others find nothing left to do.
 
-use crate::apiextensions::definition::{Definition, GROUP, Status};
+use crate::apiextensions::custom_resource_definition::{CustomResourceDefinition, GROUP, Status};
 use crate::core::Core;
 use crate::core::reflector::{ReflectedStore, reflect};
 use crate::crd::finalizer;
-use crate::crd::handler::{Handler, Step};
-use crate::crd::status::{Taken, decide};
+use crate::crd::handler::{Handler, HandlerAction};
+use crate::crd::status::{NamesInUse, decide};
 use crate::crd::strategy::set_status;
 use crate::error::ApiError;
 use crate::resource::ObjectRef;
@@ -30,31 +30,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The definitions that this server knows, and what serves them.
+/// The CRDs and their handlers.
 pub(crate) struct CustomResources {
     pub(crate) core: Arc<Core>,
     pub(crate) agreement: Arc<Agreement>,
-    /// What is served beside them.
+    /// The built-in resources.
     builtin: Vec<Arc<Resource>>,
-    known: Mutex<BTreeMap<String, Known>>,
-    /// Up to which revision of the definitions everything is served.
+    known: Mutex<BTreeMap<String, TrackedCrd>>,
+    /// The revision up to which all CRDs are served.
     caught_up: watch::Sender<Revision>,
     services: Arc<dyn ServiceResolver>,
-    /// What is gone, and still reported.
+    /// Removed resources that are still reported.
     removed: Mutex<Vec<Arc<Storage>>>,
 }
 
-/// A definition, and what serves it.
+/// A CRD and its handler.
 #[derive(Clone)]
-struct Known {
-    /// Where it lies, and the definition in the version that is read here.
+struct TrackedCrd {
+    /// The stored entry, with the value converted to `apiextensions.k8s.io/v1`.
     entry: Entry,
-    definition: Arc<Definition>,
+    crd: Arc<CustomResourceDefinition>,
     handler: Option<Handler>,
 }
 
 impl CustomResources {
-    /// No definitions, beside these resources.
+    /// No CRDs yet.
     pub(crate) fn new(core: Arc<Core>, agreement: Arc<Agreement>, services: Arc<dyn ServiceResolver>) -> Self {
         CustomResources {
             builtin: core.registry().resources().to_vec(),
@@ -67,34 +67,34 @@ impl CustomResources {
         }
     }
 
-    /// Where the services of the cluster are.
+    /// Resolves the services of conversion webhooks.
     pub(crate) fn services(&self) -> Arc<dyn ServiceResolver> {
         self.services.clone()
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
-        // Every change under the lock is a single assignment, so a panic leaves nothing half done.
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, TrackedCrd>> {
+        // Every change under the lock is a single assignment, so a panic leaves no partial state.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a definition, or of its removal.
-    fn note(&self, key: &Key, read: Option<(Entry, Definition)>) {
+    /// Records a CRD, or its removal.
+    fn note(&self, key: &Key, read: Option<(Entry, CustomResourceDefinition)>) {
         let name = name_of(key).to_string();
         let mut known = self.known();
         let handler = known.remove(&name).and_then(|before| before.handler);
-        let Some((entry, definition)) = read else {
+        let Some((entry, crd)) = read else {
             drop(known);
             return self.close(handler);
         };
-        let same = handler.as_ref().is_none_or(|it| it.definition.metadata.uid == definition.metadata.uid);
+        let same = handler.as_ref().is_none_or(|it| it.crd.metadata.uid == crd.metadata.uid);
         let (handler, gone) = if same { (handler, None) } else { (None, handler) };
-        let fresh = Known { entry, definition: Arc::new(definition), handler };
-        known.insert(name, fresh);
+        let tracked = TrackedCrd { entry, crd: Arc::new(crd), handler };
+        known.insert(name, tracked);
         drop(known);
         self.close(gone);
     }
 
-    /// Lets nothing more through a handler that is gone.
+    /// Refuses all further writes through a removed handler.
     fn close(&self, handler: Option<Handler>) {
         if let Some(handler) = handler {
             handler.storage.write_gate().close();
@@ -106,39 +106,40 @@ impl CustomResources {
         self.removed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a definition of this resource has a handler.
+    /// Whether a CRD of this resource has a handler.
     fn serves(&self, location: &GroupResource) -> bool {
         let known = self.known();
         known.values().filter_map(|it| it.handler.as_ref()).any(|handler| handler.storage.location == *location)
     }
 
-    /// The definitions whose handlers have something to be done about them.
-    fn pending(&self) -> Vec<(String, Known, Step)> {
+    /// The CRDs whose handlers are not up to date.
+    fn outdated_handlers(&self) -> Vec<(String, TrackedCrd, HandlerAction)> {
         let known = self.known();
-        let steps = known.iter().map(|(name, it)| (name, it, Handler::step(it.handler.as_ref(), &it.definition)));
-        let pending = steps.filter(|(_, _, step)| *step != Step::Keep);
-        pending.map(|(name, it, step)| (name.clone(), it.clone(), step)).collect()
+        let steps = known.iter().map(|(name, it)| (name, it, Handler::next_action(it.handler.as_ref(), &it.crd)));
+        let pending = steps.filter(|(_, _, action)| *action != HandlerAction::Keep);
+        pending.map(|(name, it, action)| (name.clone(), it.clone(), action)).collect()
     }
 
-    /// The first definition whose status has to be written, with that status.
-    fn undecided(&self, time: &str) -> Option<(Known, Status)> {
+    /// The first CRD whose status has to be written, with that status.
+    fn next_status(&self, time: &str) -> Option<(TrackedCrd, Status)> {
         let known = self.known();
         known.values().find_map(|it| {
-            let others = known.values().map(|other| other.definition.as_ref()).filter(|other| {
-                other.spec.group == it.definition.spec.group && other.metadata.name != it.definition.metadata.name
-            });
-            let status = decide(&it.definition, &Taken::by(others), time)?;
+            let others = known
+                .values()
+                .map(|other| other.crd.as_ref())
+                .filter(|other| other.spec.group == it.crd.spec.group && other.metadata.name != it.crd.metadata.name);
+            let status = decide(&it.crd, &NamesInUse::of(others), time)?;
             Some((it.clone(), status))
         })
     }
 
-    /// The definitions that are about to go.
-    fn terminating(&self) -> Vec<Known> {
+    /// The CRDs that are being deleted.
+    fn terminating(&self) -> Vec<TrackedCrd> {
         let known = self.known();
-        known.values().filter(|it| it.definition.metadata.deletion_timestamp.is_some()).cloned().collect()
+        known.values().filter(|it| it.crd.metadata.deletion_timestamp.is_some()).cloned().collect()
     }
 
-    /// Everything that is to be served. What is built in goes before what is defined.
+    /// All resources to serve. Built-in resources take precedence over custom ones.
     fn registry(&self) -> Registry {
         let builtin = Registry::new(self.builtin.iter().cloned());
         let known = self.known();
@@ -150,36 +151,36 @@ impl CustomResources {
     }
 }
 
-/// Reads a stored CRD. The entry that comes back holds it in the version that is read here, not in the one that
-/// CRDs are stored in, which has another shape.
-fn read(custom: &CustomResources, entry: &Entry) -> Option<(Entry, Definition)> {
-    let (resource, version) = custom.definitions()?;
+/// Decodes a stored CRD. The returned entry has it converted to `apiextensions.k8s.io/v1`; the stored version may have another
+/// shape.
+fn read(custom: &CustomResources, entry: &Entry) -> Option<(Entry, CustomResourceDefinition)> {
+    let (resource, version) = custom.crd_resource()?;
     // Converting a CRD needs no webhook, so it is done at once.
     let object = match resource.decode(entry, &version).now_or_never()? {
         Ok(object) => object,
         Err(error) => {
-            tracing::error!(%error, "a CRD cannot be read");
+            tracing::error!(%error, "a CRD cannot be decoded");
             return None;
         }
     };
     let value = serde_json::to_vec(object.fields()).ok()?.into();
-    Some((Entry { value, ..entry.clone() }, Definition::of(&object)?))
+    Some((Entry { value, ..entry.clone() }, CustomResourceDefinition::of(&object)?))
 }
 
 impl CustomResources {
-    /// Starts to reflect the CRDs, and returns when everything that they define is served.
+    /// Starts to reflect the CRDs, and returns when all their custom resources are served.
     pub(crate) async fn start(self: &Arc<Self>) -> Result<(), ApiError> {
-        let Some((_, version)) = self.definitions() else { return Ok(()) };
+        let Some((_, version)) = self.crd_resource() else { return Ok(()) };
         let mut caught_up = self.caught_up.subscribe();
-        let store = DefinitionStore { custom: self.clone(), removals: Mutex::default() };
+        let store = CrdStore { custom: self.clone(), removals: Mutex::default() };
         self.core.spawn(reflect(self.core.clone(), version, "customresourcedefinitions", store));
         // The sender lives as long as this.
         let _ = caught_up.wait_for(|revision| *revision > Revision::ZERO).await;
         Ok(())
     }
 
-    /// The resource of the CRDs themselves, where this server has it.
-    fn definitions(&self) -> Option<(Arc<Resource>, GroupVersion)> {
+    /// The resource of the CRDs themselves, if this server serves it.
+    fn crd_resource(&self) -> Option<(Arc<Resource>, GroupVersion)> {
         let version = GroupVersion::new(GROUP, "v1").ok()?;
         let resource = self.core.registry().find(&version, "customresourcedefinitions")?.clone();
         Some((resource, version))
@@ -187,14 +188,14 @@ impl CustomResources {
 }
 
 /// Keeps the served custom resources in step with the CRDs.
-struct DefinitionStore {
+struct CrdStore {
     custom: Arc<CustomResources>,
     /// The CRDs whose objects are being removed, by uid.
     removals: Mutex<HashMap<String, JoinHandle<()>>>,
 }
 
 #[async_trait]
-impl ReflectedStore for DefinitionStore {
+impl ReflectedStore for CrdStore {
     fn replace(&self, entries: &[Entry]) {
         let custom = &self.custom;
         let gone: Vec<Key> = {
@@ -226,36 +227,36 @@ impl ReflectedStore for DefinitionStore {
     }
 }
 
-impl DefinitionStore {
-    /// Goes on with the removal of CRDs that are about to go, each in a task of its own: one may have many objects,
-    /// and the other CRDs do not wait for that.
+impl CrdStore {
+    /// Continues the deletion of CRDs, each in its own task: one may have many objects, and the other CRDs do not wait for
+    /// that.
     fn remove_terminating(&self) {
         let mut removals = self.removals.lock().unwrap_or_else(PoisonError::into_inner);
         removals.retain(|_, removal| !removal.is_finished());
         for known in self.custom.terminating() {
-            let uid = known.definition.metadata.uid.clone();
+            let uid = known.crd.metadata.uid.clone();
             removals.entry(uid).or_insert_with(|| self.custom.core.spawn(remove(self.custom.clone(), known)));
         }
     }
 }
 
-/// Makes the handlers of what is new or has changed, and serves them.
+/// Builds the handlers of new and changed CRDs, and serves them.
 async fn update_handlers(custom: &CustomResources) {
     let mut changed = false;
-    for (name, it, step) in custom.pending() {
-        let made = match step {
-            Step::Make => Handler::make(custom, &it.definition, &it.entry, it.handler.as_ref()).await,
-            Step::Keep | Step::Remove => Ok(None),
+    for (name, it, action) in custom.outdated_handlers() {
+        let made = match action {
+            HandlerAction::Build => Handler::build(custom, &it.crd, &it.entry, it.handler.as_ref()).await,
+            HandlerAction::Keep | HandlerAction::Remove => Ok(None),
         };
         let made = match made {
-            Ok(None) if step == Step::Make => continue,
+            Ok(None) if action == HandlerAction::Build => continue,
             Ok(made) => made,
             Err(error) => {
-                tracing::warn!(definition = name, %error, "a custom resource cannot be served yet");
+                tracing::warn!(crd = name, %error, "a custom resource cannot be served yet; trying again");
                 continue;
             }
         };
-        if step == Step::Remove {
+        if action == HandlerAction::Remove {
             custom.close(it.handler);
         }
         if let Some(known) = custom.known().get_mut(&name) {
@@ -272,70 +273,70 @@ async fn update_handlers(custom: &CustomResources) {
     }
 }
 
-/// Takes back what was reported about resources that are gone. What cannot be done now is tried again.
+/// Withdraws the reports about removed resources. Failures are retried.
 async fn withdraw_removed(custom: &CustomResources) {
     let removed = std::mem::take(&mut *custom.removed());
     for storage in removed {
-        // What is on its way arrives while it is still reported.
+        // Writes in flight finish while the version is still reported.
         drop(storage.write_gate().halt().await);
-        // A resource of the same name may be served again by now; that one's report stays.
+        // A resource of the same name may be served again; its report stays.
         if custom.serves(&storage.location) {
             continue;
         }
         let withdrawn = custom.agreement.withdraw(&storage.location).await;
         if let Err(error) = &withdrawn {
-            tracing::warn!(resource = %storage.location, %error, "a report could not be withdrawn; trying again");
+            tracing::warn!(resource = %storage.location, %error, "the report of a storage version could not be withdrawn; trying again");
         }
-        if withdrawn.is_err() || !custom.agreement.is_settled() {
+        if withdrawn.is_err() || !custom.agreement.is_registered() {
             custom.removed().push(storage);
         }
     }
 }
 
-/// Writes what has been decided about names and conditions.
+/// Writes the status of CRDs: accepted names and conditions.
 async fn update_statuses(custom: &CustomResources) {
-    let Some((resource, version)) = custom.definitions() else { return };
-    while let Some((known, status)) = custom.undecided(&now()) {
-        let name = &known.definition.metadata.name;
+    let Some((resource, version)) = custom.crd_resource() else { return };
+    while let Some((known, status)) = custom.next_status(&now()) {
+        let name = &known.crd.metadata.name;
         let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
-        let mut decision = Settle { known: &known, status: &status };
+        let mut decision = WriteStatus { known: &known, status: &status };
         if let Err(error) = custom.core.objects().change(place, &mut decision).await {
-            tracing::warn!(definition = name, %error, "the status of a definition could not be written");
+            tracing::warn!(crd = name, %error, "the status of a CRD could not be written");
             return;
         }
-        // Until the change comes back, others are decided upon as if it had.
-        let mut definition = known.definition.as_ref().clone();
-        definition.status = status;
+        // Until the watch returns the change, other CRDs are decided as if it had.
+        let mut crd = known.crd.as_ref().clone();
+        crd.status = status;
         if let Some(it) = custom.known().get_mut(name).filter(|it| it.entry == known.entry) {
-            it.definition = Arc::new(definition);
+            it.crd = Arc::new(crd);
         }
     }
     update_handlers(custom).await;
 }
 
-/// Writes a status, unless the definition is not what it was decided for.
-struct Settle<'a> {
-    known: &'a Known,
+/// Writes a status, unless the CRD has changed since.
+struct WriteStatus<'a> {
+    known: &'a TrackedCrd,
     status: &'a Status,
 }
 
 #[async_trait]
-impl Decision for Settle<'_> {
+impl Decision for WriteStatus<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let unchanged = |object: &&Object| object.resource_version() == self.known.entry.mod_revision.to_string();
         let Some(object) = before.filter(unchanged) else { return Ok(Change::Keep) };
-        let mut settled = object.clone();
-        set_status(&mut settled, self.status);
-        Ok(Change::Write(settled))
+        let mut updated = object.clone();
+        set_status(&mut updated, self.status);
+        Ok(Change::Write(updated))
     }
 }
 
-/// Goes on with the removal of one definition, as far as that is possible now.
-async fn remove(custom: Arc<CustomResources>, known: Known) {
-    let Some((resource, version)) = custom.definitions() else { return };
-    let name = &known.definition.metadata.name;
+/// Continues the deletion of one CRD, as far as that is possible now.
+async fn remove(custom: Arc<CustomResources>, known: TrackedCrd) {
+    let Some((resource, version)) = custom.crd_resource() else { return };
+    let name = &known.crd.metadata.name;
     let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
-    if let Err(error) = finalizer::remove(&custom.core, place, &known.definition, known.handler.as_ref()).await {
-        tracing::warn!(definition = name, %error, "the objects of a definition could not be removed yet");
+    if let Err(error) = finalizer::remove(&custom.core, place, &known.crd, known.handler.as_ref()).await {
+        tracing::warn!(crd = name, %error, "the objects of a CRD could not be deleted yet; trying again");
     }
 }

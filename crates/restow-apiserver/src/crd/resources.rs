@@ -1,9 +1,9 @@
-//! From a definition to the resources that are served: one for each served version, all on the same storage.
+//! Builds the resources of a CRD: one for each served version, all with the same storage.
 
 use crate::apiextensions::CustomVersion;
-use crate::apiextensions::definition::{Definition, Scale as ScalePaths, Version};
-use crate::apiextensions::kind::Kind;
+use crate::apiextensions::custom_resource_definition::{CustomResourceDefinition, Scale as ScalePaths, Version};
 use crate::apiextensions::printer_columns::columns;
+use crate::apiextensions::schemas::VersionSchemas;
 use crate::crd::convert::ConvertByWebhook;
 use crate::resource::conversion::{ConvertWith, Converter, RenameVersion};
 use crate::resource::strategy::{ScaleFields, ScaleSelector, Strategy};
@@ -21,19 +21,19 @@ use std::sync::Arc;
 const VERBS: [Verb; 8] =
     [Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Patch, Verb::Create, Verb::Update, Verb::Watch];
 
-/// What the resources of one definition share.
-pub(crate) struct Making {
+/// What the resources of one CRD share.
+pub(crate) struct SharedParts {
     pub(crate) storage: Arc<Storage>,
-    pub(crate) kind: Arc<ArcSwap<Kind>>,
+    pub(crate) schemas: Arc<ArcSwap<VersionSchemas>>,
     pub(crate) converter: Arc<dyn Converter>,
 }
 
-/// How objects of a definition are converted. A webhook that cannot even be called refuses every conversion.
-pub(crate) fn converter(definition: &Definition, resolver: Arc<dyn ServiceResolver>) -> Arc<dyn Converter> {
-    if definition.spec.conversion.strategy != "Webhook" {
+/// How objects of a CRD are converted. An invalid webhook configuration fails every conversion.
+pub(crate) fn converter(crd: &CustomResourceDefinition, resolver: Arc<dyn ServiceResolver>) -> Arc<dyn Converter> {
+    if crd.spec.conversion.strategy != "Webhook" {
         return Arc::new(RenameVersion);
     }
-    match ConvertByWebhook::of(definition, resolver) {
+    match ConvertByWebhook::of(crd, resolver) {
         Ok(webhook) => Arc::new(webhook),
         Err(error) => {
             let reason = error.to_string();
@@ -42,50 +42,53 @@ pub(crate) fn converter(definition: &Definition, resolver: Arc<dyn ServiceResolv
     }
 }
 
-/// The resources of a definition, the preferred version first.
-pub(crate) fn resources(definition: &Definition, making: &Making) -> Result<Vec<Arc<Resource>>, InvalidName> {
-    let mut made = Vec::new();
-    for version in definition.spec.versions.iter().filter(|version| version.served) {
-        made.push(Arc::new(resource(definition, version, making)?));
+/// The resources of a CRD, the preferred version first.
+pub(crate) fn resources(
+    crd: &CustomResourceDefinition,
+    shared: &SharedParts,
+) -> Result<Vec<Arc<Resource>>, InvalidName> {
+    let mut resources = Vec::new();
+    for version in crd.spec.versions.iter().filter(|version| version.served) {
+        resources.push(Arc::new(resource(crd, version, shared)?));
     }
-    made.sort_by(|one, other| one.served[0].compare_by_priority(&other.served[0]));
-    Ok(made)
+    resources.sort_by(|one, other| one.served[0].compare_by_priority(&other.served[0]));
+    Ok(resources)
 }
 
-/// A resource that stands for all versions together.
-pub(crate) fn whole(definition: &Definition, making: &Making) -> Result<Resource, InvalidName> {
-    let stored = definition.spec.versions.iter().find(|version| version.storage).cloned().unwrap_or_default();
-    Ok(Resource { served: served(definition), ..resource(definition, &stored, making)? })
+/// A resource with all versions.
+pub(crate) fn all_versions(crd: &CustomResourceDefinition, shared: &SharedParts) -> Result<Resource, InvalidName> {
+    let stored = crd.spec.versions.iter().find(|version| version.storage).cloned().unwrap_or_default();
+    Ok(Resource { served: served(crd), ..resource(crd, &stored, shared)? })
 }
 
-/// Every version that is served, the preferred one first.
-fn served(definition: &Definition) -> Vec<GroupVersion> {
-    let served = definition.spec.versions.iter().filter(|version| version.served);
-    let mut served: Vec<GroupVersion> = served.filter_map(|version| definition.group_version(&version.name)).collect();
+/// The served versions, the preferred one first.
+fn served(crd: &CustomResourceDefinition) -> Vec<GroupVersion> {
+    let served = crd.spec.versions.iter().filter(|version| version.served);
+    let mut served: Vec<GroupVersion> = served.filter_map(|version| crd.group_version(&version.name)).collect();
     served.sort_by(GroupVersion::compare_by_priority);
     served
 }
 
-/// The group and plural name of what is defined.
-pub(crate) fn group_resource(definition: &Definition) -> Result<GroupResource, InvalidName> {
-    GroupResource::new(definition.spec.group.as_str(), definition.spec.names.plural.as_str())
+/// The group and plural name of the custom resource.
+pub(crate) fn group_resource(crd: &CustomResourceDefinition) -> Result<GroupResource, InvalidName> {
+    GroupResource::new(crd.spec.group.as_str(), crd.spec.names.plural.as_str())
 }
 
-/// Every version in which objects can be read.
-pub(crate) fn decodable(definition: &Definition) -> Vec<GroupVersion> {
+/// The versions in which stored objects can be decoded.
+pub(crate) fn decodable(crd: &CustomResourceDefinition) -> Vec<GroupVersion> {
     let mut versions: Vec<GroupVersion> =
-        definition.spec.versions.iter().filter_map(|version| definition.group_version(&version.name)).collect();
+        crd.spec.versions.iter().filter_map(|version| crd.group_version(&version.name)).collect();
     versions.sort_by(GroupVersion::compare_by_priority);
     versions
 }
 
-fn resource(definition: &Definition, version: &Version, making: &Making) -> Result<Resource, InvalidName> {
-    let names = &definition.status.accepted_names;
-    let group_version = GroupVersion::new(definition.spec.group.as_str(), version.name.as_str())?;
-    let terminating = definition.is_terminating();
+fn resource(crd: &CustomResourceDefinition, version: &Version, shared: &SharedParts) -> Result<Resource, InvalidName> {
+    let names = &crd.status.accepted_names;
+    let group_version = GroupVersion::new(crd.spec.group.as_str(), version.name.as_str())?;
+    let terminating = crd.is_terminating();
     let has_status = version.subresources.status.is_some();
     Ok(Resource {
-        group_resource: group_resource(definition)?,
+        group_resource: group_resource(crd)?,
         names: Names {
             singular: names.singular.clone(),
             kind: names.kind.clone(),
@@ -93,24 +96,24 @@ fn resource(definition: &Definition, version: &Version, making: &Making) -> Resu
             short: names.short_names.clone(),
             categories: names.categories.clone(),
         },
-        scope: if definition.spec.scope == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
+        scope: if crd.spec.scope == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
         verbs: VERBS.into_iter().filter(|verb| !terminating || *verb != Verb::Create).collect(),
         served: vec![group_version],
         subresources: subresources(version)?,
         selectable_fields: selectable_fields(version),
-        storage: Some(making.storage.clone()),
+        storage: Some(shared.storage.clone()),
         strategy: Arc::new(CustomStrategy {
             has_status,
             scale: version.subresources.scale.clone(),
-            kind: making.kind.clone(),
+            schemas: shared.schemas.clone(),
         }),
-        converter: making.converter.clone(),
+        converter: shared.converter.clone(),
         origin: Origin::Custom,
         custom: Some(Arc::new(CustomVersion {
-            kind: making.kind.clone(),
+            schemas: shared.schemas.clone(),
             columns: columns(&version.additional_printer_columns),
-            warning: warning(definition, version),
-            siblings: served(definition),
+            warning: warning(crd, version),
+            siblings: served(crd),
         })),
     })
 }
@@ -133,30 +136,30 @@ fn selectable_fields(version: &Version) -> Vec<String> {
     paths.map(|path| path.strip_prefix('.').unwrap_or(path).to_string()).collect()
 }
 
-fn warning(definition: &Definition, version: &Version) -> Option<String> {
+fn warning(crd: &CustomResourceDefinition, version: &Version) -> Option<String> {
     if !version.deprecated {
         return None;
     }
-    let kind = &definition.status.accepted_names.kind;
-    let usual = || format!("{}/{} {kind} is deprecated", definition.spec.group, version.name);
+    let kind = &crd.status.accepted_names.kind;
+    let usual = || format!("{}/{} {kind} is deprecated", crd.spec.group, version.name);
     Some(version.deprecation_warning.clone().unwrap_or_else(usual))
 }
 
-/// The rules of a custom resource.
+/// The strategy of a custom resource.
 struct CustomStrategy {
-    /// The status is written apart from the rest.
+    /// Whether the status is a subresource.
     has_status: bool,
     scale: Option<ScalePaths>,
-    kind: Arc<ArcSwap<Kind>>,
+    schemas: Arc<ArcSwap<VersionSchemas>>,
 }
 
 impl Strategy for CustomStrategy {
     fn read(&self, object: &mut Object) -> Vec<FieldProblem> {
-        self.kind.load().read(object)
+        self.schemas.load().read(object)
     }
 
     fn ownership(&self, api_version: &str) -> Option<Arc<Ownership>> {
-        self.kind.load().ownership(api_version)
+        self.schemas.load().ownership(api_version)
     }
 
     fn scale(&self, _api_version: &str) -> Option<ScaleFields> {
@@ -173,11 +176,11 @@ impl Strategy for CustomStrategy {
     }
 
     fn validate_create(&self, object: &Object) -> Vec<FieldError> {
-        self.kind.load().problems(object, None)
+        self.schemas.load().problems(object, None)
     }
 
     fn validate_update(&self, object: &Object, old: &Object) -> Vec<FieldError> {
-        self.kind.load().problems(object, Some(old))
+        self.schemas.load().problems(object, Some(old))
     }
 
     fn prepare_create(&self, object: &mut Object) {

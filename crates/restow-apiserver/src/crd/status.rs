@@ -1,19 +1,19 @@
-//! What a definition's status shall say: which of its names are accepted, and its conditions. Pure.
+//! Computes the status of a CRD: its accepted names and its conditions. Pure.
 
-use crate::apiextensions::definition::{Condition, Definition, Names, Status};
+use crate::apiextensions::custom_resource_definition::{Condition, CustomResourceDefinition, Names, Status};
 use std::collections::HashSet;
 
-/// The names that other definitions of a group have taken.
+/// The names that other CRDs of the group use.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Taken<'a> {
+pub(crate) struct NamesInUse<'a> {
     resources: HashSet<&'a str>,
     kinds: HashSet<&'a str>,
 }
 
-impl<'a> Taken<'a> {
-    /// What these definitions have taken.
-    pub(crate) fn by(others: impl Iterator<Item = &'a Definition>) -> Self {
-        let mut taken = Taken::default();
+impl<'a> NamesInUse<'a> {
+    /// The names of these CRDs.
+    pub(crate) fn of(others: impl Iterator<Item = &'a CustomResourceDefinition>) -> Self {
+        let mut taken = NamesInUse::default();
         for other in others {
             let names = &other.status.accepted_names;
             taken.resources.extend([names.plural.as_str(), names.singular.as_str()]);
@@ -24,30 +24,30 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// The status that a definition shall have; `None` when it has it.
-pub(crate) fn decide(definition: &Definition, taken: &Taken<'_>, now: &str) -> Option<Status> {
-    let mut status = definition.status.clone();
-    if definition.metadata.deletion_timestamp.is_none() {
-        let (names, accepted) = accept(definition, taken);
+/// The desired status of a CRD; `None` when it is up to date.
+pub(crate) fn decide(crd: &CustomResourceDefinition, taken: &NamesInUse<'_>, now: &str) -> Option<Status> {
+    let mut status = crd.status.clone();
+    if crd.metadata.deletion_timestamp.is_none() {
+        let (names, accepted) = accept(crd, taken);
         status.accepted_names = names;
         let agreed = accepted.status == "True";
         set(&mut status, accepted, now);
         establish(&mut status, agreed, now);
     }
-    if let Some(condition) = approval(definition) {
+    if let Some(condition) = approval(crd) {
         set(&mut status, condition, now);
     }
-    match definition.spec.preserve_unknown_fields {
+    match crd.spec.preserve_unknown_fields {
         true => {
             let message = "spec.preserveUnknownFields: Invalid value: true: must be false";
             set(&mut status, condition("NonStructuralSchema", "True", "Violations", message), now);
         }
         false => status.conditions.retain(|condition| condition.kind != "NonStructuralSchema"),
     }
-    (status != definition.status).then_some(status)
+    (status != crd.status).then_some(status)
 }
 
-/// Sets a condition. Its time is the one of its last change from true to false or back.
+/// Sets a condition. Its transition time changes only when its status changes.
 pub(crate) fn set(status: &mut Status, mut condition: Condition, now: &str) {
     condition.last_transition_time = Some(now.to_string());
     match status.conditions.iter_mut().find(|known| known.kind == condition.kind) {
@@ -73,7 +73,7 @@ pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -
     }
 }
 
-/// A definition that was established once stays so, whatever happens to its names.
+/// An established CRD stays established, whatever happens to its names.
 fn establish(status: &mut Status, names_accepted: bool, now: &str) {
     let established = status.conditions.iter().any(|known| known.kind == "Established" && known.status == "True");
     if established {
@@ -86,9 +86,9 @@ fn establish(status: &mut Status, names_accepted: bool, now: &str) {
     set(status, condition("Established", state, reason, message), now);
 }
 
-/// The names that the definition gets of those it asks for.
-fn accept(definition: &Definition, taken: &Taken<'_>) -> (Names, Condition) {
-    let (wanted, had) = (&definition.spec.names, &definition.status.accepted_names);
+/// The names of the spec that are accepted, and the condition NamesAccepted.
+fn accept(crd: &CustomResourceDefinition, taken: &NamesInUse<'_>) -> (Names, Condition) {
+    let (wanted, had) = (&crd.spec.names, &crd.status.accepted_names);
     let mut names = had.clone();
     let mut conflict: Option<(&str, String)> = None;
     let mut settle = |wanted: &str, had: &str, taken: &HashSet<&str>, reason: &'static str| {
@@ -135,15 +135,15 @@ fn accept(definition: &Definition, taken: &Taken<'_>) -> (Names, Condition) {
     (names, condition)
 }
 
-/// The annotation with which a group of Kubernetes' own says where it was approved.
+/// The approval annotation of CRDs in protected groups.
 pub(crate) const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// Whether a group belongs to Kubernetes itself.
+/// Whether a group is protected, because it belongs to Kubernetes.
 pub(crate) fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")))
 }
 
-/// How a definition in one of Kubernetes' own groups says that it was approved.
+/// What the approval annotation of a CRD in a protected group says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Approval {
     Missing,
@@ -152,7 +152,7 @@ pub(crate) enum Approval {
     Invalid,
 }
 
-/// How it was approved, and what to say about it.
+/// The approval, and the message about it.
 pub(crate) fn approval_of(annotation: &str) -> (Approval, String) {
     const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
     let is_url = annotation.split_once("://").is_some_and(|(scheme, rest)| {
@@ -172,11 +172,11 @@ pub(crate) fn approval_of(annotation: &str) -> (Approval, String) {
     }
 }
 
-fn approval(definition: &Definition) -> Option<Condition> {
-    if !is_protected(&definition.spec.group) {
+fn approval(crd: &CustomResourceDefinition) -> Option<Condition> {
+    if !is_protected(&crd.spec.group) {
         return None;
     }
-    let (state, message) = approval_of(definition.metadata.annotations.get(APPROVED).map_or("", String::as_str));
+    let (state, message) = approval_of(crd.metadata.annotations.get(APPROVED).map_or("", String::as_str));
     let (status, reason) = match state {
         Approval::Missing => ("False", "MissingAnnotation"),
         Approval::Bypassed => ("False", "UnapprovedAnnotation"),

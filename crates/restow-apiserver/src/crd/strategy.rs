@@ -1,6 +1,6 @@
-//! The rules of CustomResourceDefinitions themselves.
+//! The strategy of CustomResourceDefinitions themselves.
 
-use crate::apiextensions::definition::{CLEANUP, Definition};
+use crate::apiextensions::custom_resource_definition::{CLEANUP, CustomResourceDefinition};
 use crate::crd::{validation, version_in_force};
 use crate::resource::strategy::Strategy;
 use restow_apimachinery::field::FieldError;
@@ -8,10 +8,10 @@ use restow_apimachinery::object::Object;
 use restow_store::Mutation;
 use serde_json::{Value, json};
 
-/// What the server does with definitions that others do not need.
-pub(crate) struct DefinitionStrategy;
+/// Defaults, validation and deletion of CRDs.
+pub(crate) struct CrdStrategy;
 
-impl Strategy for DefinitionStrategy {
+impl Strategy for CrdStrategy {
     fn prepare_create(&self, object: &mut Object) {
         default_spec(object);
         object.set("status", None);
@@ -19,7 +19,7 @@ impl Strategy for DefinitionStrategy {
     }
 
     fn prepare_update(&self, object: &mut Object, old: &Object) {
-        // A write of the status leaves the specification as it is, and says itself which versions are stored.
+        // A write of the status leaves the spec as it is, and sets the stored versions itself.
         if object.get("spec") != old.get("spec") {
             default_spec(object);
             add_stored_version(object);
@@ -38,7 +38,7 @@ impl Strategy for DefinitionStrategy {
         version_in_force::alongside(old, new)
     }
 
-    /// A definition stays until all its objects are gone.
+    /// A CRD stays until all its objects are deleted.
     fn prepare_deletion(&self, object: &mut Object) {
         if !object.finalizers().contains(&CLEANUP)
             && let Some(finalizers) =
@@ -60,15 +60,18 @@ impl Strategy for DefinitionStrategy {
     }
 }
 
-/// Sets a condition of a definition, now.
-pub(crate) fn set_condition(object: &mut Object, condition: crate::apiextensions::definition::Condition) {
-    let Some(mut status) = Definition::of(object).map(|definition| definition.status) else { return };
+/// Sets a condition of a CRD, with the current time.
+pub(crate) fn set_condition(
+    object: &mut Object,
+    condition: crate::apiextensions::custom_resource_definition::Condition,
+) {
+    let Some(mut status) = CustomResourceDefinition::of(object).map(|crd| crd.status) else { return };
     super::status::set(&mut status, condition, &crate::resource::object_meta::now());
     set_status(object, &status);
 }
 
-/// Puts names, conditions and stored versions into a definition, leaving whatever else its status says.
-pub(crate) fn set_status(object: &mut Object, status: &crate::apiextensions::definition::Status) {
+/// Sets names, conditions and stored versions of a CRD; other fields of its status stay.
+pub(crate) fn set_status(object: &mut Object, status: &crate::apiextensions::custom_resource_definition::Status) {
     let mut value = object.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
     value["conditions"] = json!(status.conditions);
     value["acceptedNames"] = json!(status.accepted_names);
@@ -76,7 +79,7 @@ pub(crate) fn set_status(object: &mut Object, status: &crate::apiextensions::def
     object.set("status", Some(value));
 }
 
-/// Fills in what a definition may leave out.
+/// Sets the defaults of the spec.
 fn default_spec(object: &mut Object) {
     let Some(spec) = object.fields_mut().get_mut("spec").and_then(Value::as_object_mut) else { return };
     spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
@@ -96,11 +99,11 @@ fn default_spec(object: &mut Object) {
     }
 }
 
-/// The storage version is stored from now on, as far as anybody can tell.
+/// Adds the storage version to `status.storedVersions`: objects may be stored in it from now on.
 fn add_stored_version(object: &mut Object) {
-    let Some(definition) = Definition::of(object) else { return };
-    let Some(storage) = definition.storage_version() else { return };
-    let mut status = definition.status.clone();
+    let Some(crd) = CustomResourceDefinition::of(object) else { return };
+    let Some(storage) = crd.storage_version() else { return };
+    let mut status = crd.status.clone();
     if !status.stored_versions.iter().any(|stored| stored == storage) {
         status.stored_versions.push(storage.to_string());
     }

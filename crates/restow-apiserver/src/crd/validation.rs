@@ -1,7 +1,7 @@
-//! What must hold of a CustomResourceDefinition, with Kubernetes' words where it does not.
+//! Validation of CustomResourceDefinitions, with Kubernetes' messages.
 
-use crate::apiextensions::definition::{Conversion, Definition, Names, Scale, Version};
-use crate::apiextensions::kind::field_error;
+use crate::apiextensions::custom_resource_definition::{Conversion, CustomResourceDefinition, Names, Scale, Version};
+use crate::apiextensions::schemas::field_error;
 use crate::crd::status::{APPROVED, Approval, approval_of, is_protected};
 use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::names::NameRule;
@@ -13,36 +13,38 @@ use serde_json::{Value, json};
 const COLUMN_TYPES: &str = "boolean,date,integer,number,string";
 /// The formats of columns.
 const COLUMN_FORMATS: &str = "byte,date,date-time,double,float,int32,int64,password";
-/// The most fields that can be selected by.
-const MOST_SELECTABLE: usize = 8;
+/// The maximum number of selectable fields.
+const MAX_SELECTABLE: usize = 8;
 
-/// What is wrong with a new definition.
+/// Validates a new CRD.
 pub(super) fn creation(object: &Object) -> Vec<FieldError> {
-    let Some(definition) = Definition::of(object) else { return unreadable() };
-    let mut problems = name_problems(&definition);
-    problems.extend(specification(&definition, object, None));
-    problems.extend(stored_versions(&definition));
-    problems.extend(approval(&definition, None));
-    if definition.spec.preserve_unknown_fields {
+    let Some(crd) = CustomResourceDefinition::of(object) else { return unreadable() };
+    let mut problems = name_problems(&crd);
+    problems.extend(specification(&crd, object, None));
+    problems.extend(stored_versions(&crd));
+    problems.extend(approval(&crd, None));
+    if crd.spec.preserve_unknown_fields {
         problems.push(preserving());
     }
     problems
 }
 
-/// What is wrong with a definition that is to replace another.
+/// Validates an update of a CRD.
 pub(super) fn update(object: &Object, old: &Object) -> Vec<FieldError> {
-    let (Some(definition), Some(before)) = (Definition::of(object), Definition::of(old)) else { return unreadable() };
+    let (Some(crd), Some(before)) = (CustomResourceDefinition::of(object), CustomResourceDefinition::of(old)) else {
+        return unreadable();
+    };
     let mut problems = Vec::new();
-    // A write of the status, or of metadata, is not to be held up by a specification that is there already.
+    // A spec that is stored already does not prevent writes of status and metadata.
     if object.get("spec") != old.get("spec") {
-        problems.extend(specification(&definition, object, Some(old)));
-        problems.extend(immutable(&definition, &before));
-        if definition.spec.preserve_unknown_fields && !before.spec.preserve_unknown_fields {
+        problems.extend(specification(&crd, object, Some(old)));
+        problems.extend(immutable(&crd, &before));
+        if crd.spec.preserve_unknown_fields && !before.spec.preserve_unknown_fields {
             problems.push(preserving());
         }
     }
-    problems.extend(stored_versions(&definition));
-    problems.extend(approval(&definition, Some(&before)));
+    problems.extend(stored_versions(&crd));
+    problems.extend(approval(&crd, Some(&before)));
     problems
 }
 
@@ -56,21 +58,21 @@ fn preserving() -> FieldError {
     FieldError::invalid("spec.preserveUnknownFields", &true.into(), detail)
 }
 
-fn name_problems(definition: &Definition) -> Vec<FieldError> {
-    let name = definition.metadata.name.as_str();
-    let expected = format!("{}.{}", definition.spec.names.plural, definition.spec.group);
+fn name_problems(crd: &CustomResourceDefinition) -> Vec<FieldError> {
+    let name = crd.metadata.name.as_str();
+    let expected = format!("{}.{}", crd.spec.names.plural, crd.spec.group);
     let wrong = (name != expected)
         .then(|| FieldError::invalid("metadata.name", &name.into(), "must be spec.names.plural+\".\"+spec.group"));
     wrong.into_iter().collect()
 }
 
-fn immutable(definition: &Definition, before: &Definition) -> Vec<FieldError> {
-    let (new, old) = (&definition.spec, &before.spec);
+fn immutable(crd: &CustomResourceDefinition, before: &CustomResourceDefinition) -> Vec<FieldError> {
+    let (new, old) = (&crd.spec, &before.spec);
     let mut pairs = vec![
         ("spec.group", new.group.as_str(), old.group.as_str()),
         ("spec.names.plural", new.names.plural.as_str(), old.names.plural.as_str()),
     ];
-    // Objects lie in the store by scope and kind as soon as there can be any.
+    // Scope and kind are immutable as soon as there can be objects.
     if before.holds("Established") {
         pairs.insert(0, ("spec.scope", new.scope.as_str(), old.scope.as_str()));
         pairs.insert(1, ("spec.names.kind", new.names.kind.as_str(), old.names.kind.as_str()));
@@ -79,8 +81,8 @@ fn immutable(definition: &Definition, before: &Definition) -> Vec<FieldError> {
     changed.map(|(field, new, _)| FieldError::immutable(field, &new.into())).collect()
 }
 
-fn specification(definition: &Definition, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
-    let spec = &definition.spec;
+fn specification(crd: &CustomResourceDefinition, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
+    let spec = &crd.spec;
     let mut problems = group_problems(&spec.group);
     problems.extend(one_of("spec.scope", &spec.scope, &["Cluster", "Namespaced"]));
     let raw = object.at(&["spec", "versions"]).cloned().unwrap_or_else(|| json!([]));
@@ -180,7 +182,7 @@ fn version_problems(version: &Version, raw: &Value, old: Option<&Value>, path: &
     problems
 }
 
-/// What is wrong with a schema, unless it is there already.
+/// Validates a schema, unless it is stored already.
 fn schema_problems(version: &Version, raw: &Value, old: Option<&Value>, path: &str) -> Vec<FieldError> {
     let field = format!("{path}.schema.openAPIV3Schema");
     let schema = match raw.pointer("/schema/openAPIV3Schema") {
@@ -278,9 +280,9 @@ fn selectable_problems(version: &Version, path: &str) -> Vec<FieldError> {
             seen.push(text);
         }
     }
-    if seen.len() > MOST_SELECTABLE {
+    if seen.len() > MAX_SELECTABLE {
         let rule = FieldRule::TooMany(seen.len().to_string());
-        let detail = format!("must have at most {MOST_SELECTABLE} items");
+        let detail = format!("must have at most {MAX_SELECTABLE} items");
         problems.push(FieldError { field: path.into(), rule, detail });
     }
     problems
@@ -392,19 +394,19 @@ fn review_version_problems(versions: &[String], path: &str) -> Vec<FieldError> {
     problems
 }
 
-/// What is stored must be defined, and the storage version must count as stored.
-fn stored_versions(definition: &Definition) -> Vec<FieldError> {
+/// The stored versions must be in the spec, and include the storage version.
+fn stored_versions(crd: &CustomResourceDefinition) -> Vec<FieldError> {
     let path = "status.storedVersions";
-    let stored = &definition.status.stored_versions;
+    let stored = &crd.status.stored_versions;
     if stored.is_empty() {
         return vec![FieldError::invalid(path, &json!(stored), "must have at least one stored version")];
     }
     let mut problems = Vec::new();
-    if let Some(storage) = definition.storage_version().filter(|name| !stored.iter().any(|known| known == name)) {
+    if let Some(storage) = crd.storage_version().filter(|name| !stored.iter().any(|known| known == name)) {
         problems.push(FieldError::invalid(path, &json!(stored), format!("must have the storage version {storage}")));
     }
     for (number, name) in stored.iter().enumerate() {
-        if !definition.spec.versions.iter().any(|version| version.name == *name) {
+        if !crd.spec.versions.iter().any(|version| version.name == *name) {
             let detail = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions \
                  until a storage migration ensures no data remains persisted in {name} and removes {name} from \
@@ -416,13 +418,13 @@ fn stored_versions(definition: &Definition) -> Vec<FieldError> {
     problems
 }
 
-/// Groups of Kubernetes' own need to say where they were approved.
-fn approval(definition: &Definition, before: Option<&Definition>) -> Option<FieldError> {
-    if !is_protected(&definition.spec.group) {
+/// Protected groups need the approval annotation.
+fn approval(crd: &CustomResourceDefinition, before: Option<&CustomResourceDefinition>) -> Option<FieldError> {
+    if !is_protected(&crd.spec.group) {
         return None;
     }
-    let annotation = |it: &Definition| it.metadata.annotations.get(APPROVED).cloned().unwrap_or_default();
-    let given = annotation(definition);
+    let annotation = |it: &CustomResourceDefinition| it.metadata.annotations.get(APPROVED).cloned().unwrap_or_default();
+    let given = annotation(crd);
     let (state, reason) = approval_of(&given);
     if before.is_some_and(|before| approval_of(&annotation(before)).0 == state) {
         return None;

@@ -1,36 +1,36 @@
-//! Which storage version of a custom resource is in force, as a small key beside its definition.
+//! The storage version in force of a custom resource: a small key beside its CRD.
 //!
-//! The transaction that changes a definition's storage version, begins its deletion or removes it also writes this key.
-//! Every write of an object compares the key's revision with the one that its handler was built from. So a server that
-//! has not heard of the change yet cannot write in the version of before.
+//! The transaction that changes the storage version of a CRD, begins its deletion or deletes it also writes this key.
+//! Every write of an object compares the key's revision with the one that its handler was built from. So a server that has
+//! not seen the change yet cannot write in the previous version.
 
-use crate::apiextensions::definition::Definition;
+use crate::apiextensions::custom_resource_definition::CustomResourceDefinition;
 use bytes::Bytes;
 use restow_apimachinery::object::Object;
 use restow_store::{InvalidKey, Key, Mutation, Put};
 use serde::{Deserialize, Serialize};
 
-/// Where the keys are. No resource lies there: a group of custom resources has a dot in its name.
+/// The prefix of the keys. It is no group of custom resources, because these have a dot in their names.
 const FOLDER: &str = "/restow/storage-versions-in-force/";
 
-/// What a key says.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct InForce {
-    /// The definition's unique id.
+    /// The uid of the CRD.
     pub(crate) uid: String,
     /// The storage version.
     pub(crate) version: String,
-    /// Whether new objects can be created, or everything is about to go.
+    /// Whether the CRD is being deleted, so that no new objects can be created.
     pub(crate) terminating: bool,
 }
 
 impl InForce {
-    /// What the key of this definition has to say.
-    pub(crate) fn of(definition: &Definition) -> Option<Self> {
+    /// The value for this CRD.
+    pub(crate) fn of(crd: &CustomResourceDefinition) -> Option<Self> {
         Some(InForce {
-            uid: definition.metadata.uid.clone(),
-            version: definition.storage_version()?.to_string(),
-            terminating: definition.is_terminating(),
+            uid: crd.metadata.uid.clone(),
+            version: crd.storage_version()?.to_string(),
+            terminating: crd.is_terminating(),
         })
     }
 
@@ -46,16 +46,17 @@ impl InForce {
     }
 }
 
-/// The key of the definition of this name.
+/// The key for the CRD of this name.
 pub(crate) fn key(name: &str) -> Result<Key, InvalidKey> {
     Key::try_from(format!("{FOLDER}{name}"))
 }
 
-/// What changes beside a definition that is created, changed or removed.
+/// The mutations of the key when a CRD is created, changed or deleted.
 pub(crate) fn alongside(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
-    let says = |object: Option<&Object>| object.and_then(Definition::of).and_then(|found| InForce::of(&found));
+    let in_force =
+        |object: Option<&Object>| object.and_then(CustomResourceDefinition::of).and_then(|found| InForce::of(&found));
     let Some(key) = new.or(old).and_then(|object| key(object.name()).ok()) else { return Vec::new() };
-    match (says(old), says(new)) {
+    match (in_force(old), in_force(new)) {
         (before, Some(after)) if before.as_ref() != Some(&after) => {
             vec![Mutation::Put(Put { key, value: after.to_bytes(), time_to_live: None })]
         }
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn definition(storage: &str, deleted: bool, labels: &str) -> Object {
+    fn crd(storage: &str, deleted: bool, labels: &str) -> Object {
         let versions = ["v1", "v2"].map(|name| json!({"name": name, "served": true, "storage": name == storage}));
         let mut metadata = json!({"name": "as.example.com", "uid": "u", "labels": {"x": labels}});
         if deleted {
@@ -91,10 +92,10 @@ mod tests {
 
     #[test]
     fn the_key_changes_with_the_storage_version_and_with_nothing_else() {
-        check(None, Some(definition("v1", false, "a")), Some(Some(("v1", false))));
-        check(Some(definition("v1", false, "a")), Some(definition("v1", false, "b")), None);
-        check(Some(definition("v1", false, "a")), Some(definition("v2", false, "a")), Some(Some(("v2", false))));
-        check(Some(definition("v1", false, "a")), Some(definition("v1", true, "a")), Some(Some(("v1", true))));
-        check(Some(definition("v1", true, "a")), None, Some(None));
+        check(None, Some(crd("v1", false, "a")), Some(Some(("v1", false))));
+        check(Some(crd("v1", false, "a")), Some(crd("v1", false, "b")), None);
+        check(Some(crd("v1", false, "a")), Some(crd("v2", false, "a")), Some(Some(("v2", false))));
+        check(Some(crd("v1", false, "a")), Some(crd("v1", true, "a")), Some(Some(("v1", true))));
+        check(Some(crd("v1", true, "a")), None, Some(None));
     }
 }

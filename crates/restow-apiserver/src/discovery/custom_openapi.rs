@@ -27,7 +27,8 @@ const UNKNOWN_TO_TWO: [&str; 8] =
 /// Adds the schemas of a custom resource and of its list, and what they refer to.
 pub(crate) fn describe(schemas: &mut Map<String, Value>, resource: &Resource, version: &GroupVersion, form: Form) {
     let Some(custom) = &resource.custom else { return };
-    let written = custom.kind.load().written(&version.to_string()).unwrap_or_else(|| json!({"type": "object"}));
+    let written =
+        custom.schemas.load().openapi_schema(&version.to_string()).unwrap_or_else(|| json!({"type": "object"}));
     let reference = |name: &str| match form {
         Form::Two => json!({"$ref": format!("#/definitions/{name}")}),
         Form::Three => json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}]}),

@@ -77,7 +77,7 @@ async fn checks(server: &ApiServer, endpoint: &'static str) -> Vec<Check> {
         checks.push(Check { name: "shutdown", failure });
     }
     // A server that has yet to report its storage versions lives, but is not to be sent writes.
-    let settled = endpoint == "livez" || server.agreement().is_settled() && server.core.startup().is_done();
+    let settled = endpoint == "livez" || server.agreement().is_registered() && server.core.startup().is_done();
     let failure = (!settled).then(|| "the storage versions are not reported yet".to_string());
     checks.push(Check { name: storage_version::READINESS, failure });
     for check in &checks {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 pub(crate) fn definitions(columns: &[Column]) -> Vec<Value> {
     let name = json!({"name": "Name", "type": "string", "format": "name", "description": "Name", "priority": 0});
     let others = columns.iter().map(|column| {
-        let asked = &column.asked;
+        let asked = &column.spec;
         json!({
             "name": asked.name, "type": asked.kind, "format": asked.format, "description": asked.description,
             "priority": asked.priority,
@@ -27,7 +27,7 @@ fn cell(column: &Column, object: &Value, now: jiff::Timestamp) -> Value {
     let Some(path) = &column.path else { return Value::Null };
     let found = path.find(object);
     let Some(first) = found.first() else { return Value::Null };
-    match (column.asked.kind.as_str(), first) {
+    match (column.spec.kind.as_str(), first) {
         ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
             (Some(whole), _) => whole.into(),
             #[allow(clippy::cast_possible_truncation, reason = "a whole number is asked for")]
@@ -54,7 +54,7 @@ fn plain(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apiextensions::definition::PrinterColumn;
+    use crate::apiextensions::custom_resource_definition::PrinterColumn;
     use crate::apiextensions::printer_columns::columns;
 
     fn check(kind: &str, path: &str, expected: Value) {

@@ -24,7 +24,7 @@ pub(crate) struct PostStart {
 
 /// Starts: waits until the storage versions are reported, then creates what every cluster has.
 pub(crate) async fn start(hooks: PostStart) {
-    hooks.agreement.settled().await;
+    hooks.agreement.registered().await;
     loop {
         match hooks.run().await {
             Err(error @ (ApiError::Unavailable { .. } | ApiError::Timeout(_))) => {

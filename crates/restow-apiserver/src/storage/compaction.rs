@@ -1,14 +1,14 @@
-//! Compaction: removes old history, so that the store does not grow without end.
+//! Compaction: removes old history, so that the store does not grow without bound.
 
 use restow_store::{Store, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long history is kept at least: lists that are read page by page and watches that were interrupted rely on it.
-const KEPT: Duration = Duration::from_secs(300);
+/// The minimum age of compacted history: paged lists and interrupted watches rely on it.
+const COMPACTION_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Compacts to where the store was a while ago, over and over. Several servers on one store do not harm each other: the
-/// later one finds the work done.
+/// Compacts to the revision of one interval ago, again and again. Several servers on one store do not conflict: the later one
+/// finds the work done.
 pub(crate) async fn compact_regularly(store: Arc<dyn Store>) {
     let mut before = None;
     loop {
@@ -20,6 +20,6 @@ pub(crate) async fn compact_regularly(store: Arc<dyn Store>) {
             }
         }
         before = now.ok();
-        tokio::time::sleep(KEPT).await;
+        tokio::time::sleep(COMPACTION_INTERVAL).await;
     }
 }

@@ -1,5 +1,5 @@
-//! What becomes of an object that is to be deleted: removed at once, or marked while a grace period or finalizers hold
-//! it. Pure; time is an argument.
+//! Graceful deletion: an object is removed at once, or marked while a grace period or finalizers hold it. Pure; time is an
+//! argument.
 
 use crate::error::ApiError;
 use crate::request::options::DryRun;
@@ -11,22 +11,22 @@ use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
-/// The finalizer of an object whose dependents are to lose it as their owner.
+/// The finalizer of an object whose dependents are orphaned.
 pub(crate) const ORPHAN: &str = "orphan";
-/// The finalizer of an object whose dependents are to go first.
+/// The finalizer of an object whose dependents are deleted first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// The option with which an object is deleted that cannot be read.
+/// The option to delete an object that cannot be decoded.
 pub(crate) const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
-/// What becomes of an object's dependents.
+/// The propagation policy: what happens to an object's dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
-    /// They stay, without this owner.
+    /// They stay, without this owner reference.
     Orphan,
-    /// They go afterwards.
+    /// They are deleted afterwards.
     Background,
-    /// They go first.
+    /// They are deleted first.
     Foreground,
 }
 
@@ -38,10 +38,10 @@ pub(crate) struct DeleteOptions {
     pub(crate) uid: String,
     /// The object must have this resource version, unless it is empty.
     pub(crate) resource_version: String,
-    /// How long the object has to end what it does.
+    /// The grace period in seconds.
     pub(crate) grace_period: Option<i64>,
     pub(crate) propagation: Option<Propagation>,
-    /// An object that cannot be read, and only that, is to go without being looked at.
+    /// Delete an object that cannot be decoded, and only such an object.
     pub(crate) ignore_read_error: bool,
 }
 
@@ -70,7 +70,7 @@ impl Default for DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Reads options in the form of a body.
+    /// Decodes the options in a request body.
     pub(crate) fn from_value(body: &Value) -> Result<Self, Vec<FieldError>> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
         let mut problems = Vec::new();
@@ -145,7 +145,7 @@ impl DeleteOptions {
     }
 }
 
-/// Says what becomes of the object.
+/// Decides whether the object is removed, marked or kept.
 pub(crate) fn decide(strategy: &dyn Strategy, object: &Object, options: &DeleteOptions, now: Timestamp) -> Change {
     let mut marked = object.clone();
     if !object.is_being_deleted() {
@@ -163,13 +163,13 @@ pub(crate) fn decide(strategy: &dyn Strategy, object: &Object, options: &DeleteO
     }
     mark(&mut marked, grace, now);
     if strategy.is_occupied(object) {
-        // What holds a namespace is no matter of time.
+        // A namespace that is not empty waits, without a grace period.
         marked.metadata_mut().remove("deletionGracePeriodSeconds");
     }
     Change::Write(marked)
 }
 
-/// Marks an object as deleted; it goes when nothing holds it any more.
+/// Marks an object as being deleted.
 pub(crate) fn mark(object: &mut Object, grace: i64, now: Timestamp) {
     let generation = object.at(&["metadata", "generation"]).is_some().then(|| object.generation() + 1);
     let fields = object.metadata_mut();
@@ -180,7 +180,7 @@ pub(crate) fn mark(object: &mut Object, grace: i64, now: Timestamp) {
     }
 }
 
-/// The object without a finalizer; removed when that was the last thing that held it.
+/// Removes a finalizer; removes the object when nothing else holds it.
 pub(crate) fn without_finalizer(strategy: &dyn Strategy, object: &Object, finalizer: &str) -> Change {
     let kept: Vec<String> =
         object.finalizers().into_iter().filter(|name| *name != finalizer).map(str::to_string).collect();
@@ -195,12 +195,12 @@ pub(crate) fn without_finalizer(strategy: &dyn Strategy, object: &Object, finali
     Change::Write(released)
 }
 
-/// The grace period that a deleted object has.
+/// The grace period of an object that is being deleted.
 pub(crate) fn grace_left(object: &Object) -> i64 {
     object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// Shows that an object which is gone had no time left.
+/// Sets the grace period of a removed object to zero, for the response.
 pub(crate) fn end_grace(object: &mut Object, now: Timestamp) {
     match object.is_being_deleted() {
         true => shorten(object, 0),
@@ -221,13 +221,13 @@ fn shorten(object: &mut Object, grace: i64) {
     }
 }
 
-/// A time so many seconds later. A client may ask for more of them than time has.
+/// Adds seconds to a time, saturating: a client may request any number.
 fn later(time: Timestamp, seconds: i64) -> Timestamp {
     let bound = if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
     time.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(bound)
 }
 
-/// The finalizers that the object gets, given what shall become of its dependents.
+/// The finalizers of the object, given the propagation policy.
 fn finalizers(strategy: &dyn Strategy, object: &Object, propagation: Option<Propagation>) -> Vec<String> {
     let present = object.finalizers();
     let propagation = propagation.unwrap_or_else(|| match () {
@@ -256,11 +256,11 @@ fn written(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Removes an object, or marks it where finalizers hold it.
-pub(crate) struct Dismiss;
+/// Deletes an object, or marks it where finalizers hold it.
+pub(crate) struct DeleteOrMark;
 
 #[async_trait]
-impl Decision for Dismiss {
+impl Decision for DeleteOrMark {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let Some(object) = before else { return Ok(Change::Keep) };
         if object.finalizers().is_empty() {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_holds_goes_at_once() {
+    fn an_object_without_finalizers_and_grace_is_removed_at_once() {
         check(&Plain, json!({}), json!({}), Err(Change::Remove));
         check(&Plain, json!({}), json!({"propagationPolicy": "Background"}), Err(Change::Remove));
         check(&Graceful, json!({}), json!({"gracePeriodSeconds": 0}), Err(Change::Remove));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_is_written_down_as_a_finalizer() {
+    fn the_propagation_policy_becomes_a_finalizer() {
         for (policy, finalizer) in [("Orphan", "orphan"), ("Foreground", "foregroundDeletion")] {
             check(
                 &Plain,
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_finalizer_takes_the_object_with_it() {
+    fn an_object_is_removed_with_its_last_finalizer() {
         let held = object(json!({"finalizers": ["orphan"], "deletionTimestamp": "2026-01-01T00:00:00Z"}));
         assert_eq!(without_finalizer(&Plain, &held, ORPHAN), Change::Remove);
         assert_eq!(without_finalizer(&Plain, &held, FOREGROUND), Change::Keep);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_options_are_told() {
+    fn invalid_options_are_refused() {
         let refused = DeleteOptions::from_value(&json!({"propagationPolicy": "Later"})).unwrap_err();
         assert!(refused[0].to_string().starts_with("propagationPolicy: Unsupported value: \"Later\""), "{refused:?}");
         let both = json!({"propagationPolicy": "Orphan", "orphanDependents": true});

@@ -1,6 +1,6 @@
-//! The mark that says that a store is ours, and in which format its objects lie. Without it nothing is served from a store
-//! that holds anything: the prefix of keys may be that of a real cluster. Whose keys they are is decided in
-//! `restow_rules::ownership`; here they are read.
+//! The format mark: a key that marks a store as Restow's and names the format of its objects. A store that has keys but no mark
+//! is refused: the prefix may be that of a real cluster. `restow_rules::ownership` decides whose keys they are; here they are
+//! read.
 
 use crate::error::ApiError;
 use crate::resource::registry::Registry;
@@ -10,24 +10,24 @@ use restow_store::{
 };
 use std::collections::BTreeSet;
 
-/// Where the mark lies.
-const PLACE: &str = "/restow/format";
+/// The key of the mark.
+const MARK_KEY: &str = "/restow/format";
 /// How many values are read at a time.
 const PAGE: usize = 250;
-/// What can be done about a store of somebody else.
-const WAY_OUT: &str = "Nothing was changed. Choose another prefix with --etcd-prefix, or another store. Restow cannot take \
+/// What an operator can do about a store of another program.
+const ADVICE: &str = "Nothing was changed. Choose another prefix with --etcd-prefix, or another store. Restow cannot take \
                        over the store of a kube-apiserver yet";
 
-/// How often the mark is read again because another server changes it.
+/// How many times the mark is read again because another server changes it.
 const ATTEMPTS: usize = 10;
 
-/// Makes sure that a store is ours: one that is empty is marked, and one that holds somebody else's keys is refused. Of
-/// several servers that start at once, one writes the mark, and the others find it. `groups` are those of what is served.
+/// Ensures that a store is Restow's: an empty one is marked, and one with keys of another program is refused. Of several servers
+/// that start at once, one writes the mark, and the others find it. `groups` are the served API groups.
 ///
-/// The mark is provisional until the store was looked at as it was when the mark was written. Whoever finds it provisional,
-/// because the server that wrote it has died or is still about to look, looks for itself.
+/// The mark is provisional until the store was read as of the revision of the mark. A server that finds it provisional, because
+/// the server that wrote it has died or has not verified it yet, verifies it itself.
 pub(crate) async fn claim(store: &dyn Store, groups: &BTreeSet<String>) -> Result<(), ApiError> {
-    let key = Key::try_from(PLACE).map_err(|error| ApiError::Internal(error.to_string()))?;
+    let key = Key::try_from(MARK_KEY).map_err(|error| ApiError::Internal(error.to_string()))?;
     for _ in 0..ATTEMPTS {
         let settled = match store.get(&key).await? {
             Some(found) => check(store, &key, &found, groups).await?,
@@ -37,15 +37,17 @@ pub(crate) async fn claim(store: &dyn Store, groups: &BTreeSet<String>) -> Resul
                 Ownership::Ours => mark(store, &key, Revision::ZERO, FormatMark::newest()).await?.map(|_| true),
             },
         };
-        // Without a mark of its own, this server looks at the one that is there by now.
+        // If another server wrote a mark meanwhile, it is checked next.
         if settled == Some(true) {
             return Ok(());
         }
     }
-    Err(ApiError::UnusableStore(format!("somebody keeps changing {PLACE}, which marks the store as Restow's")))
+    Err(ApiError::UnusableStore(format!(
+        "another program keeps changing {MARK_KEY}, which marks the store as Restow's"
+    )))
 }
 
-/// Checks the mark that was found; tells whether it says that the store is ours.
+/// Checks the mark; returns whether it says that the store is Restow's.
 async fn check(
     store: &dyn Store,
     key: &Key,
@@ -60,13 +62,13 @@ async fn check(
             "the store has the format {found:?}, which a newer release of Restow wrote; use that release"
         ))),
         FormatMark::Unreadable => Err(ApiError::UnusableStore(format!(
-            "the mark of the store's format at {PLACE} says {found:?}, which no release of Restow writes. {WAY_OUT}"
+            "the mark of the store's format at {MARK_KEY} says {found:?}, which no release of Restow writes. {ADVICE}"
         ))),
     }
 }
 
-/// Looks at the store of which a provisional mark says that it is ours, and makes the mark a lasting one, or takes it away:
-/// somebody else may have begun to write there at the same time.
+/// Verifies a provisional mark: reads the store, and makes the mark permanent or deletes it, because another program may have
+/// begun to write there at the same time.
 async fn verify(store: &dyn Store, key: &Key, marked: Revision) -> Result<Option<bool>, ApiError> {
     match survey(store).await? {
         Ownership::SomebodyElse(found) => {
@@ -77,8 +79,8 @@ async fn verify(store: &dyn Store, key: &Key, marked: Revision) -> Result<Option
     }
 }
 
-/// Looks whether somebody else, such as a kube-apiserver, has begun to use a store that is marked as ours. That shows in where
-/// its keys lie: one key of each folder is enough.
+/// Checks whether another program, such as a kube-apiserver, has begun to use a store that is marked as Restow's. The layout of
+/// its keys shows that: one key of each top-level prefix is enough.
 async fn probe(store: &dyn Store, groups: &BTreeSet<String>) -> Result<(), ApiError> {
     let mut rest = KeyRange::prefix("/");
     loop {
@@ -87,7 +89,7 @@ async fn probe(store: &dyn Store, groups: &BTreeSet<String>) -> Result<(), ApiEr
         let Some(entry) = page.entries.first() else { return Ok(()) };
         if !may_be_ours(&entry.key, |group| groups.contains(group)) {
             return Err(refusal(format!(
-                "the store is marked as Restow's, but somebody else, such as a kube-apiserver, uses it too: {} lies there",
+                "the store is marked as Restow's, but another program, such as a kube-apiserver, uses it too: found the key {}",
                 entry.key
             )));
         }
@@ -98,8 +100,8 @@ async fn probe(store: &dyn Store, groups: &BTreeSet<String>) -> Result<(), ApiEr
     }
 }
 
-/// Whether a key may be one of ours, by where it lies. What does not begin with a slash belongs to a neighbour whose prefix
-/// begins with ours, and is none of our business.
+/// Whether a key may be one of Restow's, by its layout. A key that does not begin with a slash belongs to another prefix that
+/// begins with the same text, and is ignored.
 pub(crate) fn may_be_ours(key: &Key, is_served: impl Fn(&str) -> bool) -> bool {
     if is_laid_out_like_ours(key.as_bytes()) {
         return true;
@@ -116,14 +118,14 @@ pub(crate) fn groups_of(registry: &Registry) -> BTreeSet<String> {
     storages.map(|storage| storage.location.group().to_string()).filter(|group| !group.is_empty()).collect()
 }
 
-/// Writes a mark in the place of the one of this revision. Returns the revision at which it was written; nothing if another
-/// server was faster.
+/// Writes a mark in place of the one of this revision. Returns the revision at which it was written; `None` if another server
+/// was faster.
 async fn mark(store: &dyn Store, key: &Key, before: Revision, mark: String) -> Result<Option<Revision>, ApiError> {
     let verified = FormatMark::read(mark.as_bytes()) == FormatMark::Known;
     match store.txn(Txn::new().when(Compare::mod_revision(key, before)).put(key, mark)).await {
         Ok(TxnOutcome::Committed { revision }) => Ok(Some(revision)),
         Ok(TxnOutcome::Refused { .. }) => Ok(None),
-        // A store whose disk is full can still be read from, and it is certainly ours.
+        // A full store can still be read, and it is certainly Restow's.
         Err(StoreError::Full(reason)) if verified => {
             tracing::warn!(reason, "the format of the store could not be marked; the next start tries again");
             Ok(Some(before))
@@ -132,8 +134,8 @@ async fn mark(store: &dyn Store, key: &Key, before: Revision, mark: String) -> R
     }
 }
 
-/// Looks at everything, at one revision. Keys that do not begin with a slash are none that we could ever touch: they
-/// belong to a neighbour whose prefix begins with ours.
+/// Reads all keys at one revision. Keys that do not begin with a slash are ignored: they belong to another prefix that begins
+/// with the same text.
 async fn survey(store: &dyn Store) -> Result<Ownership, ApiError> {
     let (mut survey, mut range, mut at) = (Survey::default(), KeyRange::prefix("/"), None);
     loop {
@@ -152,7 +154,7 @@ async fn survey(store: &dyn Store) -> Result<Ownership, ApiError> {
 }
 
 fn refusal(found: impl std::fmt::Display) -> ApiError {
-    ApiError::UnusableStore(format!("{found}. {WAY_OUT}"))
+    ApiError::UnusableStore(format!("{found}. {ADVICE}"))
 }
 
 #[cfg(test)]
@@ -167,7 +169,7 @@ mod tests {
     }
 
     async fn mark_of(store: &dyn Store) -> Option<String> {
-        let found = store.get(&Key::try_from(PLACE).unwrap()).await.unwrap();
+        let found = store.get(&Key::try_from(MARK_KEY).unwrap()).await.unwrap();
         found.map(|entry| String::from_utf8(entry.value.to_vec()).unwrap())
     }
 
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn somebody_elses_store_is_refused_and_left_alone() {
+    async fn the_store_of_another_program_is_refused_and_not_changed() {
         let store = ModelStore::default();
         for number in 0..PAGE + 3 {
             put(&store, &format!("/pods/default/{number}"), POD).await;
@@ -207,7 +209,7 @@ mod tests {
     async fn an_unknown_format_is_refused() {
         for (mark, expected) in [("restow-objects 2\n", "newer release"), ("photos", "no release of Restow")] {
             let store = ModelStore::default();
-            put(&store, PLACE, mark.as_bytes()).await;
+            put(&store, MARK_KEY, mark.as_bytes()).await;
             let error = claim(&store, &BTreeSet::new()).await.unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
@@ -218,7 +220,7 @@ mod tests {
         let store = ModelStore::default();
         // A server marked an empty store and died before it looked again; somebody else had begun to write there.
         put(&store, "/pods/default/first", POD).await;
-        let key = Key::try_from(PLACE).unwrap();
+        let key = Key::try_from(MARK_KEY).unwrap();
         mark(&store, &key, Revision::ZERO, FormatMark::provisional()).await.unwrap();
         let error = claim(&store, &BTreeSet::new()).await.unwrap_err().to_string();
         assert!(error.contains("/pods/default/first"), "{error}");
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_uses_a_store_of_ours_later_is_noticed() {
+    async fn another_program_that_uses_a_marked_store_later_is_detected() {
         for key in ["/pods/default/later", "/namespaces/default", "/ranges/serviceips", "/masterleases/10.0.0.1"] {
             let store = ModelStore::default();
             claim(&store, &BTreeSet::new()).await.unwrap();

@@ -6,7 +6,7 @@ use restow_store::{Content, Key, KeyRange, RangeRequest, Store};
 /// How many keys are read at once.
 const KEYS: usize = 500;
 
-/// The keys in a range, page after page: whoever needs no more than the names of objects never reads the objects.
+/// The keys in a range, page after page: callers that need only the names of objects do not read the objects.
 pub(crate) struct KeyPages {
     rest: Option<KeyRange>,
 }

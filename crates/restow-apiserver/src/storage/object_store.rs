@@ -539,7 +539,7 @@ impl Resource {
     /// Drops what a conversion has left behind and the version does not know.
     fn prune(&self, object: &mut Object) {
         if let Some(custom) = &self.custom {
-            custom.kind.load().prune(object);
+            custom.schemas.load().prune(object);
         }
     }
 
@@ -547,7 +547,7 @@ impl Resource {
         let mut object =
             codec::decode(&entry.value, entry.mod_revision).map_err(|error| CorruptObject::new(entry, &error))?;
         if let Some(custom) = &self.custom {
-            custom.kind.load().complete(&mut object);
+            custom.schemas.load().prune_and_default(&mut object);
         }
         Ok(object)
     }

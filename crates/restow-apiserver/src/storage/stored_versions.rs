@@ -1,6 +1,6 @@
-//! A census of a store: every value is read, in pages, and counted by the version it is really encoded in.
+//! Takes a census of a store: reads every value, in pages, and counts them by the version they are encoded in.
 //!
-//! It only reads. What the counts mean is decided in `restow_rules::census`.
+//! It only reads. `restow_rules::census` interprets the counts.
 
 use restow_rules::census::{Census, CensusRow};
 use restow_store::{KeyRange, RangeRequest, RangeResponse, Revision, Store, StoreError};
@@ -17,7 +17,7 @@ const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// How often reading begins anew because the revision that is read was compacted.
 const RESTARTS: usize = 3;
 
-/// What was found in a store.
+/// The result of a census.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredCensus {
@@ -31,7 +31,7 @@ pub struct StoredCensus {
     pub rows: Vec<CensusRow>,
 }
 
-/// Reads a whole store, as it is at one revision. `progress` is told after each page how many values were read so far.
+/// Reads a whole store at one revision. `progress` is called after each page with the number of values read so far.
 ///
 /// Where that revision is compacted meanwhile, reading begins anew. Where that happens time and again, it goes on at a later
 /// revision, and the census says so: it is not one of a single point in time.
@@ -152,9 +152,9 @@ mod tests {
     async fn every_value_is_counted_once_however_many_pages_there_are() {
         let store = filled(FIRST_PAGE + 2 * LARGEST_PAGE + 7).await;
         put(&store, "-b/widgets/of-another-prefix", "v3").await;
-        let mut told = Vec::new();
-        let census = take_census(&store, |count| told.push(count)).await.unwrap();
-        assert_eq!(told, [16, 66, 116, 123]);
+        let mut reported = Vec::new();
+        let census = take_census(&store, |count| reported.push(count)).await.unwrap();
+        assert_eq!(reported, [16, 66, 116, 123]);
         assert_eq!(census.total, 123);
         assert_eq!(census.from_revision, census.to_revision);
         assert_eq!(counts(&census), [(json("v1"), 62), (json("v2"), 61)]);
@@ -167,9 +167,9 @@ mod tests {
             let key = Key::try_from(format!("/configmaps/{number:05}")).unwrap();
             store.put(&key, vec![b'x'; 1024 * 1024].into()).await.unwrap();
         }
-        let mut told = Vec::new();
-        take_census(&store, |count| told.push(count)).await.unwrap();
-        assert_eq!(told[..4], [16, 20, 24, 28]);
+        let mut reported = Vec::new();
+        take_census(&store, |count| reported.push(count)).await.unwrap();
+        assert_eq!(reported[..4], [16, 20, 24, 28]);
     }
 
     /// Does something in the middle of a callback, in a thread of its own: where the runtime of the caller cannot let it wait

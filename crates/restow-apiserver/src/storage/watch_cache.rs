@@ -1,9 +1,8 @@
-//! Fans the store's changes out to any number of watchers.
+//! The watch cache: fans the changes of the store out to any number of watchers.
 //!
-//! The server follows the whole store with one watch. Recent changes of each collection lie in a ring; a watcher is a
-//! place in a ring, so a thousand watchers cost no more memory than one, and one that is slow holds up nobody: when the
-//! ring has overtaken it, it goes on with the store's own history. Rings are bounded by the memory that they take, each of
-//! them and all together.
+//! The server watches the whole store once. The recent changes of each collection are in a ring buffer; a watcher is a cursor
+//! into a ring, so a thousand watchers cost no more memory than one. A slow watcher delays no others: when its cursor has
+//! expired from the ring, it continues with the store's own history. The memory of each ring and of all rings is bounded.
 
 use crate::resource::codec::Opening;
 use bytes::Bytes;
@@ -14,33 +13,33 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How many changes a ring keeps at most.
+/// The maximum number of changes in a ring.
 const RING_EVENTS: usize = 4096;
-/// How many bytes a ring keeps at most, beyond the latest change.
+/// The maximum bytes of a ring, beyond the latest change.
 const RING_BYTES: usize = 16 << 20;
-/// How many bytes all rings keep together.
+/// The maximum bytes of all rings together.
 const ALL_BYTES: usize = 128 << 20;
-/// How many bytes of changes a watcher takes at once, beyond the first revision.
-const TAKEN_BYTES: usize = 256 << 10;
+/// The bytes of changes that a watcher receives at once, beyond the first revision.
+const BATCH_BYTES: usize = 256 << 10;
 
 /// The recent changes of a store, by collection.
 pub struct WatchCache {
     state: Mutex<State>,
     reached: watch::Sender<Revision>,
-    /// How often the store has gone back to an earlier state.
+    /// How many times the store was reset to an earlier state, as when a backup is restored.
     losses: watch::Sender<u64>,
-    /// How many bytes all rings keep.
-    kept: Arc<AtomicUsize>,
-    /// How many they may keep.
-    most: usize,
+    /// The bytes in all rings.
+    held_bytes: Arc<AtomicUsize>,
+    /// The maximum of `held_bytes`.
+    max_bytes: usize,
 }
 
 struct State {
     rings: HashMap<String, Arc<Ring>>,
     /// Every change after this revision has been seen.
     since: Revision,
-    /// How far a history had come that is lost. Until the one of now has come as far, a revision that has not been reached may
-    /// be one of the lost ones.
+    /// The latest revision of a history that was lost. Until the present history has reached it, a revision that has not been
+    /// reached may be a lost one.
     lost: Revision,
 }
 
@@ -49,8 +48,8 @@ struct Ring {
     events: Mutex<RingEvents>,
     /// The number of the next event, to wake watchers by.
     next: watch::Sender<u64>,
-    /// How many bytes all rings keep.
-    kept: Arc<AtomicUsize>,
+    /// The bytes in all rings.
+    held_bytes: Arc<AtomicUsize>,
 }
 
 struct RingEvents {
@@ -60,7 +59,7 @@ struct RingEvents {
     bytes: usize,
     /// Every change of this collection after this revision is in the queue.
     floor: Revision,
-    /// The watch cache lost its place in the store's history; this ring gets nothing more.
+    /// The watch on the store was interrupted with a gap; this ring gets no more changes.
     closed: bool,
 }
 
@@ -78,14 +77,14 @@ pub struct CacheEvent {
     rendered: Rendered,
 }
 
-/// In how many forms, such as JSON and protobuf, a change is kept for watchers.
+/// In how many encodings, such as JSON and protobuf, a change is cached for watchers.
 pub(crate) const FORMS: usize = 2;
 
-/// What watchers are sent about a change, rendered by the first one that needs it and shared by the others.
+/// The encoded watch event of a change. The first watcher that needs it encodes it, the others share it.
 #[derive(Clone, Debug, Default)]
 struct Rendered([OnceLock<(Opening, Bytes)>; FORMS]);
 
-/// It adds nothing to the change.
+/// The cached encodings are not part of the change.
 impl PartialEq for Rendered {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -94,7 +93,7 @@ impl PartialEq for Rendered {
 
 impl Eq for Rendered {}
 
-/// A place in the stream of changes of a range of keys.
+/// A cursor in the changes of a range of keys.
 pub struct Subscription {
     ring: Arc<Ring>,
     range: KeyRange,
@@ -104,12 +103,12 @@ pub struct Subscription {
     reached: watch::Receiver<Revision>,
 }
 
-/// The watcher was overtaken, or asked for changes that are no longer kept.
+/// The requested changes are not in the watch cache any more, or the watcher was too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overtaken;
+pub struct Expired;
 
 impl WatchCache {
-    /// Starts following a store from its latest revision on. Whoever starts it runs the returned future for as long as the cache is used.
+    /// Starts a watch cache at the latest revision of a store. The caller runs the returned future for as long as the cache is used.
     pub async fn start(
         store: Arc<dyn Store>,
     ) -> Result<(Arc<Self>, impl Future<Output = ()> + Send + 'static), StoreError> {
@@ -117,31 +116,32 @@ impl WatchCache {
         let (reached, _) = watch::channel(since);
         let state = State { rings: HashMap::new(), since, lost: Revision::ZERO };
         let (state, losses) = (Mutex::new(state), watch::Sender::new(0));
-        let watch_cache = Arc::new(WatchCache { state, reached, losses, kept: Arc::default(), most: ALL_BYTES });
-        let following = watch_cache.clone().follow(store, since);
+        let watch_cache =
+            Arc::new(WatchCache { state, reached, losses, held_bytes: Arc::default(), max_bytes: ALL_BYTES });
+        let following = watch_cache.clone().run(store, since);
         Ok((watch_cache, following))
     }
 
-    /// The latest revision up to which every change has been passed on.
+    /// The revision up to which all changes were published.
     pub fn reached(&self) -> Revision {
         *self.reached.borrow()
     }
 
-    /// Tells whenever the store has gone back to an earlier state, so that nothing holds that was read before.
+    /// Changes whenever the store was reset to an earlier state, so that what was read before is invalid.
     pub(crate) fn losses(&self) -> watch::Receiver<u64> {
         self.losses.subscribe()
     }
 
     /// Subscribes to the changes after `after` in `range`, which lies in the collection `folder`.
-    pub fn subscribe(&self, folder: &str, range: KeyRange, after: Revision) -> Result<Subscription, Overtaken> {
+    pub fn subscribe(&self, folder: &str, range: KeyRange, after: Revision) -> Result<Subscription, Expired> {
         let reached = self.reached();
         if after > reached && reached < lock(&self.state).lost {
-            return Err(Overtaken);
+            return Err(Expired);
         }
         let ring = self.ring(folder);
         let events = lock(&ring.events);
         if after < events.floor || events.closed {
-            return Err(Overtaken);
+            return Err(Expired);
         }
         let skipped = events.queue.partition_point(|event| event.revision <= after);
         let cursor = events.first + skipped as u64;
@@ -150,7 +150,7 @@ impl WatchCache {
         Ok(Subscription { wake, ring, range, cursor, after, reached: self.reached.subscribe() })
     }
 
-    async fn follow(self: Arc<Self>, store: Arc<dyn Store>, mut since: Revision) {
+    async fn run(self: Arc<Self>, store: Arc<dyn Store>, mut since: Revision) {
         let mut pause = Duration::from_millis(20);
         loop {
             let request =
@@ -170,22 +170,22 @@ impl WatchCache {
                     }
                 },
             };
-            tracing::warn!(error = %ended, "following the store was interrupted");
+            tracing::warn!(error = %ended, "the watch on the store was interrupted; starting it again");
             if let StoreError::Compacted { .. } | StoreError::HistoryLost = ended {
-                since = self.start_over(&store, &ended).await;
+                since = self.reset(&store, &ended).await;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(2));
         }
     }
 
-    /// The history since the last change seen is gone: watchers cannot be served without a gap, so all must list again. That
-    /// is told once the store says where it is; nothing else can be done before.
-    async fn start_over(&self, store: &Arc<dyn Store>, why: &StoreError) -> Revision {
+    /// The changes since the last one are lost: watchers cannot be served without a gap, so all must list again. They learn that
+    /// once the store reports its revision.
+    async fn reset(&self, store: &Arc<dyn Store>, why: &StoreError) -> Revision {
         let status = loop {
             match store.status().await {
                 Ok(status) => break status,
-                Err(error) => tracing::warn!(%error, "where the store is by now is not known yet"),
+                Err(error) => tracing::warn!(%error, "the revision of the store could not be read; trying again"),
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         };
@@ -220,23 +220,23 @@ impl WatchCache {
         for (folder, events) in folders {
             self.ring(&folder).push(events);
         }
-        if self.kept.load(Ordering::Relaxed) > self.most {
-            self.shed();
+        if self.held_bytes.load(Ordering::Relaxed) > self.max_bytes {
+            self.evict();
         }
     }
 
-    /// Lets the largest rings forget their oldest changes. A little more goes than has to, so that this is seldom done.
-    fn shed(&self) {
+    /// Evicts the oldest changes from the largest rings. It evicts a little more than needed, so that it is seldom done.
+    fn evict(&self) {
         let mut rings: Vec<Arc<Ring>> = lock(&self.state).rings.values().cloned().collect();
         rings.sort_by_cached_key(|ring| lock(&ring.events).bytes);
-        let most = self.most - self.most / 8;
+        let max_bytes = self.max_bytes - self.max_bytes / 8;
         while let Some(largest) = rings.pop()
-            && self.kept.load(Ordering::Relaxed) > most
+            && self.held_bytes.load(Ordering::Relaxed) > max_bytes
         {
-            let surplus = self.kept.load(Ordering::Relaxed).saturating_sub(most);
+            let surplus = self.held_bytes.load(Ordering::Relaxed).saturating_sub(max_bytes);
             let mut events = lock(&largest.events);
             let bytes = events.bytes.saturating_sub(surplus);
-            largest.forget(&mut events, bytes);
+            largest.evict_oldest(&mut events, bytes);
         }
     }
 
@@ -245,50 +245,50 @@ impl WatchCache {
         if let Some(ring) = state.rings.get(folder) {
             return ring.clone();
         }
-        let ring = Arc::new(Ring::new(state.since, self.kept.clone()));
+        let ring = Arc::new(Ring::new(state.since, self.held_bytes.clone()));
         state.rings.insert(folder.to_string(), ring.clone());
         ring
     }
 }
 
 impl Ring {
-    fn new(floor: Revision, kept: Arc<AtomicUsize>) -> Self {
+    fn new(floor: Revision, held_bytes: Arc<AtomicUsize>) -> Self {
         let events = RingEvents { queue: VecDeque::new(), first: 0, bytes: 0, floor, closed: false };
-        Ring { events: Mutex::new(events), next: watch::channel(0).0, kept }
+        Ring { events: Mutex::new(events), next: watch::channel(0).0, held_bytes }
     }
 
-    /// Adds the changes of whole revisions. They come at once, so that nobody sees half a revision.
+    /// Adds the changes of whole revisions at once, so that no watcher sees a part of a revision.
     fn push(&self, changes: Vec<CacheEvent>) {
         let mut events = lock(&self.events);
         for change in changes {
             let bytes = change.bytes();
             events.bytes += bytes;
-            self.kept.fetch_add(bytes, Ordering::Relaxed);
+            self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
             events.queue.push_back(Arc::new(change));
         }
-        self.forget(&mut events, RING_BYTES);
+        self.evict_oldest(&mut events, RING_BYTES);
         let next = events.first + events.queue.len() as u64;
         drop(events);
         self.next.send_replace(next);
     }
 
-    /// Forgets the oldest changes until no more than so many bytes are left, or the latest change only.
-    fn forget(&self, events: &mut RingEvents, bytes: usize) {
+    /// Evicts the oldest changes until no more than `bytes` are left, or only the latest change.
+    fn evict_oldest(&self, events: &mut RingEvents, bytes: usize) {
         while events.queue.len() > RING_EVENTS || events.bytes > bytes && events.queue.len() > 1 {
             let Some(oldest) = events.queue.pop_front() else { break };
             events.first += 1;
             events.bytes -= oldest.bytes();
-            self.kept.fetch_sub(oldest.bytes(), Ordering::Relaxed);
+            self.held_bytes.fetch_sub(oldest.bytes(), Ordering::Relaxed);
             events.floor = oldest.revision;
         }
     }
 
-    /// Tells watchers that nothing more comes.
+    /// Ends the subscriptions to this ring.
     fn close(&self) {
         let mut events = lock(&self.events);
         events.closed = true;
         events.queue.clear();
-        self.kept.fetch_sub(std::mem::take(&mut events.bytes), Ordering::Relaxed);
+        self.held_bytes.fetch_sub(std::mem::take(&mut events.bytes), Ordering::Relaxed);
         drop(events);
         self.next.send_modify(|_| {});
     }
@@ -305,7 +305,7 @@ impl From<Event> for CacheEvent {
 }
 
 impl CacheEvent {
-    /// The type of the watch event, and the object that it is about; `None` where there was none before and after.
+    /// The type of the watch event and its object; `None` where there was no object before and after.
     pub(crate) fn kind(&self) -> Option<(&'static str, &Entry)> {
         match (&self.current, &self.previous) {
             (Some(entry), None) => Some(("ADDED", entry)),
@@ -315,8 +315,8 @@ impl CacheEvent {
         }
     }
 
-    /// The change in one of the [`FORMS`], for watchers of everything in the version with this opening. The first watcher
-    /// renders it; `None` when it was rendered for another version, or cannot be.
+    /// The change in one of the [`FORMS`], for watchers of all objects in the version with this opening. The first watcher
+    /// encodes it; `None` when it was encoded for another version, or cannot be.
     pub(crate) fn rendered(
         &self,
         form: usize,
@@ -340,7 +340,7 @@ impl CacheEvent {
 
 impl Subscription {
     /// The next changes, in order, a bounded number of them. Returns the revision up to which everything has been delivered.
-    pub async fn next(&mut self) -> Result<(Vec<Arc<CacheEvent>>, Revision), Overtaken> {
+    pub async fn next(&mut self) -> Result<(Vec<Arc<CacheEvent>>, Revision), Expired> {
         loop {
             self.wake.borrow_and_update();
             let (events, reached) = self.take()?;
@@ -348,29 +348,29 @@ impl Subscription {
                 return Ok((events, reached));
             }
             if self.wake.changed().await.is_err() {
-                return Err(Overtaken);
+                return Err(Expired);
             }
         }
     }
 
-    /// Whether the history that this is a place in has ended: the store has gone back, or has forgotten what was not seen.
+    /// Whether the history of this subscription has ended: the store was reset, or compacted changes that were not delivered.
     pub(crate) fn is_closed(&self) -> bool {
         lock(&self.ring.events).closed
     }
 
-    /// What is there now, without waiting; not everything where that is much, and nothing only where there is nothing.
-    pub fn take(&mut self) -> Result<(Vec<Arc<CacheEvent>>, Revision), Overtaken> {
-        // What has been reached is read first, so that everything up to it is in the ring already.
+    /// The changes that are available now, a bounded number of them; empty only if there are none.
+    pub fn take(&mut self) -> Result<(Vec<Arc<CacheEvent>>, Revision), Expired> {
+        // The reached revision is read first, so that everything up to it is in the ring already.
         let reached = *self.reached.borrow();
         let events = lock(&self.ring.events);
         if events.closed || self.cursor < events.first {
-            return Err(Overtaken);
+            return Err(Expired);
         }
         let skip = usize::try_from(self.cursor - events.first).unwrap_or(usize::MAX);
         let (mut wanted, mut bytes, mut last) = (Vec::new(), 0, self.after);
         for event in events.queue.iter().skip(skip) {
-            // A revision is taken whole, so that the place between two of them can be told.
-            if bytes >= TAKEN_BYTES && event.revision > last {
+            // A revision is delivered as a whole, so that the revision to resume from is well defined.
+            if bytes >= BATCH_BYTES && event.revision > last {
                 return Ok((wanted, last));
             }
             self.cursor += 1;
@@ -384,7 +384,7 @@ impl Subscription {
     }
 }
 
-/// The collection that a key lies in: its first two parts.
+/// The collection of a key: its first two parts.
 fn folder_of(key: &Key) -> Option<&str> {
     let text = std::str::from_utf8(key.as_ref()).ok()?;
     let mut slashes = text.match_indices('/').map(|(offset, _)| offset);

@@ -1,8 +1,8 @@
-//! Which writes pass before this server has reported in which versions it stores.
+//! The write barrier: which requests pass before this server has reported its storage versions.
 //!
-//! These pass: reads; kinds that are not stored; custom resources and those of other servers, which are reported on their
-//! own; and leases in `kube-system`, on which everything else rests. The server's own writes of its lease and its reports do not come
-//! this way.
+//! These pass: reads; kinds that are not stored; custom resources and resources of aggregated servers, which are reported
+//! separately; and leases in `kube-system`, which registration needs. The server's own writes of its lease and its reports do
+//! not pass through here.
 
 use crate::error::ApiError;
 use crate::resource::Verb;
@@ -10,11 +10,11 @@ use restow_api::GroupResource;
 use std::time::Duration;
 
 /// Whether a verb changes nothing.
-pub(super) fn reads(verb: Verb) -> bool {
+pub(super) fn is_read(verb: Verb) -> bool {
     matches!(verb, Verb::Get | Verb::List | Verb::Watch)
 }
 
-/// What a client is told that has to wait.
+/// The error for a client that has to wait.
 pub(super) fn refusal(resource: &GroupResource, last_error: Option<&str>) -> ApiError {
     let last_error = last_error.unwrap_or("<nil>");
     let message = format!(
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_client_is_told_in_kubernetes_words() {
+    fn the_message_is_that_of_kubernetes() {
         let resource: GroupResource = "deployments.apps".parse().unwrap();
         let words =
             "wait for storage version registration to complete for resource: deployments.apps, last seen error: ";

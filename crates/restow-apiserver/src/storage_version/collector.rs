@@ -1,10 +1,11 @@
-//! The task that removes what servers leave behind. Every server runs it, and one of them, the leader, acts.
+//! The task that deletes expired identity leases and the entries of servers that are gone. Every server runs it; only the
+//! leader acts.
 //!
-//! Leadership only saves work: each removal names what it rests on as preconditions, so two leaders do no harm.
+//! Leader election only saves work: each removal has preconditions, so two leaders do no harm.
 
-use super::identity::Tenure;
+use super::identity_lease::HeldLease;
 use super::lease_watch::{self, Leases, watch_one};
-use super::{Agreement, AgreementError, Standing, elections, keys};
+use super::{Agreement, AgreementError, RegistrationState, elections, keys};
 use crate::storage::watch_cache::{Subscription, WatchCache};
 use jiff::Timestamp;
 use restow_api::internal_apiserver::StorageVersion;
@@ -17,109 +18,111 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The lease of the leader.
-const LEADER: &str = "storage-version-collector";
-/// How long the leader leads without saying that it is alive.
-const LEADERSHIP: Duration = Duration::from_secs(5);
-/// How often it says so.
-const RENEWAL: Duration = Duration::from_millis(1900);
-/// How often everybody looks.
-const BREATH: Duration = Duration::from_secs(1);
-/// After this many looks without anything new, everything is read all the same.
-const THOROUGH: u32 = 30;
+/// The name of the leader lease.
+const LEADER_LEASE: &str = "storage-version-collector";
+/// The duration of the leader lease.
+const LEADER_LEASE_DURATION: Duration = Duration::from_secs(5);
+/// How often the leader renews it.
+const LEADER_RENEW_INTERVAL: Duration = Duration::from_millis(1900);
+/// How often the leases are read.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// After this many passes without a change, everything is read anyway.
+const FULL_PASS_AFTER: u32 = 30;
 
-/// How often it is begun anew at once where there is more than fits into one transaction.
-const MOST_ROUNDS: usize = 50;
+/// How many rounds follow each other where there is more to drop than fits into one transaction.
+const MAX_ROUNDS: usize = 50;
 
-/// Collects until the server leaves.
-pub(crate) async fn collect_regularly(agreement: Arc<Agreement>, watch_cache: Arc<WatchCache>) {
+/// Runs the collector.
+pub(super) async fn run(agreement: Arc<Agreement>, watch_cache: Arc<WatchCache>) {
     let mut collector = Collector {
         agreement: &agreement,
         watch: LeaseWatch::default(),
         leader: LeaseWatch::default(),
         renewed: None,
-        known: Vec::new(),
+        collected: Vec::new(),
         idle: 0,
     };
     let mut subscription = subscribe(&watch_cache);
     loop {
         wait(&watch_cache, &mut subscription).await;
-        let tenure = match agreement.standing() {
-            Standing::Member(tenure) => tenure,
-            Standing::Left => return,
-            Standing::Outside { .. } | Standing::Unmanaged => continue,
+        let held_lease = match agreement.state() {
+            RegistrationState::Registered(held_lease) => held_lease,
+            RegistrationState::Pending { .. } | RegistrationState::Disabled | RegistrationState::Left => continue,
         };
-        if let Err(error) = collector.pass(&tenure).await {
-            tracing::warn!(reason = error.chain(), "leftovers of other servers could not be collected; trying again");
+        if let Err(error) = collector.pass(&held_lease).await {
+            tracing::warn!(
+                reason = error.chain(),
+                "expired leases and stale entries could not be collected; trying again"
+            );
         }
     }
 }
 
-/// How much of what there was to do was done.
+/// How much of a pass was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Collection {
+enum PassOutcome {
     Complete,
     /// There was more than fits into one transaction.
     Partial,
-    /// Somebody else was faster.
+    /// A precondition failed: another server was faster.
     Refused,
 }
 
 struct Collector<'a> {
     agreement: &'a Agreement,
-    /// What is known of everybody's leases. Who does not lead watches too, and can act as soon as it does.
+    /// Observes all leases. A server that does not lead observes them too, so that it can act as soon as it leads.
     watch: LeaseWatch,
-    /// What is known of the leader's lease.
+    /// Observes the leader lease.
     leader: LeaseWatch,
-    /// When this server last said that it leads.
+    /// When this server last renewed the leader lease.
     renewed: Option<Moment>,
-    /// The leases that there were when everything was in order.
-    known: Vec<ServerId>,
+    /// The leases after the last complete pass.
+    collected: Vec<ServerId>,
     idle: u32,
 }
 
 impl Collector<'_> {
-    async fn pass(&mut self, tenure: &Tenure) -> Result<(), AgreementError> {
+    async fn pass(&mut self, held_lease: &HeldLease) -> Result<(), AgreementError> {
         let leases = self.read_leases().await?;
-        if !self.lead(tenure).await? {
-            // Whoever takes over begins with a thorough look.
-            self.known.clear();
+        if !self.lead(held_lease).await? {
+            // A new leader begins with a full pass.
+            self.collected.clear();
             return Ok(());
         }
         let overdue = leases.to_collect(&self.watch).0.iter().any(|lease| lease.expired);
         self.idle += 1;
-        if !overdue && self.known == leases.names() && self.idle < THOROUGH {
+        if !overdue && self.collected == leases.names() && self.idle < FULL_PASS_AFTER {
             return Ok(());
         }
-        let mut complete = self.collect(tenure).await?;
-        for _ in 0..MOST_ROUNDS {
-            if complete != Collection::Partial {
+        let mut complete = self.collect(held_lease).await?;
+        for _ in 0..MAX_ROUNDS {
+            if complete != PassOutcome::Partial {
                 break;
             }
-            complete = self.collect(tenure).await?;
+            complete = self.collect(held_lease).await?;
         }
-        let votes_complete = elections::collect(self.agreement, tenure).await?;
-        let complete = complete == Collection::Complete && votes_complete;
+        let votes_complete = elections::collect(self.agreement, held_lease).await?;
+        let complete = complete == PassOutcome::Complete && votes_complete;
         self.idle = 0;
-        self.known = if complete { leases.names() } else { Vec::new() };
+        self.collected = if complete { leases.names() } else { Vec::new() };
         Ok(())
     }
 
     async fn read_leases(&mut self) -> Result<Leases, AgreementError> {
         let leases = Leases::read(self.agreement.store.as_ref()).await?;
-        leases.tell(&mut self.watch);
+        leases.record_in(&mut self.watch);
         Ok(leases)
     }
 
-    /// Reads, decides and acts. Tells how much of what there was to do could be done.
-    async fn collect(&mut self, tenure: &Tenure) -> Result<Collection, AgreementError> {
+    /// Reads, decides and acts.
+    async fn collect(&mut self, held_lease: &HeldLease) -> Result<PassOutcome, AgreementError> {
         let store = &self.agreement.store;
-        let nobody_joined = lease_watch::nobody_joined(store.as_ref()).await?;
+        let no_server_joined = lease_watch::no_server_joined(store.as_ref()).await?;
         let listed = store.range(RangeRequest::prefix(keys::STORAGE_VERSIONS)).await?;
-        // An object that cannot be read is left to whoever can mend it; the others are not to suffer from it.
+        // An object that cannot be decoded is skipped; the others are collected.
         let storage_versions = listed.entries.iter().filter_map(|entry| keys::read(entry).ok()).collect();
         let (mut leases, unread) = self.read_leases().await?.to_collect(&self.watch);
-        // A server that acts here is alive, however long its own lease was not renewed.
+        // This server is alive, however long its own lease was not renewed.
         let own = &self.agreement.config.identity;
         for lease in leases.iter_mut().filter(|lease| lease.id == *own) {
             lease.expired = false;
@@ -129,25 +132,25 @@ impl Collector<'_> {
         for effect in plan(&snapshot, Timestamp::now()) {
             partial |= matches!(&effect, CollectEffect::UpdateStorageVersion { absent_leases, .. }
                 if absent_leases.len() >= MOST_DROPPED);
-            complete &= self.act(tenure, effect, &snapshot, &nobody_joined).await?;
+            complete &= self.act(held_lease, effect, &snapshot, &no_server_joined).await?;
         }
         Ok(match (complete, partial) {
-            (true, true) => Collection::Partial,
-            (true, false) => Collection::Complete,
-            (false, _) => Collection::Refused,
+            (true, true) => PassOutcome::Partial,
+            (true, false) => PassOutcome::Complete,
+            (false, _) => PassOutcome::Refused,
         })
     }
 
     async fn act(
         &self,
-        tenure: &Tenure,
+        held_lease: &HeldLease,
         effect: CollectEffect,
         snapshot: &CollectSnapshot,
-        nobody_joined: &Compare,
+        no_server_joined: &Compare,
     ) -> Result<bool, AgreementError> {
         let txn = match effect {
             CollectEffect::DeleteLease { id, revision } => {
-                tracing::warn!(identity = %id, "an API server stopped renewing its identity lease; it may not write any more");
+                tracing::warn!(identity = %id, "an API server stopped renewing its identity lease; the lease is deleted and the server cannot write any more");
                 let key = keys::lease_key(id.as_str())?;
                 Txn::new().when(Compare::mod_revision(&key, number(Some(&revision)))).delete(&key)
             }
@@ -157,9 +160,9 @@ impl Collector<'_> {
                     return Ok(false);
                 };
                 let object = StorageVersion { status, ..found.clone() };
-                let value = keys::written(serde_json::to_value(&object).unwrap_or_default())?;
+                let value = keys::encode(serde_json::to_value(&object).unwrap_or_default())?;
                 let txn = Txn::new().when(Compare::mod_revision(&key, number(revision.as_ref()))).put(&key, value);
-                without(txn.when(nobody_joined.clone()), &absent_leases)?
+                without(txn.when(no_server_joined.clone()), &absent_leases)?
             }
             CollectEffect::DeleteStorageVersion { name, revision, absent_leases } => {
                 let key = keys::key(format!("{}{name}", keys::STORAGE_VERSIONS))?;
@@ -167,26 +170,26 @@ impl Collector<'_> {
                 without(txn, &absent_leases)?
             }
         };
-        let outcome = self.agreement.store.txn(txn.when(tenure.fence.clone())).await?;
+        let outcome = self.agreement.store.txn(txn.when(held_lease.fence.clone())).await?;
         Ok(matches!(outcome, TxnOutcome::Committed { .. }))
     }
 
-    /// Leads, if nobody else does. Tells whether this server is the leader now.
-    async fn lead(&mut self, tenure: &Tenure) -> Result<bool, AgreementError> {
+    /// Takes or renews the leader lease. Returns whether this server is the leader now.
+    async fn lead(&mut self, held_lease: &HeldLease) -> Result<bool, AgreementError> {
         let store = &self.agreement.store;
-        let key = keys::lease_key(LEADER)?;
-        let found = watch_one(store.as_ref(), LEADER, &mut self.leader).await?;
+        let key = keys::lease_key(LEADER_LEASE)?;
+        let found = watch_one(store.as_ref(), LEADER_LEASE, &mut self.leader).await?;
         let lease = found.as_ref().map(|found| found.lease.clone()).unwrap_or_default();
         let own = lease.is_held_by(&self.agreement.holder);
         if !own && found.as_ref().is_some_and(|found| !found.expired) {
             return Ok(false);
         }
-        if own && self.renewed.is_some_and(|renewed| renewed.elapsed() < RENEWAL) {
+        if own && self.renewed.is_some_and(|renewed| renewed.elapsed() < LEADER_RENEW_INTERVAL) {
             return Ok(true);
         }
         let (now, begun) = (Timestamp::now(), Moment::now());
         let mut metadata = serde_json::to_value(&lease.metadata).unwrap_or_default();
-        metadata["name"] = LEADER.into();
+        metadata["name"] = LEADER_LEASE.into();
         metadata["namespace"] = "kube-system".into();
         if lease.metadata.uid.is_empty() {
             metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
@@ -194,22 +197,23 @@ impl Collector<'_> {
         }
         let transitions = lease.spec.lease_transitions.unwrap_or_default() + i64::from(!own);
         let acquired = lease.spec.acquire_time.filter(|_| own).unwrap_or_else(|| MicroTime::new(now));
-        let value = keys::written(json!({
+        let value = keys::encode(json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
             "spec": {
-                "holderIdentity": self.agreement.holder, "leaseDurationSeconds": LEADERSHIP.as_secs(),
+                "holderIdentity": self.agreement.holder, "leaseDurationSeconds": LEADER_LEASE_DURATION.as_secs(),
                 "acquireTime": acquired, "renewTime": MicroTime::new(now), "leaseTransitions": transitions,
             },
         }))?;
         let revision = found.map_or(Revision::ZERO, |found| found.entry.mod_revision);
-        let txn = Txn::new().when(Compare::mod_revision(&key, revision)).when(tenure.fence.clone()).put(&key, value);
+        let txn =
+            Txn::new().when(Compare::mod_revision(&key, revision)).when(held_lease.fence.clone()).put(&key, value);
         let leads = matches!(store.txn(txn).await?, TxnOutcome::Committed { .. });
         self.renewed = leads.then_some(begun);
         Ok(leads)
     }
 }
 
-/// The transaction under the condition that none of these leases exists.
+/// Adds the condition that none of these leases exists.
 fn without(mut txn: Txn, leases: &[String]) -> Result<Txn, AgreementError> {
     for id in leases {
         txn = txn.when(Compare::absent(&keys::lease_key(id)?));
@@ -217,7 +221,7 @@ fn without(mut txn: Txn, leases: &[String]) -> Result<Txn, AgreementError> {
     Ok(txn)
 }
 
-/// The revision that a resource version stands for; one that no object has where it is missing.
+/// The revision of a resource version; one that no object has where it is missing.
 fn number(revision: Option<&ResourceVersion>) -> Revision {
     Revision::new(revision.and_then(|revision| revision.as_str().parse().ok()).unwrap_or(u64::MAX))
 }
@@ -226,10 +230,10 @@ fn subscribe(watch_cache: &WatchCache) -> Option<Subscription> {
     watch_cache.subscribe(keys::LEASE_FOLDER, KeyRange::prefix(keys::LEASES), watch_cache.reached()).ok()
 }
 
-/// Waits until a lease is deleted, or for a moment.
+/// Waits until a lease is deleted, at most for `POLL_INTERVAL`.
 async fn wait(watch_cache: &WatchCache, subscription: &mut Option<Subscription>) {
     let Some(leases) = subscription else {
-        tokio::time::sleep(BREATH).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         *subscription = subscribe(watch_cache);
         return;
     };
@@ -242,7 +246,7 @@ async fn wait(watch_cache: &WatchCache, subscription: &mut Option<Subscription>)
             }
         }
     };
-    if let Ok(false) = tokio::time::timeout(BREATH, deletion).await {
+    if let Ok(false) = tokio::time::timeout(POLL_INTERVAL, deletion).await {
         *subscription = None;
     }
 }

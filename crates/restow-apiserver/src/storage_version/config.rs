@@ -1,6 +1,6 @@
-//! How a server takes part.
+//! The configuration of storage version registration.
 
-use super::upstream::Elsewhere;
+use super::upstream::Upstream;
 use crate::gates::{Gate, Gates};
 use restow_api::ServerId;
 use sha2::{Digest, Sha256};
@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a server takes part.
+/// How a server registers and reports.
 #[derive(Clone, Debug)]
 pub struct AgreementConfig {
-    /// The server's id: the same after a restart of this instance, another for every other instance.
+    /// The server's id: stable across restarts of an instance, unique among instances.
     pub identity: ServerId,
-    /// The name of the machine, to be shown in the lease.
+    /// The host name, for a label of the lease.
     pub hostname: String,
-    /// How long the others wait for a server that does not renew its lease.
+    /// The lease duration: a lease that is not renewed for this long has expired.
     pub lease_duration: Duration,
     /// How often the lease is renewed.
     pub renew_interval: Duration,
@@ -25,10 +25,10 @@ pub struct AgreementConfig {
     pub reports: bool,
     /// How it is decided in which version a built-in resource is stored.
     pub storage_versions: StorageVersions,
-    /// Where others reach this server, as the lease says; the server's own address where this is nothing.
+    /// The address at which others reach this server, for an annotation of the lease; by default its own address.
     pub advertised: Option<SocketAddr>,
-    /// Where the server reports too: an aggregated one to the main API server.
-    pub elsewhere: Option<Arc<dyn Elsewhere>>,
+    /// The main API server that an aggregated server reports to as well.
+    pub upstream: Option<Arc<dyn Upstream>>,
 }
 
 /// How it is decided in which version a built-in resource is stored.
@@ -41,24 +41,24 @@ pub enum StorageVersions {
     Vote(Guarantee),
 }
 
-/// How sure it is that a server stores the selected version.
+/// How strictly a server follows the selected version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guarantee {
-    /// Each write compares it.
+    /// Each write compares the selection in its transaction.
     #[default]
     Strict,
-    /// The server hears of a change soon.
+    /// The server watches the selection, and follows a change shortly after.
     Loose,
 }
 
 impl AgreementConfig {
-    /// With the default times, a server that died is released within 15 seconds: its lease lasts for ten, and the others
-    /// look every second.
+    /// The default lease duration. With it, the lease of a dead server is collected within 15 seconds: it expires after ten,
+    /// and the collector runs every second.
     pub const LEASE_DURATION: Duration = Duration::from_secs(10);
-    /// How often the lease is renewed by default: two renewals may fail before the lease expires.
+    /// The default renew interval: two renewals may fail before the lease expires.
     pub const RENEW_INTERVAL: Duration = Duration::from_secs(3);
 
-    /// The usual settings for this server, as far as the gates allow.
+    /// The default settings, as far as the feature gates allow.
     pub fn new(identity: ServerId, hostname: impl Into<String>, gates: &Gates) -> Self {
         AgreementConfig {
             identity,
@@ -69,11 +69,11 @@ impl AgreementConfig {
             reports: gates.reports_storage_versions(),
             storage_versions: StorageVersions::Report,
             advertised: None,
-            elsewhere: None,
+            upstream: None,
         }
     }
 
-    /// The id of the instance that these facts tell from every other one: host, address, data.
+    /// The id of the instance with these facts, such as host, address and data directory.
     pub fn identity_of(facts: &[&str]) -> ServerId {
         let mut hash = Sha256::new();
         for fact in facts {

@@ -1,7 +1,7 @@
-//! Where all servers are, and hearing of those that come and go.
+//! The addresses of all servers, and changes to the list of servers.
 
 use super::lease_watch::Leases;
-use super::{Agreement, Standing, keys};
+use super::{Agreement, RegistrationState, keys};
 use crate::error::ApiError;
 use crate::storage::watch_cache::WatchCache;
 use restow_store::KeyRange;
@@ -10,8 +10,8 @@ use std::future::Future;
 use std::net::SocketAddr;
 
 impl Agreement {
-    /// Where the servers on this store are, as their leases say. A server without a lease is not among them.
-    pub(crate) async fn addresses_of_all(&self) -> Result<BTreeSet<SocketAddr>, ApiError> {
+    /// The addresses of the servers on this store, from their leases. A server without a lease is not among them.
+    pub(crate) async fn all_addresses(&self) -> Result<BTreeSet<SocketAddr>, ApiError> {
         let leases = Leases::read(self.store.as_ref()).await;
         let unreadable = |error: super::AgreementError| ApiError::Internal(error.chain());
         Ok(leases.map_err(unreadable)?.addresses())
@@ -19,11 +19,11 @@ impl Agreement {
 
     /// Whether this server has left for good.
     pub(crate) fn has_left(&self) -> bool {
-        matches!(self.standing(), Standing::Left)
+        matches!(self.state(), RegistrationState::Left)
     }
 
-    /// Completes when a lease is made or removed after this call; perhaps never.
-    pub(crate) fn somebody_comes_or_goes(&self, watch_cache: &WatchCache) -> impl Future<Output = ()> + Send + use<> {
+    /// Completes when a lease is created or deleted after this call; perhaps never.
+    pub(crate) fn server_list_changed(&self, watch_cache: &WatchCache) -> impl Future<Output = ()> + Send + use<> {
         let leases = watch_cache.subscribe(keys::LEASE_FOLDER, KeyRange::prefix(keys::LEASES), watch_cache.reached());
         async move {
             let Ok(mut leases) = leases else { return std::future::pending().await };

@@ -1,36 +1,36 @@
-//! What can go wrong between servers.
+//! Errors of storage version registration.
 
 use restow_api::ServerId;
 use restow_rules::InvalidReport;
 use restow_store::StoreError;
 use thiserror::Error;
 
-/// Why this server could not report, or could not take part.
+/// Why this server could not register or report.
 #[derive(Debug, Error)]
 pub enum AgreementError {
-    /// The lease that this server acted under is gone, or is another server's.
+    /// The lease that this server registered under was deleted or replaced.
     #[error("the identity lease {0} is no longer the one that this server registered under")]
     LeaseLost(ServerId),
-    /// Another server acts under this identity.
+    /// Another server uses this identity.
     #[error("another API server is running with the identity {0}; give each instance its own with --identity")]
     IdentityTaken(ServerId),
-    /// Others changed the object again and again.
+    /// Too many conflicts with other writers.
     #[error("the StorageVersion {name} was changed by others {attempts} times in a row")]
     Contended {
         /// The object's name.
         name: String,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: usize,
     },
-    /// An object that the agreement rests on cannot be read.
-    #[error("the object at {key} cannot be understood ({reason}); correct or delete it")]
+    /// A lease, StorageVersion or election cannot be decoded.
+    #[error("the object at {key} cannot be decoded ({reason}); correct or delete it")]
     Unreadable {
-        /// Where it lies.
+        /// Its key.
         key: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// What this server wants to report would be refused.
+    /// The report of this server is invalid.
     #[error("the storage version of {resource} cannot be reported")]
     Report {
         /// The resource.
@@ -39,9 +39,9 @@ pub enum AgreementError {
         #[source]
         source: InvalidReport,
     },
-    /// The main API server of this aggregated one could not be told.
-    #[error("the main API server could not be told what is stored: {0}")]
-    Elsewhere(String),
+    /// Reporting to the main API server of this aggregated server failed.
+    #[error("the storage versions could not be reported to the main API server: {0}")]
+    Upstream(String),
     /// An object of this server cannot be stored.
     #[error("an object cannot be stored: {0}")]
     Unstorable(String),
@@ -51,7 +51,7 @@ pub enum AgreementError {
 }
 
 impl AgreementError {
-    /// The whole story in one line.
+    /// The error and its causes in one line.
     pub fn chain(&self) -> String {
         let mut line = self.to_string();
         let mut source = std::error::Error::source(self);

@@ -1,4 +1,4 @@
-//! Where leases and StorageVersions lie in the store, and how they are read and written there.
+//! The keys of leases, StorageVersions and elections, and how these objects are decoded and encoded.
 
 use super::AgreementError;
 use crate::resource::codec;
@@ -10,36 +10,36 @@ use restow_store::{Entry, Key};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Where the leases of the system lie.
+/// The leases in `kube-system`.
 pub(super) const LEASES: &str = "/coordination.k8s.io/leases/kube-system/";
-/// The collection that they are part of.
+/// The collection of all leases.
 pub(super) const LEASE_FOLDER: &str = "/coordination.k8s.io/leases/";
-/// Where StorageVersions lie.
+/// The StorageVersions.
 pub(super) const STORAGE_VERSIONS: &str = "/internal.apiserver.k8s.io/storageversions/";
 
-/// The key that changes whenever a server takes its identity lease, so that whoever concludes something from the list of
-/// leases can compare that nobody has joined since.
+/// The key that changes whenever a server takes its identity lease. A transaction that relies on the list of leases compares
+/// it, so that it fails if a server has joined since.
 pub(super) const JOINED: &str = "/restow/identity-lease-taken";
 
-/// Where the elections lie.
+/// The elections.
 pub(super) const ELECTIONS: &str = "/kube-apiserver.internal.k8s.io/storageversions/";
 
-/// The key of a lease of the system.
+/// The key of a lease in `kube-system`.
 pub(super) fn lease_key(name: &str) -> Result<Key, AgreementError> {
     key(format!("{LEASES}{name}"))
 }
 
-/// The key of the StorageVersion about this resource.
+/// The key of the StorageVersion of this resource.
 pub(super) fn storage_version_key(resource: &GroupResource) -> Result<Key, AgreementError> {
     key(format!("{STORAGE_VERSIONS}{}", StorageVersion::name_for(resource)))
 }
 
-/// The key of the election about this resource.
+/// The key of the election of this resource.
 pub(super) fn election_key(resource: &GroupResource) -> Result<Key, AgreementError> {
     key(format!("{ELECTIONS}{}", StorageVersion::name_for(resource)))
 }
 
-/// The resource that the StorageVersion of this name is about.
+/// The resource of the StorageVersion with this name.
 pub(super) fn resource_of(name: &str) -> Option<GroupResource> {
     let (group, resource) = name.rsplit_once('.')?;
     GroupResource::new(if group == "core" { "" } else { group }, resource).ok()
@@ -50,7 +50,7 @@ pub(super) fn key(text: String) -> Result<Key, AgreementError> {
     Key::try_from(text.clone()).map_err(|error| AgreementError::Unreadable { key: text, reason: error.to_string() })
 }
 
-/// Reads a stored object as one of our types.
+/// Decodes a stored object.
 pub(super) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T, AgreementError> {
     let unreadable = |reason: serde_json::Error| AgreementError::Unreadable {
         key: entry.key.to_string(),
@@ -60,9 +60,9 @@ pub(super) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T, AgreementErr
     serde_json::from_value(object.into_value()).map_err(unreadable)
 }
 
-/// An object of ours as it is stored.
-pub(super) fn written(object: Value) -> Result<Bytes, AgreementError> {
-    // A value that is no object is stored as an empty one; ours always are.
+/// Encodes an object for the store.
+pub(super) fn encode(object: Value) -> Result<Bytes, AgreementError> {
+    // The callers pass objects only.
     let object = Object::from_value(object).unwrap_or_default();
     codec::encode(&object).map_err(|error| AgreementError::Unstorable(format!("{}: {error}", object.name())))
 }

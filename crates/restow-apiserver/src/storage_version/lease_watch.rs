@@ -1,4 +1,4 @@
-//! Everybody's leases in `kube-system`: who takes part, and whose time is over.
+//! The leases in `kube-system`: which servers take part, and which leases have expired.
 
 use super::{AgreementError, keys};
 use crate::storage::key_pages::name_of;
@@ -11,15 +11,15 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// The label that tells identity leases from others. Its value says what kind of server it is.
+/// The label of identity leases. Its value names the control plane of the server.
 pub(super) const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
 
-/// What kind of server the ones on this store are.
+/// The label value of the servers on this store.
 pub(super) const COMPONENT: &str = "kube-apiserver";
-/// The annotation that says where a server is reached by others.
+/// The annotation with the address at which other servers reach this one.
 pub(super) const ADDRESS_ANNOTATION: &str = "kubernetes.io/peer-advertise-address";
 
-/// A lease, as much of it as matters here.
+/// The fields of a lease that are used here.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Lease {
@@ -27,7 +27,7 @@ pub(super) struct Lease {
     pub(super) spec: LeaseSpec,
 }
 
-/// Who holds a lease, since when and for how long. When it was renewed is for people: the clock is another machine's.
+/// Who holds a lease, since when and for how long. The renew time is not used: it is from another machine's clock.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct LeaseSpec {
@@ -37,26 +37,26 @@ pub(super) struct LeaseSpec {
     pub(super) lease_transitions: Option<i64>,
 }
 
-/// All leases of the system, by name.
+/// All leases in `kube-system`, by name.
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
-    /// Nothing for a lease that cannot be understood; it exists all the same.
+    /// `None` for a lease that exists but cannot be decoded.
     by_name: BTreeMap<ServerId, Option<(Lease, ResourceVersion)>>,
     read: ReadTime,
 }
 
-/// One lease that is watched.
+/// A lease with its stored entry and whether it has expired.
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
-    /// What it says, as far as it can be understood.
+    /// The decoded lease; empty if it cannot be decoded.
     pub(super) lease: Lease,
     pub(super) entry: Entry,
-    /// Whether it was seen not to change for longer than it lasts.
+    /// Whether it was observed unchanged for longer than its duration.
     pub(super) expired: bool,
 }
 
 impl Lease {
-    /// The control plane of the API server whose identity this is; nothing for other leases.
+    /// The control plane of the API server that has this identity lease; `None` for other leases.
     pub(super) fn control_plane(&self) -> Option<&str> {
         self.metadata.labels.get(IDENTITY_LABEL).map(String::as_str)
     }
@@ -66,7 +66,7 @@ impl Lease {
     }
 }
 
-/// Reads one lease, and lets a watch take note of it.
+/// Reads one lease, and records it in `watch`.
 pub(super) async fn watch_one(
     store: &dyn Store,
     name: &str,
@@ -88,7 +88,7 @@ pub(super) async fn watch_one(
 }
 
 impl Leases {
-    /// Reads all of them.
+    /// Reads all leases.
     pub(super) async fn read(store: &dyn Store) -> Result<Self, AgreementError> {
         let asked = since_boot();
         let listed = store.range(RangeRequest::prefix(keys::LEASES)).await?;
@@ -97,7 +97,7 @@ impl Leases {
 
     fn of(entries: &[Entry], read: ReadTime) -> Self {
         let lease = |entry: &Entry| {
-            // What cannot be the name of a lease names no server either.
+            // An invalid lease name is no server id either.
             let id = ServerId::new(name_of(&entry.key)).ok()?;
             let revision = ResourceVersion::new(entry.mod_revision.to_string());
             Some((id, keys::read::<Lease>(entry).ok().map(|lease| (lease, revision))))
@@ -105,13 +105,13 @@ impl Leases {
         Leases { by_name: entries.iter().filter_map(lease).collect(), read }
     }
 
-    /// Lets a watch take note of what was read.
-    pub(super) fn tell(&self, watch: &mut LeaseWatch) {
+    /// Records what was read in `watch`.
+    pub(super) fn record_in(&self, watch: &mut LeaseWatch) {
         let known = self.by_name.iter().filter_map(|(id, lease)| lease.as_ref().map(|lease| (id, lease)));
         watch.saw(known.map(|(id, (lease, revision))| seen(id, lease, revision)), self.read);
     }
 
-    /// Who takes part: everybody whose lease exists, expired or not. Of one that is unreadable nobody knows whose it is.
+    /// The participating servers: every server whose lease exists, expired or not. An unreadable lease may be of any server.
     pub(super) fn participants(&self) -> Participants {
         self.by_name.iter().fold(Participants::listed([]), |list, (id, lease)| match lease {
             None => list.with_unread(id.clone()),
@@ -122,7 +122,7 @@ impl Leases {
         })
     }
 
-    /// Who has to vote: every API server on this store whose lease exists. An aggregated server has a store of its own.
+    /// The servers that vote: every API server on this store whose lease exists. An aggregated server has its own store.
     pub(super) fn voters(&self) -> Participants {
         let known = self.by_name.iter().filter(|(_, lease)| lease.as_ref().is_some_and(is_server_here));
         let unread = self.by_name.iter().filter(|(_, lease)| lease.is_none());
@@ -130,13 +130,13 @@ impl Leases {
         unread.fold(listed, |participants, (id, _)| participants.with_unread(id.clone()))
     }
 
-    /// Where the servers on this store are, as far as they say.
+    /// The addresses of the servers on this store that published one.
     pub(super) fn addresses(&self) -> BTreeSet<SocketAddr> {
         let known = self.by_name.values().flatten().filter(|lease| is_server_here(lease));
         known.filter_map(|(lease, _)| lease.metadata.annotations.get(ADDRESS_ANNOTATION)?.parse().ok()).collect()
     }
 
-    /// The leases as the collection sees them after such a watch, and those of which it knows nothing.
+    /// The leases as input for the collector, with expiry as `watch` observed it, and the names of unreadable ones.
     pub(super) fn to_collect(&self, watch: &LeaseWatch) -> (Vec<IdentityLease>, Vec<ServerId>) {
         let mut leases = Vec::new();
         let mut unread = Vec::new();
@@ -144,7 +144,7 @@ impl Leases {
             match lease {
                 Some((lease, revision)) => {
                     let control_plane = lease.control_plane().map(str::to_owned);
-                    // Other leases are not ours to collect, so they never expire.
+                    // Leases that are no identity leases are never collected.
                     let expired = control_plane.is_some() && watch.is_expired(seen(id, lease, revision));
                     leases.push(IdentityLease { id: id.clone(), control_plane, revision: revision.clone(), expired });
                 }
@@ -154,49 +154,49 @@ impl Leases {
         (leases, unread)
     }
 
-    /// What changes when servers come or go, and stays the same when they only renew.
+    /// The names of all leases. They change when servers come or go, not when leases are renewed.
     pub(super) fn names(&self) -> Vec<ServerId> {
         self.by_name.keys().cloned().collect()
     }
 }
 
-/// What a watch sees of a lease.
+/// A lease as `LeaseWatch` takes it.
 fn seen<'a>(id: &'a ServerId, lease: &Lease, revision: &'a ResourceVersion) -> SeenLease<'a> {
     SeenLease { name: id.as_str(), revision, duration_seconds: lease.spec.lease_duration_seconds }
 }
 
-/// Whether a lease is the identity of a server on this store.
+/// Whether a lease is the identity lease of a server on this store.
 fn is_server_here((lease, _): &(Lease, ResourceVersion)) -> bool {
     lease.control_plane() == Some(COMPONENT)
 }
 
-/// Who takes part, and the comparison that holds as long as nobody has joined since.
+/// The participating servers, and the comparison that holds until another server joins.
 #[derive(Clone, Debug)]
-pub(super) struct Roll {
+pub(super) struct ServerList {
     pub(super) participants: Participants,
-    pub(super) nobody_joined: Option<Compare>,
+    pub(super) no_server_joined: Option<Compare>,
 }
 
-impl Roll {
-    /// Nobody knows who takes part.
-    pub(super) fn unreadable() -> Self {
-        Roll { participants: Participants::unreadable(), nobody_joined: None }
+impl ServerList {
+    /// The participating servers are not known.
+    pub(super) fn unknown() -> Self {
+        ServerList { participants: Participants::unreadable(), no_server_joined: None }
     }
 
-    /// Who takes part, as far as it can be read. "Could not be read" is nobody's absence.
-    pub(super) async fn call(store: &dyn Store) -> Self {
-        Self::read(store).await.unwrap_or_else(|_| Self::unreadable())
+    /// The participating servers; unknown if they cannot be read. A failed read never means that a server is gone.
+    pub(super) async fn read_or_unknown(store: &dyn Store) -> Self {
+        Self::read(store).await.unwrap_or_else(|_| Self::unknown())
     }
 
-    /// The key is read before the leases: whoever joins in between is noticed by the comparison.
+    /// Reads the key before the leases, so that the comparison fails if a server joins in between.
     pub(super) async fn read(store: &dyn Store) -> Result<Self, AgreementError> {
-        let nobody_joined = Some(nobody_joined(store).await?);
-        Ok(Roll { participants: Leases::read(store).await?.participants(), nobody_joined })
+        let no_server_joined = Some(no_server_joined(store).await?);
+        Ok(ServerList { participants: Leases::read(store).await?.participants(), no_server_joined })
     }
 }
 
-/// The comparison that holds as long as nobody joins from now on.
-pub(super) async fn nobody_joined(store: &dyn Store) -> Result<Compare, AgreementError> {
+/// The comparison that holds until another server joins.
+pub(super) async fn no_server_joined(store: &dyn Store) -> Result<Compare, AgreementError> {
     let key = keys::key(keys::JOINED.to_string())?;
     let revision = store.get(&key).await?.map_or(Revision::ZERO, |entry| entry.mod_revision);
     Ok(Compare::mod_revision(&key, revision))
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(
             leases.participants().without_entry(&[entry("a")]),
             Some(vec![]),
-            "each is asked for its own resources"
+            "each server reports its own resources"
         );
     }
 
@@ -261,11 +261,11 @@ mod tests {
         let other = lease(json!({}));
         let entries = [entry("a", &identity), entry("leader", &other), entry("broken", "{")];
         let mut watch = LeaseWatch::default();
-        // What the lease says about its renewal is long past, which is nobody's business.
+        // The renew time in the lease is long past, which does not count.
         let leases = leases_of(&entries, 0);
-        leases.tell(&mut watch);
+        leases.record_in(&mut watch);
         assert!(leases.to_collect(&watch).0.iter().all(|lease| !lease.expired));
-        (1..=11).for_each(|second| leases_of(&entries, second).tell(&mut watch));
+        (1..=11).for_each(|second| leases_of(&entries, second).record_in(&mut watch));
         let (known, unread) = leases.to_collect(&watch);
         let expired: Vec<(&str, bool)> = known.iter().map(|lease| (lease.id.as_str(), lease.expired)).collect();
         assert_eq!(expired, [("a", true), ("leader", false)]);

@@ -1,7 +1,8 @@
-//! Reporting elsewhere: an aggregated server reports to the main API server too, which others ask who stores what.
+//! The upstream: the main API server, to which an aggregated server reports its storage versions as well.
 //!
-//! The own store keeps its own leases and reports, and its own fence. What lies elsewhere cannot be compared in a transaction of
-//! the own store, so it is held by time: a server writes only while its identity there has been renewed lately enough.
+//! The aggregated server's own store has its own leases, reports and fence. A transaction in that store cannot compare the
+//! lease at the main API server. So that lease is enforced by time: the aggregated server writes only while it has renewed it
+//! recently enough.
 
 use super::Agreement;
 use async_trait::async_trait;
@@ -9,36 +10,36 @@ use restow_api::GroupResource;
 use restow_rules::ServerReport;
 use std::fmt;
 
-/// Somewhere else to report, beside the own store.
+/// The main API server of an aggregated server, which reports there as well as in its own store.
 #[async_trait]
-pub trait Elsewhere: Send + Sync + fmt::Debug {
-    /// Takes an identity there anew, in the place of an earlier one. The reason why it failed is for people.
+pub trait Upstream: Send + Sync + fmt::Debug {
+    /// Takes a new identity lease there, in place of an earlier one. The error is a message for people.
     async fn join(&self) -> Result<(), String>;
 
     /// Reports there. Returns when the report is stored.
     async fn report(&self, resource: &GroupResource, report: &ServerReport) -> Result<(), String>;
 
-    /// Takes a report back.
+    /// Withdraws a report.
     async fn withdraw(&self, resource: &GroupResource) -> Result<(), String>;
 
-    /// Takes back whatever this server or an earlier life of it has reported there.
+    /// Withdraws everything that this server or an earlier process of it has reported there.
     async fn withdraw_everything(&self) -> Result<(), String>;
 
-    /// Whether the identity is still good, by this server's own clock.
+    /// Whether the identity lease is still valid, by this server's own clock.
     fn holds(&self) -> bool;
 
-    /// Completes when the identity is lost, or was not renewed in time.
+    /// Completes when the identity lease is lost, or was not renewed in time.
     async fn lost(&self);
 
-    /// Gives the identity up.
+    /// Releases the identity lease.
     async fn leave(&self);
 }
 
 impl Agreement {
-    /// Completes when what was reported elsewhere does not count any more; never where nothing is.
-    pub(super) async fn lost_elsewhere(&self) {
-        match &self.config.elsewhere {
-            Some(elsewhere) => elsewhere.lost().await,
+    /// Completes when the lease at the main API server is lost; never where there is no such server.
+    pub(super) async fn upstream_lost(&self) {
+        match &self.config.upstream {
+            Some(upstream) => upstream.lost().await,
             None => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! Servers in one process on one store in memory, and looking into that store.
+//! Servers in one process on one in-memory store, and helpers to read that store.
 
 use async_trait::async_trait;
 use restow_api::{GroupResource, GroupVersion};
@@ -10,7 +10,7 @@ use restow_apiserver::resource::conversion::RenameVersion;
 use restow_apiserver::resource::registry::Registry;
 use restow_apiserver::resource::strategy::Plain;
 use restow_apiserver::resource::{Names, Origin, Resource, Scope, Storage, Verb};
-use restow_apiserver::storage_version::Elsewhere;
+use restow_apiserver::storage_version::Upstream;
 use restow_apiserver::{
     AccessConfig, AgreementConfig, ApiServer, Authorization, Change, Changed, Decision, Gates, Guarantee, LoadLimits,
     ObjectRef, ServerConfig, StorageVersions,
@@ -52,14 +52,14 @@ pub(crate) fn builtins(release: &str) -> Vec<Resource> {
     builtin::resources(release.parse().unwrap(), &config)
 }
 
-/// Starts a server of the newest release that reports elsewhere too.
-pub(crate) async fn start_elsewhere(
+/// Starts an aggregated server of the newest release that reports to this main API server too.
+pub(crate) async fn start_with_upstream(
     store: &Arc<dyn Store>,
     id: &str,
     gates: &str,
-    elsewhere: Arc<dyn Elsewhere>,
+    upstream: Arc<dyn Upstream>,
 ) -> Arc<ApiServer> {
-    start_as(store, id, builtins("1.37"), gates, |config| config.agreement.elsewhere = Some(elsewhere)).await
+    start_as(store, id, builtins("1.37"), gates, |config| config.agreement.upstream = Some(upstream)).await
 }
 
 pub(crate) async fn start_with(

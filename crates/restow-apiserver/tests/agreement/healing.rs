@@ -90,7 +90,7 @@ async fn who_is_shut_out_again_and_again_starts_no_storm() {
     assert!((2..=12).contains(&shut_out), "the server came back {shut_out} times in five seconds");
     let written = store.status().await.unwrap().revision.get() - before;
     println!("shut out {shut_out} times, {written} writes");
-    eventually("in the end it is back", || async { server.agreement().is_settled() }).await;
+    eventually("in the end it is back", || async { server.agreement().is_registered() }).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod elsewhere;
 mod fixture;
 mod gates;
 mod guards;
@@ -11,4 +10,5 @@ mod healing;
 mod reports;
 mod stale;
 mod unread;
+mod upstream;
 mod votes;

@@ -101,8 +101,8 @@ async fn a_restart_shuts_out_the_earlier_life() {
     write_slice(&later, "later").await.unwrap();
     let written = tokio::time::timeout(Duration::from_secs(20), write_slice(&earlier, "earlier")).await.unwrap();
     let Err(ApiError::Unavailable { .. }) = written else { panic!("the earlier life wrote: {written:?}") };
-    assert!(!earlier.agreement().is_settled(), "it must not be sent requests any more");
-    assert!(later.agreement().is_settled(), "and it must not fight the later one");
+    assert!(!earlier.agreement().is_registered(), "it must not be sent requests any more");
+    assert!(later.agreement().is_registered(), "and it must not fight the later one");
     let status = status(&store, "discovery.k8s.io.endpointslices").await;
     assert_eq!(status["commonEncodingVersion"], "discovery.k8s.io/v1");
 }
@@ -172,7 +172,7 @@ async fn other_resources_are_reported_reported_anew_and_withdrawn() {
     })
     .await;
 
-    eventually("the server is back", || async { server.agreement().is_settled() }).await;
+    eventually("the server is back", || async { server.agreement().is_registered() }).await;
     server.agreement().withdraw(&current.group_resource).await.unwrap();
     assert!(!objects(&store, STORAGE_VERSIONS).await.contains_key(name));
 }

@@ -16,7 +16,7 @@ impl Strategy for Lease {
     }
 
     fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
-        storage_version::joining(old, new)
+        storage_version::mark_server_joined(old, new)
     }
 }
 

@@ -52,7 +52,7 @@ impl WriteHook for CommonEncodingVersion {
         old: Option<&Object>,
     ) -> Result<Vec<Compare>, ApiError> {
         match old {
-            Some(_) => Ok(self.0.conclude(&request.resource, object, old).await?),
+            Some(_) => Ok(self.0.recompute_status(&request.resource, object, old).await?),
             None => Ok(Vec::new()),
         }
     }

@@ -1,4 +1,4 @@
-//! Who depends on whom, and what follows from that. Pure.
+//! The dependency graph: objects with owners, and owners that wait for their dependents. Pure.
 
 use crate::resource::codec;
 use crate::storage::deletion::{FOREGROUND, ORPHAN, Propagation};
@@ -7,17 +7,17 @@ use restow_store::Key;
 use serde::Deserialize;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// How many owners are concluded upon at once. Each costs comparisons in the transaction, and a store takes 128.
+/// How many owners are handled in one transaction. Each needs comparisons, and a store takes 128.
 pub(super) const OWNERS_AT_ONCE: usize = 32;
 
-/// What the collector knows of an object.
+/// An object in the graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Node {
     pub(super) uid: String,
     pub(super) owners: Vec<Owner>,
-    /// What is to be done before the object can go.
+    /// The finalizer that the garbage collector has to process, if the object is being deleted.
     pub(super) waits_for: Option<Propagation>,
-    /// The policy that its own finalizers ask for.
+    /// The propagation policy of its finalizers.
     pub(super) policy: Option<Propagation>,
 }
 
@@ -29,11 +29,11 @@ pub(super) struct Owner {
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) uid: String,
-    /// The owner must not go before this dependent.
+    /// The owner must not be deleted before this dependent.
     pub(super) block_owner_deletion: bool,
 }
 
-/// Something to look at.
+/// A work item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Work {
     /// An object that has owners.
@@ -45,29 +45,29 @@ pub(super) enum Work {
 /// The objects that have owners, and those that wait for their dependents.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    nodes: HashMap<Key, Seen>,
+    nodes: HashMap<Key, Node>,
     dependents: HashMap<String, BTreeSet<Key>>,
     waiting: HashMap<String, Key>,
 }
 
-/// What an owner turned out to be.
+/// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It is there.
+pub(super) enum OwnerState {
+    /// It exists.
     Solid,
-    /// It is there and waits for its dependents to go.
-    Waiting,
-    /// It is gone.
-    Absent,
+    /// It exists and waits for its dependents to be deleted.
+    WaitingForDependents,
+    /// It does not exist.
+    Dangling,
 }
 
-/// What becomes of a dependent.
+/// What to do with a dependent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Stays,
-    /// It loses these owners.
-    LosesOwners(Vec<String>),
-    Goes(Propagation),
+pub(super) enum DependentAction {
+    Keep,
+    /// Remove the references to these owners.
+    RemoveOwners(Vec<String>),
+    Delete(Propagation),
 }
 
 #[derive(Deserialize, Default)]
@@ -79,20 +79,20 @@ struct Metadata {
     deletion_timestamp: Option<String>,
 }
 
-impl Seen {
-    /// Reads a stored object.
+impl Node {
+    /// Decodes the metadata of a stored object.
     pub(super) fn of(stored: &[u8]) -> Option<Self> {
         codec::read_metadata::<Metadata>(stored).ok().map(Self::from)
     }
 
-    /// Reads an object.
+    /// Reads the metadata of an object.
     pub(super) fn of_object(object: &Object) -> Option<Self> {
         let metadata = object.get("metadata").cloned()?;
         serde_json::from_value::<Metadata>(metadata).ok().map(Self::from)
     }
 }
 
-impl From<Metadata> for Seen {
+impl From<Metadata> for Node {
     fn from(metadata: Metadata) -> Self {
         let has = |name: &str| metadata.finalizers.iter().any(|finalizer| finalizer == name);
         let policy = match () {
@@ -101,50 +101,50 @@ impl From<Metadata> for Seen {
             () => None,
         };
         let waits_for = policy.filter(|_| metadata.deletion_timestamp.is_some());
-        Seen { uid: metadata.uid, owners: metadata.owner_references, waits_for, policy }
+        Node { uid: metadata.uid, owners: metadata.owner_references, waits_for, policy }
     }
 }
 
-impl Standing {
-    /// What an owner is, given what is stored in its place. Nothing where that cannot be read: it may be the owner.
+impl OwnerState {
+    /// The state of an owner, given the value at its key. `None` if that cannot be decoded: it may be the owner.
     pub(super) fn of(owner: &Owner, stored: Option<&[u8]>) -> Option<Self> {
-        let Some(stored) = stored else { return Some(Standing::Absent) };
-        let seen = Seen::of(stored).filter(|seen| !seen.uid.is_empty())?;
-        Some(match seen.waits_for {
-            _ if seen.uid != owner.uid => Standing::Absent,
-            Some(Propagation::Foreground) => Standing::Waiting,
-            _ => Standing::Solid,
+        let Some(stored) = stored else { return Some(OwnerState::Dangling) };
+        let node = Node::of(stored).filter(|node| !node.uid.is_empty())?;
+        Some(match node.waits_for {
+            _ if node.uid != owner.uid => OwnerState::Dangling,
+            Some(Propagation::Foreground) => OwnerState::WaitingForDependents,
+            _ => OwnerState::Solid,
         })
     }
 }
 
 impl Graph {
-    /// Takes note of an object, and tells what to look at.
-    pub(super) fn put(&mut self, key: &Key, seen: Seen) -> Vec<Work> {
+    /// Adds or updates an object, and returns the work that follows.
+    pub(super) fn put(&mut self, key: &Key, node: Node) -> Vec<Work> {
         let before = self.forget(key);
         let mut work = Vec::new();
-        for owner in &seen.owners {
+        for owner in &node.owners {
             self.dependents.entry(owner.uid.clone()).or_default().insert(key.clone());
             work.extend(self.waiting.get(&owner.uid).cloned().map(Work::Owner));
         }
-        if !seen.owners.is_empty() && before.as_ref().is_none_or(|before| before.owners != seen.owners) {
+        if !node.owners.is_empty() && before.as_ref().is_none_or(|before| before.owners != node.owners) {
             work.push(Work::Dependent(key.clone()));
         }
         // An owner that this object no longer has may have waited for it.
-        let kept: HashSet<&Owner> = seen.owners.iter().collect();
+        let kept: HashSet<&Owner> = node.owners.iter().collect();
         let lost = before.iter().flat_map(|before| &before.owners).filter(|owner| !kept.contains(owner));
         work.extend(lost.filter_map(|owner| self.waiting.get(&owner.uid)).cloned().map(Work::Owner));
-        if seen.waits_for.is_some() {
-            self.waiting.insert(seen.uid.clone(), key.clone());
+        if node.waits_for.is_some() {
+            self.waiting.insert(node.uid.clone(), key.clone());
             work.push(Work::Owner(key.clone()));
         }
-        if !seen.owners.is_empty() || seen.waits_for.is_some() {
-            self.nodes.insert(key.clone(), seen);
+        if !node.owners.is_empty() || node.waits_for.is_some() {
+            self.nodes.insert(key.clone(), node);
         }
         work
     }
 
-    /// Takes note that an object is gone, and tells what to look at.
+    /// Removes an object, and returns the work that follows.
     pub(super) fn remove(&mut self, key: &Key, uid: &str) -> Vec<Work> {
         let before = self.forget(key);
         let owners = before.iter().flat_map(|before| &before.owners);
@@ -153,20 +153,20 @@ impl Graph {
         waiting.chain(orphaned).collect()
     }
 
-    /// Whether a dependent of this owner waits for its own dependents: the owner may be among those.
-    pub(super) fn in_circle(&self, uid: &str) -> bool {
+    /// Whether a dependent of this owner waits for its own dependents: there may be a cycle.
+    pub(super) fn in_cycle(&self, uid: &str) -> bool {
         let keys = self.dependents.get(uid).into_iter().flatten();
-        keys.filter_map(|key| self.nodes.get(key)).any(|seen| seen.waits_for == Some(Propagation::Foreground))
+        keys.filter_map(|key| self.nodes.get(key)).any(|node| node.waits_for == Some(Propagation::Foreground))
     }
 
-    /// The owners of an object that are looked at next, no more than can be concluded upon: first those that wait for it.
-    /// The others have their turn when it has lost some of these. As long as it has one of these, it stays.
-    pub(super) fn pressing(&self, seen: &Seen) -> Vec<Owner> {
-        if seen.owners.len() <= OWNERS_AT_ONCE {
-            return seen.owners.clone();
+    /// The owners of an object to check next, no more than fit into one transaction, those that wait for it first. The others
+    /// follow when references to these were removed. As long as one of these is solid, the object stays.
+    pub(super) fn owners_to_check(&self, node: &Node) -> Vec<Owner> {
+        if node.owners.len() <= OWNERS_AT_ONCE {
+            return node.owners.clone();
         }
         let waits = |owner: &&Owner| self.waiting.contains_key(&owner.uid);
-        let (waiting, others): (Vec<&Owner>, Vec<&Owner>) = seen.owners.iter().partition(waits);
+        let (waiting, others): (Vec<&Owner>, Vec<&Owner>) = node.owners.iter().partition(waits);
         waiting.into_iter().chain(others).take(OWNERS_AT_ONCE + 1).cloned().collect()
     }
 
@@ -175,17 +175,17 @@ impl Graph {
         self.dependents.contains_key(uid)
     }
 
-    /// The dependents of an owner, and whether each keeps it from going.
+    /// The dependents of an owner, and whether each blocks its deletion.
     pub(super) fn dependents(&self, uid: &str) -> Vec<(Key, bool)> {
         let keys = self.dependents.get(uid).into_iter().flatten();
         keys.map(|key| {
-            let owners = self.nodes.get(key).into_iter().flat_map(|seen| &seen.owners);
+            let owners = self.nodes.get(key).into_iter().flat_map(|node| &node.owners);
             (key.clone(), owners.filter(|owner| owner.uid == uid).any(|owner| owner.block_owner_deletion))
         })
         .collect()
     }
 
-    fn forget(&mut self, key: &Key) -> Option<Seen> {
+    fn forget(&mut self, key: &Key) -> Option<Node> {
         let before = self.nodes.remove(key)?;
         for owner in &before.owners {
             if let Some(keys) = self.dependents.get_mut(&owner.uid) {
@@ -202,23 +202,23 @@ impl Graph {
     }
 }
 
-/// Says what becomes of a dependent, given what those of its owners that were looked at turned out to be.
-pub(super) fn fate(seen: &Seen, owners: &[Owner], standings: &[Standing], has_dependents: bool) -> Fate {
-    let lost = |standing: &Standing| *standing != Standing::Solid;
-    if standings.is_empty() {
-        return Fate::Stays;
+/// Decides what to do with a dependent, given the states of the owners that were checked.
+pub(super) fn action(node: &Node, owners: &[Owner], states: &[OwnerState], has_dependents: bool) -> DependentAction {
+    let lost = |state: &OwnerState| *state != OwnerState::Solid;
+    if states.is_empty() {
+        return DependentAction::Keep;
     }
-    // One with more owners than can be concluded upon at once loses some of them first.
-    if standings.contains(&Standing::Solid) || standings.len() > OWNERS_AT_ONCE {
-        let owners = owners.iter().zip(standings).filter(|(_, standing)| lost(standing));
+    // With more owners than fit into one transaction, some references are removed first.
+    if states.contains(&OwnerState::Solid) || states.len() > OWNERS_AT_ONCE {
+        let owners = owners.iter().zip(states).filter(|(_, state)| lost(state));
         let gone: Vec<String> = owners.map(|(owner, _)| owner.uid.clone()).take(OWNERS_AT_ONCE).collect();
-        return if gone.is_empty() { Fate::Stays } else { Fate::LosesOwners(gone) };
+        return if gone.is_empty() { DependentAction::Keep } else { DependentAction::RemoveOwners(gone) };
     }
-    if standings.contains(&Standing::Waiting) && has_dependents {
-        // Whoever waits for this one waits for what depends on it, too.
-        return Fate::Goes(Propagation::Foreground);
+    if states.contains(&OwnerState::WaitingForDependents) && has_dependents {
+        // An owner that waits for this object also waits for its dependents.
+        return DependentAction::Delete(Propagation::Foreground);
     }
-    Fate::Goes(seen.policy.unwrap_or(Propagation::Background))
+    DependentAction::Delete(node.policy.unwrap_or(Propagation::Background))
 }
 
 #[cfg(test)]
@@ -230,26 +230,26 @@ mod tests {
         Key::try_from(format!("/core/pods/n/{name}")).unwrap()
     }
 
-    fn seen(uid: &str, owners: &[&str]) -> Seen {
+    fn node(uid: &str, owners: &[&str]) -> Node {
         let owners: Vec<Value> = owners
             .iter()
             .map(|uid| json!({"apiVersion": "v1", "kind": "X", "name": uid, "uid": uid, "blockOwnerDeletion": true}))
             .collect();
         let object = json!({"metadata": {"uid": uid, "ownerReferences": owners}});
-        Seen::of(object.to_string().as_bytes()).unwrap()
+        Node::of(object.to_string().as_bytes()).unwrap()
     }
 
-    fn waiting(uid: &str) -> Seen {
+    fn waiting(uid: &str) -> Node {
         let metadata = json!({"uid": uid, "finalizers": [FOREGROUND], "deletionTimestamp": "2026-01-01T00:00:00Z"});
-        Seen::of(json!({"metadata": metadata}).to_string().as_bytes()).unwrap()
+        Node::of(json!({"metadata": metadata}).to_string().as_bytes()).unwrap()
     }
 
     #[test]
     fn a_removed_owner_leads_to_its_dependents_and_a_removed_dependent_to_its_owner() {
         let mut graph = Graph::default();
-        assert_eq!(graph.put(&key("plain"), seen("plain", &[])), []);
-        assert_eq!(graph.put(&key("a"), seen("a", &["o"])), [Work::Dependent(key("a"))]);
-        assert_eq!(graph.put(&key("a"), seen("a", &["o"])), [], "a change that leaves the owners is of no interest");
+        assert_eq!(graph.put(&key("plain"), node("plain", &[])), []);
+        assert_eq!(graph.put(&key("a"), node("a", &["o"])), [Work::Dependent(key("a"))]);
+        assert_eq!(graph.put(&key("a"), node("a", &["o"])), [], "a change that leaves the owners is of no interest");
         assert_eq!(graph.dependents("o"), [(key("a"), true)]);
         assert_eq!(graph.remove(&key("o"), "o"), [Work::Dependent(key("a"))]);
         assert_eq!(graph.put(&key("o"), waiting("o")), [Work::Owner(key("o"))]);
@@ -261,10 +261,10 @@ mod tests {
     fn an_owner_that_cannot_be_read_is_not_absent() {
         let owner = Owner { uid: "o".into(), ..Owner::default() };
         let stored = |uid: &str| json!({"metadata": {"uid": uid}}).to_string().into_bytes();
-        let of = |stored: Option<&[u8]>| Standing::of(&owner, stored);
-        assert_eq!(of(None), Some(Standing::Absent));
-        assert_eq!(of(Some(&stored("o"))), Some(Standing::Solid));
-        assert_eq!(of(Some(&stored("another"))), Some(Standing::Absent));
+        let of = |stored: Option<&[u8]>| OwnerState::of(&owner, stored);
+        assert_eq!(of(None), Some(OwnerState::Dangling));
+        assert_eq!(of(Some(&stored("o"))), Some(OwnerState::Solid));
+        assert_eq!(of(Some(&stored("another"))), Some(OwnerState::Dangling));
         let protobuf: &[u8] = b"k8s\0\n\x09\n\x02v1\x12\x03Pod";
         let odd = br#"{"metadata":{"uid":"o","ownerReferences":7}}"#;
         for unreadable in [protobuf, b"", b"{", br#"{"metadata":{}}"#, odd] {
@@ -274,21 +274,21 @@ mod tests {
 
     #[test]
     fn a_dependent_goes_with_its_last_owner() {
-        use Standing::{Absent, Solid, Waiting};
-        for (standings, has_dependents, expected) in [
-            (vec![], false, Fate::Stays),
-            (vec![Solid], false, Fate::Stays),
-            (vec![Absent], true, Fate::Goes(Propagation::Background)),
-            (vec![Solid, Absent], false, Fate::LosesOwners(vec!["1".into()])),
-            (vec![Solid, Waiting], false, Fate::LosesOwners(vec!["1".into()])),
-            (vec![Waiting], false, Fate::Goes(Propagation::Background)),
-            (vec![Waiting], true, Fate::Goes(Propagation::Foreground)),
-            (vec![Waiting, Absent], true, Fate::Goes(Propagation::Foreground)),
+        use OwnerState::{Dangling, Solid, WaitingForDependents};
+        for (states, has_dependents, expected) in [
+            (vec![], false, DependentAction::Keep),
+            (vec![Solid], false, DependentAction::Keep),
+            (vec![Dangling], true, DependentAction::Delete(Propagation::Background)),
+            (vec![Solid, Dangling], false, DependentAction::RemoveOwners(vec!["1".into()])),
+            (vec![Solid, WaitingForDependents], false, DependentAction::RemoveOwners(vec!["1".into()])),
+            (vec![WaitingForDependents], false, DependentAction::Delete(Propagation::Background)),
+            (vec![WaitingForDependents], true, DependentAction::Delete(Propagation::Foreground)),
+            (vec![WaitingForDependents, Dangling], true, DependentAction::Delete(Propagation::Foreground)),
         ] {
-            let owners: Vec<String> = (0..standings.len()).map(|number| number.to_string()).collect();
+            let owners: Vec<String> = (0..states.len()).map(|number| number.to_string()).collect();
             let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
-            let seen = seen("a", &owners);
-            assert_eq!(fate(&seen, &seen.owners, &standings, has_dependents), expected, "{standings:?}");
+            let node = node("a", &owners);
+            assert_eq!(action(&node, &node.owners, &states, has_dependents), expected, "{states:?}");
         }
     }
 
@@ -298,9 +298,9 @@ mod tests {
         let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
         let mut graph = Graph::default();
         let begun = std::time::Instant::now();
-        graph.put(&key("a"), seen("a", &owners));
-        assert_eq!(graph.put(&key("a"), seen("a", &owners)), []);
-        assert_eq!(graph.put(&key("a"), seen("a", &owners[1..])), [Work::Dependent(key("a"))]);
+        graph.put(&key("a"), node("a", &owners));
+        assert_eq!(graph.put(&key("a"), node("a", &owners)), []);
+        assert_eq!(graph.put(&key("a"), node("a", &owners[1..])), [Work::Dependent(key("a"))]);
         // Each with all others would be a billion comparisons: half a minute.
         assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
     }
@@ -311,19 +311,21 @@ mod tests {
         let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
         let mut graph = Graph::default();
         graph.put(&key("last"), waiting("199"));
-        let many = seen("a", &owners);
-        let pressing = graph.pressing(&many);
-        assert_eq!(pressing.len(), OWNERS_AT_ONCE + 1);
-        assert_eq!(pressing[0].uid, "199", "whoever waits is looked at first");
-        let Fate::LosesOwners(first) = fate(&many, &pressing, &[Standing::Absent; OWNERS_AT_ONCE + 1], false) else {
+        let many = node("a", &owners);
+        let owners_to_check = graph.owners_to_check(&many);
+        assert_eq!(owners_to_check.len(), OWNERS_AT_ONCE + 1);
+        assert_eq!(owners_to_check[0].uid, "199", "whoever waits is looked at first");
+        let DependentAction::RemoveOwners(first) =
+            action(&many, &owners_to_check, &[OwnerState::Dangling; OWNERS_AT_ONCE + 1], false)
+        else {
             panic!("it has to lose some of them first");
         };
         assert_eq!(first[0], "199");
         assert_eq!(first[1..], owners[..OWNERS_AT_ONCE - 1]);
-        let few = seen("a", &owners[..OWNERS_AT_ONCE]);
-        let pressing = graph.pressing(&few);
-        assert_eq!(pressing, few.owners);
-        let fate = fate(&few, &pressing, &[Standing::Absent; OWNERS_AT_ONCE], false);
-        assert_eq!(fate, Fate::Goes(Propagation::Background));
+        let few = node("a", &owners[..OWNERS_AT_ONCE]);
+        let owners_to_check = graph.owners_to_check(&few);
+        assert_eq!(owners_to_check, few.owners);
+        let action = action(&few, &owners_to_check, &[OwnerState::Dangling; OWNERS_AT_ONCE], false);
+        assert_eq!(action, DependentAction::Delete(Propagation::Background));
     }
 }

@@ -1,7 +1,7 @@
-//! What the collector has to look at: in the order in which it came, and later what could not be done. Pure.
+//! The work queue of the garbage collector: in order of arrival, with backoff for items that failed. Pure.
 //!
-//! Each item waits longer after each failure, and items that failed take no more than a part of each round, so that no
-//! number of objects that cannot be judged (their owners are of kinds that nobody serves) holds up the others.
+//! Each item waits longer after each failure, and items that failed take no more than a share of each batch. So objects that
+//! cannot be processed (their owners are of kinds that are not served) do not delay the others, however many there are.
 
 use crate::controllers::garbage_collector::graph::Work;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -12,10 +12,10 @@ use tokio::time::Instant;
 pub(super) const RETRY: Duration = Duration::from_secs(5);
 /// How often that doubles: to 320 seconds.
 const DOUBLINGS: u32 = 6;
-/// Which part of a round is for what failed before, where there is other work: one of so many.
-const PART: usize = 4;
+/// One of so many items of a batch is a retry, where there is other work.
+const RETRY_SHARE: usize = 4;
 
-/// What there is to look at.
+/// The work items.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     fresh: VecDeque<Work>,
@@ -43,13 +43,13 @@ impl Queue {
     /// Takes at most so many items, oldest first.
     pub(super) fn take(&mut self, most: usize, now: Instant) -> Vec<Work> {
         let mut taken = Vec::new();
-        self.take_retries(most / PART, now, &mut taken);
+        self.take_retries(most / RETRY_SHARE, now, &mut taken);
         while taken.len() < most
             && let Some(item) = self.fresh.pop_front()
         {
             self.queued.remove(&item);
             if let Some(failure) = self.failures.get(&item) {
-                // It has not to be looked at once more for its failure, unless it fails again.
+                // Its retry is not needed, unless it fails again.
                 self.retries.remove(&(failure.due, item.clone()));
             }
             taken.push(item);
@@ -120,7 +120,7 @@ mod tests {
         queue.done(&item(1));
         queue.failed(item(1), now);
         assert_eq!(queue.take(9, now + RETRY), [item(1)]);
-        // What is new about it is looked at at once, and then not for its failure, too.
+        // A new event is processed at once, and replaces the retry.
         queue.failed(item(1), now);
         queue.extend([item(1)]);
         assert_eq!(queue.take(9, now), [item(1)]);

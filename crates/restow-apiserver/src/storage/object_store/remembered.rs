@@ -1,8 +1,8 @@
-//! What this server wrote lately, as a first guess at what lies in the store.
+//! A cache of recent writes of this server, as a first guess at what is stored.
 //!
-//! Objects are often changed several times in a row by the same client: a lease is renewed, a status is reported. Whoever
-//! changes one again need not read it first, because the transaction that writes it compares its revision anyway. A guess
-//! that turns out wrong costs one more attempt and decides nothing.
+//! Objects are often changed several times in a row by the same client: a lease is renewed, a status is updated. The next
+//! change need not read the object first, because its transaction compares the revision anyway. A wrong guess costs one more
+//! attempt and decides nothing.
 
 use restow_store::{Entry, Key};
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ impl Remembered {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Generations::default();
     }
 
-    /// Forgets what was at a key, because it is no longer there.
+    /// Forgets the entry of a key, because it was deleted or changed.
     pub(super) fn forget(&self, key: &Key) {
         let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         generations.young.remove(key);

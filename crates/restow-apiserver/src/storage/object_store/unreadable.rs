@@ -1,5 +1,5 @@
-//! Removing what cannot be read, for whoever may and says so. Nobody is asked about it and nothing is kept of it, since
-//! nobody knows what it was: no preconditions, no finalizers, no admission, as in Kubernetes.
+//! Deletes objects that cannot be decoded, where the client has the permission and sets the option. Since their content is
+//! unknown, there are no preconditions, no finalizers and no admission, as in Kubernetes.
 
 use super::{ATTEMPTS, Attempt, Extra, ObjectRef, ObjectStore, wait_for_change};
 use crate::error::ApiError;
@@ -9,8 +9,8 @@ use restow_apimachinery::object::Object;
 use restow_store::StoreExt;
 
 impl ObjectStore {
-    /// Removes an object that cannot be read; one that can be read is left alone. What other keys say of it, for instance
-    /// the addresses of a service, stays: it cannot be told.
+    /// Removes an object that cannot be decoded; other objects are refused. Keys that refer to it, for instance the addresses of a
+    /// service, stay: they are not known.
     pub(crate) async fn remove_unreadable(&self, place: ObjectRef<'_>, dry_run: DryRun) -> Result<(), ApiError> {
         let key = place.key()?;
         for _ in 0..ATTEMPTS {

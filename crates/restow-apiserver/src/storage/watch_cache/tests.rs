@@ -1,11 +1,11 @@
-//! What rings keep and what watchers take, by number and by size.
+//! The bounds of rings and of what watchers receive, by number and by size.
 
 use super::*;
 
-fn watch_cache(most: usize) -> WatchCache {
+fn watch_cache(max_bytes: usize) -> WatchCache {
     let state = State { rings: HashMap::new(), since: Revision::ZERO, lost: Revision::ZERO };
     let (reached, losses) = (watch::channel(Revision::ZERO).0, watch::Sender::new(0));
-    WatchCache { state: Mutex::new(state), reached, losses, kept: Arc::default(), most }
+    WatchCache { state: Mutex::new(state), reached, losses, held_bytes: Arc::default(), max_bytes }
 }
 
 /// The creation of an object of so many bytes.
@@ -22,7 +22,7 @@ fn publish(watch_cache: &WatchCache, revision: u64, events: Vec<Event>) {
     watch_cache.reached.send_replace(Revision::new(revision));
 }
 
-fn subscribe(watch_cache: &WatchCache, folder: &str, after: u64) -> Result<Subscription, Overtaken> {
+fn subscribe(watch_cache: &WatchCache, folder: &str, after: u64) -> Result<Subscription, Expired> {
     let folder = format!("/core/{folder}/");
     watch_cache.subscribe(&folder, KeyRange::prefix(folder.clone()), Revision::new(after))
 }
@@ -36,7 +36,7 @@ async fn a_watcher_takes_little_at_once_and_whole_revisions() {
     let watch_cache = watch_cache(ALL_BYTES);
     let mut watcher = subscribe(&watch_cache, "maps", 0).unwrap();
     for revision in 1..=3 {
-        let large = ["a", "b"].map(|name| created("maps", name, revision, TAKEN_BYTES));
+        let large = ["a", "b"].map(|name| created("maps", name, revision, BATCH_BYTES));
         publish(&watch_cache, revision, large.into());
     }
     publish(&watch_cache, 4, vec![created("maps", "c", 4, 1)]);
@@ -57,7 +57,7 @@ fn a_watcher_finds_what_it_wants_behind_much_that_it_does_not_want() {
     let mut watcher =
         watch_cache.subscribe("/core/maps/", KeyRange::prefix("/core/maps/mine/"), Revision::ZERO).unwrap();
     for revision in 1..=4 {
-        publish(&watch_cache, revision, vec![created("maps", "other/a", revision, TAKEN_BYTES)]);
+        publish(&watch_cache, revision, vec![created("maps", "other/a", revision, BATCH_BYTES)]);
     }
     publish(&watch_cache, 5, vec![created("maps", "mine/a", 5, 1)]);
     assert_eq!(revisions(&watcher.take().unwrap().0), [5]);
@@ -70,26 +70,30 @@ fn a_ring_is_bounded_by_its_bytes_whatever_its_changes_are() {
     for revision in 1..=20 {
         publish(&watch_cache, revision, vec![created("maps", "a", revision, 3 << 20)]);
     }
-    let kept = watch_cache.kept.load(Ordering::Relaxed);
-    assert!(kept <= RING_BYTES, "{kept} bytes are kept");
-    assert_eq!(slow.take(), Err(Overtaken));
+    let held_bytes = watch_cache.held_bytes.load(Ordering::Relaxed);
+    assert!(held_bytes <= RING_BYTES, "{held_bytes} bytes are held_bytes");
+    assert_eq!(slow.take(), Err(Expired));
     assert!(!slow.is_closed(), "the history goes on");
     publish(&watch_cache, 21, vec![created("maps", "a", 21, 2 * RING_BYTES)]);
-    assert_eq!(revisions(&subscribe(&watch_cache, "maps", 20).unwrap().take().unwrap().0), [21], "the latest is kept");
+    assert_eq!(
+        revisions(&subscribe(&watch_cache, "maps", 20).unwrap().take().unwrap().0),
+        [21],
+        "the latest is held_bytes"
+    );
 }
 
 #[test]
 fn all_rings_are_bounded_together_and_the_largest_gives_way() {
-    let most = 10 << 20;
-    let watch_cache = watch_cache(most);
+    let max_bytes = 10 << 20;
+    let watch_cache = watch_cache(max_bytes);
     publish(&watch_cache, 1, vec![created("small", "a", 1, 1000)]);
     for revision in 2..=100 {
         publish(&watch_cache, revision, vec![created(&format!("folder-{}", revision % 10), "a", revision, 200 << 10)]);
-        assert!(watch_cache.kept.load(Ordering::Relaxed) <= most, "after {revision} changes");
+        assert!(watch_cache.held_bytes.load(Ordering::Relaxed) <= max_bytes, "after {revision} changes");
     }
     assert_eq!(revisions(&subscribe(&watch_cache, "small", 0).unwrap().take().unwrap().0), [1]);
     let rings: usize = lock(&watch_cache.state).rings.values().map(|ring| lock(&ring.events).bytes).sum();
-    assert_eq!(watch_cache.kept.load(Ordering::Relaxed), rings);
+    assert_eq!(watch_cache.held_bytes.load(Ordering::Relaxed), rings);
     watch_cache.close_rings(Revision::new(100));
-    assert_eq!(watch_cache.kept.load(Ordering::Relaxed), 0);
+    assert_eq!(watch_cache.held_bytes.load(Ordering::Relaxed), 0);
 }

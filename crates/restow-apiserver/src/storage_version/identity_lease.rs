@@ -1,7 +1,7 @@
-//! The own identity lease: taking it, renewing it, releasing it.
+//! The identity lease of this server: take, renew and release it.
 //!
-//! What counts is the revision at which the lease's key was *created*: everything that this server writes compares it. So
-//! taking always makes the key anew, which shuts out whatever an earlier life of this instance still has under way.
+//! Every write of this server compares the revision at which the lease's key was *created*. Taking the lease always deletes
+//! and creates the key, so that writes in flight of an earlier process of this instance fail.
 
 use super::lease_watch::{ADDRESS_ANNOTATION, COMPONENT, IDENTITY_LABEL, watch_one};
 use super::{Agreement, AgreementError, keys};
@@ -14,45 +14,45 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// How often taking the lease is tried when others write it at the same time.
+/// How many times taking the lease is tried when others write it at the same time.
 const ATTEMPTS: usize = 10;
 
-/// The time during which this server holds one and the same lease.
+/// The identity lease that this server holds.
 #[derive(Clone, Debug)]
-pub(super) struct Tenure {
-    /// Where the lease lies.
+pub(super) struct HeldLease {
+    /// The key of the lease.
     pub(super) key: Key,
-    /// What every write of this server compares: that the lease is still this one.
+    /// The comparison in every write of this server: the lease is still this one.
     pub(super) fence: Compare,
     uid: String,
     since: Timestamp,
 }
 
-/// Whose lease may be replaced.
+/// Which lease may be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takeover {
-    /// Anybody's: a server that starts replaces its earlier life, which may not have ended yet.
+    /// Any: a server that starts replaces the lease of its earlier process, which may still run.
     Always,
-    /// One that nobody was seen to renew, or the own: a server that lost its lease may be the earlier life itself.
+    /// An expired one, or its own: a server that lost its lease may be the earlier process itself.
     Abandoned,
 }
 
-/// What came of renewing the lease.
+/// The result of renewing the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
-    /// It lasts on.
+    /// The lease was renewed.
     Renewed,
-    /// It is gone, or not the same any more.
+    /// The lease was deleted or replaced.
     Lost,
 }
 
 impl Agreement {
-    /// Makes the lease's key anew. The watch is about that key, and lasts from one attempt to the next.
+    /// Deletes and creates the lease's key. `watch` observes that key across attempts.
     pub(super) async fn take_lease(
         &self,
         takeover: Takeover,
         watch: &mut LeaseWatch,
-    ) -> Result<Tenure, AgreementError> {
+    ) -> Result<HeldLease, AgreementError> {
         let key = keys::lease_key(self.config.identity.as_str())?;
         for _ in 0..ATTEMPTS {
             if let Some(found) = watch_one(self.store.as_ref(), self.config.identity.as_str(), watch).await? {
@@ -64,42 +64,42 @@ impl Agreement {
                 self.store.txn(removal).await?;
             }
             let (uid, since) = (uuid::Uuid::new_v4().to_string(), Timestamp::now());
-            let value = keys::written(self.lease(&uid, since))?;
+            let value = keys::encode(self.lease(&uid, since))?;
             let joined = keys::key(keys::JOINED.to_string())?;
             let creation =
                 Txn::new().when(Compare::absent(&key)).put(&key, value).put(&joined, self.config.identity.to_string());
             if let TxnOutcome::Committed { revision } = self.store.txn(creation).await? {
                 self.alarm.renewed(&key, revision);
-                return Ok(Tenure { fence: Compare::create_revision(&key, revision), key, uid, since });
+                return Ok(HeldLease { fence: Compare::create_revision(&key, revision), key, uid, since });
             }
         }
         Err(AgreementError::IdentityTaken(self.config.identity.clone()))
     }
 
-    /// Says that this server is alive.
-    pub(super) async fn renew_lease(&self, tenure: &Tenure) -> Result<Renewal, AgreementError> {
-        let value = keys::written(self.lease(&tenure.uid, tenure.since))?;
-        let mut renewal = Txn::new().when(tenure.fence.clone()).put(&tenure.key, value);
+    /// Renews the lease.
+    pub(super) async fn renew_lease(&self, held_lease: &HeldLease) -> Result<Renewal, AgreementError> {
+        let value = keys::encode(self.lease(&held_lease.uid, held_lease.since))?;
+        let mut renewal = Txn::new().when(held_lease.fence.clone()).put(&held_lease.key, value);
         renewal.when.extend(self.alarm.renewal());
         match self.store.txn(renewal).await? {
             TxnOutcome::Committed { revision } => {
-                self.alarm.renewed(&tenure.key, revision);
+                self.alarm.renewed(&held_lease.key, revision);
                 Ok(Renewal::Renewed)
             }
             TxnOutcome::Refused { .. } => Ok(Renewal::Lost),
         }
     }
 
-    /// Whether the lease is still this one, and the store remembers that it was renewed.
-    pub(super) async fn holds_lease(&self, tenure: &Tenure) -> Result<bool, AgreementError> {
-        let found = self.store.get(&tenure.key).await?;
+    /// Whether the lease is still this one, and its last renewal is in the store.
+    pub(super) async fn holds_lease(&self, held_lease: &HeldLease) -> Result<bool, AgreementError> {
+        let found = self.store.get(&held_lease.key).await?;
         let holds = |compare: &Compare| compare.holds(found.as_ref());
-        Ok(holds(&tenure.fence) && self.alarm.renewal().is_none_or(|renewal| holds(&renewal)))
+        Ok(holds(&held_lease.fence) && self.alarm.renewal().is_none_or(|renewal| holds(&renewal)))
     }
 
-    /// Gives the lease up, so that nobody has to wait for this server.
-    pub(super) async fn release_lease(&self, tenure: &Tenure) -> Result<(), AgreementError> {
-        self.store.txn(Txn::new().when(tenure.fence.clone()).delete(&tenure.key)).await?;
+    /// Deletes the lease, so that the other servers need not wait until it expires.
+    pub(super) async fn release_lease(&self, held_lease: &HeldLease) -> Result<(), AgreementError> {
+        self.store.txn(Txn::new().when(held_lease.fence.clone()).delete(&held_lease.key)).await?;
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Agreement {
                 "labels": {
                     IDENTITY_LABEL: COMPONENT,
                     "kubernetes.io/hostname": self.config.hostname,
-                    // Every write of this server compares this lease, so that whoever migrates may take its reports for true.
+                    // Every write of this server compares this lease, so the migrator may trust its reports.
                     FENCED_WRITES_LABEL: "true",
                 },
             },
@@ -131,9 +131,9 @@ impl Agreement {
     }
 }
 
-impl Tenure {
-    /// Having no lease at all.
+impl HeldLease {
+    /// No lease: the fence holds while the key is absent.
     pub(super) fn none(key: Key) -> Self {
-        Tenure { fence: Compare::absent(&key), key, uid: String::new(), since: Timestamp::UNIX_EPOCH }
+        HeldLease { fence: Compare::absent(&key), key, uid: String::new(), since: Timestamp::UNIX_EPOCH }
     }
 }

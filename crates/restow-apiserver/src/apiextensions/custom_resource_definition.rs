@@ -1,25 +1,25 @@
-//! A CustomResourceDefinition as the server needs it: everything but the schemas, which are read where they are needed.
+//! The type CustomResourceDefinition (CRD), without the schemas, which are decoded where they are needed.
 
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The group of definitions.
+/// The API group of CRDs.
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
-/// What keeps a deleted definition until all its objects are gone.
+/// The finalizer that keeps a deleted CRD until all its objects are deleted.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// A definition.
+/// A CRD.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Definition {
+pub(crate) struct CustomResourceDefinition {
     pub(crate) metadata: Metadata,
     pub(crate) spec: Spec,
     pub(crate) status: Status,
 }
 
-/// What of a definition's metadata is needed.
+/// The metadata of a CRD that is used.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Metadata {
@@ -31,7 +31,7 @@ pub(crate) struct Metadata {
     pub(crate) annotations: std::collections::BTreeMap<String, String>,
 }
 
-/// What is defined.
+/// The spec of a CRD.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Spec {
@@ -43,7 +43,7 @@ pub(crate) struct Spec {
     pub(crate) preserve_unknown_fields: bool,
 }
 
-/// What the resource is called.
+/// The names of a custom resource.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Names {
@@ -59,7 +59,7 @@ pub(crate) struct Names {
     pub(crate) categories: Vec<String>,
 }
 
-/// One version of what is defined.
+/// A version of a custom resource.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Version {
@@ -73,7 +73,7 @@ pub(crate) struct Version {
     pub(crate) selectable_fields: Vec<SelectableField>,
 }
 
-/// What lies beneath the objects of a version.
+/// The subresources of a version.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Subresources {
@@ -81,7 +81,7 @@ pub(crate) struct Subresources {
     pub(crate) scale: Option<Scale>,
 }
 
-/// Where the numbers of the scale subresource are.
+/// The JSON paths of the scale subresource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Scale {
@@ -90,7 +90,7 @@ pub(crate) struct Scale {
     pub(crate) label_selector_path: Option<String>,
 }
 
-/// A column of a table for people.
+/// A printer column.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PrinterColumn {
@@ -103,14 +103,14 @@ pub(crate) struct PrinterColumn {
     pub(crate) json_path: String,
 }
 
-/// A field that a field selector may name.
+/// A selectable field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct SelectableField {
     pub(crate) json_path: String,
 }
 
-/// How objects get from one version to another.
+/// How objects are converted between versions.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Conversion {
@@ -118,7 +118,7 @@ pub(crate) struct Conversion {
     pub(crate) webhook: Option<Webhook>,
 }
 
-/// A webhook that converts.
+/// A conversion webhook.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Webhook {
@@ -126,7 +126,7 @@ pub(crate) struct Webhook {
     pub(crate) conversion_review_versions: Vec<String>,
 }
 
-/// Where a webhook is.
+/// How to reach a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClientConfig {
@@ -135,7 +135,7 @@ pub(crate) struct ClientConfig {
     pub(crate) ca_bundle: Option<String>,
 }
 
-/// A service that a webhook listens at.
+/// The service of a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ServiceReference {
@@ -145,7 +145,7 @@ pub(crate) struct ServiceReference {
     pub(crate) port: Option<i64>,
 }
 
-/// How a definition is.
+/// The status of a CRD.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Status {
@@ -154,7 +154,7 @@ pub(crate) struct Status {
     pub(crate) stored_versions: Vec<String>,
 }
 
-/// One thing that is known about a definition.
+/// A condition of a CRD.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Condition {
@@ -169,10 +169,10 @@ pub(crate) struct Condition {
     pub(crate) observed_generation: Option<i64>,
 }
 
-impl Definition {
-    /// Reads a definition; `None` when it is none.
+impl CustomResourceDefinition {
+    /// Decodes a CRD; `None` when it is none.
     pub(crate) fn of(object: &Object) -> Option<Self> {
-        Definition::deserialize(object.fields()).ok()
+        CustomResourceDefinition::deserialize(object.fields()).ok()
     }
 
     /// The version that objects are stored in.
@@ -180,22 +180,22 @@ impl Definition {
         self.spec.versions.iter().find(|version| version.storage).map(|version| version.name.as_str())
     }
 
-    /// Whether the definition is about to go.
+    /// Whether the CRD is being deleted.
     pub(crate) fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some() || self.holds("Terminating")
     }
 
-    /// Whether a condition is true.
+    /// Whether a condition has the status "True".
     pub(crate) fn holds(&self, condition: &str) -> bool {
         self.condition(condition).is_some_and(|condition| condition.status == "True")
     }
 
-    /// A condition.
+    /// The condition of this type.
     pub(crate) fn condition(&self, kind: &str) -> Option<&Condition> {
         self.status.conditions.iter().find(|condition| condition.kind == kind)
     }
 
-    /// One of the defined versions, with the group.
+    /// The group and version of one of its versions.
     pub(crate) fn group_version(&self, version: &str) -> Option<GroupVersion> {
         GroupVersion::new(self.spec.group.as_str(), version).ok()
     }

@@ -1,11 +1,11 @@
-//! What clients write about identities and storage versions: aggregated servers take their leases and report through the API.
+//! Identity leases and StorageVersions that clients write through the API, as aggregated servers do.
 //!
-//! Such a server cannot compare the list of leases in the transaction that writes its report, so what follows from its report is
-//! concluded here, where that can be done; and it cannot tell that it joins, so that is told for it.
+//! An aggregated server cannot compare the list of leases in the transaction that writes its report, so the status of the
+//! StorageVersion is computed here. Nor can it update the key that marks that a server has joined, so that is done for it.
 
 use super::Agreement;
 use super::keys;
-use super::lease_watch::{IDENTITY_LABEL, Roll};
+use super::lease_watch::{IDENTITY_LABEL, ServerList};
 use crate::error::ApiError;
 use crate::resource::{Origin, Resource};
 use jiff::Timestamp;
@@ -14,8 +14,8 @@ use restow_apimachinery::object::Object;
 use restow_rules::set_common_encoding_version;
 use restow_store::{Compare, Key, Mutation, Put};
 
-/// What is written beside a lease: one that becomes the identity of a server, which joins by it, is told of.
-pub(crate) fn joining(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+/// What is written together with a lease: when it becomes an identity lease, a server joins, and the key that marks that changes.
+pub(crate) fn mark_server_joined(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
     let identity = |object: &Object| object.text(&["metadata", "labels", IDENTITY_LABEL]).to_string();
     let Some(new) = new.filter(|lease| lease.namespace() == "kube-system" && !identity(lease).is_empty()) else {
         return Vec::new();
@@ -28,9 +28,9 @@ pub(crate) fn joining(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutatio
 }
 
 impl Agreement {
-    /// Lets the status of a StorageVersion that a client writes say what the entries and the identity leases allow, whatever
-    /// the client has concluded. Tells what must hold for that to be true. Other objects are left alone.
-    pub(crate) async fn conclude(
+    /// Computes the status of a StorageVersion that a client writes from its entries and the identity leases, whatever the
+    /// client has set. Returns the comparisons that the write needs for that. Other objects stay as they are.
+    pub(crate) async fn recompute_status(
         &self,
         resource: &Resource,
         object: &mut Object,
@@ -43,20 +43,20 @@ impl Agreement {
             return Ok(Vec::new());
         }
         let read = |object: &Object| serde_json::from_value::<StorageVersion>(object.clone().into_value()).ok();
-        // What cannot be understood was refused before, and what was stored before may be damaged.
+        // An object that cannot be decoded was refused before; the stored one may be damaged.
         let Some(mut written) = read(object) else { return Ok(Vec::new()) };
         let known = before.and_then(read).map(|known| known.status).unwrap_or_default();
         (written.status.common_encoding_version, written.status.conditions) =
             (known.common_encoding_version, known.conditions);
-        let roll = Roll::call(self.store.as_ref()).await;
+        let servers = ServerList::read_or_unknown(self.store.as_ref()).await;
         set_common_encoding_version(
             &mut written.status,
             written.metadata.generation,
-            &roll.participants,
+            &servers.participants,
             Timestamp::now(),
         );
         object.set("status", serde_json::to_value(&written.status).ok());
-        Ok(roll.nobody_joined.into_iter().collect())
+        Ok(servers.no_server_joined.into_iter().collect())
     }
 }
 
@@ -72,9 +72,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_becomes_an_identity_is_told_of() {
+    fn a_lease_that_becomes_an_identity_lease_marks_that_a_server_joined() {
         let (plain, garden) = (lease("kube-system", None), lease("kube-system", Some("garden")));
-        let elsewhere = lease("default", Some("garden"));
+        let other_namespace = lease("default", Some("garden"));
         for (old, new, expected) in [
             (None, Some(&garden), 1),
             (Some(&plain), Some(&garden), 1),
@@ -83,9 +83,9 @@ mod tests {
             (Some(&garden), Some(&plain), 0),
             (Some(&garden), None, 0),
             (None, Some(&plain), 0),
-            (None, Some(&elsewhere), 0),
+            (None, Some(&other_namespace), 0),
         ] {
-            assert_eq!(joining(old, new).len(), expected, "{old:?} {new:?}");
+            assert_eq!(mark_server_joined(old, new).len(), expected, "{old:?} {new:?}");
         }
     }
 }

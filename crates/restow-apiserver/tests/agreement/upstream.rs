@@ -1,10 +1,10 @@
-//! Servers that report to a main API server too, which here remembers what it is told and fails when it is told to.
+//! Servers that report to a main API server too. Here it records the reports, and fails when a test wants it to.
 
 use crate::fixture::*;
 use async_trait::async_trait;
 use restow_api::GroupResource;
 use restow_apiserver::resource::Membership;
-use restow_apiserver::storage_version::Elsewhere;
+use restow_apiserver::storage_version::Upstream;
 use restow_rules::ServerReport;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +34,7 @@ impl Main {
 }
 
 #[async_trait]
-impl Elsewhere for Main {
+impl Upstream for Main {
     async fn join(&self) -> Result<(), String> {
         Ok(())
     }
@@ -68,32 +68,32 @@ impl Elsewhere for Main {
 }
 
 #[tokio::test]
-async fn nobody_vouches_elsewhere_for_a_server_whose_gate_is_closed() {
+async fn a_server_with_its_gate_off_withdraws_its_reports_upstream() {
     for gates in ["StorageVersionAPI=false", "StorageVersionAPI=false,APIServerIdentity=false"] {
         let (store, main) = (store(), Arc::new(Main::default()));
-        // An earlier life of the server reported these, with its gate open.
+        // An earlier process of the server reported these, with its gate on.
         let earlier = ["configmaps", "plants.garden.example.com"].map(|resource| resource.parse().unwrap());
         main.reported.lock().unwrap().extend(earlier);
-        let server = start_elsewhere(&store, "a", gates, main.clone()).await;
+        let server = start_with_upstream(&store, "a", gates, main.clone()).await;
         assert!(main.reported.lock().unwrap().is_empty(), "{gates}: it writes by now, and reports nothing");
         write_slice(&server, "s").await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn nothing_is_written_while_somebody_vouches_elsewhere() {
+async fn a_server_with_its_gate_off_does_not_write_before_its_reports_are_withdrawn_upstream() {
     let (store, main) = (store(), Arc::new(Main::default()));
     main.failing.store(3, Ordering::SeqCst);
     main.reported.lock().unwrap().insert("configmaps".parse().unwrap());
-    let _server = start_elsewhere(&store, "a", "StorageVersionAPI=false", main.clone()).await;
+    let _server = start_with_upstream(&store, "a", "StorageVersionAPI=false", main.clone()).await;
     assert_eq!(main.failing.load(Ordering::SeqCst), 0, "it was tried until it was done");
     assert!(!main.has("configmaps"));
 }
 
 #[tokio::test]
-async fn a_report_that_could_not_be_withdrawn_elsewhere_is_not_forgotten() {
+async fn a_report_that_could_not_be_withdrawn_upstream_is_withdrawn_later() {
     let (store, main) = (store(), Arc::new(Main::default()));
-    let server = start_elsewhere(&store, "a", "", main.clone()).await;
+    let server = start_with_upstream(&store, "a", "", main.clone()).await;
     let resource = widgets("example.com/v1");
     server.agreement().report(&resource).await.unwrap();
     assert!(matches!(resource.storage.as_ref().unwrap().encoding().membership, Membership::Registered(_)));
