@@ -1,15 +1,15 @@
 //! A generic, Kubernetes-compatible API server.
 //!
-//! # The way of a request
+//! # The path of a request
 //!
-//! `http` reads it and finds out what it is about; `verbs` has one file for each thing that can be done; they read and
-//! write through `object_store`, which knows versions and writes in the one that is in force; below lies any
-//! [`restow_store::Store`]. Changes come back through `hub`, which follows the store and feeds every watch.
+//! `http` parses it and finds its handler; `handlers` has one file for each verb, and the pipeline that every write passes; they read
+//! and write through `storage`, which stores objects in the version that is in force; below lies any [`restow_store::Store`].
+//! Changes come back through the watch cache, which follows the store and feeds every watch.
 //!
 //! # What is served
 //!
-//! A [`registry::Registry`] of [`resource::Resource`]s. The built-in ones are rows of a table ([`builtin`]); others are
-//! made by whoever builds a server with this library.
+//! A [`Registry`](resource::registry::Registry) of [`Resource`](resource::Resource)s. The built-in ones are rows of a table
+//! ([`builtin`]); others are made by whoever builds a server with this library.
 
 mod admission;
 mod apiextensions;
