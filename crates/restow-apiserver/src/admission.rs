@@ -9,6 +9,7 @@ mod compute;
 mod expression;
 mod limit_ranger;
 mod mutating_policy;
+mod namespace_lifecycle;
 mod plugins;
 mod pods;
 mod policy;
@@ -111,7 +112,7 @@ pub(crate) async fn mutate(
     old: Option<&Object>,
 ) -> Result<Object, ApiError> {
     plugins::complete(call, operation, &mut object).await?;
-    limit_ranger::complete(call, operation, &mut object).await?;
+    limit_ranger::apply_defaults(call, operation, &mut object).await?;
     let admission = call.admission;
     let webhooks = admission.mutating.all.load_full();
     let policies = Policies {
@@ -123,7 +124,7 @@ pub(crate) async fn mutate(
     }
     let request = Request::new(call, operation, old)?;
     let mut object = change(&request, &policies, &webhooks, object).boxed().await?;
-    plugins::seal(call, operation, &mut object);
+    plugins::set_certificate_requester(call, operation, &mut object);
     Ok(object)
 }
 
@@ -134,12 +135,12 @@ async fn change(
     webhooks: &[Arc<Webhook>],
     object: Object,
 ) -> Result<Object, ApiError> {
-    let (seen_by_webhooks, outdated_policies) = policies.carry_out(request, object).await?;
+    let (seen_by_webhooks, outdated_policies) = policies.apply(request, object).await?;
     let (made, outdated) = webhook_dispatcher::mutate(request, webhooks, seen_by_webhooks.clone()).await?;
     let outdated_policies = if made == seen_by_webhooks { outdated_policies } else { policies.policies.len() };
-    let object = policies.carry_out_again(request, made.clone(), outdated_policies).await?;
+    let object = policies.reinvoke(request, made.clone(), outdated_policies).await?;
     let outdated = if object == made { outdated } else { webhooks.len() };
-    webhook_dispatcher::mutate_again(request, &webhooks[..outdated], object).await
+    webhook_dispatcher::reinvoke(request, &webhooks[..outdated], object).await
 }
 
 /// Refuses what must not be written or removed. `object` is what will be stored; there is none when one is removed.
@@ -163,7 +164,7 @@ async fn ask_validating(request: &Request<'_>, object: Option<&Object>) -> Resul
     let admission = request.call.admission;
     let (policies, bindings) = (admission.policies.all.load_full(), admission.bindings.all.load_full());
     if !policies.is_empty() && !bindings.is_empty() {
-        request.judge(&policies, &bindings, object).boxed().await?;
+        request.validate_by_policies(&policies, &bindings, object).boxed().await?;
     }
     let webhooks = admission.validating.all.load_full();
     if !webhooks.is_empty() {
@@ -174,9 +175,9 @@ async fn ask_validating(request: &Request<'_>, object: Option<&Object>) -> Resul
 
 /// Asks what is built in about a removal, then the mutating webhooks, which may refuse it, and then the validating ones.
 pub(crate) async fn admit_removal(call: &AdmissionCall<'_>, old: &Object, dry_run: DryRun) -> Result<(), ApiError> {
-    plugins::check_removal(call, old)?;
+    namespace_lifecycle::check_delete(call, old)?;
     let webhooks = call.admission.mutating.all.load_full();
-    let request = Request::about(call, Operation::Delete, Some(old), dry_run);
+    let request = Request::with_dry_run(call, Operation::Delete, Some(old), dry_run);
     if !webhooks.is_empty() && !is_exempt(call) {
         webhook_dispatcher::validate(&request, &webhooks, None).boxed().await?;
     }

@@ -1,12 +1,12 @@
 //! The audit log: one line of JSON for each request, in the shape of `audit.k8s.io/v1` at the level `Metadata`.
 //!
-//! It says who asked for what, when, and how it ended; never what objects hold, nor any credential. A thread of its own
-//! writes the lines. Requests do not wait for it: when it is too far behind, lines are dropped and counted.
+//! It says who requested what, when, and the response code; never the content of objects, nor any credential. A separate
+//! thread writes the lines. Requests do not wait for it: when it is too far behind, lines are dropped and counted.
 
 mod event;
 mod file;
 
-pub(crate) use event::{Asking, PendingEvent};
+pub(crate) use event::{PendingEvent, RequestOrigin};
 
 use crate::metrics::Metrics;
 use file::RotatedFile;
@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-/// How many lines may wait to be written.
-const QUEUE: usize = 10_000;
-/// How many bytes of lines may wait to be written. A line has hundreds, and can have many thousands.
+/// The most lines in the queue.
+const QUEUE_LINES: usize = 10_000;
+/// The most bytes in the queue. A line has hundreds of bytes, and can have many thousands.
 const QUEUE_BYTES: usize = 32 << 20;
 
 /// Where the audit log is written.
@@ -30,13 +30,13 @@ const QUEUE_BYTES: usize = 32 << 20;
 pub struct AuditConfig {
     /// The file; `-` is standard output.
     pub path: PathBuf,
-    /// The bytes after which a new file is begun.
+    /// The size at which the file is rotated.
     pub max_bytes: u64,
-    /// How many old files are kept.
+    /// How many rotated files are kept.
     pub max_backups: usize,
 }
 
-/// An audit log that is being written. Dropping it writes what is left.
+/// The open audit log. Dropping it writes what is left.
 pub struct AuditLog {
     lines: Option<SyncSender<Vec<u8>>>,
     /// How many bytes wait to be written.
@@ -63,7 +63,7 @@ impl AuditLog {
     }
 
     fn to(output: Box<dyn Write + Send>) -> io::Result<Self> {
-        let (lines, received) = sync_channel(QUEUE);
+        let (lines, received) = sync_channel(QUEUE_LINES);
         let waiting = Arc::new(AtomicUsize::new(0));
         let written = waiting.clone();
         let writer = std::thread::Builder::new().name("audit".into());
@@ -78,7 +78,7 @@ impl AuditLog {
         })
     }
 
-    /// Shows in the metrics how many lines there were.
+    /// Registers the counters of lines with the metrics.
     pub(crate) fn register(&self, metrics: &Metrics) {
         metrics.register(|registry| {
             registry.register("apiserver_audit_event", "Lines of the audit log", self.written.clone());
@@ -86,7 +86,7 @@ impl AuditLog {
         });
     }
 
-    /// Adds a line, or drops it when too many wait.
+    /// Adds a line, or drops it if the queue is full.
     pub(crate) fn add(&self, line: Vec<u8>) {
         let Some(lines) = &self.lines else { return };
         let bytes = line.len();
@@ -100,7 +100,7 @@ impl AuditLog {
                 self.waiting.fetch_sub(bytes, Ordering::Relaxed);
                 self.lost.get_or_create(&PluginLabels { plugin: "log" }).inc();
                 if !self.behind.swap(true, Ordering::Relaxed) {
-                    tracing::error!("the audit log cannot be written fast enough; lines are lost");
+                    tracing::error!("the audit log is not written fast enough; dropping lines");
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Drop for AuditLog {
     }
 }
 
-/// Writes lines until nobody can send any more. Whenever nothing waits, all that came is passed on to the system.
+/// Writes lines until all senders are gone. Flushes whenever the queue is empty.
 fn write_all(lines: &Receiver<Vec<u8>>, waiting: &AtomicUsize, output: Box<dyn Write + Send>) {
     let mut output = BufWriter::with_capacity(64 << 10, output);
     let mut failing = false;
@@ -134,7 +134,7 @@ fn write_all(lines: &Receiver<Vec<u8>>, waiting: &AtomicUsize, output: Box<dyn W
             Ok(()) => failing = false,
             Err(error) if !failing => {
                 failing = true;
-                tracing::error!(%error, "the audit log cannot be written");
+                tracing::error!(%error, "cannot write the audit log");
             }
             Err(_) => {}
         }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// An output that takes nothing until it is told to.
+    /// An output that blocks until it is opened.
     struct Closed(mpsc::Receiver<()>);
 
     impl Write for Closed {

@@ -1,4 +1,5 @@
-//! Authentication and authorization of requests: the RBAC policy in memory, kept in step with its objects.
+//! Authentication and authorization of requests. The RBAC objects and service accounts are kept in memory by reflectors;
+//! the rules themselves are in `restow-auth`.
 
 use crate::core::Core;
 use crate::core::reflector::{ReflectedStore, reflect};
@@ -30,39 +31,39 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// How a server knows who asks, and what they may do.
+/// Authentication and authorization of a server.
 #[derive(Debug)]
 pub struct AccessConfig {
-    /// What is accepted as proof of who asks.
+    /// The accepted credentials.
     pub authenticators: Authenticators,
-    /// How it is decided what they may do.
-    pub authorization: Authorization,
+    /// The authorization mode.
+    pub authorization: AuthorizationMode,
 }
 
-/// How it is decided what someone may do.
+/// The authorization mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Authorization {
-    /// By roles and bindings, with Kubernetes' default policy.
+pub enum AuthorizationMode {
+    /// RBAC, with Kubernetes' default policy.
     Rbac,
-    /// Everybody who is known may do everything. For tests, and for servers behind another one that decides.
+    /// Every authenticated user may do everything. For tests, and for servers behind another one that authorizes.
     AllowAll,
 }
 
-/// The policy in memory.
+/// Authenticates and authorizes requests, with the RBAC policy in memory.
 pub(crate) struct Access {
     core: Arc<Core>,
-    /// Tells whether this server may write.
+    /// Says whether this server may write.
     agreement: Arc<Agreement>,
     authenticators: Authenticators,
-    authorization: Authorization,
+    authorization: AuthorizationMode,
     authorizer: PrivilegedGroup<Arc<RwLock<Arc<Rules>>>>,
-    /// The policy. Whoever looks at it for long takes a copy of the pointer; it is then changed in a copy of its own.
+    /// The policy. Long readers clone the inner pointer; a change then copies the rules.
     rules: Arc<RwLock<Arc<Rules>>>,
     /// The service accounts that exist, by namespace and name, with their uids.
     accounts: RwLock<HashMap<(String, String), String>>,
 }
 
-/// The collections that the policy is made of.
+/// The resources of the RBAC policy.
 const POLICY: [(&str, RbacKind); 4] = [
     ("clusterroles", RbacKind::ClusterRole),
     ("clusterrolebindings", RbacKind::ClusterRoleBinding),
@@ -92,15 +93,15 @@ impl Access {
         &self.authorizer
     }
 
-    /// Who asks: whoever the certificate or token belongs to.
-    pub(crate) fn identify(
+    /// The user of the client certificate or bearer token.
+    pub(crate) fn authenticate(
         &self,
         certificate: Option<&Result<ClientCertificate, CertificateError>>,
         headers: &HeaderMap,
         path: &str,
     ) -> Result<User, ApiError> {
         let refused = |error: &dyn Display| {
-            tracing::debug!(%error, "a request was not authenticated");
+            tracing::debug!(%error, "authentication failed");
             ApiError::Unauthorized
         };
         let token = token(headers).map_err(|problem| refused(&problem))?;
@@ -108,7 +109,7 @@ impl Access {
         self.authenticators.authenticate(&shown, self, jiff::Timestamp::now()).map_err(|error| refused(&error))
     }
 
-    /// Whom the user acts as, where the headers name someone and the user may.
+    /// The impersonated user, if the headers name one and the user may impersonate them.
     pub(crate) fn impersonate(&self, user: &User, headers: &HeaderMap) -> Result<Option<User>, ApiError> {
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let impersonation =
@@ -120,9 +121,9 @@ impl Access {
         Ok(Some(impersonation.user))
     }
 
-    /// Refuses what the user may not do.
+    /// Refuses requests that the user is not allowed to make.
     pub(crate) fn authorize(&self, user: &User, attributes: &Attributes) -> Result<(), ApiError> {
-        if self.authorization == Authorization::AllowAll {
+        if self.authorization == AuthorizationMode::AllowAll {
             return Ok(());
         }
         let Decision::NoOpinion { reason } = self.authorizer.authorize(user, attributes) else { return Ok(()) };
@@ -136,7 +137,7 @@ impl Access {
         })
     }
 
-    /// Refuses to let a user hand out more than the user has.
+    /// Refuses privilege escalation: RBAC objects that grant more than the user has.
     pub(crate) async fn check_grant(
         &self,
         user: &User,
@@ -145,12 +146,12 @@ impl Access {
         name: &str,
     ) -> Result<(), ApiError> {
         let policy = object.api_version().starts_with("rbac.authorization.k8s.io/");
-        if !policy || self.authorization == Authorization::AllowAll {
+        if !policy || self.authorization == AuthorizationMode::AllowAll {
             return Ok(());
         }
         if !user.is_in(MASTERS) {
-            // A small object can name many permissions, and a user can hold many.
-            fair_queue::expect(usize::MAX).await;
+            // A small object can name many permissions, and a user can have many.
+            fair_queue::wait_for_turn(usize::MAX).await;
         }
         self.policy().check_write(user, object.as_value(), old.map(Object::as_value), name).map_err(|escalation| {
             let plural =
@@ -168,11 +169,11 @@ impl Access {
         let (replacement, outcome) = Replacement::read(kind, namespace, name, value);
         Arc::make_mut(&mut self.rules.write().unwrap_or_else(PoisonError::into_inner)).replace(replacement);
         if let Err(malformed) = outcome {
-            tracing::warn!(?malformed, "an object of the policy cannot be understood and allows nothing");
+            tracing::warn!(?malformed, "an RBAC object is malformed and grants nothing");
         }
     }
 
-    /// The policy as it is now.
+    /// The current policy.
     fn policy(&self) -> Arc<Rules> {
         self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -194,7 +195,7 @@ impl ServiceAccounts for Access {
     }
 }
 
-/// The token in the headers, if they hold one. Two of them, or one that is not a text, are more than no token.
+/// The bearer token. Several headers, or one that is not text, are an error.
 fn token(headers: &HeaderMap) -> Result<Option<Secret<'_>>, &'static str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -209,7 +210,7 @@ fn policy_version() -> Result<GroupVersion, ApiError> {
 }
 
 impl Access {
-    /// Reads all of the policy, then keeps following it.
+    /// Reads the policy and starts its reflectors.
     pub(crate) async fn start(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = policy_version()?;
         self.read_policy().await?;
@@ -223,12 +224,12 @@ impl Access {
         Ok(())
     }
 
-    /// Makes the default policy. It is in force when this returns.
-    pub(crate) async fn establish_policy(self: &Arc<Self>) -> Result<(), ApiError> {
+    /// Creates the default policy (bootstrap policy). It is in force when this returns.
+    pub(crate) async fn reconcile_default_policy(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = policy_version()?;
         if self.core.registry().find(&version, "clusterroles").is_some() {
             futures::stream::iter(bootstrap_objects())
-                .map(|wanted| self.establish(wanted))
+                .map(|wanted| self.reconcile_default(wanted))
                 .buffer_unordered(32)
                 .try_collect::<Vec<()>>()
                 .await?;
@@ -250,8 +251,8 @@ impl Access {
         Ok(())
     }
 
-    /// Makes or completes one object of the default policy.
-    async fn establish(&self, wanted: Value) -> Result<(), ApiError> {
+    /// Creates or completes one object of the default policy.
+    async fn reconcile_default(&self, wanted: Value) -> Result<(), ApiError> {
         let version = policy_version()?;
         let kind = wanted["kind"].as_str().unwrap_or_default();
         let Some((plural, _)) = POLICY.iter().find(|(_, known)| known.as_str() == kind) else { return Ok(()) };
@@ -261,21 +262,21 @@ impl Access {
             Scope::Namespaced => wanted["metadata"]["namespace"].as_str().unwrap_or_default().to_string(),
             Scope::Cluster => String::new(),
         };
-        let place = ObjectRef { resource: &resource, version: &version, namespace: &namespace, name: &name };
-        self.core.objects().change(place, &mut Establish { wanted: &wanted }).await?;
+        let reference = ObjectRef { resource: &resource, version: &version, namespace: &namespace, name: &name };
+        self.core.objects().change(reference, &mut ReconcileDefault { wanted: &wanted }).await?;
         Ok(())
     }
 
-    /// Writes the rules of roles that are put together from others, where they are out of date.
+    /// Writes the rules of aggregated ClusterRoles that are out of date.
     async fn write_aggregates(&self) -> Result<(), ApiError> {
         let version = policy_version()?;
         for (name, rules) in self.stale_aggregates() {
             let Some(resource) = self.core.registry().find(&version, "clusterroles").cloned() else { return Ok(()) };
-            let place = ObjectRef { resource: &resource, version: &version, namespace: "", name: &name };
+            let reference = ObjectRef { resource: &resource, version: &version, namespace: "", name: &name };
             let rules: Vec<Value> = rules.iter().map(PolicyRule::to_value).collect();
             let mut decision = SetRules { rules: rules.into() };
             if let crate::storage::object_store::Changed::Updated(written) =
-                self.core.objects().change(place, &mut decision).await?
+                self.core.objects().change(reference, &mut decision).await?
             {
                 self.set_rule(RbacKind::ClusterRole, "", &name, Some(written.into_object().as_value()));
             }
@@ -284,13 +285,13 @@ impl Access {
     }
 }
 
-/// Makes an object of the default policy, or completes it.
-struct Establish<'a> {
+/// Creates or completes an object of the default policy.
+struct ReconcileDefault<'a> {
     wanted: &'a Value,
 }
 
 #[async_trait]
-impl ObjectDecision for Establish<'_> {
+impl ObjectDecision for ReconcileDefault<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let (new, value) = match reconcile(before.map(Object::as_value), self.wanted) {
             None => return Ok(Change::Keep),
@@ -298,7 +299,7 @@ impl ObjectDecision for Establish<'_> {
             Some(Reconciliation::Create(value) | Reconciliation::Recreate(value)) => (true, value),
         };
         let mut object = Object::from_value(value)
-            .map_err(|_| ApiError::Internal("an object of the default policy is no object".into()))?;
+            .map_err(|_| ApiError::Internal("an object of the default policy is malformed".into()))?;
         if new {
             let fields = object.metadata_mut();
             fields.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
@@ -323,7 +324,7 @@ impl ObjectDecision for SetRules {
     }
 }
 
-/// Keeps one kind of the policy in step.
+/// Receives the RBAC objects of one kind from a reflector.
 struct PolicyStore {
     access: Arc<Access>,
     kind: RbacKind,
@@ -346,11 +347,11 @@ impl PolicyStore {
 #[async_trait]
 impl ReflectedStore for PolicyStore {
     fn replace(&self, entries: &[Entry]) {
-        // What was deleted while nobody followed is found by the difference, so that nothing is denied meanwhile.
-        let there: HashSet<(&str, &str)> =
+        // Deletions that were missed are found by comparison, so that nothing is denied meanwhile.
+        let present: HashSet<(&str, &str)> =
             entries.iter().map(|entry| (self.namespace(entry), name_of(&entry.key))).collect();
         for (namespace, name) in self.access.policy().names(self.kind) {
-            if !there.contains(&(namespace.as_str(), name.as_str())) {
+            if !present.contains(&(namespace.as_str(), name.as_str())) {
                 self.access.set_rule(self.kind, &namespace, &name, None);
             }
         }
@@ -372,18 +373,18 @@ impl ReflectedStore for PolicyStore {
             return;
         }
         if let Err(error) = self.access.write_aggregates().await {
-            tracing::warn!(%error, "aggregated roles could not be written");
+            tracing::warn!(%error, "could not write aggregated ClusterRoles");
         }
     }
 }
 
-/// Keeps the service accounts in step.
+/// Receives the service accounts from a reflector.
 struct AccountStore {
     access: Arc<Access>,
 }
 
 impl AccountStore {
-    fn place(entry: &Entry) -> (String, String) {
+    fn key(entry: &Entry) -> (String, String) {
         (namespace_of(&entry.key).to_string(), name_of(&entry.key).to_string())
     }
 
@@ -396,7 +397,7 @@ impl AccountStore {
 
 impl ReflectedStore for AccountStore {
     fn replace(&self, entries: &[Entry]) {
-        let found = entries.iter().filter_map(|entry| Some((Self::place(entry), Self::uid(entry)?)));
+        let found = entries.iter().filter_map(|entry| Some((Self::key(entry), Self::uid(entry)?)));
         *self.access.accounts.write().unwrap_or_else(PoisonError::into_inner) = found.collect();
     }
 
@@ -404,8 +405,8 @@ impl ReflectedStore for AccountStore {
         let Some(entry) = event.current.as_ref().or(event.previous.as_ref()) else { return };
         let mut accounts = self.access.accounts.write().unwrap_or_else(PoisonError::into_inner);
         match event.current.as_ref().and_then(Self::uid) {
-            Some(uid) => accounts.insert(Self::place(entry), uid),
-            None => accounts.remove(&Self::place(entry)),
+            Some(uid) => accounts.insert(Self::key(entry), uid),
+            None => accounts.remove(&Self::key(entry)),
         };
     }
 }

@@ -1,4 +1,4 @@
-//! What a server serves, told to clients: groups, versions, resources and the hash of their storage versions.
+//! Discovery documents: groups, versions, resources and storage version hashes.
 
 mod custom_openapi;
 pub(crate) mod documents;
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 /// Whether discovery shows the hash of each resource's storage version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShowHashes {
-    /// It does.
+    /// Yes.
     Yes,
-    /// It does not.
+    /// No.
     No,
 }
 
@@ -101,19 +101,19 @@ fn verbs(verbs: &[Verb]) -> Vec<&'static str> {
     verbs.iter().map(|verb| verb.as_str()).collect()
 }
 
-/// Which of the two roots discovery is about.
+/// One of the two roots of discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Half {
+pub enum DiscoveryRoot {
     /// `/api`: the core group.
-    Core,
-    /// `/apis`: all others.
-    Named,
+    Api,
+    /// `/apis`: all other groups.
+    Apis,
 }
 
 /// `/api` or `/apis` in the aggregated form: every group with its versions and resources in one document. This form has
-/// no place for the hash of the storage version.
-pub fn aggregated(registry: &Registry, half: Half) -> Value {
-    let groups = registry.groups().iter().filter(|(name, _)| name.is_empty() == (half == Half::Core));
+/// no field for the storage version hash.
+pub fn aggregated(registry: &Registry, root: DiscoveryRoot) -> Value {
+    let groups = registry.groups().iter().filter(|(name, _)| name.is_empty() == (root == DiscoveryRoot::Api));
     let items: Vec<Value> = groups.map(|(name, group)| aggregated_group(registry, name, group)).collect();
     json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
 }
@@ -164,7 +164,8 @@ fn aggregated_resource(plural: &str, resource: &Resource, version: &GroupVersion
     }
     body
 }
-/// What tells a text from any other; OpenAPI's index names documents by it.
+
+/// The hash of a document, for ETags and for the index of OpenAPI v3.
 pub(crate) fn tag(text: &[u8]) -> String {
     digest(&SHA256, text).as_ref().iter().take(16).map(|byte| format!("{byte:02X}")).collect()
 }

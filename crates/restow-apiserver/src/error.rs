@@ -1,4 +1,5 @@
-//! What can go wrong with a request, in the terms of the API. Nothing here knows HTTP; `status.rs` maps it.
+//! The errors of requests, in terms of the API. `status.rs` maps them to an HTTP code and a `Status`; only `Denied` carries a
+//! code of its own, because webhooks and policies choose it.
 
 pub(crate) mod corrupt;
 pub(crate) mod status;
@@ -18,13 +19,13 @@ pub enum ApiError {
     NotFound {
         /// The resource.
         resource: GroupResource,
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
     /// There is no such version or resource in a group that is served.
     #[error("the server could not find the requested resource")]
     NoSuchResource,
-    /// Nothing of what is served begins like this path.
+    /// The path is not served.
     #[error("404 page not found")]
     NoSuchPath,
     /// An object of that name exists.
@@ -65,16 +66,16 @@ pub enum ApiError {
         /// Each broken rule.
         causes: Vec<FieldError>,
     },
-    /// What a patch made cannot be had.
+    /// The result of a patch is not a valid object.
     #[error("the server rejected our request due to an error in our request")]
     Unprocessable,
-    /// The request cannot be understood.
+    /// The request is malformed.
     #[error("{0}")]
     BadRequest(String),
-    /// Nobody knows who asks.
+    /// The user is not authenticated.
     #[error("Unauthorized")]
     Unauthorized,
-    /// Who asks may not do that.
+    /// The user is not allowed to do that.
     #[error("{resource}{} is forbidden: {message}", quoted(name))]
     Forbidden {
         /// The resource.
@@ -84,34 +85,34 @@ pub enum ApiError {
         /// Why.
         message: String,
     },
-    /// Somebody refused the request in words of their own: a webhook, a policy, or who manages the fields in question.
+    /// Denied with a code and message of the denier: a webhook, a policy, or field managers in conflict.
     #[error("{message}")]
     Denied {
-        /// The code to answer.
+        /// The HTTP code.
         code: u16,
-        /// The reason that it gives; may be empty.
+        /// The reason; may be empty.
         reason: String,
-        /// What it says.
+        /// The message.
         message: String,
-        /// What else it says.
+        /// The details.
         details: Option<serde_json::Value>,
     },
-    /// The path is not for who asks.
+    /// The user is not allowed to access the path.
     #[error("forbidden: {0}")]
     ForbiddenPath(String),
     /// The resource has no such verb.
     #[error("the server does not allow this method on the requested resource")]
     MethodNotAllowed,
-    /// No representation that the client accepts; what there is instead.
+    /// No representation that the client accepts; the message lists the available ones.
     #[error("{0}")]
     NotAcceptable(String),
-    /// The body is in a form that the server does not read.
+    /// The media type of the body is not supported.
     #[error("{0}")]
     UnsupportedMediaType(String),
     /// The body is too large.
     #[error("{0}")]
     TooLarge(String),
-    /// The list or watch reaches back further than the history kept. The token, if any, continues an inconsistent list.
+    /// The revision of the list or watch is compacted. The token, if any, continues an inconsistent list.
     #[error("{message}")]
     Expired {
         /// What expired.
@@ -119,10 +120,10 @@ pub enum ApiError {
         /// A continue token with which to go on, at the latest revision.
         continue_token: Option<String>,
     },
-    /// The revision asked for is ahead of the server.
+    /// The requested revision is ahead of the server.
     #[error("Timeout: Too large resource version: {requested}, current: {current}")]
     TooLargeResourceVersion {
-        /// The revision asked for.
+        /// The requested revision.
         requested: u64,
         /// The latest one.
         current: u64,
@@ -133,7 +134,7 @@ pub enum ApiError {
         /// When to try again.
         retry_after: Duration,
     },
-    /// Too many pods of a group would be gone at once.
+    /// An eviction would violate a disruption budget.
     #[error("Cannot evict pod as it would violate the pod's disruption budget.")]
     DisruptionBudget {
         /// What the budget says.
@@ -141,7 +142,7 @@ pub enum ApiError {
         /// When to try again, where that is known.
         retry_after: Option<Duration>,
     },
-    /// The store holds what no server of ours wrote, or in a format that this release does not know.
+    /// The store has data that no Restow API server wrote, or a format that this release does not know.
     #[error("{0}")]
     UnusableStore(String),
     /// The server cannot serve this now; try again.
@@ -158,10 +159,10 @@ pub enum ApiError {
     /// A fault of the server.
     #[error("Internal error occurred: {0}")]
     Internal(String),
-    /// The object lies in the store and cannot be read.
+    /// The stored object cannot be decoded.
     #[error("Internal error occurred: {0}")]
     Corrupt(CorruptObject),
-    /// Objects of a list lie in the store and cannot be read.
+    /// Stored objects of a list cannot be decoded.
     #[error("{}", corrupt_message(resource, objects))]
     CorruptList {
         /// The resource.
@@ -169,10 +170,10 @@ pub enum ApiError {
         /// The objects; the first ones, where they are many.
         objects: Vec<CorruptObject>,
     },
-    /// An object is gone that could not be read, so that nobody can be told what it was.
+    /// A deleted object could not be decoded, so that a watch cannot send it.
     #[error("saw a DELETED event, but object data is corrupt - {}", .0.problem())]
     CorruptDeleted(CorruptObject),
-    /// The objects of the cluster make no sense together, where Kubernetes answers with code 500 and no reason.
+    /// An inconsistency of objects, for which Kubernetes responds with code 500 and no reason.
     #[error("{0}")]
     Unexplained(String),
 }
@@ -195,7 +196,7 @@ impl std::fmt::Display for GroupKind {
     }
 }
 
-/// A name in quotes behind what it belongs to; nothing where there is none.
+/// A name in quotes; nothing if it is empty.
 fn quoted(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!(" \"{name}\"") }
 }
@@ -221,7 +222,7 @@ fn corrupt_message(resource: &GroupResource, objects: &[CorruptObject]) -> Strin
     message
 }
 
-/// Maps what the store says, where the caller has no better answer.
+/// Maps errors of the store, where the caller has no better error.
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
@@ -248,7 +249,7 @@ impl From<StoreError> for ApiError {
 }
 
 impl ApiError {
-    /// The history asked for is gone, with Kubernetes' words.
+    /// The requested history is compacted; Kubernetes' message.
     pub fn expired() -> Self {
         ApiError::Expired {
             message: "The provided continue parameter is too old to display a consistent list result.".into(),

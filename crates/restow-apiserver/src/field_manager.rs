@@ -1,9 +1,8 @@
 //! The field manager: keeps `metadata.managedFields` for every write, and does server-side apply across versions.
 //!
-//! A write is compared with what was stored. What it added or changed belongs to its manager from then on and to nobody
-//! else; what it removed belongs to nobody; everything else stays as it was, so a write that changes nothing leaves
-//! the entries, and so the stored bytes, untouched. Who applies a configuration manages every field in it, whether that
-//! changed or not, and gets a conflict for fields that others manage and that it changes.
+//! A write is compared with the stored object. Its manager owns the fields that it added or changed, and no other manager
+//! does; nobody owns removed fields. A write that changes nothing leaves the entries, and so the stored bytes, unchanged. An
+//! applier owns every field of its configuration, and gets a conflict for fields that others own and that it changes.
 //!
 //! Field sets, and comparing and merging objects, are in [`restow_apimachinery::managed_fields`].
 
@@ -20,8 +19,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The metadata that belongs to the server and to nobody who writes.
-const SERVERS_OWN: [&str; 8] = [
+/// Metadata that no manager owns.
+const UNOWNED_METADATA: [&str; 8] = [
     "f:name",
     "f:namespace",
     "f:creationTimestamp",
@@ -32,7 +31,7 @@ const SERVERS_OWN: [&str; 8] = [
     "f:resourceVersion",
 ];
 
-/// Gives a new object its one entry.
+/// Sets the entry of a new object.
 pub(crate) fn record_creation(resource: &Resource, writer: &Writer<'_>, object: &mut Object) {
     object.metadata_mut().remove("managedFields");
     let compared = comparison(resource, writer, &blank(resource, object), object);
@@ -43,7 +42,7 @@ pub(crate) fn record_creation(resource: &Resource, writer: &Writer<'_>, object: 
     }
 }
 
-/// Brings the entries in step with a change from `old` to `object`.
+/// Updates the entries for a change from `old` to `object`.
 pub(crate) async fn record_change(
     resource: &Resource,
     writer: &Writer<'_>,
@@ -61,14 +60,13 @@ pub(crate) async fn record_change(
         |sent: &Value| Some(sent) == stored || Entries::from_value(sent.clone()).is_some_and(|read| !read.is_empty());
     let source = match given {
         Given::Reset | Given::Applied(_) => None,
-        // A client that does not know the field must not lose what is there, and one that writes a part of the object
-        // has no say in it.
+        // A client that omits the field keeps the stored entries, and so does a write of a subresource.
         Given::Object => sent.filter(|_| writer.subresource.is_empty()).filter(counts).or_else(|| stored.cloned()),
     };
-    // Whoever has no entries wants none: an object is followed from its creation on, or not at all.
+    // An object without entries stays without: fields are tracked from the creation on, or not at all.
     let Some(source) = source else { return Ok(()) };
     let mut compared = BTreeMap::new();
-    // Many entries may speak of one version.
+    // Several entries may have the same version.
     let versions: BTreeSet<&str> = versions_in(&source).chain([writer.api_version]).collect();
     for version in versions {
         if let Some(comparison) = comparison_in(resource, writer, version, old, object).await {
@@ -92,12 +90,12 @@ pub(crate) async fn record_change(
     Ok(())
 }
 
-/// The versions that entries speak of.
+/// The versions of entries.
 fn versions_in(entries: &Value) -> impl Iterator<Item = &str> {
     entries.as_array().into_iter().flatten().map(|entry| entry["apiVersion"].as_str().unwrap_or_default())
 }
 
-/// The comparison in another version than the request's; `None` where the objects cannot be had in it.
+/// The comparison in another version than the request's; `None` if the objects cannot be converted to it.
 async fn comparison_in(
     resource: &Resource,
     writer: &Writer<'_>,
@@ -108,7 +106,7 @@ async fn comparison_in(
     if version == writer.api_version {
         return Some(comparison(resource, writer, old, object));
     }
-    // Whoever sends entries names versions at will; each that counts costs a conversion and a comparison.
+    // Clients can name any version in entries; each known one costs a conversion and a comparison.
     let target = version.parse().ok().filter(|target| resource.knows(target))?;
     let old = resource.convert(old.clone(), &target).await.ok()?;
     let object = resource.convert(object.clone(), &target).await.ok()?;
@@ -121,7 +119,7 @@ fn comparison(resource: &Resource, writer: &Writer<'_>, old: &Object, object: &O
     for set in [&mut compared.changed, &mut compared.removed] {
         set.remove("f:apiVersion");
         set.remove("f:kind");
-        set.remove_below("f:metadata", &SERVERS_OWN);
+        set.remove_below("f:metadata", &UNOWNED_METADATA);
         if writer.subresource.is_empty() && resource.subresource("status").is_some() {
             set.remove("f:status");
         }
@@ -129,7 +127,7 @@ fn comparison(resource: &Resource, writer: &Writer<'_>, old: &Object, object: &O
     compared
 }
 
-/// How the objects of a resource are built in one version.
+/// The structure of the objects of a resource in one version.
 pub(crate) enum Layout {
     Builtin(TypeId),
     Custom(Option<Arc<Ownership>>),
@@ -147,7 +145,7 @@ impl Layout {
         }
     }
 
-    /// Where walking such an object begins.
+    /// The root node of such an object.
     pub(crate) fn root(&self) -> Node<'_> {
         match self {
             Layout::Builtin(kind) => Node::Struct(*kind),
@@ -156,7 +154,7 @@ impl Layout {
     }
 }
 
-/// What a new object is compared with: an object of its type in which nothing was set.
+/// The empty object of a type, which a new object is compared with.
 fn blank(resource: &Resource, object: &Object) -> Object {
     let kind = TypeTable::shared().kind(object.api_version(), object.kind());
     let value = match (resource.origin, kind) {

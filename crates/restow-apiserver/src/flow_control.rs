@@ -1,4 +1,4 @@
-//! Flow control: how much work the server takes on at once, and who gets the next turn.
+//! Flow control: limits on requests in flight, and a fair queue for CPU-heavy work.
 
 pub(crate) mod fair_queue;
 pub(crate) mod limits;

@@ -138,7 +138,7 @@ pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
     if let Some(custom) = call.resource.custom.as_ref().filter(|_| writes)
         && custom.schemas.load().is_costly(&call.version.to_string())
     {
-        fair_queue::expect(usize::MAX).await;
+        fair_queue::wait_for_turn(usize::MAX).await;
     }
     if call.resource.storage.is_none() {
         return match call.target.verb {
@@ -213,7 +213,7 @@ impl Call<'_> {
     /// The answer with an object that was written.
     async fn written(&self, code: u16, written: Written) -> Answer {
         let stored = written.stored.as_ref();
-        fair_queue::expect(stored.map_or(self.body.len(), Bytes::len)).await;
+        fair_queue::wait_for_turn(stored.map_or(self.body.len(), Bytes::len)).await;
         let spliced = stored.and_then(|stored| self.spliced(code, stored, written.revision));
         spliced.unwrap_or_else(|| Answer::Object { code, object: written.into_object() })
     }

@@ -1,4 +1,4 @@
-//! HTTP: connections, finding the handler of a request, and writing its answer.
+//! HTTP: connections, dispatch of requests to handlers, and responses.
 
 pub(crate) mod body;
 pub(crate) mod compress;
@@ -7,5 +7,7 @@ pub(crate) mod deadline;
 pub(crate) mod dispatch;
 pub(crate) mod documents;
 mod health;
+mod non_resource;
 pub(crate) mod record;
 pub(crate) mod render;
+mod request_body;

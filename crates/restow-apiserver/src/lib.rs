@@ -40,9 +40,9 @@ pub mod storage;
 pub mod storage_version;
 mod webhook;
 
-pub use authorization::{AccessConfig, Authorization};
+pub use authorization::{AccessConfig, AuthorizationMode};
 pub use error::corrupt::CorruptObject;
-pub use error::status::{StatusAnswer, status_of};
+pub use error::status::{StatusResponse, status_of};
 pub use flow_control::limits::LoadLimits;
 pub use gates::{Gate, Gates};
 pub use http::connections::serve;

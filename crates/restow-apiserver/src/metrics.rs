@@ -1,7 +1,7 @@
-//! What the server counts and measures, and `/metrics` where it is read.
+//! The metrics of the server, as `/metrics` serves them.
 //!
-//! Names and labels are those of Kubernetes, so that its dashboards and alerts work. Whoever adds a metric keeps a handle
-//! to it and registers it once:
+//! Names and labels are those of Kubernetes, so that its dashboards and alerts work. To add a metric, keep a handle to it
+//! and register it once:
 //!
 //! ```
 //! # use prometheus_client::metrics::counter::Counter;
@@ -11,15 +11,15 @@
 //! refused.inc();
 //! ```
 //!
-//! A counter is registered without `_total`, which the text adds. What is known only when someone asks is a
-//! [`Collector`](prometheus_client::collector::Collector), as [`process`](self) figures are.
+//! A counter is registered without `_total`, which the text adds. A value that is read only at scrape time is a
+//! [`Collector`](prometheus_client::collector::Collector), such as the [`process`](self) metrics.
 
 mod process;
 mod requests;
 mod series;
 mod store;
 
-pub(crate) use requests::{Described, LongRunning, RequestKind, RequestMetrics};
+pub(crate) use requests::{LongRunning, RequestKind, RequestLabels, RequestMetrics};
 pub(crate) use store::MeasuredStore;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -34,7 +34,7 @@ use std::sync::{Mutex, PoisonError};
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The bounds that Kubernetes sorts durations by, in seconds.
+/// The buckets of Kubernetes' histograms of durations, in seconds.
 const SECONDS: [f64; 23] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
@@ -66,9 +66,9 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         let requests = RequestMetrics::register(&mut registry);
         let (health, health_checks) = (Family::default(), Family::default());
-        registry.register("kubernetes_healthcheck", "Whether a check passed when it was last made", health.clone());
-        registry.register("kubernetes_healthchecks", "Checks that were made, by outcome", health_checks.clone());
-        registry.register_collector(Box::new(process::ProcessFigures));
+        registry.register("kubernetes_healthcheck", "Whether a check passed when it last ran", health.clone());
+        registry.register("kubernetes_healthchecks", "Checks that ran, by result", health_checks.clone());
+        registry.register_collector(Box::new(process::ProcessCollector));
         Metrics { registry: Mutex::new(registry), requests, health, health_checks }
     }
 }
@@ -79,18 +79,18 @@ impl Metrics {
         add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Everything as text.
+    /// All metrics as text.
     pub fn render(&self) -> String {
         let mut out = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if text::encode(&mut out, &registry).is_err() {
-            // Writing to a string cannot fail; a collector of someone else's can.
-            tracing::warn!("some metrics could not be written");
+            // Writing to a string cannot fail; a registered collector can.
+            tracing::warn!("could not encode all metrics");
         }
         out
     }
 
-    /// Records the outcome of a health check.
+    /// Records the result of a health check.
     pub(crate) fn health_checked(&self, endpoint: &'static str, name: &'static str, passed: bool) {
         self.health.get_or_create(&HealthLabels { name, r#type: endpoint }).set(passed.into());
         let status = if passed { "success" } else { "error" };
@@ -98,7 +98,7 @@ impl Metrics {
     }
 }
 
-/// A histogram of durations with Kubernetes' bounds.
+/// A histogram of durations with Kubernetes' buckets.
 fn seconds() -> Histogram {
     Histogram::new(SECONDS)
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_has_what_was_registered_and_what_the_process_is() {
+    fn the_text_has_registered_and_process_metrics() {
         let metrics = Metrics::default();
         let own = Counter::<u64>::default();
         metrics.register(|registry| registry.register("apiserver_own", "Of somebody else", own.clone()));

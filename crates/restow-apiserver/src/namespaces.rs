@@ -1,5 +1,6 @@
-//! Namespaces: those that are always there, which ones exist, and what each is given. Those that are to go are emptied
-//! elsewhere.
+//! Namespaces: a cache of their phases, the check of NamespaceLifecycle on create, the system namespaces, and the objects
+//! that every namespace gets (service account `default`, config map `kube-root-ca.crt`). `admission/namespace_lifecycle.rs`
+//! has the check on delete; the namespace controller empties terminating namespaces.
 
 use crate::authorization::Access;
 use crate::core::Core;
@@ -21,37 +22,37 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::Notify;
 
-/// The namespaces that every cluster has.
-const ALWAYS: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// The system namespaces.
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// The service account that every namespace has.
 const DEFAULT_ACCOUNT: &str = "default";
 
-/// The config map in which every namespace finds the certificates of the servers.
+/// The config map with the CA of the API servers, in every namespace.
 const ROOT_CA: &str = "kube-root-ca.crt";
 
-/// Which namespaces exist, and whether they are about to go. It follows the store, so it can be a little behind.
+/// The namespaces and their phases. A reflector updates them, so they can be slightly stale.
 pub(crate) struct Namespaces {
     core: Arc<Core>,
     access: Arc<Access>,
     known: RwLock<HashMap<String, (Phase, Revision)>>,
-    /// What every namespace is given, and those that were.
+    /// The CA that every namespace gets, and the namespaces that have it.
     root_ca: Option<String>,
-    given: Mutex<HashSet<String>>,
-    /// Told of every change.
+    with_root_ca: Mutex<HashSet<String>>,
+    /// Notified of every change.
     changed: Arc<Notify>,
 }
 
-/// How a namespace is looked at.
+/// How a namespace is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// As this server remembers it, which may be a little behind.
+    /// From the cache, which may be stale.
     Cached,
-    /// As it lies in the store.
+    /// From the store.
     Live,
 }
 
-/// What may be done in a namespace.
+/// The phase of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Active,
@@ -59,9 +60,16 @@ enum Phase {
 }
 
 impl Namespaces {
-    /// None yet; each of them is to be given these certificates.
+    /// No namespaces yet; each will get this CA.
     pub(crate) fn new(core: Arc<Core>, access: Arc<Access>, root_ca: Option<String>) -> Self {
-        Namespaces { core, access, known: RwLock::default(), root_ca, given: Mutex::default(), changed: Arc::default() }
+        Namespaces {
+            core,
+            access,
+            known: RwLock::default(),
+            root_ca,
+            with_root_ca: Mutex::default(),
+            changed: Arc::default(),
+        }
     }
 
     fn phase(&self, name: &str) -> Option<(Phase, Revision)> {
@@ -73,25 +81,25 @@ impl Namespaces {
         match phase {
             Some(phase) => known.insert(name.to_string(), phase),
             None => {
-                self.given.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+                self.with_root_ca.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
                 known.remove(name)
             }
         };
         self.changed.notify_one();
     }
 
-    /// Forgets what it knew, and knows these.
+    /// Replaces the cache.
     fn reset(&self, namespaces: impl Iterator<Item = (String, (Phase, Revision))>) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = namespaces.collect();
         self.changed.notify_one();
     }
 
-    /// Is notified when something has changed.
+    /// Notified when something has changed.
     pub(crate) fn changed(&self) -> Arc<Notify> {
         self.changed.clone()
     }
 
-    /// Those that are to go.
+    /// The terminating namespaces.
     pub(crate) fn terminating(&self) -> Vec<String> {
         self.in_phase(Phase::Terminating)
     }
@@ -107,8 +115,8 @@ impl Namespaces {
 }
 
 impl Namespaces {
-    /// Refuses to create something in a namespace that does not exist or is about to go. Otherwise tells what must hold for
-    /// the namespace to still be as it was seen, so that nothing is made in one that goes at the same moment.
+    /// NamespaceLifecycle: refuses to create objects in a namespace that does not exist or is terminating. Otherwise returns
+    /// a condition for the transaction: the namespace is unchanged, so that nothing is created while it terminates.
     pub(crate) async fn check_namespace(
         &self,
         resource: &Resource,
@@ -118,14 +126,15 @@ impl Namespaces {
     ) -> Result<Option<Compare>, ApiError> {
         let seen = match self.phase(namespace).filter(|_| freshness == Freshness::Cached) {
             Some(seen) => Some(seen),
-            // It may be so new that this server has not heard of it.
+            // It may be so new that the cache does not have it.
             None => match self.namespace_resource() {
                 Some((namespaces, version)) => {
-                    let place = ObjectRef { resource: &namespaces, version: &version, namespace: "", name: namespace };
-                    let entry = self.core.objects().get(place).await?;
+                    let reference =
+                        ObjectRef { resource: &namespaces, version: &version, namespace: "", name: namespace };
+                    let entry = self.core.objects().get(reference).await?;
                     entry.map(|entry| (phase_of(&entry.value), entry.mod_revision))
                 }
-                // A server without namespaces has nothing to check against.
+                // A server without namespaces checks nothing.
                 None => return Ok(None),
             },
         };
@@ -142,7 +151,7 @@ impl Namespaces {
         }
     }
 
-    /// The namespace is as it was at this revision.
+    /// The condition that the namespace is unchanged since this revision.
     fn unchanged(&self, namespace: &str, revision: Revision) -> Result<Compare, ApiError> {
         let (resource, _) = self.namespace_resource().ok_or(ApiError::NoSuchResource)?;
         let storage = resource.storage.as_ref().ok_or(ApiError::NoSuchResource)?;
@@ -150,91 +159,91 @@ impl Namespaces {
         Ok(Compare::mod_revision(&key, revision))
     }
 
-    /// Starts to reflect the namespaces.
+    /// Starts the reflector of namespaces.
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), ApiError> {
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         let store = NamespaceStore { namespaces: self.clone() };
         self.core.spawn(reflect(self.core.clone(), version, "namespaces", store));
         if self.root_ca.is_some() {
-            self.core.spawn(notice_root_ca(self.clone()));
+            self.core.spawn(watch_root_ca(self.clone()));
         }
         Ok(())
     }
 
-    /// The resource of namespaces, and the version in which it is spoken of.
+    /// The resource of namespaces, and its version.
     pub(crate) fn namespace_resource(&self) -> Option<(Arc<Resource>, GroupVersion)> {
         let version = GroupVersion::new("", "v1").ok()?;
         let resource = self.core.registry().find(&version, "namespaces")?.clone();
         Some((resource, version))
     }
 
-    /// A service account as it is stored, if there is such a one. The one that every namespace has is made where it is
-    /// missing.
+    /// A stored service account. `default` is created if it is missing.
     pub(crate) async fn service_account(&self, namespace: &str, name: &str) -> Result<Option<Object>, ApiError> {
         if name == DEFAULT_ACCOUNT {
             self.ensure_account(namespace).await?;
         }
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         let Some(resource) = self.core.registry().find(&version, "serviceaccounts").cloned() else { return Ok(None) };
-        let place = ObjectRef { resource: &resource, version: &version, namespace, name };
-        match self.core.objects().get(place).await? {
+        let reference = ObjectRef { resource: &resource, version: &version, namespace, name };
+        match self.core.objects().get(reference).await? {
             Some(entry) => resource.decode(&entry, &version).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// Makes the service account that every namespace has, for pods that name none.
+    /// Creates the service account `default`, for pods that name none.
     async fn ensure_account(&self, namespace: &str) -> Result<(), ApiError> {
         if self.access.uid_of(namespace, DEFAULT_ACCOUNT).is_some() {
             return Ok(());
         }
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         let Some(resource) = self.core.registry().find(&version, "serviceaccounts").cloned() else { return Ok(()) };
-        let place = ObjectRef { resource: &resource, version: &version, namespace, name: DEFAULT_ACCOUNT };
+        let reference = ObjectRef { resource: &resource, version: &version, namespace, name: DEFAULT_ACCOUNT };
         let wanted = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT, "namespace": namespace}});
-        self.ensure_within(place, wanted).await.map(drop)
+        self.ensure_condition(reference, wanted).await.map(drop)
     }
 
-    /// Makes an object where there is none, in a namespace that exists and is not about to go. `None` where it is.
-    async fn ensure_within(&self, place: ObjectRef<'_>, wanted: Value) -> Result<Option<Changed>, ApiError> {
-        let within = self.check_namespace(place.resource, place.namespace, place.name, Freshness::Live).await;
-        let within = match within {
-            Ok(within) => within,
+    /// Creates an object if it is missing, in an active namespace. `None` if the namespace is not active.
+    async fn ensure_condition(&self, reference: ObjectRef<'_>, wanted: Value) -> Result<Option<Changed>, ApiError> {
+        let condition =
+            self.check_namespace(reference.resource, reference.namespace, reference.name, Freshness::Live).await;
+        let condition = match condition {
+            Ok(condition) => condition,
             Err(ApiError::Forbidden { .. } | ApiError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut ensure = Ensure { within, ..Ensure::new(wanted, place.resource) };
-        self.core.objects().change(place, &mut ensure).await.map(Some)
+        let mut ensure = Ensure { condition, ..Ensure::new(wanted, reference.resource) };
+        self.core.objects().change(reference, &mut ensure).await.map(Some)
     }
 
-    /// Gives a namespace the certificates by which its pods know the servers, unless it is known to have them.
+    /// Creates the config map with the CA in a namespace, unless it is known to have it.
     async fn ensure_root_ca(&self, namespace: &str) -> Result<(), ApiError> {
         let Some(root_ca) = &self.root_ca else { return Ok(()) };
-        let given = || self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        if given().contains(namespace) {
+        let with_root_ca = || self.with_root_ca.lock().unwrap_or_else(PoisonError::into_inner);
+        if with_root_ca().contains(namespace) {
             return Ok(());
         }
         let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
         let Some(resource) = self.core.registry().find(&version, "configmaps").cloned() else { return Ok(()) };
-        let place = ObjectRef { resource: &resource, version: &version, namespace, name: ROOT_CA };
+        let reference = ObjectRef { resource: &resource, version: &version, namespace, name: ROOT_CA };
         let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": root_ca},
             "metadata": {"name": ROOT_CA, "namespace": namespace}});
-        // Whoever takes them away from now on is noticed after this.
-        given().insert(namespace.to_string());
-        let ensured = self.ensure_within(place, wanted).await;
+        // A deletion from now on is noticed after this.
+        with_root_ca().insert(namespace.to_string());
+        let ensured = self.ensure_condition(reference, wanted).await;
         if matches!(ensured, Err(_) | Ok(Some(Changed::Absent))) {
-            given().remove(namespace);
+            with_root_ca().remove(namespace);
         }
         ensured.map(drop)
     }
 
-    /// Makes the namespaces that are always there.
-    pub(crate) async fn make_namespaces(&self) -> Result<(), ApiError> {
+    /// Creates the system namespaces.
+    pub(crate) async fn create_system_namespaces(&self) -> Result<(), ApiError> {
         let Some((resource, version)) = self.namespace_resource() else { return Ok(()) };
-        for name in ALWAYS {
-            let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
+        for name in SYSTEM_NAMESPACES {
+            let reference = ObjectRef { resource: &resource, version: &version, namespace: "", name };
             let wanted = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            self.core.objects().change(place, &mut Ensure::new(wanted, &resource)).await?;
+            self.core.objects().change(reference, &mut Ensure::new(wanted, &resource)).await?;
         }
         Ok(())
     }
@@ -252,18 +261,18 @@ fn phase_of(stored: &[u8]) -> Phase {
     }
 }
 
-/// Makes an object where there is none.
+/// Creates an object if it is missing.
 struct Ensure<'a> {
     wanted: Value,
     resource: &'a Resource,
-    /// What must hold of its namespace.
-    within: Option<Compare>,
-    asked: bool,
+    /// The condition on its namespace.
+    condition: Option<Compare>,
+    attempted: bool,
 }
 
 impl<'a> Ensure<'a> {
     fn new(wanted: Value, resource: &'a Resource) -> Self {
-        Ensure { wanted, resource, within: None, asked: false }
+        Ensure { wanted, resource, condition: None, attempted: false }
     }
 }
 
@@ -271,15 +280,15 @@ impl<'a> Ensure<'a> {
 impl Decision for Ensure<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         if let Some(before) = before {
-            // What is given in a config map stays what it was.
+            // The data of a config map is restored.
             let mut restored = before.clone();
             if let Some(data) = self.wanted.get("data") {
                 restored.set("data", Some(data.clone()));
             }
             return Ok(if restored == *before { Change::Keep } else { Change::Write(restored) });
         }
-        if std::mem::replace(&mut self.asked, true) && self.within.is_some() {
-            // The namespace has changed meanwhile; the next look at it decides.
+        if std::mem::replace(&mut self.attempted, true) && self.condition.is_some() {
+            // The namespace has changed meanwhile; the next resync decides.
             return Ok(Change::Keep);
         }
         let mut object = Object::from_value(self.wanted.clone()).unwrap_or_default();
@@ -292,37 +301,37 @@ impl Decision for Ensure<'_> {
     }
 
     fn conditions(&self) -> Vec<Compare> {
-        self.within.iter().cloned().collect()
+        self.condition.iter().cloned().collect()
     }
 }
 
-/// Notices when somebody changes or deletes what every namespace is given, so that it is given again.
-async fn notice_root_ca(namespaces: Arc<Namespaces>) {
+/// Watches the config maps with the CA, so that a changed or deleted one is restored.
+async fn watch_root_ca(namespaces: Arc<Namespaces>) {
     loop {
         let Some((configmaps, _)) = namespaces.core.core_resource("configmaps") else { return };
         let Some(storage) = configmaps.storage.clone() else { return };
         let watch_cache = namespaces.core.watch_cache();
         let subscription = watch_cache.subscribe(&storage.folder(), storage.range(""), watch_cache.reached());
-        // What happened before is unknown, so everything is looked at once more.
-        namespaces.given.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // Earlier changes may have been missed, so all namespaces are checked again.
+        namespaces.with_root_ca.lock().unwrap_or_else(PoisonError::into_inner).clear();
         if let Ok(subscription) = subscription {
-            take_back(&namespaces, subscription).await;
+            forget_changed(&namespaces, subscription).await;
         }
         tokio::time::sleep(RESYNC_PERIOD).await;
     }
 }
 
-/// Follows changes until they have overtaken this.
-async fn take_back(namespaces: &Namespaces, mut subscription: Subscription) {
+/// Forgets the namespaces whose config map changed, until the watch falls behind.
+async fn forget_changed(namespaces: &Namespaces, mut subscription: Subscription) {
     while let Ok((events, _)) = subscription.next().await {
-        let mut given = namespaces.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut with_root_ca = namespaces.with_root_ca.lock().unwrap_or_else(PoisonError::into_inner);
         for event in events.iter().filter(|event| name_of(&event.key) == ROOT_CA) {
-            given.remove(namespace_of(&event.key));
+            with_root_ca.remove(namespace_of(&event.key));
         }
     }
 }
 
-/// Keeps the namespaces in step, and gives each what every namespace has.
+/// Receives the namespaces from a reflector, and creates the objects that each of them gets.
 struct NamespaceStore {
     namespaces: Arc<Namespaces>,
 }
@@ -340,23 +349,23 @@ impl ReflectedStore for NamespaceStore {
         self.namespaces.set(name_of(&event.key), phase);
     }
 
-    /// What could not be given to a namespace may be possible now.
+    /// Retries what could not be created.
     async fn resync(&self) {
         // Nothing can be written before the server has started.
         if !self.namespaces.core.startup().is_done() {
             return;
         }
-        if ALWAYS.iter().any(|name| self.namespaces.phase(name).is_none())
-            && let Err(error) = self.namespaces.make_namespaces().await
+        if SYSTEM_NAMESPACES.iter().any(|name| self.namespaces.phase(name).is_none())
+            && let Err(error) = self.namespaces.create_system_namespaces().await
         {
-            tracing::warn!(%error, "a namespace that every cluster has is missing");
+            tracing::warn!(%error, "cannot create a system namespace");
         }
         for name in self.namespaces.active() {
             if let Err(error) = self.namespaces.ensure_account(&name).await {
-                tracing::warn!(namespace = name, %error, "a namespace has no service account yet");
+                tracing::warn!(namespace = name, %error, "cannot create the default service account");
             }
             if let Err(error) = self.namespaces.ensure_root_ca(&name).await {
-                tracing::warn!(namespace = name, %error, "a namespace has no certificates of the servers yet");
+                tracing::warn!(namespace = name, %error, "cannot create kube-root-ca.crt");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Tables for people: which columns a kind has, and what stands in them.
+//! Tables for `kubectl get`: the columns of a kind, and the cells of an object.
 
 mod columns;
 mod custom;
@@ -11,7 +11,7 @@ use restow_apimachinery::object::Object;
 use restow_tables::columns::{Cell, Column};
 use serde_json::{Value, json};
 
-/// Objects as a `Table`, each row with what is wanted beside its cells.
+/// Objects as a `Table`; `beside` says what each row includes of its object.
 pub(crate) fn table(resource: &Resource, objects: Vec<Object>, metadata: Value, beside: Beside) -> Value {
     let now = Timestamp::now();
     let rows = objects.into_iter().map(|object| row(resource, object, now, beside)).collect();
@@ -24,7 +24,7 @@ pub(crate) fn table(resource: &Resource, objects: Vec<Object>, metadata: Value, 
     ])
 }
 
-/// What the columns of a table are.
+/// The column definitions of a table.
 pub(crate) fn definitions(resource: &Resource) -> Vec<Value> {
     match &resource.custom {
         Some(version) => custom::definitions(&version.columns),
@@ -43,7 +43,7 @@ pub(crate) fn row(resource: &Resource, object: Object, now: Timestamp, beside: B
     fields([("cells", Value::Array(cells)), ("object", object)])
 }
 
-/// What stands in the columns for one object.
+/// The cells of one object.
 pub(crate) fn cells(resource: &Resource, object: &Object, now: Timestamp) -> Vec<Value> {
     match &resource.custom {
         Some(version) => custom::cells(&version.columns, object, now),
@@ -51,7 +51,7 @@ pub(crate) fn cells(resource: &Resource, object: &Object, now: Timestamp) -> Vec
     }
 }
 
-/// An object's metadata as an object of its own.
+/// An object as `PartialObjectMetadata`.
 pub(crate) fn metadata_only(object: Object) -> Value {
     let metadata = match object.into_value() {
         Value::Object(mut fields) => fields.remove("metadata").unwrap_or_default(),
@@ -60,7 +60,7 @@ pub(crate) fn metadata_only(object: Object) -> Value {
     fields([("kind", "PartialObjectMetadata".into()), ("apiVersion", "meta.k8s.io/v1".into()), ("metadata", metadata)])
 }
 
-/// An object of these fields. Unlike the macro, it does not copy what it is given.
+/// An object of these fields. Unlike `json!`, it does not copy the values.
 pub(crate) fn fields<const N: usize>(fields: [(&str, Value); N]) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
 }
@@ -79,7 +79,7 @@ fn definition(column: &Column<'_>) -> Value {
     json!({"name": title, "type": "string", "format": format, "description": title, "priority": priority})
 }
 
-/// A time span in as few words as people need: two units where it is short, one where it is long.
+/// A duration as kubectl writes it (`HumanDuration`).
 pub(crate) fn duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let pair = |large: i64, unit: &str, small: i64, small_unit: &str| match small {

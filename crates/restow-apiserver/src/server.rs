@@ -4,7 +4,7 @@ mod post_start;
 
 use crate::admission::Admission;
 use crate::audit::AuditLog;
-use crate::authorization::{Access, AccessConfig, Authorization};
+use crate::authorization::{Access, AccessConfig, AuthorizationMode};
 use crate::builtin::write_hooks;
 use crate::controllers::{self, KubernetesService};
 use crate::core::Core;
@@ -85,7 +85,7 @@ impl ServerConfig {
             registry,
             release: Release::NEWEST,
             address,
-            access: AccessConfig { authenticators: Authenticators::default(), authorization: Authorization::Rbac },
+            access: AccessConfig { authenticators: Authenticators::default(), authorization: AuthorizationMode::Rbac },
             limits: LoadLimits::default(),
             audit: None,
             agreement: AgreementConfig::new(identity, address.ip().to_string(), &gates),

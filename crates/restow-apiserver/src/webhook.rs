@@ -1,6 +1,5 @@
-//! Calling webhooks: HTTPS to a URL or to a service of the cluster, trusted by a CA bundle, within a time.
-//!
-//! What is sent and what the answer means is the caller's affair.
+//! The HTTPS client for webhooks: to a URL or a service of the cluster, verified by a CA bundle, within a timeout. Admission
+//! and conversion build the requests and interpret the responses.
 
 pub(crate) mod services;
 
@@ -22,34 +21,34 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-/// How much longer than what was sent an answer may be, whatever was sent.
-const ANSWER_ROOM: usize = 16 << 20;
-/// How many times as long as what was sent an answer may be beyond that: converted objects are about as long as before.
-const ANSWER_GROWTH: usize = 4;
+/// The largest response, beside its share for the size of the request.
+const RESPONSE_BASE_BYTES: usize = 16 << 20;
+/// How many times the size of the request is added to that limit: converted objects have about the same size.
+const RESPONSE_GROWTH: usize = 4;
 
-/// The most calls of one webhook at once. One that makes requests which it is asked about itself would else be called
-/// without end, each call waiting for the next.
-const MOST_CALLS: usize = 100;
-/// How long a call waits for one of those to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The most concurrent calls of one webhook. This bounds a webhook that sends requests which call itself again, each call
+/// waiting for the next.
+const MAX_CALLS: usize = 100;
+/// How long a call waits if that many are running.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The authorities that this machine trusts, read when they are needed first.
+/// The CAs of the operating system, loaded on first use.
 static SYSTEM_ROOTS: LazyLock<Arc<rustls::RootCertStore>> = LazyLock::new(|| {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = rustls::RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
-        tracing::warn!(errors = ?found.errors, "this machine trusts no authority; webhooks need a caBundle");
+        tracing::warn!(errors = ?found.errors, "the operating system has no CA certificates; webhooks need a caBundle");
     }
     Arc::new(roots)
 });
 
-/// Where a webhook is.
+/// The address of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
-    /// At this URL.
+    /// A URL.
     Url(String),
-    /// At this service, under this path.
+    /// A service of the cluster, and a path.
     Service {
         /// The service's namespace.
         namespace: String,
@@ -62,66 +61,66 @@ pub(crate) enum Endpoint {
     },
 }
 
-/// Finds out where a service can be reached: `host:port`.
+/// Resolves a service to `host:port`.
 #[async_trait::async_trait]
 pub(crate) trait ServiceResolver: Send + Sync {
     /// The address of a service's port.
     async fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<String, String>;
 }
 
-/// Why a webhook gave no answer.
+/// Why a call of a webhook failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(crate) enum WebhookError {
-    /// It cannot be called as it is configured.
+    /// The configuration is invalid.
     #[error("{0}")]
     Configuration(String),
     /// It could not be reached, or its certificate is not trusted.
     #[error("Post {url:?}: {reason}")]
     Call {
-        /// Where it was called.
+        /// The URL.
         url: String,
-        /// What went wrong.
+        /// The cause.
         reason: String,
     },
-    /// It was called too often at once.
+    /// Too many calls at once.
     #[error(
-        "Post {0:?}: {MOST_CALLS} calls are under way and none has ended for {seconds} s; does the webhook make requests that it \
-         is asked about itself?",
-        seconds = PATIENCE.as_secs()
+        "Post {0:?}: {MAX_CALLS} calls are running and none has ended for {seconds} s; does the webhook send requests that \
+         call it again?",
+        seconds = QUEUE_TIMEOUT.as_secs()
     )]
     Busy(String),
-    /// It took too long.
+    /// It timed out.
     #[error("Post {0:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)")]
     Timeout(String),
-    /// It answered with another code than success.
+    /// It responded with an error code.
     #[error("the server returned {code}: {body}")]
     Refused {
         /// The HTTP code.
         code: u16,
-        /// The beginning of the answer.
+        /// The beginning of the response.
         body: String,
     },
-    /// It answered something else than JSON.
-    #[error("the answer is not JSON: {0}")]
-    Answer(String),
+    /// The response is not JSON.
+    #[error("the response is not JSON: {0}")]
+    Response(String),
 }
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// Calls one webhook. Connections are kept and used again.
+/// The client of one webhook. Connections are kept alive.
 pub(crate) struct WebhookClient {
     endpoint: Endpoint,
     roots: Arc<rustls::RootCertStore>,
     resolver: Arc<dyn ServiceResolver>,
-    /// The client for the address that was used last.
+    /// The HTTP client for the last address.
     client: Mutex<Option<(String, HttpsClient)>>,
-    /// The calls that may be made at once.
+    /// Limits concurrent calls.
     calls: Semaphore,
 }
 
 impl WebhookClient {
-    /// A client for a webhook; `ca_bundle` is PEM in base64, as configurations have it. Without one, whoever this machine
-    /// trusts is trusted.
+    /// A client for a webhook; `ca_bundle` is PEM in base64, as configurations have it. Without one, the CAs of
+    /// the operating system are used.
     pub(crate) fn new(
         endpoint: Endpoint,
         ca_bundle: Option<&str>,
@@ -129,7 +128,7 @@ impl WebhookClient {
     ) -> Result<Self, WebhookError> {
         let wrong = |text: String| WebhookError::Configuration(text);
         let with = |roots| {
-            let (client, calls) = (Mutex::default(), Semaphore::new(MOST_CALLS));
+            let (client, calls) = (Mutex::default(), Semaphore::new(MAX_CALLS));
             WebhookClient { endpoint, roots, resolver, client, calls }
         };
         let Some(bundle) = ca_bundle.filter(|bundle| !bundle.is_empty()) else {
@@ -144,7 +143,7 @@ impl WebhookClient {
         Ok(with(Arc::new(roots)))
     }
 
-    /// Sends JSON and returns the JSON that comes back.
+    /// Posts JSON and returns the JSON response.
     pub(crate) async fn post(&self, body: &impl Serialize, time: Duration) -> Result<Value, WebhookError> {
         let body = serde_json::to_vec(body).map_err(|error| WebhookError::Configuration(error.to_string()))?;
         match tokio::time::timeout(time, self.exchange(body, time)).await {
@@ -154,13 +153,13 @@ impl WebhookClient {
     }
 
     async fn exchange(&self, body: Vec<u8>, time: Duration) -> Result<Value, WebhookError> {
-        let Ok(Ok(_place)) = tokio::time::timeout(PATIENCE, self.calls.acquire()).await else {
+        let Ok(Ok(_permit)) = tokio::time::timeout(QUEUE_TIMEOUT, self.calls.acquire()).await else {
             return Err(WebhookError::Busy(self.endpoint.shown(time)));
         };
         let (address, uri, server_name) = self.target(time).await?;
         let client = self.client_for(&address, server_name)?;
         let failed = |reason: String| WebhookError::Call { url: self.endpoint.shown(time), reason };
-        let most = body.len() * ANSWER_GROWTH + ANSWER_ROOM;
+        let most = body.len() * RESPONSE_GROWTH + RESPONSE_BASE_BYTES;
         let request = Request::builder()
             .method(Method::POST)
             .uri(uri)
@@ -172,7 +171,7 @@ impl WebhookClient {
         let code = answer.status();
         let body = Limited::new(answer.into_body(), most).collect().await;
         let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-            true => failed(format!("the answer is longer than {most} bytes")),
+            true => failed(format!("the response is longer than {most} bytes")),
             false => failed(root_cause(error.as_ref())),
         })?;
         let body = body.to_bytes();
@@ -180,10 +179,10 @@ impl WebhookClient {
             let text: String = String::from_utf8_lossy(&body).chars().take(512).collect();
             return Err(WebhookError::Refused { code: code.as_u16(), body: text });
         }
-        serde_json::from_slice(&body).map_err(|error| WebhookError::Answer(error.to_string()))
+        serde_json::from_slice(&body).map_err(|error| WebhookError::Response(error.to_string()))
     }
 
-    /// The address to connect to, the URI to ask for, and the name that the certificate must have.
+    /// The address to connect to, the request URI, and the server name for TLS.
     async fn target(&self, time: Duration) -> Result<(String, Uri, Option<ServerName<'static>>), WebhookError> {
         let wrong = |error: &dyn std::fmt::Display| WebhookError::Configuration(error.to_string());
         let (address, url, server_name) = match &self.endpoint {
@@ -227,7 +226,7 @@ impl WebhookClient {
 }
 
 impl Endpoint {
-    /// The endpoint as messages show it.
+    /// The endpoint as error messages show it.
     fn shown(&self, time: Duration) -> String {
         match self {
             Endpoint::Url(url) => timed(url, time),
@@ -238,13 +237,13 @@ impl Endpoint {
     }
 }
 
-/// A URL that also says how long the caller waits, as Kubernetes tells webhooks.
+/// A URL with the parameter `timeout`, as Kubernetes sends it.
 fn timed(url: &str, time: Duration) -> String {
     let joint = if url.contains('?') { '&' } else { '?' };
     format!("{url}{joint}timeout={}s", time.as_secs())
 }
 
-/// The innermost reason, which is the one that says something.
+/// The innermost error of the chain.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_never_answers_is_not_waited_for() {
+    async fn a_webhook_that_does_not_respond_times_out() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/convert", silent.local_addr().unwrap());
         let client = client(Endpoint::Url(url.clone()), None).unwrap();
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_configured_wrongly_is_told() {
+    async fn configuration_errors_are_reported() {
         let service = |path: &str| Endpoint::Service {
             namespace: "n".into(),
             name: "s".into(),

@@ -7,7 +7,7 @@ use restow_apiserver::audit::{AuditConfig, AuditLog};
 use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::release::Release;
 use restow_apiserver::resource::registry::Registry;
-use restow_apiserver::{AccessConfig, AgreementConfig, ApiServer, Authorization, Gates, LoadLimits, ServerConfig};
+use restow_apiserver::{AccessConfig, AgreementConfig, ApiServer, AuthorizationMode, Gates, LoadLimits, ServerConfig};
 use restow_auth::authenticate::{AnonymousAccess, Authenticators, TokenFile};
 use restow_auth::service_account::{SigningKey, TokenOptions, Tokens};
 use restow_store::Store;
@@ -159,7 +159,7 @@ pub(crate) async fn server(store: Arc<dyn Store>, setup: Setup<'_>) -> anyhow::R
     let runtime_config = agreement_args::with_gates(options.runtime_config.clone(), &gates)?;
     let resources = builtin::resources(release, &runtime_config);
     let registry = Registry::new(resources);
-    let access = AccessConfig { authenticators, authorization: Authorization::Rbac };
+    let access = AccessConfig { authenticators, authorization: AuthorizationMode::Rbac };
     let (limits, audit) = (options.limits(), options.audit()?);
     let address = options.advertised(address);
     let config = ServerConfig { store, registry, release, address, access, limits, audit, gates, agreement, root_ca };

@@ -1,9 +1,9 @@
-//! Expressions of policies and of match conditions.
+//! CEL expressions of policies and of matchConditions.
 
 use restow_schema::cel::{AuthorizationCheck, Authorizer, PER_CALL_LIMIT, Program};
 use serde_json::Value;
 
-/// What expressions can speak of: what [`Values::list`] has, in its order, and who can be asked.
+/// The variables of expressions: the values of [`Values::list`] in its order, and the authorizer.
 const VARIABLES: [&str; 8] = [
     "object",
     "oldObject",
@@ -15,16 +15,16 @@ const VARIABLES: [&str; 8] = [
     "authorizer.requestResource",
 ];
 
-/// What the match conditions of webhooks can speak of.
+/// The variables of matchConditions of webhooks.
 pub(super) const WEBHOOK_VARIABLES: [&str; 5] =
     ["object", "oldObject", "request", "authorizer", "authorizer.requestResource"];
-/// What policies without parameters can speak of.
+/// The variables of policies without parameters.
 pub(super) const POLICY_VARIABLES: [&str; 7] =
     ["object", "oldObject", "request", "namespaceObject", "variables", "authorizer", "authorizer.requestResource"];
-/// What policies with parameters can speak of.
+/// The variables of policies with parameters.
 pub(super) const POLICY_VARIABLES_WITH_PARAMS: [&str; 8] = VARIABLES;
 
-/// A compiled expression, or why it is none.
+/// A compiled expression, or the compile error.
 pub(super) struct Expression {
     /// The expression as it was written.
     pub(super) text: String,
@@ -40,12 +40,12 @@ pub(super) struct Values<'a> {
     pub(super) params: Option<&'a Value>,
     pub(super) namespace: Option<&'a Value>,
     pub(super) variables: Option<&'a Value>,
-    /// Who can be asked what the user may do, and the question that the request itself is.
-    pub(super) asking: Option<(&'a dyn Authorizer, &'a AuthorizationCheck)>,
+    /// The authorizer, and the attributes of the request itself.
+    pub(super) authorizer: Option<(&'a dyn Authorizer, &'a AuthorizationCheck)>,
 }
 
 impl Values<'_> {
-    /// What is not there is null, as in Kubernetes.
+    /// Missing values are null, as in Kubernetes.
     fn list(&self) -> [Option<&Value>; 6] {
         static NULL: Value = Value::Null;
         [self.object, self.old_object, self.request, self.params, self.namespace, self.variables]
@@ -58,22 +58,22 @@ impl Expression {
         Expression { text: text.to_string(), program: Program::compile(text, &VARIABLES) }
     }
 
-    /// An expression that says what to change.
+    /// An expression of a mutation.
     pub(super) fn compile_change(text: &str) -> Self {
         Expression { text: text.to_string(), program: Program::compile_change(text, &VARIABLES) }
     }
 
-    /// What the expression yields, or why it yields nothing.
+    /// The value of the expression, or the error.
     pub(super) fn evaluate(&self, values: &Values<'_>) -> Result<Value, String> {
         let program = self.program.as_ref().map_err(|error| format!("compilation failed: {error}"))?;
-        let evaluated = match values.asking {
-            Some(asking) => program.evaluate_asking(&values.list(), asking, PER_CALL_LIMIT),
+        let evaluated = match values.authorizer {
+            Some(authorizer) => program.evaluate_asking(&values.list(), authorizer, PER_CALL_LIMIT),
             None => program.evaluate(&values.list(), PER_CALL_LIMIT),
         };
         evaluated.value.map_err(|error| error.to_string())
     }
 
-    /// Whether the expression holds.
+    /// Whether the expression is true.
     pub(super) fn holds(&self, values: &Values<'_>) -> Result<bool, String> {
         match self.evaluate(values)? {
             Value::Bool(holds) => Ok(holds),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_speak_of_the_request_and_conditions_must_all_hold() {
+    fn expressions_see_the_request_and_conditions_must_all_hold() {
         let (object, old) = (json!({"spec": {"replicas": 5}}), Value::Null);
         let values = Values { object: Some(&object), old_object: Some(&old), ..Values::default() };
         let check = |text: &str, expected: Option<bool>| {

@@ -1,5 +1,5 @@
-//! LimitRanges: what containers of a namespace are given that do not say what they need, and how little or how much pods,
-//! containers and claims may ask for. The words are Kubernetes'.
+//! LimitRanger: default requests and limits of containers, and the minimum, maximum and ratio for pods, containers and
+//! persistent volume claims. The messages are Kubernetes'.
 
 use crate::admission::AdmissionCall;
 use crate::admission::compute::{self, LIMITS, REQUESTS, written};
@@ -12,10 +12,10 @@ use restow_apimachinery::object::Object;
 use restow_apimachinery::types::Amount;
 use serde_json::{Value, json};
 
-/// Where a pod tells what it was given.
+/// The annotation that lists the defaults that were set.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-/// Whether what a call writes is bounded. What a pod asks for can change only by its size.
+/// Whether LimitRanges apply to a request. The resources of a pod can change only by `resize`.
 fn is_bounded(call: &AdmissionCall<'_>, operation: Operation) -> bool {
     let (kind, subresource) = (call.resource.names.kind.as_str(), call.target.subresource.as_str());
     let bounded = matches!(
@@ -32,19 +32,19 @@ async fn ranges(call: &AdmissionCall<'_>) -> Result<Vec<Object>, ApiError> {
     stored(call, &version, "limitranges", &call.target.namespace).await
 }
 
-/// Gives a pod what its namespace has for those that do not say what they need.
-pub(super) async fn complete(
+/// Sets default requests and limits of a pod.
+pub(super) async fn apply_defaults(
     call: &AdmissionCall<'_>,
     operation: Operation,
     object: &mut Object,
 ) -> Result<(), ApiError> {
     if is_bounded(call, operation) && call.resource.names.kind == "Pod" {
-        ranges(call).await?.iter().for_each(|range| fill(range, object));
+        ranges(call).await?.iter().for_each(|range| apply_range(range, object));
     }
     Ok(())
 }
 
-/// Refuses what asks for too little or too much.
+/// Refuses objects outside of the limits.
 pub(super) async fn check(
     call: &AdmissionCall<'_>,
     operation: Operation,
@@ -71,15 +71,15 @@ fn items(range: &Object) -> impl Iterator<Item = &Value> {
     range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Gives the containers of a pod what a range has for them.
-fn fill(range: &Object, pod: &mut Object) {
+/// Sets the defaults of one LimitRange in the containers of a pod.
+fn apply_range(range: &Object, pod: &mut Object) {
     let Some(item) = items(range).find(|item| item["type"] == "Container") else { return };
     let Some(mut spec) = pod.get("spec").cloned() else { return };
     let mut given = Vec::new();
     for (field, kind) in [("containers", "container"), ("initContainers", "init container")] {
         for container in spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
-            let limits = give(container, LIMITS, &item["default"]);
-            let requests = give(container, REQUESTS, &item["defaultRequest"]);
+            let limits = set_missing(container, LIMITS, &item["default"]);
+            let requests = set_missing(container, REQUESTS, &item["defaultRequest"]);
             let name = container["name"].as_str().unwrap_or_default();
             for (names, what) in [(requests, "request"), (limits, "limit")] {
                 if !names.is_empty() {
@@ -90,16 +90,16 @@ fn fill(range: &Object, pod: &mut Object) {
     }
     if !given.is_empty() {
         pod.set("spec", Some(spec));
-        let told = format!("LimitRanger plugin set: {}", given.join("; "));
+        let message = format!("LimitRanger plugin set: {}", given.join("; "));
         let annotations = pod.metadata_mut().entry("annotations").or_insert_with(|| json!({}));
         if let Some(annotations) = annotations.as_object_mut() {
-            annotations.insert(ANNOTATION.into(), told.into());
+            annotations.insert(ANNOTATION.into(), message.into());
         }
     }
 }
 
-/// Sets of these amounts what a container does not say itself; returns of what.
-fn give(container: &mut Value, kind: &str, amounts: &Value) -> Vec<String> {
+/// Sets the amounts that a container does not have; returns their names.
+fn set_missing(container: &mut Value, kind: &str, amounts: &Value) -> Vec<String> {
     let said = container["resources"][kind].clone();
     let amounts = amounts.as_object().into_iter().flatten();
     let missing: Vec<_> = amounts.filter(|(name, _)| said[name.as_str()].is_null()).collect();
@@ -113,49 +113,50 @@ fn give(container: &mut Value, kind: &str, amounts: &Value) -> Vec<String> {
     missing.into_iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// The fields below a field, which is made where it is missing.
+/// The object in a field, which is created if it is missing.
 fn below<'v>(outer: &'v mut Value, name: &str) -> Option<&'v mut Value> {
     let inner = outer.as_object_mut()?.entry(name).or_insert_with(|| json!({}));
     Some(inner).filter(|inner| inner.is_object())
 }
 
-/// An amount, and how it was written.
-struct Said {
+/// An amount, and its text.
+struct WrittenAmount {
     amount: Amount,
     text: String,
 }
 
-impl Said {
+impl WrittenAmount {
     fn read(value: &Value) -> Option<Self> {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-        Some(Said { amount: Amount::read(value)?, text })
+        Some(WrittenAmount { amount: Amount::read(value)?, text })
     }
 }
 
-/// What a range has against an object of a kind, each thing once.
+/// The violations of a LimitRange by an object, each once.
 fn problems(range: &Object, kind: &str, object: &Object) -> Vec<String> {
     let mut problems = Vec::new();
     for item in items(range) {
         match (kind, item["type"].as_str().unwrap_or_default()) {
             ("Pod", "Container") => {
-                // Kubernetes speaks of those that come first last.
+                // Kubernetes lists init containers last.
                 let fields = ["containers", "initContainers"].into_iter();
                 let containers = fields.filter_map(|field| object.at(&["spec", field])?.as_array()).flatten();
                 for container in containers {
-                    let said = |kind: &str, name: &str| Said::read(&container["resources"][kind][name]);
+                    let said = |kind: &str, name: &str| WrittenAmount::read(&container["resources"][kind][name]);
                     problems.extend(outside(item, &[REQUESTS, LIMITS], &said));
                 }
             }
             ("Pod", "Pod") => {
                 let said = |kind: &str, name: &str| {
-                    let amount = || compute::in_all(object, kind, name);
+                    let amount = || compute::pod_total(object, kind, name);
                     let named = compute::named(object, kind).iter().any(|known| *known == name);
-                    named.then(|| Said { amount: amount(), text: written(name, amount()) })
+                    named.then(|| WrittenAmount { amount: amount(), text: written(name, amount()) })
                 };
                 problems.extend(outside(item, &[REQUESTS, LIMITS], &said));
             }
             ("PersistentVolumeClaim", "PersistentVolumeClaim") => {
-                let said = |kind: &str, name: &str| Said::read(object.at(&["spec", "resources", kind, name])?);
+                let said =
+                    |kind: &str, name: &str| WrittenAmount::read(object.at(&["spec", "resources", kind, name])?);
                 problems.extend(outside(item, &[REQUESTS], &said));
             }
             _ => {}
@@ -166,25 +167,25 @@ fn problems(range: &Object, kind: &str, object: &Object) -> Vec<String> {
     problems
 }
 
-/// In which ways what is said lies outside of the bounds. `kinds` are those that count.
-fn outside(item: &Value, kinds: &[&str], said: &dyn Fn(&str, &str) -> Option<Said>) -> Vec<String> {
+/// The violations of one item. `kinds` are the fields that are checked.
+fn outside(item: &Value, kinds: &[&str], said: &dyn Fn(&str, &str) -> Option<WrittenAmount>) -> Vec<String> {
     let per = item["type"].as_str().unwrap_or_default();
     let bounds = |field: &str| {
         let bounds = item[field].as_object().into_iter().flatten();
-        bounds.filter_map(|(name, bound)| Some((name, Said::read(bound)?))).collect::<Vec<_>>()
+        bounds.filter_map(|(name, bound)| Some((name, WrittenAmount::read(bound)?))).collect::<Vec<_>>()
     };
     let mut problems = Vec::new();
     for (name, least) in bounds("min") {
-        let broken = breach(kinds.iter(), |kind| said(kind, name), |amount| amount < least.amount);
+        let broken = violation(kinds.iter(), |kind| said(kind, name), |amount| amount < least.amount);
         problems.extend(broken.map(|broken| format!("minimum {name} usage per {per} is {}{broken}", least.text)));
     }
     for (name, most) in bounds("max") {
-        let broken = breach(kinds.iter().rev(), |kind| said(kind, name), |amount| amount > most.amount);
+        let broken = violation(kinds.iter().rev(), |kind| said(kind, name), |amount| amount > most.amount);
         problems.extend(broken.map(|broken| format!("maximum {name} usage per {per} is {}{broken}", most.text)));
     }
     if kinds.len() > 1 {
         for (name, most) in bounds("maxLimitRequestRatio") {
-            let broken = ratio_breach(said(REQUESTS, name), said(LIMITS, name), &most);
+            let broken = ratio_violation(said(REQUESTS, name), said(LIMITS, name), &most);
             let begin = format!("{name} max limit to request ratio per {per} is {}", most.text);
             problems.extend(broken.map(|broken| format!("{begin}, but {broken}")));
         }
@@ -192,10 +193,10 @@ fn outside(item: &Value, kinds: &[&str], said: &dyn Fn(&str, &str) -> Option<Sai
     problems
 }
 
-/// What is said of the first kind must be there, and nothing of any kind outside.
-fn breach<'k>(
+/// The first kind is required, and no kind may be outside of the bound.
+fn violation<'k>(
     mut kinds: impl Iterator<Item = &'k &'k str> + Clone,
-    said: impl Fn(&str) -> Option<Said>,
+    said: impl Fn(&str) -> Option<WrittenAmount>,
     is_outside: impl Fn(Amount) -> bool,
 ) -> Option<String> {
     let word = |kind: &str| kind.trim_end_matches('s').to_string();
@@ -209,8 +210,12 @@ fn breach<'k>(
     })
 }
 
-fn ratio_breach(request: Option<Said>, limit: Option<Said>, most: &Said) -> Option<String> {
-    let present = |said: Option<Said>| said.filter(|said| said.amount != Amount::default());
+fn ratio_violation(
+    request: Option<WrittenAmount>,
+    limit: Option<WrittenAmount>,
+    most: &WrittenAmount,
+) -> Option<String> {
+    let present = |said: Option<WrittenAmount>| said.filter(|said| said.amount != Amount::default());
     let Some(request) = present(request) else { return Some("no request is specified or request is 0".into()) };
     let Some(limit) = present(limit) else { return Some("no limit is specified or limit is 0".into()) };
     let ratio = limit.amount.over(request.amount);
@@ -238,7 +243,7 @@ mod tests {
             json!({"containers": [{"name": "a"}, {"name": "b", "resources": {"limits": {"cpu": "3", "memory": "1Mi"},
             "requests": {"cpu": "1m"}}}], "initContainers": [{"name": "c", "resources": {"limits": {"memory": "2Gi"}}}]}),
         );
-        fill(&range, &mut pod);
+        apply_range(&range, &mut pod);
         let all = json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}});
         assert_eq!(pod.at(&["spec", "containers"]).unwrap()[0]["resources"], all);
         let own = json!({"limits": {"cpu": "3", "memory": "1Mi"}, "requests": {"cpu": "1m"}});
@@ -249,7 +254,7 @@ mod tests {
              init container c; cpu limit for init container c"
         );
         let filled = pod.clone();
-        fill(&range, &mut pod);
+        apply_range(&range, &mut pod);
         assert_eq!(pod, filled);
     }
 
@@ -258,7 +263,7 @@ mod tests {
         for container in [json!(1), json!({"resources": 1}), json!({"resources": {"limits": []}})] {
             let mut pod = pod(json!({"containers": [container]}));
             let before = pod.clone();
-            fill(&range(json!({"type": "Container", "default": {"cpu": "1"}})), &mut pod);
+            apply_range(&range(json!({"type": "Container", "default": {"cpu": "1"}})), &mut pod);
             assert_eq!(pod, before);
         }
     }

@@ -1,7 +1,7 @@
-//! MutatingAdmissionPolicy: changes of the cluster's own as expressions, in force where a binding puts them in force.
+//! MutatingAdmissionPolicy: applies the mutations of the policies whose bindings match a request.
 //!
-//! Policies change an object before webhooks do, in the order of their names. Those that want it are carried out once more
-//! when something else changed the object after them.
+//! Policies change an object before webhooks do, in the order of their names. Those with
+//! `reinvocationPolicy: IfNeeded` are applied again if the object was changed after them.
 
 use crate::admission::expression::{Expression, Values};
 use crate::admission::policy::{Binding, Policy};
@@ -24,19 +24,19 @@ use std::sync::Arc;
 pub(super) struct MutatingPolicy {
     policy: Policy,
     mutations: Vec<Mutation>,
-    /// Whether it is carried out again when something else changed the object.
+    /// Whether it is applied again if the object was changed after it.
     reinvoke: bool,
 }
 
-/// One change.
+/// One mutation.
 enum Mutation {
-    /// The expression yields what is merged into the object.
+    /// The expression yields an apply configuration, which is merged into the object.
     Configuration(Expression),
     /// The expression yields a JSON patch.
     Patch(Expression),
 }
 
-/// Policies and what puts them in force.
+/// Policies and their bindings.
 pub(super) struct Policies {
     pub(super) policies: Arc<Vec<Arc<MutatingPolicy>>>,
     pub(super) bindings: Arc<Vec<Arc<Binding>>>,
@@ -66,30 +66,26 @@ impl Policies {
         self.policies.is_empty() || self.bindings.is_empty()
     }
 
-    /// Carries out every policy; also tells the number of the last one that changed something.
-    pub(super) async fn carry_out(
-        &self,
-        request: &Request<'_>,
-        mut object: Object,
-    ) -> Result<(Object, usize), ApiError> {
+    /// Applies every policy. Also returns the number of the last one that changed the object.
+    pub(super) async fn apply(&self, request: &Request<'_>, mut object: Object) -> Result<(Object, usize), ApiError> {
         let mut last_change = 0;
         for (number, policy) in self.policies.iter().enumerate() {
-            if let Some(changed) = request.changed_by(policy, &self.bindings, &object).await? {
+            if let Some(changed) = request.mutated_by_policy(policy, &self.bindings, &object).await? {
                 (object, last_change) = (changed, number);
             }
         }
         Ok((object, last_change))
     }
 
-    /// Carries out once more those of the first policies that want it.
-    pub(super) async fn carry_out_again(
+    /// Applies those of the first policies again that have `reinvocationPolicy: IfNeeded`.
+    pub(super) async fn reinvoke(
         &self,
         request: &Request<'_>,
         mut object: Object,
         first: usize,
     ) -> Result<Object, ApiError> {
         for policy in self.policies.iter().take(first).filter(|policy| policy.reinvoke) {
-            if let Some(changed) = request.changed_by(policy, &self.bindings, &object).await? {
+            if let Some(changed) = request.mutated_by_policy(policy, &self.bindings, &object).await? {
                 object = changed;
             }
         }
@@ -97,8 +93,8 @@ impl Policies {
     }
 }
 
-/// What one policy is carried out with.
-struct Work<'a> {
+/// The inputs of one evaluation of a policy.
+struct PolicyInputs<'a> {
     policy: &'a MutatingPolicy,
     binding: &'a Binding,
     version: &'a GroupVersion,
@@ -108,8 +104,8 @@ struct Work<'a> {
 }
 
 impl Request<'_> {
-    /// The object as the policy wants it; `None` when it wants it as it is.
-    async fn changed_by(
+    /// The object after the mutations of the policy; `None` if it is unchanged.
+    async fn mutated_by_policy(
         &self,
         policy: &MutatingPolicy,
         bindings: &[Arc<Binding>],
@@ -126,9 +122,9 @@ impl Request<'_> {
         let namespace = self.namespace().await?.map(|namespace| namespace.clone().into_value());
         let before = shown.clone();
         for binding in bindings.iter().filter(|binding| binding.policy == policy.policy.name) {
-            let place = &binding.constraints;
-            let selected = self.is_selected(&place.namespaces, &place.objects, Some(object)).await?;
-            if !selected || !place.allows(&subject) {
+            let constraints = &binding.constraints;
+            let selected = self.is_selected(&constraints.namespaces, &constraints.objects, Some(object)).await?;
+            if !selected || !constraints.allows(&subject) {
                 continue;
             }
             let params = match self.params_of(&policy.policy, binding).await {
@@ -144,7 +140,7 @@ impl Request<'_> {
             };
             for params in &params {
                 let (old, namespace) = (old.as_ref(), namespace.as_ref());
-                shown = self.mutated(&Work { policy, binding, version, old, namespace, params }, shown)?;
+                shown = self.mutated(&PolicyInputs { policy, binding, version, old, namespace, params }, shown)?;
             }
         }
         if shown == before {
@@ -155,25 +151,25 @@ impl Request<'_> {
     }
 
     /// The object after all changes of a policy, with one of its parameters.
-    fn mutated(&self, work: &Work<'_>, mut object: Object) -> Result<Object, ApiError> {
-        let policy = &work.policy.policy;
+    fn mutated(&self, inputs: &PolicyInputs<'_>, mut object: Object) -> Result<Object, ApiError> {
+        let policy = &inputs.policy.policy;
         let lenient = policy.failure_policy == FailurePolicy::Ignore;
-        match self.with_values(work, &object, |values| policy.conditions.hold(values)) {
+        match self.with_values(inputs, &object, |values| policy.conditions.hold(values)) {
             Ok(true) => {}
             Ok(false) => return Ok(object),
             Err(_) if lenient => return Ok(object),
-            Err(reason) => return Err(self.refusal((work.policy, work.binding), &object, &[reason])),
+            Err(reason) => return Err(self.refusal((inputs.policy, inputs.binding), &object, &[reason])),
         }
         let mut failures = Vec::new();
-        for mutation in &work.policy.mutations {
+        for mutation in &inputs.policy.mutations {
             let (Mutation::Configuration(expression) | Mutation::Patch(expression)) = mutation;
-            let yielded = self.with_values(work, &object, |values| {
+            let yielded = self.with_values(inputs, &object, |values| {
                 let variables = policy.variables(values);
                 expression.evaluate(&Values { variables: Some(&variables), ..*values })
             });
             let changed = match (mutation, yielded) {
                 (_, Err(error)) => Err(format!("expression '{}' resulted in error: {error}", expression.text)),
-                (Mutation::Configuration(_), Ok(value)) => self.merged(&object, value, work.version),
+                (Mutation::Configuration(_), Ok(value)) => self.merged(&object, value, inputs.version),
                 (Mutation::Patch(_), Ok(value)) => patched(&object, value),
             };
             match changed {
@@ -183,36 +179,36 @@ impl Request<'_> {
         }
         match failures.is_empty() || lenient {
             true => Ok(object),
-            false => Err(self.refusal((work.policy, work.binding), &object, &failures)),
+            false => Err(self.refusal((inputs.policy, inputs.binding), &object, &failures)),
         }
     }
 
-    /// Does something with all that expressions can speak of.
-    fn with_values<T>(&self, work: &Work<'_>, object: &Object, act: impl FnOnce(&Values<'_>) -> T) -> T {
+    /// Calls a function with the values for expressions.
+    fn with_values<T>(&self, inputs: &PolicyInputs<'_>, object: &Object, act: impl FnOnce(&Values<'_>) -> T) -> T {
         let subject = self.subject(Some(object));
         let review = Review {
             subject: &subject,
-            version: work.version,
+            version: inputs.version,
             user: &self.call.user,
             namespace: &self.call.target.namespace,
             object: Some(object),
-            old: work.old,
+            old: inputs.old,
             dry_run: self.dry_run == DryRun::Yes,
         };
         let request = review.request("");
-        let permissions = self.permissions(Some(object));
+        let authorizer = self.authorizer(Some(object));
         act(&Values {
-            asking: Some((&permissions, &permissions.question)),
+            authorizer: Some((&authorizer, &authorizer.question)),
             object: Some(&request["object"]),
             old_object: Some(&request["oldObject"]),
             request: Some(&request),
-            namespace: work.namespace,
-            params: Some(work.params),
+            namespace: inputs.namespace,
+            params: Some(inputs.params),
             variables: None,
         })
     }
 
-    /// The object with a configuration merged into it, along the types of its fields.
+    /// The object with an apply configuration merged into it, by the types of its fields.
     fn merged(&self, object: &Object, configuration: Value, version: &GroupVersion) -> Result<Object, String> {
         let Value::Object(fields) = configuration else { return Err("must evaluate to Object".into()) };
         let foreign = self.subject(None).foreign_kind();
@@ -232,10 +228,10 @@ impl Request<'_> {
 
     fn refusal(&self, (policy, binding): (&MutatingPolicy, &Binding), object: &Object, reasons: &[String]) -> ApiError {
         let resource = &self.call.resource.group_resource;
-        let told = |reason: &String| {
+        let message = |reason: &String| {
             format!("policy '{}' with binding '{}' denied request: {reason}", policy.policy.name, binding.name)
         };
-        let messages: Vec<String> = reasons.iter().map(told).collect();
+        let messages: Vec<String> = reasons.iter().map(message).collect();
         let causes: Vec<Value> = messages.iter().map(|message| json!({"message": message})).collect();
         let mut details = json!({"kind": resource.resource(), "causes": causes});
         for (field, text) in [("name", self.subject(Some(object)).name), ("group", resource.group())] {
@@ -248,7 +244,7 @@ impl Request<'_> {
     }
 }
 
-/// The object after a JSON patch. One whose test fails changes nothing, and that is no failure.
+/// The object after a JSON patch. If a `test` fails, it changes nothing, which is no failure.
 fn patched(object: &Object, operations: Value) -> Result<Object, String> {
     let patch: json_patch::Patch =
         serde_json::from_value(operations).map_err(|error| format!("error applying patch: {error}"))?;

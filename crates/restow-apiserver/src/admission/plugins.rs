@@ -1,4 +1,5 @@
-//! Admission that every cluster has: what is set for clients, owners that block, and namespaces that stay.
+//! Small built-in admission plugins: defaults of pods, the requester of a CertificateSigningRequest, and
+//! OwnerReferencesPermissionEnforcement.
 
 use crate::admission::AdmissionCall;
 use crate::admission::pods;
@@ -13,10 +14,7 @@ use restow_store::RangeRequest;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// The namespaces that nobody can delete.
-const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
-
-/// Sets what clients may leave out, and what they may not say of themselves.
+/// Sets fields that clients may omit, or must not set themselves.
 pub(super) async fn complete(
     call: &AdmissionCall<'_>,
     operation: Operation,
@@ -28,14 +26,14 @@ pub(super) async fn complete(
     match (operation, call.resource.names.kind.as_str()) {
         (Operation::Create, "Pod") => pods::complete(call, object).boxed().await,
         _ => {
-            seal(call, operation, object);
+            set_certificate_requester(call, operation, object);
             Ok(())
         }
     }
 }
 
-/// Writes down who asks for a certificate, which nobody can say of another; not even what changes objects on their way.
-pub(super) fn seal(call: &AdmissionCall<'_>, operation: Operation, object: &mut Object) {
+/// Sets the requester of a CertificateSigningRequest. Neither clients nor mutating admission can change it.
+pub(super) fn set_certificate_requester(call: &AdmissionCall<'_>, operation: Operation, object: &mut Object) {
     let request = call.resource.origin == Origin::Builtin && call.resource.names.kind == "CertificateSigningRequest";
     if !request || operation != Operation::Create || !call.target.subresource.is_empty() {
         return;
@@ -56,7 +54,7 @@ pub(super) fn seal(call: &AdmissionCall<'_>, operation: Operation, object: &mut 
     object.set("spec", Some(spec));
 }
 
-/// Refuses to let an object hold up the removal of an owner whose finalizers the user may not set.
+/// OwnerReferencesPermissionEnforcement: refuses `blockOwnerDeletion` if the user may not set finalizers of the owner.
 pub(super) fn check(
     call: &AdmissionCall<'_>,
     operation: Operation,
@@ -78,21 +76,12 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Refuses to remove what a cluster cannot do without.
-pub(super) fn check_removal(call: &AdmissionCall<'_>, old: &Object) -> Result<(), ApiError> {
-    let namespace = call.resource.origin == Origin::Builtin && call.resource.names.kind == "Namespace";
-    match namespace && IMMORTAL.contains(&old.name()) {
-        true => Err(forbidden(call, old.name(), "this namespace may not be deleted".into())),
-        false => Ok(()),
-    }
-}
-
 fn blocking_owners(object: &Object) -> impl Iterator<Item = &Value> {
     let owners = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array);
     owners.into_iter().flatten().filter(|owner| owner["blockOwnerDeletion"] == true)
 }
 
-/// What a user must be allowed to block the removal of this owner; `None` when there is no such kind.
+/// The permission that is needed to block the deletion of this owner; `None` if the kind is unknown.
 fn finalizers_of(call: &AdmissionCall<'_>, owner: &Value) -> Option<Attributes> {
     let version: GroupVersion = owner["apiVersion"].as_str()?.parse().ok()?;
     let registry = call.admission.core.registry();
@@ -112,7 +101,7 @@ fn finalizers_of(call: &AdmissionCall<'_>, owner: &Value) -> Option<Attributes> 
     }))
 }
 
-/// All objects of a resource that are stored in a namespace, or in all of them; none where there is no such resource.
+/// All stored objects of a resource in a namespace, or in all namespaces.
 pub(super) async fn stored(
     call: &AdmissionCall<'_>,
     version: &GroupVersion,

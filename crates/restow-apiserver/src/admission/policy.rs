@@ -1,7 +1,7 @@
-//! ValidatingAdmissionPolicy: rules of the cluster as expressions, in force where a binding puts them in force.
+//! The objects ValidatingAdmissionPolicy and ValidatingAdmissionPolicyBinding, and the evaluation of a policy.
 
 use crate::admission::expression::{Conditions, Expression, Values};
-use crate::admission::rule::{MatchPolicy, Rule, Subject, matching_version};
+use crate::admission::rule::{AdmissionSubject, MatchPolicy, Rule, matching_version};
 use crate::admission::webhook::FailurePolicy;
 use restow_api::GroupVersion;
 use restow_auth::json::{WrongType, text};
@@ -21,7 +21,7 @@ pub(super) struct Policy {
     annotations: Vec<(String, Expression)>,
 }
 
-/// Which requests a policy or a binding is about.
+/// Which requests a policy or a binding matches.
 pub(super) struct Constraints {
     rules: Vec<Rule>,
     excluded: Vec<Rule>,
@@ -30,7 +30,7 @@ pub(super) struct Constraints {
     pub(super) objects: LabelSelector,
 }
 
-/// Something that must hold.
+/// One validation.
 struct Validation {
     expression: Expression,
     message: String,
@@ -38,17 +38,17 @@ struct Validation {
     reason: String,
 }
 
-/// What puts a policy in force.
+/// A binding of a policy.
 pub(super) struct Binding {
     pub(super) name: String,
     pub(super) policy: String,
-    /// Where the parameters are; null where there are none.
+    /// `paramRef`; null if there is none.
     pub(super) param_ref: Value,
     pub(super) constraints: Constraints,
     pub(super) actions: Vec<String>,
 }
 
-/// A rule that a request breaks.
+/// A failed validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
     pub(super) message: String,
@@ -86,7 +86,7 @@ impl Policy {
         })
     }
 
-    /// The variables of the policy. One that cannot be evaluated is left out, and whoever speaks of it fails.
+    /// The variables of the policy. One that cannot be evaluated is omitted, and expressions that use it fail.
     pub(super) fn variables(&self, values: &Values<'_>) -> Value {
         let mut found = Map::new();
         for (name, expression) in &self.variables {
@@ -102,8 +102,8 @@ impl Policy {
         Value::Object(found)
     }
 
-    /// The rules that a request breaks, and what the audit log is to be told.
-    pub(super) fn judge(&self, values: &Values<'_>) -> (Vec<Violation>, Vec<(String, String)>) {
+    /// The failed validations, and the audit annotations.
+    pub(super) fn evaluate(&self, values: &Values<'_>) -> (Vec<Violation>, Vec<(String, String)>) {
         let variables = self.variables(values);
         let values = Values { variables: Some(&variables), ..*values };
         let violations = self.validations.iter().filter_map(|validation| self.violation(validation, &values)).collect();
@@ -117,7 +117,7 @@ impl Policy {
     fn violation(&self, validation: &Validation, values: &Values<'_>) -> Option<Violation> {
         let message = match validation.expression.holds(values) {
             Ok(true) => return None,
-            Ok(false) => validation.words(values),
+            Ok(false) => validation.failure_message(values),
             Err(_) if self.failure_policy == FailurePolicy::Ignore => return None,
             Err(error) => format!("expression '{}' resulted in error: {error}", validation.expression.text),
         };
@@ -127,7 +127,7 @@ impl Policy {
 }
 
 impl Validation {
-    fn words(&self, values: &Values<'_>) -> String {
+    fn failure_message(&self, values: &Values<'_>) -> String {
         if let Some(Ok(Value::String(text))) = self.message_expression.as_ref().map(|words| words.evaluate(values)) {
             let text = text.trim();
             if !text.is_empty() && !text.contains('\n') {
@@ -156,16 +156,16 @@ impl Constraints {
         })
     }
 
-    /// The version in which the policy wants to see the object; `None` when the request is none of its business.
-    pub(super) fn matching_version<'a>(&self, subject: &Subject<'a>) -> Option<&'a GroupVersion> {
+    /// The version of the object for the policy; `None` if the request does not match.
+    pub(super) fn matching_version<'a>(&self, subject: &AdmissionSubject<'a>) -> Option<&'a GroupVersion> {
         if matching_version(&self.excluded, self.match_policy, subject).is_some() {
             return None;
         }
         matching_version(&self.rules, self.match_policy, subject)
     }
 
-    /// Whether a binding means the request too; one without rules means every request of its policy.
-    pub(super) fn allows(&self, subject: &Subject<'_>) -> bool {
+    /// Whether a binding matches the request; one without rules matches every request of its policy.
+    pub(super) fn allows(&self, subject: &AdmissionSubject<'_>) -> bool {
         match self.rules.is_empty() && self.excluded.is_empty() {
             true => true,
             false if self.rules.is_empty() => matching_version(&self.excluded, self.match_policy, subject).is_none(),
@@ -206,33 +206,33 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn judged(spec: Value, object: &Value) -> Vec<(String, String)> {
+    fn violations(spec: Value, object: &Value) -> Vec<(String, String)> {
         let policy = Policy::read(&json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
-        let (violations, _) = policy.judge(&Values { object: Some(object), ..Values::default() });
+        let (violations, _) = policy.evaluate(&Values { object: Some(object), ..Values::default() });
         violations.into_iter().map(|violation| (violation.reason, violation.message)).collect()
     }
 
     #[test]
-    fn violations_are_told_in_the_words_of_the_policy() {
+    fn violations_have_the_message_of_the_policy() {
         let object = json!({"metadata": {"name": "a"}, "spec": {"replicas": 7}});
-        let told = |reason: &str, message: &str| vec![(reason.to_string(), message.to_string())];
+        let expected = |reason: &str, message: &str| vec![(reason.to_string(), message.to_string())];
         let spec = |validation: Value| json!({"variables": [{"name": "n", "expression": "object.spec.replicas"}], "validations": [validation]});
         let rule = "variables.n <= 5";
-        assert_eq!(judged(spec(json!({"expression": "variables.n == 7"})), &object), []);
+        assert_eq!(violations(spec(json!({"expression": "variables.n == 7"})), &object), []);
         assert_eq!(
-            judged(spec(json!({"expression": rule})), &object),
-            told("Invalid", "failed expression: variables.n <= 5")
+            violations(spec(json!({"expression": rule})), &object),
+            expected("Invalid", "failed expression: variables.n <= 5")
         );
         assert_eq!(
-            judged(spec(json!({"expression": rule, "message": "too many", "reason": "Forbidden"})), &object),
-            told("Forbidden", "too many")
+            violations(spec(json!({"expression": rule, "message": "too many", "reason": "Forbidden"})), &object),
+            expected("Forbidden", "too many")
         );
         let computed =
             json!({"expression": rule, "message": "x", "messageExpression": "'at most 5, not ' + string(variables.n)"});
-        assert_eq!(judged(spec(computed), &object), told("Invalid", "at most 5, not 7"));
-        let broken = judged(spec(json!({"expression": "object.spec.none == 1"})), &object);
+        assert_eq!(violations(spec(computed), &object), expected("Invalid", "at most 5, not 7"));
+        let broken = violations(spec(json!({"expression": "object.spec.none == 1"})), &object);
         assert!(broken[0].1.starts_with("expression 'object.spec.none == 1' resulted in error: "), "{broken:?}");
         let ignored = json!({"failurePolicy": "Ignore", "validations": [{"expression": "object.spec.none == 1"}]});
-        assert_eq!(judged(ignored, &object), []);
+        assert_eq!(violations(ignored, &object), []);
     }
 }

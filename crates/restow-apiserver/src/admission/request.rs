@@ -1,7 +1,7 @@
-//! A request as webhooks and policies look at it.
+//! A request as webhooks and policies see it: matching, conversion, namespace, authorizer.
 
 use crate::admission::AdmissionCall;
-use crate::admission::rule::{Operation, Subject};
+use crate::admission::rule::{AdmissionSubject, Operation};
 use crate::error::ApiError;
 use crate::request::body;
 use crate::request::options::DryRun;
@@ -16,14 +16,14 @@ use restow_schema::cel::{AuthorizationCheck, AuthorizationDecision, Authorizer};
 use std::collections::BTreeMap;
 use tokio::sync::OnceCell;
 
-/// What the user of a request may do, for expressions that ask.
-pub(super) struct Permissions<'a> {
+/// The CEL `authorizer` of a request.
+pub(super) struct RequestAuthorizer<'a> {
     call: &'a AdmissionCall<'a>,
-    /// What the request itself is about.
+    /// The attributes of the request itself (`authorizer.requestResource`).
     pub(super) question: AuthorizationCheck,
 }
 
-impl Authorizer for Permissions<'_> {
+impl Authorizer for RequestAuthorizer<'_> {
     fn decide(&self, question: &AuthorizationCheck) -> AuthorizationDecision {
         let user = match &question.service_account {
             Some((namespace, name)) => User::service_account(namespace, name, "").authenticated(),
@@ -48,13 +48,13 @@ impl Authorizer for Permissions<'_> {
     }
 }
 
-/// A request that webhooks and policies are asked about.
+/// A request that webhooks and policies review.
 pub(super) struct Request<'a> {
     pub(super) call: &'a AdmissionCall<'a>,
     pub(super) operation: Operation,
     pub(super) old: Option<&'a Object>,
     pub(super) dry_run: DryRun,
-    /// The namespace, read when it is needed first.
+    /// The namespace, read on first use.
     namespace: OnceCell<Option<Object>>,
 }
 
@@ -64,10 +64,10 @@ impl<'a> Request<'a> {
         operation: Operation,
         old: Option<&'a Object>,
     ) -> Result<Self, ApiError> {
-        Ok(Self::about(call, operation, old, call.dry_run()?))
+        Ok(Self::with_dry_run(call, operation, old, call.dry_run()?))
     }
 
-    pub(super) fn about(
+    pub(super) fn with_dry_run(
         call: &'a AdmissionCall<'a>,
         operation: Operation,
         old: Option<&'a Object>,
@@ -76,9 +76,9 @@ impl<'a> Request<'a> {
         Request { call, operation, old, dry_run, namespace: OnceCell::new() }
     }
 
-    pub(super) fn subject<'b>(&'b self, object: Option<&'b Object>) -> Subject<'b> {
+    pub(super) fn subject<'b>(&'b self, object: Option<&'b Object>) -> AdmissionSubject<'b> {
         let named = self.call.target.name.as_str();
-        Subject {
+        AdmissionSubject {
             operation: self.operation,
             resource: &self.call.resource,
             version: &self.call.version,
@@ -87,8 +87,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What the user may do.
-    pub(super) fn permissions(&self, object: Option<&Object>) -> Permissions<'_> {
+    /// The CEL authorizer for the user.
+    pub(super) fn authorizer(&self, object: Option<&Object>) -> RequestAuthorizer<'_> {
         let subject = self.subject(object);
         let resource = &self.call.resource.group_resource;
         let question = AuthorizationCheck {
@@ -99,10 +99,10 @@ impl<'a> Request<'a> {
             name: subject.name.into(),
             ..AuthorizationCheck::default()
         };
-        Permissions { call: self.call, question }
+        RequestAuthorizer { call: self.call, question }
     }
 
-    /// The object in another version. What is no object of the resource is the same in all of them.
+    /// The object in another version. A subresource with a kind of its own is not converted.
     pub(super) async fn converted(
         &self,
         object: Option<&Object>,
@@ -115,7 +115,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What was made of an object, read as its type would read it, in the version of the request again.
+    /// A changed object, normalized and converted back to the version of the request.
     pub(super) async fn restored(&self, changed: Object) -> Result<Object, ApiError> {
         let Some((version, kind)) = self.subject(None).foreign_kind() else {
             let changed = self.call.resource.convert(changed, &self.call.version).await?;
@@ -124,10 +124,10 @@ impl<'a> Request<'a> {
         let Some(known) = TypeTable::shared().kind(&version.to_string(), kind) else { return Ok(changed) };
         let read =
             types::normalize(known, changed.into_value()).map_err(|error| ApiError::Internal(error.to_string()))?;
-        Object::from_value(read.value).map_err(|_| ApiError::Internal(format!("a {kind} became something else")))
+        Object::from_value(read.value).map_err(|_| ApiError::Internal(format!("a {kind} is no longer an object")))
     }
 
-    /// Whether the selectors mean this request. An object counts by its labels before and after.
+    /// Whether the selectors match this request. The object matches by its old or new labels.
     pub(super) async fn is_selected(
         &self,
         namespaces: &LabelSelector,
@@ -152,7 +152,7 @@ impl<'a> Request<'a> {
         namespaces.matches(&labels).map_err(bad_selector)
     }
 
-    /// The namespace that the object is in, if it is in any.
+    /// The namespace of the object, if it has one.
     pub(super) async fn namespace(&self) -> Result<Option<&Object>, ApiError> {
         let namespace = self.namespace.get_or_try_init(|| self.read_namespace()).await?;
         Ok(namespace.as_ref())
@@ -165,8 +165,8 @@ impl<'a> Request<'a> {
         let Some(resource) = registry.find(&version, "namespaces").filter(|_| !name.is_empty()) else {
             return Ok(None);
         };
-        let place = ObjectRef { resource, version: &version, namespace: "", name };
-        match self.call.admission.core.objects().get(place).await? {
+        let reference = ObjectRef { resource, version: &version, namespace: "", name };
+        match self.call.admission.core.objects().get(reference).await? {
             Some(entry) => resource.decode(&entry, &version).await.map(Some),
             None => Ok(None),
         }
@@ -174,7 +174,7 @@ impl<'a> Request<'a> {
 }
 
 fn bad_selector(reason: String) -> ApiError {
-    ApiError::Internal(format!("a selector of the admission configuration is wrong: {reason}"))
+    ApiError::Internal(format!("invalid selector in the admission configuration: {reason}"))
 }
 
 /// The labels of an object.

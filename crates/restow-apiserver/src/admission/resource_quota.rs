@@ -1,8 +1,8 @@
-//! Quotas: how many objects a namespace may hold, and how much they may ask for.
+//! ResourceQuota: limits on the number of objects of a namespace, and on their resources.
 //!
-//! Whoever makes an object in a namespace with a quota, or changes one so that it takes more, writes what is used then into
-//! the quota in the same transaction, so that two who do it at the same time cannot both be the last one. What was removed
-//! since is reckoned up from time to time. What an object takes is decided in `usage`, and which quotas are about it in `scope`.
+//! A request that creates an object, or changes one so that it uses more, writes the new `status.used` of the quotas in the
+//! same transaction, so that concurrent requests cannot exceed them. Deletions are counted by a periodic recount. `usage`
+//! computes what an object uses, `scope` which quotas cover it.
 
 mod scope;
 mod usage;
@@ -13,7 +13,7 @@ use crate::admission::{Admission, AdmissionCall};
 use crate::core::Core;
 use crate::core::reflector::ReflectedStore;
 use crate::error::ApiError;
-use crate::flow_control::fair_queue::{self, PermitsByName};
+use crate::flow_control::fair_queue::{self, KeyedSemaphore};
 use crate::resource::ObjectRef;
 use crate::resource::codec;
 use crate::resource::{Origin, Resource, Scope, Storage};
@@ -32,21 +32,21 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use usage::Usage;
 
-/// How often what was removed is counted off.
-const RECOUNT: Duration = Duration::from_secs(2);
+/// The interval of recounts, which count deletions.
+const RECOUNT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The quotas that this server knows of.
+/// The quotas of the cluster, by name.
 pub(crate) struct Quotas {
     /// Namespaces and names.
     known: Mutex<BTreeSet<(String, String)>>,
-    /// Who counts in a namespace on this server waits for who counted there before, instead of counting again when that one
-    /// was faster. Nobody waits for those in other namespaces.
-    turns: PermitsByName,
+    /// A lock for each namespace: requests on this server are charged one after the other, instead of retrying on
+    /// conflict. Namespaces do not wait for each other.
+    locks: KeyedSemaphore,
 }
 
 impl Default for Quotas {
     fn default() -> Self {
-        Quotas { known: Mutex::default(), turns: PermitsByName::new(1) }
+        Quotas { known: Mutex::default(), locks: KeyedSemaphore::new(1) }
     }
 }
 
@@ -59,31 +59,31 @@ impl Quotas {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// Waits for the turn to count in a namespace. The semaphores are never closed.
-    pub(super) async fn turn(&self, namespace: &str) -> Option<OwnedSemaphorePermit> {
-        self.turns.of(namespace).acquire_owned().await.ok()
+    /// Locks a namespace. The semaphores are never closed.
+    pub(super) async fn lock(&self, namespace: &str) -> Option<OwnedSemaphorePermit> {
+        self.locks.get(namespace).acquire_owned().await.ok()
     }
 
-    pub(super) fn bound(&self, namespace: &str) -> bool {
+    pub(super) fn has_quota(&self, namespace: &str) -> bool {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(bound, _)| bound == namespace)
     }
 }
 
-/// What making an object takes from the quotas of its namespace.
+/// The quota updates for one object.
 #[derive(Default)]
 pub(crate) struct Charge {
-    /// What must hold of the quotas.
+    /// The quotas are unchanged.
     pub(crate) conditions: Vec<Compare>,
-    /// The quotas afterwards.
+    /// The updated quotas.
     pub(crate) mutations: Vec<Mutation>,
     /// How they are encoded.
     pub(crate) encoded_by: Option<EncodedBy>,
-    /// Given back when the object is made, or is not.
-    turn: Option<OwnedSemaphorePermit>,
+    /// The lock of the namespace, held until the object is written.
+    lock: Option<OwnedSemaphorePermit>,
 }
 
-/// Takes from the quotas what an object takes, or what it takes more than `old` whose place it takes, or refuses it. What
-/// was charged before for the same object is handed back to be charged anew.
+/// Charges the quotas for an object, or for what it uses more than `old`; refuses it if a quota is exceeded. On a retry,
+/// `before` is the earlier charge of the same object.
 pub(crate) async fn charge(
     call: &AdmissionCall<'_>,
     object: &Object,
@@ -93,15 +93,15 @@ pub(crate) async fn charge(
     let quotas = &call.admission.quotas;
     let namespace = &call.target.namespace;
     let storage = call.resource.storage.as_ref().filter(|_| call.resource.scope == Scope::Namespaced);
-    let concerned = quotas.bound(namespace) && old.is_none_or(|old| may_take_more(call, object, old));
+    let concerned = quotas.has_quota(namespace) && old.is_none_or(|old| may_use_more(call, object, old));
     let Some(storage) = storage.filter(|_| concerned) else { return Ok(Charge::default()) };
-    // Whoever waits for this namespace must not wait for the heavy work of others, too.
-    fair_queue::relieve();
-    let turn = match before.turn {
-        Some(turn) => Some(turn),
-        None => quotas.turn(namespace).await,
+    // Waiting for the namespace must not depend on the heavy work of others.
+    fair_queue::end_heavy_work();
+    let lock = match before.lock {
+        Some(lock) => Some(lock),
+        None => quotas.lock(namespace).await,
     };
-    let mut charge = Charge { turn, ..Charge::default() };
+    let mut charge = Charge { lock, ..Charge::default() };
     let (resource, version) = resource_of(&call.admission.core)?;
     let Some(stored) = resource.storage.as_ref() else { return Ok(charge) };
     let entries =
@@ -114,9 +114,9 @@ pub(crate) async fn charge(
         }
         let refused = |why: String| forbidden(call, object.name(), why);
         if call.resource.names.kind == "Pod" {
-            let unsaid = usage::unsaid(object, limits.keys());
-            if !unsaid.is_empty() {
-                return Err(refused(format!("failed quota: {}: must specify {}", quota.name(), unsaid.join("; "))));
+            let missing = usage::unspecified(object, limits.keys());
+            if !missing.is_empty() {
+                return Err(refused(format!("failed quota: {}: must specify {}", quota.name(), missing.join("; "))));
             }
         }
         let taken = taken(&quota, &call.resource.group_resource, object, old);
@@ -124,26 +124,26 @@ pub(crate) async fn charge(
         if old.is_some() && !limits.keys().any(grows) {
             continue;
         }
-        let remembered = remembered(&quota, &call.resource.group_resource, &limits);
+        let recorded = recorded_usage(&quota, &call.resource.group_resource, &limits);
         let used =
-            match remembered.filter(|_| !is_touched(&call.admission.core, [storage], namespace, entry.mod_revision)) {
+            match recorded.filter(|_| !is_touched(&call.admission.core, [storage], namespace, entry.mod_revision)) {
                 Some(used) => used,
-                None => reckon(&call.admission.core, &call.resource, namespace, &quota, &limits).await?,
+                None => count_usage(&call.admission.core, &call.resource, namespace, &quota, &limits).await?,
             };
         let after: Usage = used.iter().map(|(name, used)| (name.clone(), *used + amount(&taken, name))).collect();
         let exceeded: Vec<&String> = after.keys().filter(|name| grows(name) && after[*name] > limits[*name]).collect();
         if !exceeded.is_empty() {
-            let told = |amounts: &Usage| {
-                let told = exceeded.iter().map(|name| format!("{name}={}", written(name, amount(amounts, name))));
-                told.collect::<Vec<_>>().join(",")
+            let list = |amounts: &Usage| {
+                let parts = exceeded.iter().map(|name| format!("{name}={}", written(name, amount(amounts, name))));
+                parts.collect::<Vec<_>>().join(",")
             };
-            let (quota, requested) = (quota.name(), told(&taken));
-            let (used, limited) = (told(&used), told(&limits));
+            let (quota, requested) = (quota.name(), list(&taken));
+            let (used, limited) = (list(&used), list(&limits));
             let why = format!("exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}");
             return Err(refused(why));
         }
         set_used(&mut quota, after);
-        // Quotas are objects like others: this server writes them only in a version that it has reported.
+        // Quotas are objects, too: this server writes them only in a version that it has reported.
         let by = match &charge.encoded_by {
             Some(by) => by.clone(),
             None => {
@@ -158,9 +158,8 @@ pub(crate) async fn charge(
     Ok(charge)
 }
 
-/// Whether a changed object may take more than before: pods by another size, or in another scope; claims and services by
-/// what they ask for.
-fn may_take_more(call: &AdmissionCall<'_>, object: &Object, old: &Object) -> bool {
+/// Whether an update may use more: pods by `resize` or another scope; claims and services by their spec.
+fn may_use_more(call: &AdmissionCall<'_>, object: &Object, old: &Object) -> bool {
     if call.resource.origin != Origin::Builtin {
         return false;
     }
@@ -179,7 +178,7 @@ fn may_take_more(call: &AdmissionCall<'_>, object: &Object, old: &Object) -> boo
     }
 }
 
-/// What an object takes of a quota, or takes more than `old` did, if that one was in its scope.
+/// What an object uses of a quota, minus what `old` used if it was in scope.
 fn taken(quota: &Object, resource: &GroupResource, object: &Object, old: Option<&Object>) -> Usage {
     let before = old.filter(|old| scope::covers(quota, resource, old));
     let before = before.map(|old| usage::usage(resource, old)).unwrap_or_default();
@@ -194,7 +193,7 @@ fn amount(amounts: &Usage, name: &str) -> Amount {
     amounts.get(name).copied().unwrap_or_default()
 }
 
-/// What a quota bounds of what objects of a resource take. One with scopes bounds nothing but pods.
+/// The limits of a quota that apply to a resource. A quota with scopes applies to pods only.
 fn limits(quota: &Object, resource: &GroupResource) -> Usage {
     let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
     let pods = resource.group().is_empty() && resource.resource() == "pods";
@@ -205,9 +204,9 @@ fn limits(quota: &Object, resource: &GroupResource) -> Usage {
         .collect()
 }
 
-/// What is used by what a quota says itself, which holds as long as nothing has changed since it was written; nothing where
-/// it does not say it of everything that is asked for, or where counting is as easy as believing.
-fn remembered(quota: &Object, resource: &GroupResource, limits: &Usage) -> Option<Usage> {
+/// The usage in `status.used`, which is valid as long as nothing has changed since it was written; `None` if it is not
+/// complete, or if counting is as cheap.
+fn recorded_usage(quota: &Object, resource: &GroupResource, limits: &Usage) -> Option<Usage> {
     let status = quota.get("status")?;
     let believed = limits.keys().any(|name| !usage::is_count(resource, name)) || scope::is_scoped(quota);
     if !believed || Some(&status["hard"]) != quota.at(&["spec", "hard"]) {
@@ -216,8 +215,8 @@ fn remembered(quota: &Object, resource: &GroupResource, limits: &Usage) -> Optio
     limits.keys().map(|name| Some((name.clone(), Amount::read(&status["used"][name])?))).collect()
 }
 
-/// What is used of each of these by what is there now.
-async fn reckon(
+/// Counts the usage of the stored objects.
+async fn count_usage(
     core: &Core,
     resource: &Arc<Resource>,
     namespace: &str,
@@ -248,7 +247,7 @@ fn resource_of(core: &Core) -> Result<(Arc<Resource>, GroupVersion), ApiError> {
     Ok((resource.ok_or(ApiError::NoSuchResource)?, version))
 }
 
-/// Says in a quota what is used of it. What nothing here counts is left alone.
+/// Sets `status.used`. Resources that are not counted here are kept.
 fn set_used(quota: &mut Object, used: Usage) {
     let mut status = quota.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
     status["hard"] = quota.at(&["spec", "hard"]).cloned().unwrap_or_else(|| json!({}));
@@ -259,10 +258,10 @@ fn set_used(quota: &mut Object, used: Usage) {
     quota.set("status", Some(status));
 }
 
-/// Follows the quotas, and keeps what they say is used in step with what is there.
+/// Receives the quotas from a reflector, and recounts their usage.
 pub(super) struct QuotaStore {
     admission: Arc<Admission>,
-    reckoning: tokio::sync::Mutex<Reckoning>,
+    reckoning: tokio::sync::Mutex<RecountState>,
 }
 
 impl QuotaStore {
@@ -272,9 +271,9 @@ impl QuotaStore {
 }
 
 #[derive(Default)]
-struct Reckoning {
+struct RecountState {
     last: Option<Instant>,
-    /// Up to which revision each quota tells what is used.
+    /// The revision of the last recount of each quota.
     up_to: HashMap<(String, String), Revision>,
 }
 
@@ -286,10 +285,10 @@ impl ReflectedStore for QuotaStore {
     }
 
     fn apply(&self, event: &CacheEvent) {
-        let place = (namespace_of(&event.key).to_string(), name_of(&event.key).to_string());
+        let key = (namespace_of(&event.key).to_string(), name_of(&event.key).to_string());
         self.admission.quotas.change(|known| match event.current {
-            Some(_) => drop(known.insert(place)),
-            None => drop(known.remove(&place)),
+            Some(_) => drop(known.insert(key)),
+            None => drop(known.remove(&key)),
         });
     }
 
@@ -297,7 +296,7 @@ impl ReflectedStore for QuotaStore {
         let core = self.admission.core.as_ref();
         let quotas = self.admission.quotas.known();
         let mut reckoning = self.reckoning.lock().await;
-        if quotas.is_empty() || reckoning.last.is_some_and(|time| time.elapsed() < RECOUNT) {
+        if quotas.is_empty() || reckoning.last.is_some_and(|time| time.elapsed() < RECOUNT_INTERVAL) {
             return;
         }
         reckoning.last = Some(Instant::now());
@@ -317,13 +316,13 @@ impl ReflectedStore for QuotaStore {
             let reached = core.watch_cache().reached();
             match recount(core, namespace, name).await {
                 Ok(()) => drop(reckoning.up_to.insert(quota, reached)),
-                Err(error) => tracing::debug!(%error, namespace, name, "a quota could not be counted"),
+                Err(error) => tracing::debug!(%error, namespace, name, "cannot recount a quota"),
             }
         }
     }
 }
 
-/// Whether anything of these that is in a namespace has changed since a revision, or may have.
+/// Whether any of these resources may have changed in a namespace since a revision.
 fn is_touched<'a>(
     core: &Core,
     storages: impl IntoIterator<Item = &'a Arc<Storage>>,
@@ -337,11 +336,11 @@ fn is_touched<'a>(
     })
 }
 
-/// Counts what a quota is about, and writes it down where it has changed.
+/// Recounts the usage of a quota, and writes it if it has changed.
 async fn recount(core: &Core, namespace: &str, name: &str) -> Result<(), ApiError> {
     let (resource, version) = resource_of(core)?;
-    let place = ObjectRef { resource: &resource, version: &version, namespace, name };
-    core.objects().change(place, &mut Recount { core, namespace }).await?;
+    let reference = ObjectRef { resource: &resource, version: &version, namespace, name };
+    core.objects().change(reference, &mut Recount { core, namespace }).await?;
     Ok(())
 }
 
@@ -362,7 +361,7 @@ impl Decision for Recount<'_> {
             let mut limits = limits(quota, &resource.group_resource);
             limits.retain(|name, _| !used.contains_key(name));
             if !limits.is_empty() {
-                used.extend(reckon(self.core, resource, self.namespace, quota, &limits).await?);
+                used.extend(count_usage(self.core, resource, self.namespace, quota, &limits).await?);
             }
         }
         let mut counted = quota.clone();

@@ -1,6 +1,6 @@
-//! What is sent to a webhook, and what its answer means.
+//! AdmissionReview: the request to a webhook, and its response.
 
-use crate::admission::rule::Subject;
+use crate::admission::rule::AdmissionSubject;
 use crate::error::ApiError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,9 +9,9 @@ use restow_apimachinery::object::Object;
 use restow_auth::User;
 use serde_json::{Map, Value, json};
 
-/// A request to be reviewed, in the version that the webhook wants to see.
+/// A request for review, in the version of the webhook or policy.
 pub(crate) struct Review<'a> {
-    pub(crate) subject: &'a Subject<'a>,
+    pub(crate) subject: &'a AdmissionSubject<'a>,
     /// The version of the objects in it.
     pub(crate) version: &'a GroupVersion,
     pub(crate) user: &'a User,
@@ -21,16 +21,16 @@ pub(crate) struct Review<'a> {
     pub(crate) dry_run: bool,
 }
 
-/// What a webhook answered.
+/// The response of a webhook.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Verdict {
-    /// What to change, if anything.
+pub(crate) struct WebhookResponse {
+    /// The patch, if any.
     pub(crate) patch: Option<json_patch::Patch>,
-    /// What to tell the client.
+    /// Warnings for the client.
     pub(crate) warnings: Vec<String>,
-    /// What to tell the audit log.
+    /// Annotations for the audit log.
     pub(crate) annotations: Vec<(String, String)>,
-    /// Why the request is refused, if it is.
+    /// The status, if the request is denied.
     pub(crate) denial: Option<Value>,
 }
 
@@ -66,7 +66,7 @@ impl Review<'_> {
         request
     }
 
-    /// What is sent to a webhook.
+    /// The AdmissionReview for a webhook.
     pub(crate) fn body(&self, uid: &str, review_version: &str) -> Value {
         json!({
             "kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{review_version}"),
@@ -75,8 +75,8 @@ impl Review<'_> {
     }
 }
 
-/// Understands an answer, or says what is wrong with it.
-pub(crate) fn understand(answer: &Value, uid: &str, review_version: &str) -> Result<Verdict, String> {
+/// Parses the response, or says what is wrong with it.
+pub(crate) fn parse_response(answer: &Value, uid: &str, review_version: &str) -> Result<WebhookResponse, String> {
     let version = format!("admission.k8s.io/{review_version}");
     if review_version == "v1" && (answer["kind"] != "AdmissionReview" || answer["apiVersion"] != version) {
         return Err(format!(
@@ -91,7 +91,7 @@ pub(crate) fn understand(answer: &Value, uid: &str, review_version: &str) -> Res
         return Err(format!("expected response.uid={uid:?}, got {:?}", text("uid")));
     }
     let allowed = response.get("allowed").and_then(Value::as_bool).unwrap_or(false);
-    Ok(Verdict {
+    Ok(WebhookResponse {
         patch: patch(response, review_version)?.filter(|_| allowed),
         warnings: strings(response.get("warnings")),
         annotations: match response.get("auditAnnotations").and_then(Value::as_object) {
@@ -121,7 +121,7 @@ fn strings(value: Option<&Value>) -> Vec<String> {
     items.filter_map(Value::as_str).map(str::to_string).collect()
 }
 
-/// The error for a request that a webhook refused.
+/// The error for a request that a webhook denied.
 pub(crate) fn denial(webhook: &str, status: &Value) -> ApiError {
     let denied = format!("admission webhook {webhook:?} denied the request");
     let text = |field: &str| status[field].as_str().unwrap_or_default();
@@ -129,7 +129,7 @@ pub(crate) fn denial(webhook: &str, status: &Value) -> ApiError {
         ("", "") => format!("{denied} without explanation"),
         ("", why) | (why, _) => format!("{denied}: {why}"),
     };
-    // A refusal cannot be a success.
+    // A denial cannot have a success code.
     let code =
         status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).filter(|code| (400..600).contains(code));
     ApiError::Denied {
@@ -149,19 +149,20 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_allows_changes_warns_or_denies() {
+    fn a_response_allows_patches_warns_or_denies() {
         let patch = STANDARD.encode(r#"[{"op":"add","path":"/a","value":1}]"#);
-        let verdict = understand(
+        let response = parse_response(
             &answer(json!({"uid": "u", "allowed": true, "patchType": "JSONPatch", "patch": patch, "warnings": ["w"],
                 "auditAnnotations": {"k": "v"}})),
             "u",
             "v1",
         )
         .unwrap();
-        assert_eq!(verdict.patch.unwrap().0.len(), 1);
-        assert_eq!((verdict.warnings, verdict.annotations), (vec!["w".into()], vec![("k".into(), "v".into())]));
-        assert_eq!(verdict.denial, None);
-        let denied = understand(&answer(json!({"uid": "u", "allowed": false, "status": {"message": "no"}})), "u", "v1");
+        assert_eq!(response.patch.unwrap().0.len(), 1);
+        assert_eq!((response.warnings, response.annotations), (vec!["w".into()], vec![("k".into(), "v".into())]));
+        assert_eq!(response.denial, None);
+        let denied =
+            parse_response(&answer(json!({"uid": "u", "allowed": false, "status": {"message": "no"}})), "u", "v1");
         assert_eq!(
             denial("a.example", &denied.unwrap().denial.unwrap()).to_string(),
             "admission webhook \"a.example\" denied the request: no"
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_none_are_refused() {
+    fn malformed_responses_are_refused() {
         for (response, part) in [
             (json!({"kind": "Pod"}), "expected webhook response of admission.k8s.io/v1"),
             (json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}), "response was absent"),
@@ -182,7 +183,7 @@ mod tests {
             (answer(json!({"uid": "u", "allowed": true, "patch": "!", "patchType": "JSONPatch"})), "not base64"),
             (answer(json!({"uid": "u", "allowed": true, "patch": "e30=", "patchType": "JSONPatch"})), "unreadable"),
         ] {
-            let error = understand(&response, "u", "v1").unwrap_err();
+            let error = parse_response(&response, "u", "v1").unwrap_err();
             assert!(error.contains(part), "{error}");
         }
     }

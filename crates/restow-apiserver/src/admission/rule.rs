@@ -1,4 +1,4 @@
-//! Which requests a webhook or a policy is about.
+//! Which requests match the rules of a webhook or policy.
 
 use crate::resource::{Resource, Scope};
 use restow_api::GroupVersion;
@@ -8,11 +8,11 @@ use serde_json::Value;
 /// What a request does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// It makes it.
+    /// Creates it.
     Create,
-    /// It changes it.
+    /// Updates it.
     Update,
-    /// It removes it.
+    /// Deletes it.
     Delete,
 }
 
@@ -36,9 +36,9 @@ impl Operation {
     }
 }
 
-/// What a request is about, as rules see it.
+/// The operation, resource and name of a request, which rules match.
 #[derive(Clone, Debug)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct AdmissionSubject<'a> {
     pub(crate) operation: Operation,
     pub(crate) resource: &'a Resource,
     pub(crate) version: &'a GroupVersion,
@@ -46,19 +46,19 @@ pub(crate) struct Subject<'a> {
     pub(crate) name: &'a str,
 }
 
-impl<'a> Subject<'a> {
-    /// The version and kind of what is written, where that is no object of the resource and has no other versions.
+impl<'a> AdmissionSubject<'a> {
+    /// The version and kind of the written object, if a subresource has a kind of its own, such as Scale.
     pub(crate) fn foreign_kind(&self) -> Option<(&'a GroupVersion, &'a str)> {
         self.resource.foreign_kind(self.subresource, self.version)
     }
 }
 
-/// Whether a resource counts in other versions than the ones that a rule names.
+/// Whether a rule matches equivalent versions of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MatchPolicy {
-    /// Only in the versions named.
+    /// Only the named versions.
     Exact,
-    /// In every version; the object is converted.
+    /// All versions; the object is converted.
     Equivalent,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Rule {
     versions: Vec<String>,
     resources: Vec<String>,
     scope: String,
-    /// The names meant; none for all. Policies have them, webhooks do not.
+    /// `resourceNames`; empty for all. Policies have them, webhooks do not.
     names: Vec<String>,
 }
 
@@ -90,8 +90,8 @@ impl Rule {
         })
     }
 
-    /// Whether the rule means this request in this version.
-    fn matches(&self, subject: &Subject<'_>, version: &GroupVersion) -> bool {
+    /// Whether the rule matches this request in this version.
+    fn matches(&self, subject: &AdmissionSubject<'_>, version: &GroupVersion) -> bool {
         one_of(&self.operations, subject.operation.as_str())
             && one_of(&self.groups, version.group())
             && one_of(&self.versions, version.version())
@@ -100,7 +100,7 @@ impl Rule {
             && (self.names.is_empty() || self.names.iter().any(|name| name == subject.name))
     }
 
-    fn matches_resource(&self, subject: &Subject<'_>) -> bool {
+    fn matches_resource(&self, subject: &AdmissionSubject<'_>) -> bool {
         let plural = subject.resource.group_resource.resource();
         self.resources.iter().any(|wanted| {
             let (resource, subresource) = wanted.split_once('/').unwrap_or((wanted, ""));
@@ -108,7 +108,7 @@ impl Rule {
         })
     }
 
-    fn matches_scope(&self, subject: &Subject<'_>) -> bool {
+    fn matches_scope(&self, subject: &AdmissionSubject<'_>) -> bool {
         match self.scope.as_str() {
             "Namespaced" => subject.resource.scope == Scope::Namespaced,
             "Cluster" => subject.resource.scope == Scope::Cluster,
@@ -117,20 +117,20 @@ impl Rule {
     }
 }
 
-/// The version in which a webhook or policy wants to see the object: the one of the request where a rule names it, else
-/// another one that the resource is served in. `None` when the request is none of its business.
+/// The version of the object for a webhook or policy: the one of the request if a rule matches it, else an equivalent one.
+/// `None` if no rule matches.
 pub(crate) fn matching_version<'a>(
     rules: &[Rule],
     policy: MatchPolicy,
-    subject: &Subject<'a>,
+    subject: &AdmissionSubject<'a>,
 ) -> Option<&'a GroupVersion> {
-    let means = |version: &GroupVersion| rules.iter().any(|rule| rule.matches(subject, version));
-    if means(subject.version) {
+    let matches = |version: &GroupVersion| rules.iter().any(|rule| rule.matches(subject, version));
+    if matches(subject.version) {
         return Some(subject.version);
     }
     match policy {
         MatchPolicy::Exact => None,
-        MatchPolicy::Equivalent => subject.resource.equivalents().iter().find(|version| means(version)),
+        MatchPolicy::Equivalent => subject.resource.equivalents().iter().find(|version| matches(version)),
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
         let resource = resources.iter().find(|resource| resource.group_resource.resource() == plural).unwrap();
         let version = resource.served.iter().find(|served| served.version() == version).unwrap();
         let rules = [Rule::read(&rule).unwrap()];
-        let subject = Subject { operation: Operation::Create, resource, version, subresource, name: "a" };
+        let subject = AdmissionSubject { operation: Operation::Create, resource, version, subresource, name: "a" };
         let found = matching_version(&rules, policy, &subject).map(GroupVersion::version);
         assert_eq!(found, expected, "{rule} {plural} {subresource}");
     }

@@ -73,7 +73,7 @@ impl Hook {
         })
     }
 
-    fn times_asked(&self) -> usize {
+    fn calls(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
 }
@@ -110,7 +110,7 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn validating_webhooks_deny_warn_and_see_who_asks() {
+async fn validating_webhooks_deny_warn_and_see_the_user() {
     let server = server(LoadLimits::default(), None).await;
     let hook = Hook::start(|request| {
         let bad = request["object"]["metadata"]["name"] == "bad";
@@ -157,11 +157,11 @@ async fn mutating_webhooks_change_the_object_in_turn_and_again_where_needed() {
     assert_eq!(code, 201, "{answer}");
     assert_eq!(answer["data"], json!({"second": "yes"}));
     assert_eq!(answer["metadata"]["labels"], json!({"saw-second": "true"}));
-    assert_eq!((first.times_asked(), second.times_asked()), (2, 1));
+    assert_eq!((first.calls(), second.calls()), (2, 1));
 }
 
 #[tokio::test]
-async fn a_webhook_that_cannot_be_asked_fails_the_request_or_not_as_configured() {
+async fn a_webhook_that_cannot_be_called_fails_the_request_or_not_as_configured() {
     let server = server(LoadLimits::default(), None).await;
     let hook = Hook::start(|_| json!({"allowed": true})).await;
     let mut down = hook.webhook("down.example.com");
@@ -242,7 +242,7 @@ async fn pods_get_a_service_account_and_quotas_bound_what_is_created() {
 
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"count/configmaps": "1"}}});
     assert_eq!(post(&server, "/api/v1/namespaces/default/resourcequotas", &quota).await.0, 201);
-    while !server.handlers.admission.quotas.bound("default") {
+    while !server.handlers.admission.quotas.has_quota("default") {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let names: Vec<String> = (0..20).map(|number| format!("racing-{number}")).collect();
@@ -263,18 +263,18 @@ async fn pods_get_a_service_account_and_quotas_bound_what_is_created() {
 }
 
 #[tokio::test]
-async fn who_counts_in_one_namespace_holds_up_no_other() {
+async fn charging_in_one_namespace_does_not_block_others() {
     let server = server(LoadLimits::default(), None).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}});
     assert_eq!(post(&server, "/api/v1/namespaces", &namespace).await.0, 201);
     let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "9"}}});
     for name in ["default", "other"] {
         assert_eq!(post(&server, &format!("/api/v1/namespaces/{name}/resourcequotas"), &quota).await.0, 201);
-        while !server.handlers.admission.quotas.bound(name) {
+        while !server.handlers.admission.quotas.has_quota(name) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
-    let held = server.handlers.admission.quotas.turn("default").await;
+    let held = server.handlers.admission.quotas.lock("default").await;
     let object = map("a");
     let mut waiting = Box::pin(post(&server, MAPS, &object));
     let patience = std::time::Duration::from_millis(300);

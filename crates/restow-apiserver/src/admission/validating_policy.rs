@@ -1,4 +1,4 @@
-//! Judging a request by the policies that bindings put in force.
+//! ValidatingAdmissionPolicy: evaluates the policies whose bindings match a request.
 
 use crate::admission::expression::Values;
 use crate::admission::policy::{Binding, Policy, Violation, code_of};
@@ -15,12 +15,12 @@ use restow_store::RangeRequest;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Where the audit log is told of violations that are only to be audited.
+/// The audit annotation for violations with the action `Audit`.
 const FAILURES: &str = "validation.policy.admission.k8s.io/validation_failure";
 
 impl Request<'_> {
-    /// Judges the request by every policy, in the order of their names.
-    pub(super) async fn judge(
+    /// Validates the request by every policy, in the order of their names.
+    pub(super) async fn validate_by_policies(
         &self,
         policies: &[Arc<Policy>],
         bindings: &[Arc<Binding>],
@@ -29,13 +29,13 @@ impl Request<'_> {
         for policy in policies {
             let bindings: Vec<Arc<Binding>> = bindings.iter().filter(|it| it.policy == policy.name).cloned().collect();
             if !bindings.is_empty() {
-                self.judge_by(policy, &bindings, object).await?;
+                self.validate_by_policy(policy, &bindings, object).await?;
             }
         }
         Ok(())
     }
 
-    async fn judge_by(
+    async fn validate_by_policy(
         &self,
         policy: &Policy,
         bindings: &[Arc<Binding>],
@@ -60,9 +60,9 @@ impl Request<'_> {
         };
         let request = review.request("");
         let namespace = self.namespace().await?.map(|namespace| namespace.clone().into_value());
-        let permissions = self.permissions(object);
+        let authorizer = self.authorizer(object);
         let values = Values {
-            asking: Some((&permissions, &permissions.question)),
+            authorizer: Some((&authorizer, &authorizer.question)),
             object: Some(&request["object"]),
             old_object: Some(&request["oldObject"]),
             request: Some(&request),
@@ -70,20 +70,27 @@ impl Request<'_> {
             ..Values::default()
         };
         for binding in bindings {
-            let place = &binding.constraints;
-            if place.allows(&subject) && self.is_selected(&place.namespaces, &place.objects, object).await? {
-                self.judge_bound(policy, binding, values).await?;
+            let constraints = &binding.constraints;
+            if constraints.allows(&subject)
+                && self.is_selected(&constraints.namespaces, &constraints.objects, object).await?
+            {
+                self.validate_by_binding(policy, binding, values).await?;
             }
         }
         Ok(())
     }
 
-    /// Judges by one binding, with each of its parameters.
-    async fn judge_bound(&self, policy: &Policy, binding: &Binding, values: Values<'_>) -> Result<(), ApiError> {
+    /// Evaluates one binding, with each of its parameters.
+    async fn validate_by_binding(
+        &self,
+        policy: &Policy,
+        binding: &Binding,
+        values: Values<'_>,
+    ) -> Result<(), ApiError> {
         let params = match self.params_of(policy, binding).await {
             Ok(params) => params,
             Err(_) if policy.failure_policy == FailurePolicy::Ignore => return Ok(()),
-            Err(reason) => return self.act(policy, binding, &values, vec![failure(reason)]),
+            Err(reason) => return self.enforce(policy, binding, &values, vec![failure(reason)]),
         };
         for params in &params {
             let values = Values { params: Some(params), ..values };
@@ -91,17 +98,17 @@ impl Request<'_> {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(_) if policy.failure_policy == FailurePolicy::Ignore => continue,
-                Err(reason) => return self.act(policy, binding, &values, vec![failure(reason)]),
+                Err(reason) => return self.enforce(policy, binding, &values, vec![failure(reason)]),
             }
-            let (violations, annotations) = policy.judge(&values);
+            let (violations, annotations) = policy.evaluate(&values);
             annotations.into_iter().for_each(|(key, value)| self.call.annotate(key, value));
-            self.act(policy, binding, &values, violations)?;
+            self.enforce(policy, binding, &values, violations)?;
         }
         Ok(())
     }
 
-    /// Does about violations what the binding says.
-    fn act(
+    /// Executes the validation actions of the binding.
+    fn enforce(
         &self,
         policy: &Policy,
         binding: &Binding,
@@ -110,11 +117,11 @@ impl Request<'_> {
     ) -> Result<(), ApiError> {
         let by = format!("ValidatingAdmissionPolicy '{}' with binding '{}'", policy.name, binding.name);
         if binding.has_action("Audit") && !violations.is_empty() {
-            let told: Vec<Value> = violations
+            let message: Vec<Value> = violations
                 .iter()
                 .map(|it| json!({"message": it.message, "policy": policy.name, "binding": binding.name, "validationActions": binding.actions}))
                 .collect();
-            self.call.annotate(FAILURES.into(), Value::from(told).to_string());
+            self.call.annotate(FAILURES.into(), Value::from(message).to_string());
         }
         for violation in violations {
             if binding.has_action("Warn") {
@@ -146,7 +153,7 @@ impl Request<'_> {
         }
     }
 
-    /// What a policy is to be judged with: each of its parameters, or null where it has none.
+    /// The parameters of a policy; null if it has none.
     pub(super) async fn params_of(&self, policy: &Policy, binding: &Binding) -> Result<Vec<Value>, String> {
         let Some(kind) = policy.param_kind.as_ref().filter(|_| !binding.param_ref.is_null()) else {
             return Ok(vec![Value::Null]);

@@ -1,5 +1,5 @@
-//! What is checked of the configuration of admission before it is taken, with Kubernetes' words: an expression that cannot
-//! be compiled, or a webhook that cannot be called, is refused when it is written and not when it is needed.
+//! Validation of webhook configurations, admission policies and bindings, with Kubernetes' messages: an expression that does
+//! not compile, or a webhook that cannot be called, is refused when it is written.
 
 mod policies;
 mod rules;
@@ -12,7 +12,7 @@ use restow_apimachinery::object::Object;
 use restow_schema::cel::Program;
 use serde_json::Value;
 
-/// Everything that is wrong with an object of the configuration.
+/// All validation errors of a configuration object.
 pub(crate) fn problems(object: &Object) -> Vec<FieldError> {
     match object.kind() {
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => webhooks::problems(object),
@@ -24,7 +24,7 @@ pub(crate) fn problems(object: &Object) -> Vec<FieldError> {
     }
 }
 
-/// What an expression may yield, as far as its types tell.
+/// The type that an expression must yield.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Yields {
     Bool,
@@ -38,8 +38,8 @@ enum Yields {
 }
 
 impl Yields {
-    /// The complaint about an expression of another type.
-    fn complaint(self, program: &Program) -> Option<String> {
+    /// The error for an expression of another type.
+    fn type_error(self, program: &Program) -> Option<String> {
         let found = program.result_type();
         let (fits, wanted) = match self {
             Yields::Bool => (found == "bool", "must evaluate to bool"),
@@ -53,7 +53,7 @@ impl Yields {
     }
 }
 
-/// What is wrong with an expression that speaks of these variables.
+/// The error of an expression with these variables.
 fn expression_problem(path: String, text: &str, variables: &[&'static str], yields: Yields) -> Option<FieldError> {
     let compiled = match yields {
         Yields::Object | Yields::Patch => Program::compile_change(text, variables),
@@ -61,12 +61,12 @@ fn expression_problem(path: String, text: &str, variables: &[&'static str], yiel
     };
     let complaint = match compiled {
         Err(error) => Some(format!("compilation failed: {error}")),
-        Ok(program) => yields.complaint(&program),
+        Ok(program) => yields.type_error(&program),
     };
     complaint.map(|complaint| FieldError::invalid(path, &text.into(), complaint))
 }
 
-/// Conditions that decide whether a webhook or a policy is asked.
+/// Errors of matchConditions.
 fn condition_problems(conditions: &Value, path: &str, variables: &[&'static str]) -> Vec<FieldError> {
     const MOST: usize = 64;
     let conditions = items(conditions);
@@ -99,7 +99,7 @@ fn duplicate(path: String, value: &str) -> FieldError {
     FieldError { field: path, rule: FieldRule::Duplicate(Value::from(value).to_string()), detail: String::new() }
 }
 
-/// The complaint about a value that is not one of those supported, which stand in their order.
+/// The error for an unsupported value; `supported` is in its order.
 fn unsupported(path: impl Into<String>, value: &Value, supported: &[&str]) -> Option<FieldError> {
     if value.as_str().is_some_and(|value| supported.contains(&value)) {
         return None;

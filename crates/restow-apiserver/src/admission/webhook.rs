@@ -1,4 +1,4 @@
-//! One webhook of a configuration, as it is configured.
+//! One webhook of a Mutating- or ValidatingWebhookConfiguration.
 
 use crate::admission::expression::Conditions;
 use crate::admission::rule::{MatchPolicy, Rule};
@@ -9,15 +9,15 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a webhook may take when its configuration does not say.
+/// The default timeout.
 const DEFAULT_SECONDS: u64 = 10;
 
-/// What happens when a webhook cannot be asked.
+/// What happens when a webhook cannot be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailurePolicy {
     /// The request fails.
     Fail,
-    /// The request goes on as if the webhook had allowed it.
+    /// The webhook is skipped.
     Ignore,
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct Webhook {
     pub(crate) namespaces: LabelSelector,
     pub(crate) objects: LabelSelector,
     pub(crate) failure_policy: FailurePolicy,
-    /// Whether it may be asked about a request that writes nothing.
+    /// Whether it may be called for a dry run.
     pub(crate) dry_run: bool,
-    /// Whether it is asked again when a later webhook changed the object.
+    /// Whether it is called again if a later webhook changed the object (`reinvocationPolicy`).
     pub(crate) reinvoke: bool,
     pub(crate) timeout: Duration,
-    /// The version of the review that it understands best.
+    /// The version of AdmissionReview.
     pub(crate) review_version: String,
-    /// Conditions beyond the rules.
+    /// `matchConditions`.
     pub(super) conditions: Conditions,
     client: Result<WebhookClient, WebhookError>,
 }
@@ -82,8 +82,8 @@ impl Webhook {
         })
     }
 
-    /// Asks the webhook.
-    pub(crate) async fn ask(&self, review: &Value) -> Result<Value, WebhookError> {
+    /// Calls the webhook.
+    pub(crate) async fn call(&self, review: &Value) -> Result<Value, WebhookError> {
         match &self.client {
             Ok(client) => client.post(review, self.timeout).await,
             Err(error) => Err(error.clone()),

@@ -1,8 +1,8 @@
-//! Asking webhooks about a request.
+//! The webhook dispatcher: calls the mutating and validating webhooks that match a request.
 
 use crate::admission::expression::Values;
 use crate::admission::request::Request;
-use crate::admission::review::{self, Review, Verdict};
+use crate::admission::review::{self, Review, WebhookResponse};
 use crate::admission::rule::matching_version;
 use crate::admission::webhook::{FailurePolicy, Webhook};
 use crate::error::ApiError;
@@ -13,8 +13,8 @@ use restow_apimachinery::bounded_patch;
 use restow_apimachinery::object::Object;
 use std::sync::Arc;
 
-/// Lets each webhook change the object in turn. Returns how many of them, from the first, saw something else than what the
-/// last one made of it.
+/// Calls mutating webhooks one after the other. Also returns how many of them, from the first, saw an object that was changed
+/// after them.
 pub(super) async fn mutate(
     request: &Request<'_>,
     webhooks: &[Arc<Webhook>],
@@ -22,65 +22,67 @@ pub(super) async fn mutate(
 ) -> Result<(Object, usize), ApiError> {
     let mut outdated = 0;
     for (position, webhook) in webhooks.iter().enumerate() {
-        if let Some(changed) = request.change(webhook, &object).await? {
+        if let Some(changed) = request.mutated_by_webhook(webhook, &object).await? {
             (object, outdated) = (changed, position);
         }
     }
     Ok((object, outdated))
 }
 
-/// Lets those of these webhooks that want it change the object once more.
-pub(super) async fn mutate_again(
+/// Calls webhooks with `reinvocationPolicy: IfNeeded` again.
+pub(super) async fn reinvoke(
     request: &Request<'_>,
     webhooks: &[Arc<Webhook>],
     mut object: Object,
 ) -> Result<Object, ApiError> {
     for webhook in webhooks.iter().filter(|webhook| webhook.reinvoke) {
-        if let Some(changed) = request.change(webhook, &object).await? {
+        if let Some(changed) = request.mutated_by_webhook(webhook, &object).await? {
             object = changed;
         }
     }
     Ok(object)
 }
 
-/// Asks all webhooks at once whether they have anything against the request.
+/// Calls validating webhooks concurrently.
 pub(super) async fn validate(
     request: &Request<'_>,
     webhooks: &[Arc<Webhook>],
     object: Option<&Object>,
 ) -> Result<(), ApiError> {
-    let mut asking = Vec::with_capacity(webhooks.len());
+    let mut calls = Vec::with_capacity(webhooks.len());
     for webhook in webhooks {
-        asking.push(request.ask(webhook, object));
+        calls.push(request.call_webhook(webhook, object));
     }
-    for verdict in join_all(asking).await {
-        verdict?;
+    for response in join_all(calls).await {
+        response?;
     }
     Ok(())
 }
 
 impl Request<'_> {
-    /// The object as the webhook wants it; `None` when it wants it as it is.
-    async fn change(&self, webhook: &Webhook, object: &Object) -> Result<Option<Object>, ApiError> {
-        let Some((verdict, version)) = self.ask(webhook, Some(object)).await? else { return Ok(None) };
-        let Some(patch) = verdict.patch.filter(|patch| !patch.0.is_empty()) else { return Ok(None) };
+    /// The object after the patch of the webhook; `None` if it is unchanged.
+    async fn mutated_by_webhook(&self, webhook: &Webhook, object: &Object) -> Result<Option<Object>, ApiError> {
+        let Some((response, version)) = self.call_webhook(webhook, Some(object)).await? else { return Ok(None) };
+        let Some(patch) = response.patch.filter(|patch| !patch.0.is_empty()) else { return Ok(None) };
         let shown = self.converted(Some(object), &version).await?.unwrap_or_default();
         let mut value = shown.into_value();
         bounded_patch::apply(&mut value, &patch).map_err(|error| {
             ApiError::Internal(format!("webhook {:?} returned a patch that does not apply: {error}", webhook.name))
         })?;
-        let changed = Object::from_value(value)
-            .map_err(|_| ApiError::Internal(format!("webhook {:?} made something else of the object", webhook.name)))?;
+        let changed = Object::from_value(value).map_err(|_| {
+            ApiError::Internal(format!("the patch of webhook {:?} does not leave an object", webhook.name))
+        })?;
         let changed = self.restored(changed).await?;
         Ok((changed != *object).then_some(changed))
     }
 
-    /// What the webhook says, and the version that it was shown; `None` when it is not asked, or could not be and need not.
-    async fn ask(
+    /// The response of the webhook, and the version of the object that was sent; `None` if it does not match, or failed and
+    /// may be ignored.
+    async fn call_webhook(
         &self,
         webhook: &Webhook,
         object: Option<&Object>,
-    ) -> Result<Option<(Verdict, GroupVersion)>, ApiError> {
+    ) -> Result<Option<(WebhookResponse, GroupVersion)>, ApiError> {
         let subject = self.subject(object);
         let Some(version) = matching_version(&webhook.rules, webhook.match_policy, &subject) else { return Ok(None) };
         if !self.is_selected(&webhook.namespaces, &webhook.objects, object).await? {
@@ -107,23 +109,23 @@ impl Request<'_> {
             Ok(false) => return Ok(None),
             Err(reason) => return self.failed(webhook, &reason).map(|()| None),
         }
-        let answer = webhook.ask(&review.body(&uid, &webhook.review_version)).await.map_err(|error| error.to_string());
-        let verdict = answer.and_then(|answer| review::understand(&answer, &uid, &webhook.review_version));
-        match verdict {
-            Ok(verdict) => self.heed(webhook, verdict).map(|verdict| Some((verdict, version.clone()))),
+        let answer = webhook.call(&review.body(&uid, &webhook.review_version)).await.map_err(|error| error.to_string());
+        let response = answer.and_then(|answer| review::parse_response(&answer, &uid, &webhook.review_version));
+        match response {
+            Ok(response) => self.handle_response(webhook, response).map(|response| Some((response, version.clone()))),
             Err(reason) => self.failed(webhook, &reason).map(|()| None),
         }
     }
 
-    /// Whether the webhook's conditions hold.
+    /// Whether the webhook's matchConditions hold.
     fn meets_conditions(&self, webhook: &Webhook, review: &Review<'_>, uid: &str) -> Result<bool, String> {
         if webhook.conditions.is_empty() {
             return Ok(true);
         }
         let request = review.request(uid);
-        let permissions = self.permissions(review.object);
+        let authorizer = self.authorizer(review.object);
         let values = Values {
-            asking: Some((&permissions, &permissions.question)),
+            authorizer: Some((&authorizer, &authorizer.question)),
             object: Some(&request["object"]),
             old_object: Some(&request["oldObject"]),
             request: Some(&request),
@@ -132,15 +134,15 @@ impl Request<'_> {
         webhook.conditions.hold(&values)
     }
 
-    /// Passes on what the webhook has to say, and refuses the request if it does.
-    fn heed(&self, webhook: &Webhook, verdict: Verdict) -> Result<Verdict, ApiError> {
-        verdict.warnings.iter().for_each(|warning| self.call.warn(warning.clone()));
-        for (key, value) in &verdict.annotations {
+    /// Passes on warnings and annotations, and denies the request if the webhook does.
+    fn handle_response(&self, webhook: &Webhook, response: WebhookResponse) -> Result<WebhookResponse, ApiError> {
+        response.warnings.iter().for_each(|warning| self.call.warn(warning.clone()));
+        for (key, value) in &response.annotations {
             self.call.annotate(format!("{}/{key}", webhook.name), value.clone());
         }
-        match &verdict.denial {
+        match &response.denial {
             Some(status) => Err(review::denial(&webhook.name, status)),
-            None => Ok(verdict),
+            None => Ok(response),
         }
     }
 
@@ -149,7 +151,7 @@ impl Request<'_> {
         match webhook.failure_policy {
             FailurePolicy::Fail => Err(ApiError::Internal(message)),
             FailurePolicy::Ignore => {
-                tracing::warn!(configuration = webhook.configuration, "{message}; going on without it");
+                tracing::warn!(configuration = webhook.configuration, "{message}; ignoring the webhook");
                 Ok(())
             }
         }

@@ -1,4 +1,4 @@
-//! One request in the audit log.
+//! One event of the audit log, which is one request.
 
 use super::AuditLog;
 use crate::error::ApiError;
@@ -12,20 +12,20 @@ use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How many of the addresses that a request says it came by are told, beside the one that it came from.
-const MOST_SOURCES: usize = 16;
-/// How much of a URI is told.
-const LONGEST_URI: usize = 8 << 10;
+/// How many addresses of `X-Forwarded-For` are logged, beside the one of the connection.
+const MAX_SOURCES: usize = 16;
+/// How many characters of a URI are logged.
+const MAX_URI: usize = 8 << 10;
 
-/// What is known of a request before anyone has looked at it.
-pub(crate) struct Asking<'a> {
+/// Method, URI, headers and address of a request.
+pub(crate) struct RequestOrigin<'a> {
     pub(crate) method: &'a http::Method,
     pub(crate) uri: &'a http::Uri,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) address: IpAddr,
 }
 
-/// A line of the log that is not complete yet.
+/// An event whose request is not complete yet.
 pub(crate) struct PendingEvent {
     log: Arc<AuditLog>,
     id: String,
@@ -38,14 +38,14 @@ pub(crate) struct PendingEvent {
     impersonated: Option<User>,
     failure: Option<Map<String, Value>>,
     decision: Option<&'static str>,
-    /// What admission has to say about the request.
+    /// Annotations of admission.
     annotations: Map<String, Value>,
 }
 
 impl PendingEvent {
-    /// Begins a line.
-    pub(crate) fn begin(log: Arc<AuditLog>, asking: &Asking<'_>) -> Self {
-        let text = |name: &str| headers::text(asking.headers, name).unwrap_or_default();
+    /// Begins an event.
+    pub(crate) fn begin(log: Arc<AuditLog>, origin: &RequestOrigin<'_>) -> Self {
+        let text = |name: &str| headers::text(origin.headers, name).unwrap_or_default();
         let given = text("audit-id");
         let id = match given.is_empty() || given.len() > 64 {
             true => uuid::Uuid::new_v4().to_string(),
@@ -53,14 +53,14 @@ impl PendingEvent {
         };
         let forwarded = text("x-forwarded-for");
         let forwarded = forwarded.split(',').map(str::trim).filter_map(|part| part.parse::<IpAddr>().ok());
-        let mut source: Vec<String> = forwarded.take(MOST_SOURCES).map(|address| address.to_string()).collect();
-        source.push(asking.address.to_string());
+        let mut source: Vec<String> = forwarded.take(MAX_SOURCES).map(|address| address.to_string()).collect();
+        source.push(origin.address.to_string());
         PendingEvent {
             log,
             id,
             received: Timestamp::now(),
-            uri: asking.uri.path_and_query().map_or("/", |path| path.as_str()).chars().take(LONGEST_URI).collect(),
-            method: asking.method.as_str().to_ascii_lowercase(),
+            uri: origin.uri.path_and_query().map_or("/", |path| path.as_str()).chars().take(MAX_URI).collect(),
+            method: origin.method.as_str().to_ascii_lowercase(),
             agent: text(header::USER_AGENT.as_str()).chars().take(1024).collect(),
             source,
             user: None,
@@ -71,22 +71,22 @@ impl PendingEvent {
         }
     }
 
-    /// What tells this request from any other.
+    /// The audit ID of the request.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Who asks, and whom they act as.
-    pub(crate) fn asked_by(&mut self, user: User, impersonated: Option<User>) {
+    /// Sets the user, and whom they impersonate.
+    pub(crate) fn set_user(&mut self, user: User, impersonated: Option<User>) {
         (self.user, self.impersonated) = (Some(user), impersonated);
     }
 
-    /// Whoever asks may do it.
-    pub(crate) fn allowed(&mut self) {
+    /// The request is authorized.
+    pub(crate) fn set_allowed(&mut self) {
         self.decision = Some("allow");
     }
 
-    /// Adds what admission has to say.
+    /// Adds annotations of admission.
     pub(crate) fn annotate(&mut self, annotations: Vec<(String, String)>) {
         self.annotations.extend(annotations.into_iter().map(|(key, value)| (key, value.into())));
     }
@@ -101,7 +101,7 @@ impl PendingEvent {
         self.failure = Some(kept.into_iter().collect());
     }
 
-    /// Completes the line and hands it over.
+    /// Completes the event and adds it to the log.
     pub(crate) fn complete(&mut self, target: &Target, code: u16) {
         let mut line = self.line(target, code, Timestamp::now()).to_string().into_bytes();
         line.push(b'\n');
@@ -110,7 +110,7 @@ impl PendingEvent {
 
     fn line(&mut self, target: &Target, code: u16, now: Timestamp) -> Value {
         let mut status = self.failure.take().unwrap_or_default();
-        // What is wrong with a secret may quote it, once the request has been let through to it.
+        // An error message about a secret may quote it, once the request is authorized.
         if self.decision == Some("allow") && matches!(target, Target::Resource(target) if target.resource == "secrets")
         {
             status.remove("message");
@@ -177,12 +177,13 @@ mod tests {
         headers.insert("user-agent", "x".repeat(100_000).parse().unwrap());
         let uri: http::Uri = format!("/version?{}", "x".repeat(60_000)).parse().unwrap();
         let method = http::Method::GET;
-        let asking = Asking { method: &method, uri: &uri, headers: &headers, address: IpAddr::from([127, 0, 0, 1]) };
-        let mut event = PendingEvent::begin(log, &asking);
+        let origin =
+            RequestOrigin { method: &method, uri: &uri, headers: &headers, address: IpAddr::from([127, 0, 0, 1]) };
+        let mut event = PendingEvent::begin(log, &origin);
         let line = event.line(&target(&method, uri.path(), false), 401, Timestamp::now());
-        assert_eq!(line["sourceIPs"].as_array().unwrap().len(), MOST_SOURCES + 1);
-        assert_eq!(line["sourceIPs"][MOST_SOURCES], "127.0.0.1", "where it came from is always told");
-        assert_eq!(line["requestURI"].as_str().unwrap().len(), LONGEST_URI);
+        assert_eq!(line["sourceIPs"].as_array().unwrap().len(), MAX_SOURCES + 1);
+        assert_eq!(line["sourceIPs"][MAX_SOURCES], "127.0.0.1", "the address of the connection is always logged");
+        assert_eq!(line["requestURI"].as_str().unwrap().len(), MAX_URI);
     }
 
     #[test]
@@ -197,10 +198,11 @@ mod tests {
         headers.insert("x-forwarded-for", "10.0.0.7, nonsense".parse().unwrap());
         let uri: http::Uri = "/api/v1/namespaces/a/secrets/s?dryRun=All".parse().unwrap();
         let method = http::Method::PUT;
-        let asking = Asking { method: &method, uri: &uri, headers: &headers, address: IpAddr::from([127, 0, 0, 1]) };
-        let mut event = PendingEvent::begin(log.clone(), &asking);
-        event.asked_by(User::named("anna").with_group("people"), Some(User::named("ben")));
-        event.allowed();
+        let origin =
+            RequestOrigin { method: &method, uri: &uri, headers: &headers, address: IpAddr::from([127, 0, 0, 1]) };
+        let mut event = PendingEvent::begin(log.clone(), &origin);
+        event.set_user(User::named("anna").with_group("people"), Some(User::named("ben")));
+        event.set_allowed();
         event.failed(&ApiError::BadRequest("the secret is hunter2".into()));
         event.complete(&target(&method, uri.path(), false), 400);
         drop((event, log));

@@ -1,4 +1,4 @@
-//! A file that is put aside when it has grown large.
+//! A log file that is rotated by size.
 
 use super::AuditConfig;
 use std::fs::{File, OpenOptions, Permissions};
@@ -15,17 +15,17 @@ pub(super) struct RotatedFile {
 
 impl RotatedFile {
     pub(super) fn open(config: AuditConfig) -> io::Result<Self> {
-        // Names of people and of objects are nobody else's business.
+        // The log names users and objects: only its owner may read it.
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&config.path)?;
         let found = file.metadata()?;
         if found.is_file() && found.permissions().mode() & 0o077 != 0 {
-            close_to_others(&file, &config.path);
+            restrict_permissions(&file, &config.path);
         }
         let size = found.len();
         Ok(RotatedFile { config, file, size })
     }
 
-    /// Puts the file aside under the present time and begins a new one.
+    /// Renames the file to one with the current time in its name, and opens a new one.
     fn rotate(&mut self) -> io::Result<()> {
         let (start, end) = self.name_parts();
         let now = jiff::Timestamp::now().as_nanosecond();
@@ -35,14 +35,14 @@ impl RotatedFile {
     }
 
     fn remove_oldest(&self) -> io::Result<()> {
-        let mut old = self.put_aside()?;
+        let mut old = self.rotated_files()?;
         // Times in names are of equal length, so their order is the order of time.
         old.sort();
         let surplus = old.len().saturating_sub(self.config.max_backups);
         old.iter().take(surplus).try_for_each(std::fs::remove_file)
     }
 
-    fn put_aside(&self) -> io::Result<Vec<PathBuf>> {
+    fn rotated_files(&self) -> io::Result<Vec<PathBuf>> {
         let (start, end) = self.name_parts();
         let folder = match self.config.path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -60,7 +60,7 @@ impl RotatedFile {
         Ok(found)
     }
 
-    /// What the names of files that were put aside begin and end with.
+    /// The prefix and suffix of the names of rotated files.
     fn name_parts(&self) -> (String, String) {
         let text = |part: Option<&std::ffi::OsStr>| part.map(|part| part.to_string_lossy().into_owned());
         let start = text(self.config.path.file_stem()).unwrap_or_default();
@@ -69,13 +69,13 @@ impl RotatedFile {
     }
 }
 
-/// A log that somebody else has made is written to nevertheless, as long as that is known.
-fn close_to_others(file: &File, path: &Path) {
+/// Restricts an existing log to its owner; if that fails, it is written nevertheless, with a warning.
+fn restrict_permissions(file: &File, path: &Path) {
     match file.set_permissions(Permissions::from_mode(0o600)) {
         Ok(()) => {
-            tracing::warn!(path = %path.display(), "other users could read the audit log; now only its owner can")
+            tracing::warn!(path = %path.display(), "the audit log was readable by other users; restricted to its owner")
         }
-        Err(error) => tracing::warn!(%error, path = %path.display(), "other users can read the audit log"),
+        Err(error) => tracing::warn!(%error, path = %path.display(), "the audit log is readable by other users"),
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_full_is_put_aside_and_only_the_newest_are_kept() {
+    fn a_full_file_is_rotated_and_only_the_newest_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let other = folder.path().join("audit-of-others.log");
@@ -109,9 +109,9 @@ mod tests {
             file.write_all(line.as_bytes()).unwrap();
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "five5\n");
-        let mut aside = file.put_aside().unwrap();
-        aside.sort();
-        let texts: Vec<String> = aside.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+        let mut rotated = file.rotated_files().unwrap();
+        rotated.sort();
+        let texts: Vec<String> = rotated.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
         assert_eq!(texts, ["three\n", "four4\n"]);
         assert!(other.exists());
     }

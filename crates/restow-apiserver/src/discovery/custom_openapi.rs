@@ -1,49 +1,54 @@
-//! How custom resources look in the OpenAPI documents.
+//! OpenAPI schemas of custom resources.
 
 use crate::resource::Resource;
 use restow_api::GroupVersion;
 use restow_apimachinery::types;
 use serde_json::{Map, Value, json};
 
-/// Which form of OpenAPI a schema is written for.
+/// The version of OpenAPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Version 2, which knows less.
-    Two,
+pub(crate) enum OpenApiVersion {
+    /// Version 2, which lacks some keywords.
+    V2,
     /// Version 3.
-    Three,
+    V3,
 }
 
-/// Where metadata is described.
+/// The schemas of metadata.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
-/// What is said of the fields that every object has.
+/// Descriptions of the fields that every object has.
 const API_VERSION: &str = "APIVersion defines the group and version of the schema in which this object is written.";
 const KIND: &str = "Kind is what this object is an instance of, as written in its definition.";
-/// What version 2 has no words for.
-const UNKNOWN_TO_TWO: [&str; 8] =
+/// Keywords that version 2 lacks.
+const NOT_IN_V2: [&str; 8] =
     ["anyOf", "oneOf", "allOf", "not", "nullable", "x-kubernetes-validations", "example", "externalDocs"];
 
 /// Adds the schemas of a custom resource and of its list, and what they refer to.
-pub(crate) fn describe(schemas: &mut Map<String, Value>, resource: &Resource, version: &GroupVersion, form: Form) {
+pub(crate) fn describe(
+    schemas: &mut Map<String, Value>,
+    resource: &Resource,
+    version: &GroupVersion,
+    openapi: OpenApiVersion,
+) {
     let Some(custom) = &resource.custom else { return };
     let written =
         custom.schemas.load().openapi_schema(&version.to_string()).unwrap_or_else(|| json!({"type": "object"}));
-    let reference = |name: &str| match form {
-        Form::Two => json!({"$ref": format!("#/definitions/{name}")}),
-        Form::Three => json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}]}),
+    let reference = |name: &str| match openapi {
+        OpenApiVersion::V2 => json!({"$ref": format!("#/definitions/{name}")}),
+        OpenApiVersion::V3 => json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}]}),
     };
-    let mut schema = match form {
-        Form::Two => simplified(written),
-        Form::Three => written,
+    let mut schema = match openapi {
+        OpenApiVersion::V2 => for_v2(written),
+        OpenApiVersion::V3 => written,
     };
     let kind = |kind: &str| json!([{"group": version.group(), "version": version.version(), "kind": kind}]);
     if !schema["properties"].is_object() {
         schema["properties"] = json!({});
     }
     schema["type"] = "object".into();
-    if let (Form::Two, Some(fields)) = (form, schema.as_object_mut()) {
-        // Version 2 says of an object that may be anything only that it is one.
+    if let (OpenApiVersion::V2, Some(fields)) = (openapi, schema.as_object_mut()) {
+        // In version 2 such an object has only its type.
         fields.remove("x-kubernetes-preserve-unknown-fields");
     }
     schema["properties"]["apiVersion"] = json!({"type": "string", "description": API_VERSION});
@@ -51,9 +56,9 @@ pub(crate) fn describe(schemas: &mut Map<String, Value>, resource: &Resource, ve
     schema["properties"]["metadata"] = reference(OBJECT_META);
     schema["x-kubernetes-group-version-kind"] = kind(&resource.names.kind);
     let name = schema_name(version, &resource.names.kind);
-    let items = match form {
-        Form::Two => json!({"$ref": format!("#/definitions/{name}")}),
-        Form::Three => json!({"$ref": format!("#/components/schemas/{name}")}),
+    let items = match openapi {
+        OpenApiVersion::V2 => json!({"$ref": format!("#/definitions/{name}")}),
+        OpenApiVersion::V3 => json!({"$ref": format!("#/components/schemas/{name}")}),
     };
     let list = json!({
         "type": "object",
@@ -69,7 +74,7 @@ pub(crate) fn describe(schemas: &mut Map<String, Value>, resource: &Resource, ve
     schemas.insert(name, schema);
 }
 
-/// What the schemas of custom resources refer to, beside the answers that every API gives.
+/// What the schemas of custom resources refer to, beside `Status`.
 pub(crate) fn metadata_types() -> Vec<types::TypeId> {
     let table = types::TypeTable::shared();
     let status = table.kind("v1", "Status");
@@ -83,8 +88,8 @@ pub(crate) fn schema_name(version: &GroupVersion, kind: &str) -> String {
     format!("{}.{}.{kind}", parts.join("."), version.version())
 }
 
-/// A schema without what version 2 has no words for.
-fn simplified(schema: Value) -> Value {
+/// A schema without the keywords that version 2 lacks.
+fn for_v2(schema: Value) -> Value {
     let Value::Object(mut fields) = schema else { return schema };
     let untyped = fields.get("nullable").is_some_and(|value| value == true)
         || fields.get("x-kubernetes-int-or-string").is_some_and(|value| value == true)
@@ -96,14 +101,14 @@ fn simplified(schema: Value) -> Value {
         fields.remove("additionalProperties");
         fields.remove("required");
     }
-    fields.retain(|name, _| !UNKNOWN_TO_TWO.contains(&name.as_str()));
+    fields.retain(|name, _| !NOT_IN_V2.contains(&name.as_str()));
     for name in ["items", "additionalProperties"] {
         if let Some(inner) = fields.get_mut(name) {
-            *inner = simplified(inner.take());
+            *inner = for_v2(inner.take());
         }
     }
     if let Some(properties) = fields.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.values_mut().for_each(|property| *property = simplified(property.take()));
+        properties.values_mut().for_each(|property| *property = for_v2(property.take()));
     }
     Value::Object(fields)
 }

@@ -1,6 +1,6 @@
-//! Documents that clients keep and ask for again: OpenAPI and discovery, with their entity tags.
+//! Cache of the OpenAPI and discovery documents, with their ETags.
 
-use crate::discovery::Half;
+use crate::discovery::DiscoveryRoot;
 use crate::discovery::tag;
 use crate::resource::registry::Registry;
 use bytes::Bytes;
@@ -9,38 +9,38 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OnceCell;
 
-/// A document as it is sent.
+/// A document in its wire form.
 #[derive(Clone)]
 pub(crate) struct Document {
     pub(crate) bytes: Bytes,
-    /// What the document is, without quotes.
+    /// The ETag, without quotes.
     pub(crate) tag: String,
 }
 
-/// Documents that depend on nothing but the registry, kept until there is another one.
+/// Cached documents. They depend only on the registry, and are dropped when it changes.
 #[derive(Default)]
 pub(crate) struct Documents {
-    kept: Mutex<Kept>,
+    cache: Mutex<DocumentCache>,
 }
 
-/// A document that can be kept. What a client asks for is understood before it is looked for here, so that there are never
-/// more documents than a registry has, in however many ways their paths can be written.
+/// The key of a cached document. Request paths are parsed first, so that clients cannot fill the cache with variants of a
+/// path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DocumentName {
-    /// All of discovery below one of its roots.
-    Discovery(Half),
+    /// Aggregated discovery of one root.
+    Discovery(DiscoveryRoot),
     /// OpenAPI of version 2.
     OpenApiV2,
     /// The same in protobuf.
     OpenApiV2Protobuf,
-    /// Where the documents of version 3 are.
+    /// The index of version 3.
     OpenApiV3Index,
     /// One group-version in version 3.
     OpenApiV3(GroupVersion),
 }
 
 #[derive(Default)]
-struct Kept {
+struct DocumentCache {
     registry: Arc<Registry>,
     documents: HashMap<DocumentName, Arc<OnceCell<Document>>>,
 }
@@ -54,10 +54,9 @@ impl Document {
 }
 
 impl Documents {
-    /// A document, made where it is not kept yet; `None` where there is none.
+    /// A document from the cache, or created by `make`; `None` if there is none.
     ///
-    /// It takes long to make one, so that is done once however many clients ask at the same time, and not on a thread that
-    /// serves requests.
+    /// Creating one takes long, so that is done once for concurrent requests, on a blocking thread.
     pub(crate) async fn find(
         &self,
         registry: &Arc<Registry>,
@@ -72,8 +71,8 @@ impl Documents {
         };
         let found = cell.get_or_try_init(making).await.cloned().ok();
         if found.is_none() {
-            // What does not exist is not kept either.
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            // Documents that do not exist are not cached.
+            let mut kept = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
             if kept.documents.get(&name).is_some_and(|cell| !cell.initialized()) {
                 kept.documents.remove(&name);
             }
@@ -82,16 +81,16 @@ impl Documents {
     }
 
     fn cell(&self, registry: &Arc<Registry>, name: &DocumentName) -> Arc<OnceCell<Document>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&kept.registry, registry) {
-            *kept = Kept { registry: registry.clone(), documents: HashMap::new() };
+            *kept = DocumentCache { registry: registry.clone(), documents: HashMap::new() };
         }
         kept.documents.entry(name.clone()).or_default().clone()
     }
 
     #[cfg(test)]
     fn count(&self) -> usize {
-        self.kept.lock().unwrap().documents.len()
+        self.cache.lock().unwrap().documents.len()
     }
 }
 
@@ -100,19 +99,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_document_is_made_once_for_a_registry_and_anew_for_another() {
+    async fn a_document_is_created_once_for_each_registry() {
         let documents = Documents::default();
         let (first, second) = (Arc::new(Registry::default()), Arc::new(Registry::default()));
         let name = DocumentName::OpenApiV2;
         let made = documents.find(&first, name.clone(), |_| Some(b"1".to_vec())).await.unwrap();
-        let again = documents.find(&first, name.clone(), |_| panic!("it is kept")).await.unwrap();
+        let again = documents.find(&first, name.clone(), |_| panic!("it is cached")).await.unwrap();
         assert_eq!(made.tag, again.tag);
         assert_ne!(documents.find(&second, name, |_| Some(b"2".to_vec())).await.unwrap().tag, made.tag);
         assert_eq!(documents.count(), 1);
     }
 
     #[tokio::test]
-    async fn what_does_not_exist_is_not_kept() {
+    async fn documents_that_do_not_exist_are_not_cached() {
         let (documents, registry) = (Documents::default(), Arc::new(Registry::default()));
         for number in 0..10 {
             let name = DocumentName::OpenApiV3(GroupVersion::new("example.com", format!("v{number}")).unwrap());

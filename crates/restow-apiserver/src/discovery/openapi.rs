@@ -1,7 +1,7 @@
-//! The OpenAPI documents: what kinds look like, and which options requests take.
+//! The OpenAPI documents: schemas of kinds, and parameters of requests.
 //!
-//! Version 3 is served one group-version at a time. Its paths say as much as clients look for: that an object can be
-//! created and patched, of which kind it is, and that fields can be validated by the server.
+//! Version 3 is served one group-version at a time. Its paths have only what clients read: that an object can be
+//! created and patched, its kind, and that the server validates fields.
 
 use crate::discovery::custom_openapi as custom;
 use crate::discovery::tag;
@@ -12,7 +12,7 @@ use restow_api::GroupVersion;
 use restow_apimachinery::types;
 use serde_json::{Map, Value, json};
 
-/// `/openapi/v3`: where the document of each group-version is.
+/// `/openapi/v3`: the URL of the document of each group-version.
 pub fn index(registry: &Registry, release: Release) -> Value {
     let mut paths = Map::new();
     for (name, group) in registry.groups() {
@@ -42,7 +42,9 @@ pub fn document(registry: &Registry, version: &GroupVersion, release: Release) -
         let mut roots = types::group_version_roots(version.group(), version.version());
         roots.extend(custom::metadata_types());
         let mut all = types::openapi_v3_schemas(&roots, (version.group(), version.version()));
-        resources.values().for_each(|resource| custom::describe(&mut all, resource, version, custom::Form::Three));
+        resources
+            .values()
+            .for_each(|resource| custom::describe(&mut all, resource, version, custom::OpenApiVersion::V3));
         schemas = Value::Object(all);
     }
     Some(json!({
@@ -66,7 +68,7 @@ pub fn version_2(registry: &Registry, release: Release) -> Value {
     for (group, version) in &versions {
         let Ok(version) = GroupVersion::new(*group, *version) else { continue };
         for resource in registry.in_version(&version).into_iter().flat_map(|resources| resources.values()) {
-            custom::describe(&mut definitions, resource, &version, custom::Form::Two);
+            custom::describe(&mut definitions, resource, &version, custom::OpenApiVersion::V2);
         }
     }
     json!({
@@ -95,7 +97,7 @@ fn add_paths(paths: &mut Map<String, Value>, plural: &str, resource: &Resource, 
     let mut on_collection = Map::new();
     let mut on_object = Map::new();
     for verb in &resource.verbs {
-        let (place, method, action) = match verb {
+        let (operations, method, action) = match verb {
             Verb::Create => (&mut on_collection, "post", "post"),
             Verb::List => (&mut on_collection, "get", "list"),
             Verb::DeleteCollection => (&mut on_collection, "delete", "deletecollection"),
@@ -115,11 +117,11 @@ fn add_paths(paths: &mut Map<String, Value>, plural: &str, resource: &Resource, 
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": kind,
         });
-        // Go's clients write an empty list as none, and compare.
+        // Go's clients omit an empty list, and compare.
         if !options.is_empty() {
             operation["parameters"] = options.iter().map(|name| parameter(name)).collect();
         }
-        place.insert(method.into(), operation);
+        operations.insert(method.into(), operation);
     }
     if !on_object.is_empty() {
         paths.insert(format!("{collection}/{{name}}"), Value::Object(on_object));

@@ -1,20 +1,20 @@
-//! Objects that lie in the store and cannot be read: what is said of them, in the words of Kubernetes.
+//! Stored objects that cannot be decoded, with Kubernetes' messages.
 
 use restow_store::{Entry, Revision};
 use std::fmt;
 
-/// The most unreadable objects that a list names.
+/// The most corrupt objects that a list error names.
 pub(crate) const MOST_NAMED: usize = 100;
 
-/// An object that cannot be read. It can be deleted all the same, by who may and says so:
+/// An object that cannot be decoded. An authorized user can delete it with the option
 /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorruptObject {
-    /// Where it lies.
+    /// Its key.
     pub key: String,
     /// The revision in which it was written.
     pub revision: Revision,
-    /// Why it cannot be read.
+    /// Why it cannot be decoded.
     pub reason: String,
 }
 
@@ -23,7 +23,7 @@ impl CorruptObject {
         CorruptObject { key: entry.key.to_string(), revision: entry.mod_revision, reason: reason.to_string() }
     }
 
-    /// What is wrong with it, without where it lies.
+    /// The problem, without the key.
     pub(crate) fn problem(&self) -> String {
         format!("object not decodable revision={}: {}", self.revision, self.reason)
     }
@@ -40,7 +40,7 @@ impl fmt::Display for CorruptObject {
     }
 }
 
-/// Why an object is not removed by force.
+/// The refusal of an unsafe deletion of an intact object.
 pub(crate) fn is_decodable(key: &dyn fmt::Display) -> String {
     format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: unsafe deletion is not \

@@ -1,23 +1,23 @@
-//! The one place where a failed request becomes an HTTP code and a Kubernetes `Status`.
+//! Maps an error to an HTTP code and a `Status`. This is the only place that does.
 
 use crate::error::ApiError;
 use crate::error::corrupt::{CorruptObject, MOST_NAMED};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// An HTTP answer to a failed request.
+/// The response to a failed request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StatusAnswer {
+pub struct StatusResponse {
     /// The HTTP code.
     pub code: u16,
     /// The `Status` object.
     pub body: Value,
-    /// After which time the client should try again.
+    /// The `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
-/// Maps a failed request to its answer.
-pub fn status_of(error: &ApiError) -> StatusAnswer {
+/// The response for an error.
+pub fn status_of(error: &ApiError) -> StatusResponse {
     let (code, reason) = code_and_reason(error);
     let retry_after = match error {
         ApiError::TooManyRequests { retry_after } | ApiError::Unavailable { retry_after, .. } => Some(*retry_after),
@@ -43,7 +43,7 @@ pub fn status_of(error: &ApiError) -> StatusAnswer {
     if let Some(details) = details_of(error, retry_after) {
         body["details"] = details;
     }
-    StatusAnswer { code, body, retry_after }
+    StatusResponse { code, body, retry_after }
 }
 
 fn code_and_reason(error: &ApiError) -> (u16, &str) {
@@ -123,7 +123,7 @@ fn details_of(error: &ApiError, retry_after: Option<Duration>) -> Option<Value> 
         | ApiError::MethodNotAllowed
         | ApiError::Unprocessable
         | ApiError::ForbiddenPath(_) => return Some(json!({})),
-        // Kubernetes refuses some media types in a place that adds nothing, and others in one that adds nothing at length.
+        // Kubernetes has empty details for some media type errors, and none for others.
         ApiError::NotAcceptable(message) | ApiError::UnsupportedMediaType(message) if message.starts_with(['4']) => {
             return Some(json!({}));
         }
@@ -135,7 +135,7 @@ fn details_of(error: &ApiError, retry_after: Option<Duration>) -> Option<Value> 
     (!details.is_empty()).then_some(Value::Object(details))
 }
 
-/// One cause for each object, and one more that tells that there may be others.
+/// One cause for each object, and one more if the list is truncated.
 fn corrupt_causes(objects: &[CorruptObject]) -> Vec<Value> {
     let cause = |object: &CorruptObject| json!({"reason": "UnexpectedServerResponse", "message": object.to_string(), "field": object.key});
     let mut causes: Vec<Value> = objects.iter().map(cause).collect();
@@ -159,7 +159,7 @@ mod tests {
     use restow_apimachinery::field::FieldError;
 
     #[test]
-    fn a_missing_object_is_told_by_group_kind_and_name() {
+    fn a_missing_object_is_named_by_group_kind_and_name() {
         let resource = GroupResource::new("apps", "deployments").unwrap();
         let answer = status_of(&ApiError::NotFound { resource, name: "web".into() });
         assert_eq!(answer.code, 404);

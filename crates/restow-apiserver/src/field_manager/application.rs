@@ -1,6 +1,6 @@
-//! Applying a configuration to an object: what becomes of the object, who is in the way, and who manages what then.
+//! Server-side apply of a configuration: the merged object, the conflicts, and the new managedFields.
 
-use super::{Layout, SERVERS_OWN, comparison_in};
+use super::{Layout, UNOWNED_METADATA, comparison_in};
 use crate::resource::Resource;
 use restow_apimachinery::managed_fields::apply::{fields_of, merged, remove};
 use restow_apimachinery::managed_fields::{Comparison, Entries, FieldSet, Writer};
@@ -8,30 +8,30 @@ use restow_apimachinery::object::Object;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A configuration that somebody applies.
+/// A configuration that is applied.
 pub(crate) struct Application<'a> {
     pub(crate) resource: &'a Resource,
     pub(crate) writer: Writer<'a>,
-    /// What is wanted, in the version of the writer, and nothing that this part of the object cannot hold.
+    /// The configuration in the version of the writer, restricted to the fields of the subresource.
     pub(crate) configuration: Object,
 }
 
-/// A field that somebody else manages, and that would change.
+/// A field that another manager owns, and that would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldConflict {
-    /// Who, as messages name it.
+    /// The manager, as messages name it.
     pub(crate) manager: String,
     /// The field.
     pub(crate) path: String,
 }
 
 impl<'a> Application<'a> {
-    /// Applies only what a client may set here: the status where it is written apart, everything else elsewhere.
+    /// Restricts the configuration to what this endpoint writes: `status` for the subresource, the rest otherwise.
     pub(crate) fn new(resource: &'a Resource, writer: Writer<'a>, mut configuration: Object) -> Self {
-        let apart = resource.subresource("status").is_some();
+        let has_status = resource.subresource("status").is_some();
         configuration.fields_mut().retain(|name, _| match (name.as_str(), writer.subresource) {
             ("apiVersion" | "kind" | "metadata", _) => true,
-            ("status", "") => !apart,
+            ("status", "") => !has_status,
             ("status", _) => true,
             (_, subresource) => subresource.is_empty(),
         });
@@ -43,7 +43,7 @@ impl<'a> Application<'a> {
         Application { resource, writer, configuration }
     }
 
-    /// The object with the configuration merged into it, and without what its manager no longer asks for.
+    /// The object with the configuration merged, without the fields that its manager no longer applies.
     pub(crate) async fn merged(&self, live: &Object) -> Object {
         let version = self.writer.api_version;
         let layout = Layout::of(self.resource, version);
@@ -59,8 +59,8 @@ impl<'a> Application<'a> {
         }
     }
 
-    /// The object without what was applied before, is not asked for now, and belongs to nobody else; `None` where that
-    /// cannot be told.
+    /// The object without the fields that were applied before, are not applied now, and nobody else owns; `None` if that
+    /// cannot be decided.
     async fn pruned(&self, object: &Object, entries: &Entries, applied_in: &str) -> Option<Object> {
         let (_, before) = entries.applied(&self.writer)?;
         let (version, target) = (applied_in.parse().ok()?, self.writer.api_version.parse().ok()?);
@@ -73,7 +73,7 @@ impl<'a> Application<'a> {
         let kept = FieldSet::union(kept.chain([fields_of(layout.root(), configuration.fields())]));
         remove(layout.root(), pruned.fields_mut(), before, &kept);
         let pruned = self.resource.convert(pruned, &target).await.ok()?;
-        // Whoever speaks another version must not lose anything either.
+        // Managers of other versions must not lose fields either.
         let mut compared: BTreeMap<&str, Comparison> = BTreeMap::new();
         for (_, version, fields) in others.into_iter().filter(|(_, version, _)| *version != applied_in) {
             if !compared.contains_key(version) {
@@ -88,7 +88,7 @@ impl<'a> Application<'a> {
         Some(pruned)
     }
 
-    /// The entries after the configuration has made `object` of `live`, and the fields that this takes from others.
+    /// The entries after the change from `live` to `object`, and the conflicts with other managers.
     pub(crate) async fn entries(&self, live: &Object, object: &Object) -> (Value, Vec<FieldConflict>) {
         let mut entries = entries_of(live);
         let mut compared: BTreeMap<String, Comparison> = BTreeMap::new();
@@ -111,19 +111,19 @@ impl<'a> Application<'a> {
         (stored.filter(|_| unchanged).unwrap_or_else(|| entries.into_value()), conflicts)
     }
 
-    /// The entries of an object that the configuration makes.
+    /// The entries of an object that is created by apply.
     pub(crate) fn first_entries(&self) -> Value {
         let mut entries = Entries::default();
         entries.record_application(&self.writer, self.fields(), &BTreeMap::new());
         entries.into_value()
     }
 
-    /// What belongs to the manager from now on.
+    /// The fields that the manager owns from now on.
     fn fields(&self) -> FieldSet {
         let layout = Layout::of(self.resource, self.writer.api_version);
         let mut fields = fields_of(layout.root(), self.configuration.fields());
         fields.retain(|step| !matches!(step, "f:apiVersion" | "f:kind"));
-        fields.remove_below("f:metadata", &SERVERS_OWN);
+        fields.remove_below("f:metadata", &UNOWNED_METADATA);
         fields
     }
 }

@@ -1,10 +1,12 @@
-//! Heavy work, beside the threads that serve requests, and in fair turns.
+//! A fair queue for CPU-heavy work, which runs on separate threads.
 //!
-//! A request does most of its work in no time. One with a large body, a large object or a long list takes whole cores, and
-//! would hold up everything that waits for a thread: health checks, leases, administrators. So whoever is about to read
-//! much says so first ([`expect`]). From then on the request is carried on only in turns: a bounded number at once, fewer of
-//! each flow, first come first served, and on threads that the others do not wait for. Long work gives its turn up from
-//! time to time ([`YieldBudget`]), and ends there when its deadline has passed or its client is gone.
+//! Most requests need little CPU. One with a large body, a large object or a long list takes whole cores, and would block
+//! everything that waits for a thread: health checks, leases, administrators. So code that is about to process many bytes
+//! calls [`wait_for_turn`] first. From then on the request is polled only while it has a turn: a bounded number of turns at
+//! once, fewer per flow, first come first served, on threads that other tasks do not wait for. Long work gives up its turn
+//! from time to time ([`YieldBudget`]), and is cancelled there when its deadline has passed or its client is gone.
+//!
+//! The queue also bounds the memory of request bodies and of stored objects that are changed, per flow and in total.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,106 +19,106 @@ use std::task::{Poll, ready};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What less than this many bytes takes is no matter: a millisecond at most.
-const LIGHT: usize = 16 << 10;
-/// After how many bytes long work gives its turn up: some milliseconds.
-const BREATH: usize = 256 << 10;
-/// How many turns administrators have at once for each processor.
+/// Fewer bytes than this are light work (a millisecond at most), which needs no turn.
+const LIGHT_BYTES: usize = 16 << 10;
+/// After how many bytes long work gives up its turn: some milliseconds.
+const YIELD_BYTES: usize = 256 << 10;
+/// Turns for administrators at once, per processor.
 const EXEMPT_FACTOR: usize = 8;
-/// How many kilobytes of bodies are worked on at once, beside those of administrators. What is read from a body may take
-/// thirty times as much memory.
-const ROOM: usize = 48 << 10;
+/// Kilobytes of bodies that are processed at once, without those of administrators. A decoded body may take thirty times
+/// as much memory.
+const BODY_KILOBYTES: usize = 48 << 10;
 
-/// How many kilobytes of bodies may be on their way at once, beside those of administrators. They are not read yet, so they
-/// take no more memory than they are long.
-const ROOM_TO_ARRIVE: usize = 192 << 10;
-/// How many kilobytes of stored objects are changed at once, beside those that administrators change. An object that is
-/// read may take as many times its length as a body.
-const ROOM_FOR_STORED: usize = 48 << 10;
+/// Kilobytes of bodies that are received at once, without those of administrators. They are not decoded yet.
+const INCOMING_KILOBYTES: usize = 192 << 10;
+/// Kilobytes of stored objects that are changed at once, without those that administrators change. A decoded object may
+/// take as many times its length as a body.
+const STORED_KILOBYTES: usize = 48 << 10;
 
 tokio::task_local! {
-    static WORK: Arc<Work>;
+    static TASK: Arc<TaskState>;
 }
 
-/// The work of a task.
-struct Work {
+/// The state of a task that runs in the queue.
+struct TaskState {
+    /// Whether the task needs a turn to continue.
     heavy: AtomicBool,
-    share: Share,
-    stored: Arc<Room>,
-    /// Whether it has room for a stored object.
-    has_room: AtomicBool,
+    flow: Flow,
+    stored: Arc<MemoryBudget>,
+    /// Whether it holds a [`StoredMemory`].
+    has_stored_memory: AtomicBool,
 }
 
-/// The turns of a server.
+/// The fair queue of a server.
 pub(crate) struct FairQueue {
     all: Arc<Semaphore>,
     exempt: Arc<Semaphore>,
-    flows: PermitsByName,
-    /// Room for bodies on their way, for bodies that are worked on, and for stored objects that are changed. A request takes
-    /// them in this order, and each at most once, so that none waits for another that waits for it.
-    arriving: Room,
-    bodies: Room,
-    stored: Arc<Room>,
+    flows: KeyedSemaphore,
+    /// Memory for bodies that arrive, for bodies that are processed, and for stored objects that are changed. A request
+    /// acquires them in this order, and each at most once, so that there is no deadlock.
+    incoming: MemoryBudget,
+    bodies: MemoryBudget,
+    stored: Arc<MemoryBudget>,
 }
 
-/// Room for so many kilobytes. One flow has at most a quarter of it.
-struct Room {
+/// A budget of so many kilobytes. One flow has at most a quarter of it.
+struct MemoryBudget {
     all: Arc<Semaphore>,
-    flows: PermitsByName,
-    most: usize,
+    flows: KeyedSemaphore,
+    flow_limit: usize,
 }
 
-/// Room that is taken; it is free again when this is dropped.
-pub(crate) struct InRoom {
+/// A part of a [`MemoryBudget`]. Dropping it gives it back.
+pub(crate) struct MemoryPermit {
     _own: OwnedSemaphorePermit,
-    _common: OwnedSemaphorePermit,
+    _shared: OwnedSemaphorePermit,
 }
 
-/// Room for a stored object.
-pub(crate) struct StoredRoom {
-    work: Arc<Work>,
-    _room: InRoom,
+/// Memory for a stored object.
+pub(crate) struct StoredMemory {
+    work: Arc<TaskState>,
+    _memory: MemoryPermit,
 }
 
-impl Drop for StoredRoom {
+impl Drop for StoredMemory {
     fn drop(&mut self) {
-        self.work.has_room.store(false, Ordering::Relaxed);
+        self.work.has_stored_memory.store(false, Ordering::Relaxed);
     }
 }
 
-impl Room {
+impl MemoryBudget {
     fn new(kilobytes: usize) -> Self {
-        let most = kilobytes / 4;
-        Room { all: Arc::new(Semaphore::new(kilobytes)), flows: PermitsByName::new(most), most }
+        let flow_limit = kilobytes / 4;
+        MemoryBudget { all: Arc::new(Semaphore::new(kilobytes)), flows: KeyedSemaphore::new(flow_limit), flow_limit }
     }
 
-    /// Waits until there is room for so many bytes. Few of them need none.
-    async fn take(&self, share: &Share, bytes: usize) -> Option<InRoom> {
-        let Share::Of(flow) = share else { return None };
-        if bytes < LIGHT {
+    /// Waits until so many bytes are available. Light work, and administrators, need none.
+    async fn acquire(&self, flow: &Flow, bytes: usize) -> Option<MemoryPermit> {
+        let Flow::Named(flow) = flow else { return None };
+        if bytes < LIGHT_BYTES {
             return None;
         }
-        let kilobytes = u32::try_from((bytes >> 10).min(self.most)).unwrap_or(1);
+        let kilobytes = u32::try_from((bytes >> 10).min(self.flow_limit)).unwrap_or(1);
         // The semaphores are never closed.
-        let own = self.flows.of(flow).acquire_many_owned(kilobytes).await.ok()?;
-        Some(InRoom { _own: own, _common: self.all.clone().acquire_many_owned(kilobytes).await.ok()? })
+        let own = self.flows.get(flow).acquire_many_owned(kilobytes).await.ok()?;
+        Some(MemoryPermit { _own: own, _shared: self.all.clone().acquire_many_owned(kilobytes).await.ok()? })
     }
 }
 
-/// So many permits for each name: of a flow of requests, or of a namespace. Whoever takes one of these before one of a common
-/// number of permits queues up there with few requests only, so that flows take turns.
-pub(crate) struct PermitsByName {
+/// A semaphore for each key: for each flow of requests, or each namespace. A flow that acquires its own permit before one of
+/// a shared semaphore has few waiters there, so that flows take turns.
+pub(crate) struct KeyedSemaphore {
     permits: usize,
     known: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
-impl PermitsByName {
+impl KeyedSemaphore {
     pub(crate) fn new(permits: usize) -> Self {
-        PermitsByName { permits: permits.max(1), known: Mutex::default() }
+        KeyedSemaphore { permits: permits.max(1), known: Mutex::default() }
     }
 
-    /// The permits of a name. They are forgotten when nobody has or waits for one.
-    pub(crate) fn of(&self, name: &str) -> Arc<Semaphore> {
+    /// The semaphore of a key. It is dropped when nobody holds or awaits a permit.
+    pub(crate) fn get(&self, name: &str) -> Arc<Semaphore> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = known.get(name).and_then(Weak::upgrade) {
             return own;
@@ -128,33 +130,33 @@ impl PermitsByName {
     }
 }
 
-/// Whose turns work takes.
+/// The flow that a request belongs to, as in API Priority and Fairness.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Share {
-    /// Those of this flow ([`User::flow`](restow_auth::User::flow)), among all others.
-    Of(String),
-    /// Those that are kept for administrators and health checks.
+pub(crate) enum Flow {
+    /// The flow of a user ([`User::flow`](restow_auth::User::flow)), which competes with the others.
+    Named(String),
+    /// Administrators and health checks, which have turns of their own.
     Exempt,
 }
 
-/// Work that goes on after its request was answered, in the same turns.
+/// The queue and the flow of a request, for work that continues after its response began.
 #[derive(Clone)]
-pub(crate) struct Taken {
-    pub(crate) turns: Arc<FairQueue>,
-    pub(crate) share: Share,
+pub(crate) struct FlowHandle {
+    pub(crate) queue: Arc<FairQueue>,
+    pub(crate) flow: Flow,
 }
 
-impl Taken {
-    /// Does the work, in turns from where it becomes heavy on.
+impl FlowHandle {
+    /// Runs the work. Once it is heavy, it is polled only while it has a turn.
     pub(crate) async fn run<F: Future>(&self, work: F) -> F::Output {
-        self.turns.run(&self.share, work).await
+        self.queue.run(&self.flow, work).await
     }
 }
 
-/// A turn; it is over when this is dropped.
+/// A turn. It ends when this is dropped.
 struct Turn {
     _own: Option<OwnedSemaphorePermit>,
-    _common: Option<OwnedSemaphorePermit>,
+    _shared: Option<OwnedSemaphorePermit>,
 }
 
 impl Default for FairQueue {
@@ -164,39 +166,39 @@ impl Default for FairQueue {
 }
 
 impl FairQueue {
-    /// FairQueue for so many processors. One flow never has them all.
+    /// A queue for so many processors. One flow never has all turns.
     pub(crate) fn new(processors: usize) -> Self {
         let all = processors.max(2);
         FairQueue {
             all: Arc::new(Semaphore::new(all)),
             exempt: Arc::new(Semaphore::new(all * EXEMPT_FACTOR)),
-            flows: PermitsByName::new(all - 1),
-            arriving: Room::new(ROOM_TO_ARRIVE),
-            bodies: Room::new(ROOM),
-            stored: Arc::new(Room::new(ROOM_FOR_STORED)),
+            flows: KeyedSemaphore::new(all - 1),
+            incoming: MemoryBudget::new(INCOMING_KILOBYTES),
+            bodies: MemoryBudget::new(BODY_KILOBYTES),
+            stored: Arc::new(MemoryBudget::new(STORED_KILOBYTES)),
         }
     }
 
-    /// Waits until there is room for a body of so many bytes, and all that is made of it, which is many times as much.
-    pub(crate) async fn room(&self, share: &Share, bytes: usize) -> Option<InRoom> {
-        self.bodies.take(share, bytes).await
+    /// Waits for the memory to process a body of so many bytes, decoded objects included.
+    pub(crate) async fn acquire_body_memory(&self, flow: &Flow, bytes: usize) -> Option<MemoryPermit> {
+        self.bodies.acquire(flow, bytes).await
     }
 
-    /// Waits until there is room for a body of so many bytes that is about to arrive.
-    pub(crate) async fn room_to_arrive(&self, share: &Share, bytes: usize) -> Option<InRoom> {
-        self.arriving.take(share, bytes).await
+    /// Waits for the memory to receive a body of so many bytes.
+    pub(crate) async fn acquire_incoming_memory(&self, flow: &Flow, bytes: usize) -> Option<MemoryPermit> {
+        self.incoming.acquire(flow, bytes).await
     }
 
-    /// Does the work, in turns from where it becomes heavy on.
-    pub(crate) async fn run<F: Future>(&self, share: &Share, work: F) -> F::Output {
-        let own = Arc::new(Work {
+    /// Runs the work. Once it is heavy, it is polled only while it has a turn.
+    pub(crate) async fn run<F: Future>(&self, flow: &Flow, work: F) -> F::Output {
+        let own = Arc::new(TaskState {
             heavy: AtomicBool::new(false),
-            share: share.clone(),
+            flow: flow.clone(),
             stored: self.stored.clone(),
-            has_room: AtomicBool::new(false),
+            has_stored_memory: AtomicBool::new(false),
         });
         let heavy = &own.heavy;
-        let mut work = pin!(WORK.scope(own.clone(), work));
+        let mut work = pin!(TASK.scope(own.clone(), work));
         let mut waiting: Option<BoxFuture<'_, Turn>> = None;
         poll_fn(|context| {
             if !heavy.load(Ordering::Relaxed) {
@@ -206,73 +208,73 @@ impl FairQueue {
                     return polled;
                 }
             }
-            let turn = ready!(waiting.get_or_insert_with(|| self.turn(share).boxed()).poll_unpin(context));
+            let turn = ready!(waiting.get_or_insert_with(|| self.turn(flow).boxed()).poll_unpin(context));
             waiting = None;
-            let polled = apart(|| work.as_mut().poll(context));
+            let polled = on_blocking_thread(|| work.as_mut().poll(context));
             drop(turn);
             polled
         })
         .await
     }
 
-    /// Waits for a turn: first among those of the same flow, so that others have to wait for few of them only.
-    async fn turn(&self, share: &Share) -> Turn {
+    /// Waits for a turn: first within the flow, so that other flows wait for few of its tasks only.
+    async fn turn(&self, flow: &Flow) -> Turn {
         // The semaphores are never closed.
-        match share {
-            Share::Exempt => Turn { _own: None, _common: self.exempt.clone().acquire_owned().await.ok() },
-            Share::Of(flow) => {
-                let own = self.flows.of(flow).acquire_owned().await.ok();
-                Turn { _own: own, _common: self.all.clone().acquire_owned().await.ok() }
+        match flow {
+            Flow::Exempt => Turn { _own: None, _shared: self.exempt.clone().acquire_owned().await.ok() },
+            Flow::Named(flow) => {
+                let own = self.flows.get(flow).acquire_owned().await.ok();
+                Turn { _own: own, _shared: self.all.clone().acquire_owned().await.ok() }
             }
         }
     }
 }
 
-/// Says that so many bytes are about to be worked on. Where they are many, the work goes on when it is its turn.
-pub(crate) async fn expect(bytes: usize) {
-    let is_new = |work: &Arc<Work>| !work.heavy.swap(true, Ordering::Relaxed);
-    if bytes >= LIGHT && WORK.try_with(is_new).unwrap_or(false) {
-        pause().await;
+/// Call before processing so many bytes. If they are many, the task is heavy from now on, and continues on its turn.
+pub(crate) async fn wait_for_turn(bytes: usize) {
+    let is_new = |work: &Arc<TaskState>| !work.heavy.swap(true, Ordering::Relaxed);
+    if bytes >= LIGHT_BYTES && TASK.try_with(is_new).unwrap_or(false) {
+        yield_turn().await;
     }
 }
 
-/// The heavy part is over: what is left is done at once, without a turn.
-pub(crate) fn relieve() {
-    // Whoever works outside of requests has no turns.
-    let _ = WORK.try_with(|work| work.heavy.store(false, Ordering::Relaxed));
+/// Ends the heavy part: the rest of the task needs no turn.
+pub(crate) fn end_heavy_work() {
+    // Tasks outside of requests are not queued.
+    let _ = TASK.try_with(|work| work.heavy.store(false, Ordering::Relaxed));
 }
 
-/// Waits until there is room for a stored object of so many bytes, and what is made of it. Work that has such room already
-/// takes no more; whoever works outside of requests needs none.
-pub(crate) async fn room_for_stored(bytes: usize) -> Option<StoredRoom> {
-    let work = WORK.try_with(Arc::clone).ok()?;
-    if work.has_room.load(Ordering::Relaxed) {
+/// Waits for the memory to decode and change a stored object of so many bytes. A task acquires it once; tasks outside of
+/// requests need none.
+pub(crate) async fn acquire_stored_memory(bytes: usize) -> Option<StoredMemory> {
+    let work = TASK.try_with(Arc::clone).ok()?;
+    if work.has_stored_memory.load(Ordering::Relaxed) {
         return None;
     }
-    let room = work.stored.take(&work.share, bytes).await?;
-    work.has_room.store(true, Ordering::Relaxed);
-    Some(StoredRoom { work, _room: room })
+    let memory = work.stored.acquire(&work.flow, bytes).await?;
+    work.has_stored_memory.store(true, Ordering::Relaxed);
+    Some(StoredMemory { work, _memory: memory })
 }
 
-/// Counts the bytes of long work, and gives the turn up in between.
+/// Counts the bytes of long work, and gives up the turn in between.
 #[derive(Default)]
 pub(crate) struct YieldBudget {
     bytes: usize,
 }
 
 impl YieldBudget {
-    /// So many bytes were worked on.
+    /// So many bytes were processed.
     pub(crate) async fn spend(&mut self, bytes: usize) {
         self.bytes += bytes;
-        if self.bytes >= BREATH {
+        if self.bytes >= YIELD_BYTES {
             self.bytes = 0;
-            pause().await;
+            yield_turn().await;
         }
     }
 }
 
-/// Lets others go first.
-async fn pause() {
+/// Gives up the turn once, so that others can run.
+async fn yield_turn() {
     let mut paused = false;
     poll_fn(|context| {
         if std::mem::replace(&mut paused, true) {
@@ -284,8 +286,8 @@ async fn pause() {
     .await;
 }
 
-/// Does something on a thread that no other task waits for. A runtime with one thread has no other.
-fn apart<T>(work: impl FnOnce() -> T) -> T {
+/// Runs something on a thread that no other task waits for. A runtime with one thread has no other.
+fn on_blocking_thread<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
@@ -298,56 +300,56 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use tokio::sync::oneshot;
 
-    fn of(user: &str) -> Share {
-        Share::Of(user.into())
+    fn of(user: &str) -> Flow {
+        Flow::Named(user.into())
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn heavy_work_is_bounded_by_user_and_in_all_and_light_work_is_not() {
-        let turns = Arc::new(FairQueue::new(3));
+        let queue = Arc::new(FairQueue::new(3));
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let work = |user: &'static str, bytes: usize| {
-            let (turns, running, most) = (turns.clone(), running.clone(), most.clone());
+            let (queue, running, most) = (queue.clone(), running.clone(), most.clone());
             tokio::spawn(async move {
                 let work = async {
-                    expect(bytes).await;
+                    wait_for_turn(bytes).await;
                     for _ in 0..100 {
                         most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         std::thread::yield_now();
                         running.fetch_sub(1, Ordering::SeqCst);
-                        pause().await;
+                        yield_turn().await;
                     }
                 };
-                turns.run(&of(user), work).await;
+                queue.run(&of(user), work).await;
             })
         };
-        let all = futures::future::join_all((0..8).map(|_| work("anna", LIGHT))).await;
+        let all = futures::future::join_all((0..8).map(|_| work("anna", LIGHT_BYTES))).await;
         assert!(all.into_iter().all(|done| done.is_ok()) && most.load(Ordering::SeqCst) <= 2, "{most:?}");
         let users = ["anna", "bert", "carl", "dora", "emil"];
-        futures::future::join_all(users.into_iter().cycle().take(20).map(|user| work(user, LIGHT))).await;
+        futures::future::join_all(users.into_iter().cycle().take(20).map(|user| work(user, LIGHT_BYTES))).await;
         assert!(most.load(Ordering::SeqCst) <= 3, "{most:?}");
-        assert_eq!(turns.all.available_permits(), 3, "all turns are given back");
+        assert_eq!(queue.all.available_permits(), 3, "all turns are given back");
     }
 
     /// Two workers, and more heavy work than that which ends only when light work was done: it would never end if it held
     /// the workers up.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn heavy_work_does_not_hold_light_work_up() {
-        let turns = Arc::new(FairQueue::new(4));
+        let queue = Arc::new(FairQueue::new(4));
         let mut ends = Vec::new();
         let mut started = Vec::new();
         let mut heavy = Vec::new();
         for number in 0..4 {
             let (end, ended) = std::sync::mpsc::channel::<()>();
             let (start, begun) = oneshot::channel();
-            let turns = turns.clone();
+            let queue = queue.clone();
             heavy.push(tokio::spawn(async move {
                 let work = async move {
-                    expect(LIGHT).await;
+                    wait_for_turn(LIGHT_BYTES).await;
                     start.send(()).unwrap();
                     ended.recv().unwrap();
                 };
-                turns.run(&of(&format!("user-{number}")), work).await;
+                queue.run(&of(&format!("user-{number}")), work).await;
             }));
             ends.push(end);
             started.push(begun);
@@ -355,11 +357,12 @@ mod tests {
         for begun in started {
             begun.await.unwrap();
         }
-        let light = turns.clone();
-        let light = tokio::spawn(async move { light.run(&of("user-0"), async { expect(LIGHT - 1).await }).await });
+        let light = queue.clone();
+        let light =
+            tokio::spawn(async move { light.run(&of("user-0"), async { wait_for_turn(LIGHT_BYTES - 1).await }).await });
         light.await.unwrap();
-        let exempt = turns.clone();
-        tokio::spawn(async move { exempt.run(&Share::Exempt, expect(LIGHT)).await }).await.unwrap();
+        let exempt = queue.clone();
+        tokio::spawn(async move { exempt.run(&Flow::Exempt, wait_for_turn(LIGHT_BYTES)).await }).await.unwrap();
         for end in ends {
             end.send(()).unwrap();
         }
@@ -369,50 +372,51 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_waiting_leaves_no_trace() {
-        let turns = FairQueue::new(2);
-        let held = turns.turn(&of("anna")).await;
+    async fn a_task_that_stops_waiting_leaves_no_permits_behind() {
+        let queue = FairQueue::new(2);
+        let held = queue.turn(&of("anna")).await;
         let anna = of("anna");
-        let mut second = Box::pin(turns.run(&anna, expect(LIGHT)));
+        let mut second = Box::pin(queue.run(&anna, wait_for_turn(LIGHT_BYTES)));
         assert!(second.as_mut().now_or_never().is_none(), "one user has one turn of two");
-        assert!(turns.run(&of("bert"), expect(LIGHT)).now_or_never().is_some());
+        assert!(queue.run(&of("bert"), wait_for_turn(LIGHT_BYTES)).now_or_never().is_some());
         drop(second);
         drop(held);
-        turns.run(&of("anna"), expect(LIGHT)).await;
-        assert_eq!(turns.all.available_permits(), 2);
-        turns.flows.of("carl");
-        turns.flows.of("dora");
-        assert_eq!(turns.flows.known.lock().unwrap().len(), 1, "those who are gone are forgotten");
+        queue.run(&of("anna"), wait_for_turn(LIGHT_BYTES)).await;
+        assert_eq!(queue.all.available_permits(), 2);
+        queue.flows.get("carl");
+        queue.flows.get("dora");
+        assert_eq!(queue.flows.known.lock().unwrap().len(), 1, "those who are gone are forgotten");
     }
 
     #[tokio::test]
-    async fn one_user_has_a_quarter_of_the_room_for_bodies() {
-        let turns = FairQueue::new(2);
-        let (anna, body) = (of("anna"), ROOM << 8);
-        let first = turns.room(&anna, body).await;
-        assert!(turns.room(&anna, body).now_or_never().is_none());
-        assert!(turns.room(&anna, LIGHT - 1).now_or_never().is_some());
-        assert!(turns.room(&Share::Exempt, body).now_or_never().is_some());
+    async fn one_user_has_a_quarter_of_the_memory_for_bodies() {
+        let queue = FairQueue::new(2);
+        let (anna, body) = (of("anna"), BODY_KILOBYTES << 8);
+        let first = queue.acquire_body_memory(&anna, body).await;
+        assert!(queue.acquire_body_memory(&anna, body).now_or_never().is_none());
+        assert!(queue.acquire_body_memory(&anna, LIGHT_BYTES - 1).now_or_never().is_some());
+        assert!(queue.acquire_body_memory(&Flow::Exempt, body).now_or_never().is_some());
         let others = ["bert", "carl", "dora"].map(of);
-        let taken = futures::future::join_all(others.iter().map(|user| turns.room(user, usize::MAX))).await;
-        assert!(turns.room(&of("emil"), body).now_or_never().is_none());
+        let taken =
+            futures::future::join_all(others.iter().map(|user| queue.acquire_body_memory(user, usize::MAX))).await;
+        assert!(queue.acquire_body_memory(&of("emil"), body).now_or_never().is_none());
         drop((first, taken));
-        turns.room(&of("emil"), body).await;
+        queue.acquire_body_memory(&of("emil"), body).await;
     }
 
     #[tokio::test]
-    async fn relieved_work_needs_no_turn() {
-        let turns = FairQueue::new(2);
+    async fn work_after_the_heavy_part_needs_no_turn() {
+        let queue = FairQueue::new(2);
         let (release, released) = oneshot::channel::<()>();
         let work = async {
-            expect(LIGHT).await;
-            relieve();
+            wait_for_turn(LIGHT_BYTES).await;
+            end_heavy_work();
             released.await.unwrap();
         };
         let anna = of("anna");
-        let mut work = Box::pin(turns.run(&anna, work));
+        let mut work = Box::pin(queue.run(&anna, work));
         assert!(futures::poll!(work.as_mut()).is_pending());
-        let _all = [turns.turn(&of("bert")).await, turns.turn(&of("carl")).await];
+        let _all = [queue.turn(&of("bert")).await, queue.turn(&of("carl")).await];
         release.send(()).unwrap();
         work.await;
     }

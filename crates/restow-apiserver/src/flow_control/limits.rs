@@ -1,11 +1,10 @@
-//! How much the server takes on at once, so that it stays able to answer at all.
+//! Limits on requests in flight (max-requests-inflight), so that an overloaded server still responds.
 //!
-//! Requests in flight are limited, those that may write more than those that read. Watches do not count: they wait most
-//! of the time. What keeps the control plane alive has places of its own: leases, and the system's own clients; health
-//! checks and administrators are never turned away.
+//! Requests that read and requests that may write are limited apart. Watches do not count: they are idle most of the time.
+//! Leases and the clients of the control plane have reserved permits; health checks and administrators are exempt.
 
 use crate::error::ApiError;
-use crate::flow_control::fair_queue::{PermitsByName, Share};
+use crate::flow_control::fair_queue::{Flow, KeyedSemaphore};
 use crate::metrics::{Metrics, RequestKind};
 use crate::request::request_info::Target;
 use crate::resource::Verb;
@@ -16,11 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long a request waits for its turn before it is turned away. Bursts are shorter than this.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// After which time a client that was turned away should come back.
+/// How long a request waits for a permit before it is rejected (429). Bursts are shorter than this.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The `Retry-After` of a rejected request.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How much a server takes on at once, and how long it takes.
+
+/// Limits on requests and connections, and their timeouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadLimits {
     /// The most requests that only read, at once; 0 for no limit.
@@ -29,8 +29,8 @@ pub struct LoadLimits {
     pub mutating_requests_in_flight: usize,
     /// How long a request may take, watches apart.
     pub request_timeout: Duration,
-    /// The most connections at once, apart from a reserve for health checks and administrators. Past it, a connection that
-    /// is not in use gives way, first one whose client has shown no credentials.
+    /// The most connections at once, without a reserve for health checks and administrators. Past it, an idle connection
+    /// is closed for a new one, preferably one whose client has shown no credentials.
     pub connections: usize,
     /// How long a client may take for its TLS handshake.
     pub handshake_timeout: Duration,
@@ -40,9 +40,9 @@ pub struct LoadLimits {
     pub idle_timeout: Duration,
     /// How long a client may take for the body of a request.
     pub body_timeout: Duration,
-    /// How long a client may go without taking what is sent to it.
+    /// How long a client may leave sent data unread.
     pub stall_timeout: Duration,
-    /// How long running requests may go on after the server was asked to stop.
+    /// How long running requests may continue after shutdown began.
     pub drain: Duration,
 }
 
@@ -63,50 +63,50 @@ impl Default for LoadLimits {
     }
 }
 
-/// How important it is that a request is answered soon.
+/// The priority of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rank {
-    /// It is never turned away.
+enum PriorityLevel {
+    /// Never rejected.
     Exempt,
-    /// It keeps the control plane alive: it has places of its own beside the common ones.
+    /// Keeps the control plane alive: has reserved permits beside the shared ones.
     System,
     /// Everything else.
-    Common,
+    Workload,
 }
 
-/// The places for requests.
+/// The permits for requests in flight.
 pub(crate) struct InFlight {
     read_only: Pool,
     mutating: Pool,
 }
 
 struct Pool {
-    common: Arc<Semaphore>,
-    /// How many of the common ones a single flow may have.
-    flows: PermitsByName,
-    /// How many places a single flow may have for leases.
-    holders: PermitsByName,
+    shared: Arc<Semaphore>,
+    /// How many of the shared permits a single flow may have.
+    flows: KeyedSemaphore,
+    /// How many permits a single flow may have for leases.
+    lease_flows: KeyedSemaphore,
     reserved: Arc<Semaphore>,
     gauge: Gauge,
 }
 
-/// A request's place; it is free again when this is dropped.
-pub(crate) struct Running {
-    _permits: [Option<OwnedSemaphorePermit>; 2],
+/// The permit of a request. Dropping it gives it back.
+pub(crate) struct InFlightPermit {
+    permits: [Option<OwnedSemaphorePermit>; 2],
     gauge: Gauge,
 }
 
-impl Running {
-    /// The work is done, and the answer waits for its client. From now on the request counts for its own user only, who
-    /// cannot have more unread answers than requests.
-    pub(crate) fn work_is_done(&mut self) {
-        let [own, common] = &mut self._permits;
-        let only = if common.is_some() { common } else { own };
-        *only = None;
+impl InFlightPermit {
+    /// The work is done, and the response waits for its client. From now on the request counts for its own flow only, so
+    /// that a user cannot have more unread responses than requests.
+    pub(crate) fn release_shared(&mut self) {
+        let [own, shared] = &mut self.permits;
+        let released = if shared.is_some() { shared } else { own };
+        *released = None;
     }
 }
 
-impl Drop for Running {
+impl Drop for InFlightPermit {
     fn drop(&mut self) {
         self.gauge.dec();
     }
@@ -115,9 +115,13 @@ impl Drop for Running {
 impl InFlight {
     pub(crate) fn new(limits: &LoadLimits, metrics: &Metrics) -> Self {
         let pool = |limit: usize, kind| Pool {
-            common: Arc::new(Semaphore::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit })),
-            flows: PermitsByName::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4) }),
-            holders: PermitsByName::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4).max(4) }),
+            shared: Arc::new(Semaphore::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit })),
+            flows: KeyedSemaphore::new(if limit == 0 { Semaphore::MAX_PERMITS } else { limit.div_ceil(4) }),
+            lease_flows: KeyedSemaphore::new(if limit == 0 {
+                Semaphore::MAX_PERMITS
+            } else {
+                limit.div_ceil(4).max(4)
+            }),
             reserved: Arc::new(Semaphore::new((limit / 4).max(8))),
             gauge: metrics.requests.in_flight(kind).clone(),
         };
@@ -127,8 +131,8 @@ impl InFlight {
         }
     }
 
-    /// Waits a little for a place. `None` for requests that need none.
-    pub(crate) async fn enter(&self, user: &User, target: &Target) -> Result<Option<Running>, ApiError> {
+    /// Waits briefly for a permit. `None` for requests that need none.
+    pub(crate) async fn acquire(&self, user: &User, target: &Target) -> Result<Option<InFlightPermit>, ApiError> {
         if matches!(target, Target::Resource(target) if target.verb == Verb::Watch) {
             return Ok(None);
         }
@@ -136,49 +140,49 @@ impl InFlight {
             RequestKind::ReadOnly => &self.read_only,
             RequestKind::Mutating => &self.mutating,
         };
-        let permits = match rank(user, target) {
-            Rank::Exempt => [None, None],
-            Rank::System if is_system(user) => [Some(pool.system_place().await?), None],
-            // Everybody has leases, and nobody has all places for them.
-            Rank::System => {
-                let own = place_of(pool.holders.of(&user.flow())).await?;
-                [Some(own), Some(pool.system_place().await?)]
+        let permits = match priority_level(user, target) {
+            PriorityLevel::Exempt => [None, None],
+            PriorityLevel::System if is_system(user) => [Some(pool.system_permit().await?), None],
+            // Every client may renew leases, and none gets all permits for them.
+            PriorityLevel::System => {
+                let own = acquire_within(pool.lease_flows.get(&user.flow())).await?;
+                [Some(own), Some(pool.system_permit().await?)]
             }
-            Rank::Common => {
-                // A flow that has many places waits for the own ones, and nobody else does.
-                let own = place_of(pool.flows.of(&user.flow())).await?;
-                [Some(own), Some(pool.common_place().await?)]
+            PriorityLevel::Workload => {
+                // Only a flow that has many permits waits for its own ones.
+                let own = acquire_within(pool.flows.get(&user.flow())).await?;
+                [Some(own), Some(pool.shared_permit().await?)]
             }
         };
         pool.gauge.inc();
-        Ok(Some(Running { _permits: permits, gauge: pool.gauge.clone() }))
+        Ok(Some(InFlightPermit { permits, gauge: pool.gauge.clone() }))
     }
 }
 
 impl Pool {
-    async fn common_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        place_of(self.common.clone()).await
+    async fn shared_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        acquire_within(self.shared.clone()).await
     }
 
-    async fn system_place(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        if let Ok(permit) = self.common.clone().try_acquire_owned() {
+    async fn system_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        if let Ok(permit) = self.shared.clone().try_acquire_owned() {
             return Ok(permit);
         }
         if let Ok(permit) = self.reserved.clone().try_acquire_owned() {
             return Ok(permit);
         }
-        self.common_place().await
+        self.shared_permit().await
     }
 }
 
-/// A place, for which it is worth to wait a little.
-async fn place_of(places: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError> {
-    if let Ok(permit) = places.clone().try_acquire_owned() {
+/// Waits up to [`QUEUE_TIMEOUT`] for a permit.
+async fn acquire_within(semaphore: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ApiError> {
+    if let Ok(permit) = semaphore.clone().try_acquire_owned() {
         return Ok(permit);
     }
-    match tokio::time::timeout(PATIENCE, places.acquire_owned()).await {
+    match tokio::time::timeout(QUEUE_TIMEOUT, semaphore.acquire_owned()).await {
         Ok(Ok(permit)) => Ok(permit),
-        _ => Err(turned_away()),
+        _ => Err(too_many_requests()),
     }
 }
 
@@ -192,38 +196,38 @@ fn kind(target: &Target) -> RequestKind {
     }
 }
 
-/// Whether a request may use a connection that is kept for urgent ones, because all others are in use.
+/// Whether a request may use a connection of the reserve.
 pub(crate) fn is_urgent(user: &User, target: &Target) -> bool {
-    rank(user, target) != Rank::Common
+    priority_level(user, target) != PriorityLevel::Workload
 }
 
-/// Refuses a request for which there was no connection, and could not be one.
-pub(crate) fn turned_away() -> ApiError {
+/// Rejects a request because of the limits.
+pub(crate) fn too_many_requests() -> ApiError {
     ApiError::TooManyRequests { retry_after: RETRY_AFTER }
 }
 
-fn rank(user: &User, target: &Target) -> Rank {
-    // Administrators are let through, so that an overloaded server can be mended.
+fn priority_level(user: &User, target: &Target) -> PriorityLevel {
+    // Administrators must be able to repair an overloaded server.
     if user.groups.iter().any(|group| group == MASTERS) {
-        return Rank::Exempt;
+        return PriorityLevel::Exempt;
     }
     match target {
         Target::Path(path) if ["/healthz", "/livez", "/readyz"].iter().any(|known| path.starts_with(known)) => {
-            Rank::Exempt
+            PriorityLevel::Exempt
         }
         Target::Resource(target) if target.group == "coordination.k8s.io" && target.resource == "leases" => {
-            Rank::System
+            PriorityLevel::System
         }
-        _ if is_system(user) => Rank::System,
-        _ => Rank::Common,
+        _ if is_system(user) => PriorityLevel::System,
+        _ => PriorityLevel::Workload,
     }
 }
 
-/// Whose turns the heavy work of a request takes.
-pub(crate) fn share(user: &User, target: &Target) -> Share {
-    match rank(user, target) {
-        Rank::Exempt => Share::Exempt,
-        Rank::System | Rank::Common => Share::Of(user.flow().into_owned()),
+/// The flow of a request in the fair queue.
+pub(crate) fn flow(user: &User, target: &Target) -> Flow {
+    match priority_level(user, target) {
+        PriorityLevel::Exempt => Flow::Exempt,
+        PriorityLevel::System | PriorityLevel::Workload => Flow::Named(user.flow().into_owned()),
     }
 }
 
@@ -253,14 +257,15 @@ mod tests {
     }
 
     #[test]
-    fn the_rank_is_told_by_who_asks_and_for_what() {
-        let check = |user: &User, path: &str, expected| assert_eq!(rank(user, &of("GET", path)), expected, "{path}");
+    fn the_priority_level_depends_on_the_user_and_the_target() {
+        let check =
+            |user: &User, path: &str, expected| assert_eq!(priority_level(user, &of("GET", path)), expected, "{path}");
         let anyone = user("anna", &["system:authenticated"]);
-        check(&anyone, "/api/v1/pods", Rank::Common);
-        check(&anyone, "/readyz", Rank::Exempt);
-        check(&anyone, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a", Rank::System);
-        check(&user("admin", &["system:masters"]), "/api/v1/pods", Rank::Exempt);
-        check(&user("system:node:a", &["system:nodes"]), "/api/v1/pods", Rank::System);
+        check(&anyone, "/api/v1/pods", PriorityLevel::Workload);
+        check(&anyone, "/readyz", PriorityLevel::Exempt);
+        check(&anyone, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a", PriorityLevel::System);
+        check(&user("admin", &["system:masters"]), "/api/v1/pods", PriorityLevel::Exempt);
+        check(&user("system:node:a", &["system:nodes"]), "/api/v1/pods", PriorityLevel::System);
     }
 
     #[tokio::test]
@@ -268,26 +273,26 @@ mod tests {
         let in_flight = limits(1, 1);
         let anyone = user("anna", &[]);
         let write = of("POST", "/api/v1/namespaces/a/pods");
-        let first = in_flight.enter(&anyone, &write).await.unwrap();
-        let second = in_flight.enter(&anyone, &write).await.err();
+        let first = in_flight.acquire(&anyone, &write).await.unwrap();
+        let second = in_flight.acquire(&anyone, &write).await.err();
         assert_eq!(second, Some(ApiError::TooManyRequests { retry_after: RETRY_AFTER }));
         let lease = of("PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a");
-        assert!(in_flight.enter(&anyone, &lease).await.is_ok());
-        assert!(in_flight.enter(&anyone, &of("GET", "/api/v1/pods")).await.is_ok());
-        assert!(in_flight.enter(&user("root", &[MASTERS]), &write).await.is_ok());
+        assert!(in_flight.acquire(&anyone, &lease).await.is_ok());
+        assert!(in_flight.acquire(&anyone, &of("GET", "/api/v1/pods")).await.is_ok());
+        assert!(in_flight.acquire(&user("root", &[MASTERS]), &write).await.is_ok());
         drop(first);
-        assert!(in_flight.enter(&anyone, &write).await.is_ok());
+        assert!(in_flight.acquire(&anyone, &write).await.is_ok());
     }
 
     #[tokio::test]
     async fn one_user_does_not_take_the_places_of_others() {
         let in_flight = limits(8, 8);
         let (anna, bert, read) = (user("anna", &[]), user("bert", &[]), of("GET", "/api/v1/pods"));
-        let taken = [in_flight.enter(&anna, &read).await.unwrap(), in_flight.enter(&anna, &read).await.unwrap()];
-        assert!(in_flight.enter(&anna, &read).await.is_err());
-        assert!(in_flight.enter(&bert, &read).await.is_ok());
+        let taken = [in_flight.acquire(&anna, &read).await.unwrap(), in_flight.acquire(&anna, &read).await.unwrap()];
+        assert!(in_flight.acquire(&anna, &read).await.is_err());
+        assert!(in_flight.acquire(&bert, &read).await.is_ok());
         drop(taken);
-        assert!(in_flight.enter(&anna, &read).await.is_ok());
+        assert!(in_flight.acquire(&anna, &read).await.is_ok());
     }
 
     #[tokio::test]
@@ -299,28 +304,28 @@ mod tests {
         for target in [&read, &lease] {
             let most = if target == &read { 2 } else { 4 };
             for number in 0..most {
-                taken.push(in_flight.enter(&account("mine", &number.to_string()), target).await.unwrap());
+                taken.push(in_flight.acquire(&account("mine", &number.to_string()), target).await.unwrap());
             }
-            assert!(in_flight.enter(&account("mine", "another"), target).await.is_err());
-            assert!(in_flight.enter(&account("other", "a"), target).await.is_ok());
+            assert!(in_flight.acquire(&account("mine", "another"), target).await.is_err());
+            assert!(in_flight.acquire(&account("other", "a"), target).await.is_ok());
         }
-        assert_eq!(share(&account("mine", "a"), &read), share(&account("mine", "b"), &read));
-        assert_ne!(share(&account("mine", "a"), &read), share(&account("other", "a"), &read));
+        assert_eq!(flow(&account("mine", "a"), &read), flow(&account("mine", "b"), &read));
+        assert_ne!(flow(&account("mine", "a"), &read), flow(&account("other", "a"), &read));
         // Controllers are served whatever the accounts of others do, and each has turns of its own.
         for number in 0..4 {
-            taken.push(in_flight.enter(&account("kube-system", &number.to_string()), &read).await.unwrap());
+            taken.push(in_flight.acquire(&account("kube-system", &number.to_string()), &read).await.unwrap());
         }
-        assert_ne!(share(&account("kube-system", "a"), &read), share(&account("kube-system", "b"), &read));
+        assert_ne!(flow(&account("kube-system", "a"), &read), flow(&account("kube-system", "b"), &read));
     }
 
     #[tokio::test]
-    async fn a_request_waits_for_its_turn_before_it_is_turned_away() {
+    async fn a_request_waits_briefly_before_it_is_rejected() {
         let in_flight = Arc::new(limits(1, 1));
         let (anyone, write) = (user("anna", &[]), of("DELETE", "/api/v1/namespaces/a/pods/b"));
-        let first = in_flight.enter(&anyone, &write).await.unwrap();
+        let first = in_flight.acquire(&anyone, &write).await.unwrap();
         let waiting = tokio::spawn({
             let in_flight = in_flight.clone();
-            async move { in_flight.enter(&anyone, &write).await.map(|_| ()) }
+            async move { in_flight.acquire(&anyone, &write).await.map(|_| ()) }
         });
         // The runtime has one thread: after this the other one waits for its turn.
         tokio::task::yield_now().await;

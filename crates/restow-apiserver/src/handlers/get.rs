@@ -17,14 +17,14 @@ pub(super) async fn get(call: &Call<'_>) -> Result<Answer, ApiError> {
             return Err(ApiError::TooLargeResourceVersion { requested: wanted, current: latest });
         }
     }
-    fair_queue::expect(entry.value.len()).await;
+    fair_queue::wait_for_turn(entry.value.len()).await;
     if call.resource.reads_as_stored()
         && codec::check(&entry.value).is_ok()
         && let Some(answer) = call.spliced(200, &entry.value, entry.mod_revision)
     {
         return Ok(answer);
     }
-    let _room = fair_queue::room_for_stored(entry.value.len()).await;
+    let _room = fair_queue::acquire_stored_memory(entry.value.len()).await;
     let object = call.resource.decode(&entry, &call.version).await?;
     Ok(Answer::Object { code: 200, object })
 }

@@ -1,7 +1,7 @@
-//! The body of an answer: all of it at once, or a stream that goes on.
+//! The body of a response: complete bytes, or a stream.
 
 use crate::handlers::Interrupted;
-use crate::http::record::Record;
+use crate::http::record::RequestRecord;
 use bytes::Bytes;
 use futures::Stream;
 use futures::stream::{BoxStream, StreamExt};
@@ -9,33 +9,33 @@ use hyper::body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The body of every answer.
+/// The body of every response.
 pub(crate) enum Body {
-    /// These bytes; they are taken out when they are sent.
+    /// Complete bytes, taken out when they are sent.
     Whole(Bytes),
-    /// What a stream gives, for as long as it does.
+    /// The items of a stream.
     Stream(StreamBody),
 }
 
-/// A body that goes on.
+/// A body that is a stream.
 pub(crate) struct StreamBody {
     pub(crate) chunks: BoxStream<'static, Result<Bytes, Interrupted>>,
     pub(crate) kind: StreamKind,
-    /// What is remembered of the request; it is complete when the stream ends or the client goes.
-    pub(crate) record: Option<Box<Record>>,
+    /// The record of the request; it is complete when the stream ends or the client disconnects.
+    pub(crate) record: Option<Box<RequestRecord>>,
 }
 
-/// What a stream is a stream of.
+/// What a stream consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamKind {
-    /// Changes, which are sent as they happen, for as long as the client likes.
-    Changes,
-    /// Parts of one document.
-    Parts,
+    /// Watch events, which are sent as they happen.
+    Watch,
+    /// Chunks of one document.
+    Document,
 }
 
 impl Body {
-    /// A body of what a stream gives.
+    /// A body that is a stream.
     pub(crate) fn stream(
         kind: StreamKind,
         chunks: impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Compressing large answers for clients that accept it.
+//! Compression of large responses (gzip), as kube-apiserver does.
 
 use crate::flow_control::fair_queue;
 use crate::handlers::Interrupted;
@@ -10,31 +10,31 @@ use futures::{Stream, StreamExt};
 use http::{HeaderValue, Response, StatusCode, header};
 use std::io::{self, Write};
 
-/// Smaller answers are sent as they are, as Kubernetes does: compressing them costs more than it saves.
-const WORTHWHILE: usize = 128 << 10;
+/// The smallest response that is compressed, as in Kubernetes.
+const MIN_BYTES: usize = 128 << 10;
 
-/// Compresses an answer where that is worthwhile and the client accepts it. `accepted` is the header `Accept-Encoding`. A
-/// whole answer is compressed in a turn of its request, a stream part by part and away from the threads that serve.
+/// Compresses a large response if the client accepts it. `accepted` is the header `Accept-Encoding`. A complete body is
+/// compressed in a turn of the fair queue, a stream chunk by chunk on blocking threads.
 pub(crate) async fn compress(answer: Response<Body>, accepted: Option<&str>) -> Response<Body> {
     let (mut head, body) = answer.into_parts();
     let fit = head.status == StatusCode::OK && !head.headers.contains_key(header::CONTENT_ENCODING);
     let worthwhile = match &body {
-        Body::Whole(bytes) => bytes.len() >= WORTHWHILE,
-        Body::Stream(stream) => stream.kind == StreamKind::Parts,
+        Body::Whole(bytes) => bytes.len() >= MIN_BYTES,
+        Body::Stream(stream) => stream.kind == StreamKind::Document,
     };
     if !fit || !worthwhile || !accepts_gzip(accepted) {
         return Response::from_parts(head, body);
     }
     let compressed = match body {
         Body::Whole(bytes) => {
-            fair_queue::expect(bytes.len()).await;
+            fair_queue::wait_for_turn(bytes.len()).await;
             match gzip(&bytes) {
                 Ok(compressed) => Body::Whole(compressed),
                 Err(_) => return Response::from_parts(head, Body::Whole(bytes)),
             }
         }
         Body::Stream(stream) => {
-            Body::Stream(StreamBody { chunks: gzip_parts(stream.chunks).boxed(), kind: stream.kind, record: None })
+            Body::Stream(StreamBody { chunks: gzip_chunks(stream.chunks).boxed(), kind: stream.kind, record: None })
         }
     };
     head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -42,8 +42,8 @@ pub(crate) async fn compress(answer: Response<Body>, accepted: Option<&str>) -> 
     Response::from_parts(head, compressed)
 }
 
-/// Compresses parts as they come. All of them are one document.
-fn gzip_parts(
+/// Compresses the chunks of one document as they come.
+fn gzip_chunks(
     parts: impl Stream<Item = Result<Bytes, Interrupted>> + Send + Unpin,
 ) -> impl Stream<Item = Result<Bytes, Interrupted>> + Send {
     futures::stream::unfold(Some((parts, encoder(0))), |state| async {
@@ -65,9 +65,9 @@ fn gzip_parts(
     })
 }
 
-/// The lowest level: most of the saving for a fraction of the work.
-fn encoder(room: usize) -> GzEncoder<Vec<u8>> {
-    GzEncoder::new(Vec::with_capacity(room), Compression::new(1))
+/// Level 1: most of the saving for a fraction of the work.
+fn encoder(capacity: usize) -> GzEncoder<Vec<u8>> {
+    GzEncoder::new(Vec::with_capacity(capacity), Compression::new(1))
 }
 
 fn gzip(bytes: &[u8]) -> io::Result<Bytes> {
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test]
     async fn large_answers_are_compressed_and_read_back_the_same() {
-        for (size, compressed) in [(1000, false), (WORTHWHILE, true), (1 << 20, true)] {
+        for (size, compressed) in [(1000, false), (MIN_BYTES, true), (1 << 20, true)] {
             let sent: Vec<u8> = (0..size).map(|index| (index % 7) as u8).collect();
             let answer = compress(Response::new(Body::Whole(sent.clone().into())), Some("gzip")).await;
             assert_eq!(answer.headers().contains_key(header::CONTENT_ENCODING), compressed, "{size}");

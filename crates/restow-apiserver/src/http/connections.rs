@@ -1,4 +1,4 @@
-//! The API server's connections: who is at their other end, and how many there may be.
+//! The API server's connections: the client's address and certificate, and the connection limits.
 
 use crate::flow_control::limits::LoadLimits;
 use crate::http::body::Body;
@@ -14,11 +14,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 pub(crate) struct Peer {
-    /// Where the client is.
+    /// Its address.
     pub(crate) address: IpAddr,
-    /// What its certificate says, where it has shown one.
+    /// Its certificate, if it has sent one.
     pub(crate) certificate: Option<Result<ClientCertificate, CertificateError>>,
 }
 
@@ -31,26 +31,26 @@ pub async fn serve(
 ) {
     let transport = Transport::Tls(Arc::new(move || tls.clone()));
     let limits = connection_limits(server.limits());
-    let handler = Arc::new(Requests(server.clone()));
+    let handler = Arc::new(RequestHandler(server.clone()));
     serving::serve(listener, transport, limits, handler, stop, || server.core.stop()).await;
 }
 
 fn connection_limits(limits: &LoadLimits) -> ConnectionLimits {
     ConnectionLimits {
-        connections: limits.connections,
-        unproven_per_address: (limits.connections / 8).clamp(16, 1000),
-        handshake: limits.handshake_timeout,
-        first_request: limits.head_timeout,
-        idle: limits.idle_timeout,
-        stall: limits.stall_timeout,
-        drain: limits.drain,
+        max_connections: limits.connections,
+        unauthenticated_per_address: (limits.connections / 8).clamp(16, 1000),
+        handshake_timeout: limits.handshake_timeout,
+        first_request_timeout: limits.head_timeout,
+        idle_timeout: limits.idle_timeout,
+        stall_timeout: limits.stall_timeout,
+        drain_timeout: limits.drain,
     }
 }
 
-/// The requests to the API server.
-struct Requests(Arc<ApiServer>);
+/// Passes requests to the API server.
+struct RequestHandler(Arc<ApiServer>);
 
-/// A client, and the count of open connections that it is part of.
+/// A client, counted in the gauge of open connections.
 struct Client {
     peer: Peer,
     open: Gauge,
@@ -62,7 +62,7 @@ impl Drop for Client {
     }
 }
 
-impl Handler for Requests {
+impl Handler for RequestHandler {
     type Peer = Client;
     type Body = Body;
 
@@ -81,7 +81,7 @@ impl Handler for Requests {
     }
 }
 
-/// What the client has shown; TLS has checked that it is genuine.
+/// The client's certificate; TLS has verified it.
 fn certificate_of(tls: &rustls::ServerConnection) -> Option<Result<ClientCertificate, CertificateError>> {
     tls.peer_certificates().map(ClientCertificate::read)
 }

@@ -1,28 +1,28 @@
-//! How long a request may take: what the server allows, or less where the client asks for less.
+//! The timeout of a request: the server's limit, or less if the client requests less.
 
 use crate::error::ApiError;
 use std::time::Duration;
 
-/// The time for a request, given the `timeout` of its query and what the server allows.
-pub(crate) fn allowed(wanted: &str, most: Duration) -> Result<Duration, ApiError> {
-    if wanted.is_empty() {
-        return Ok(most);
+/// The timeout of a request, from its `timeout` parameter and the server's limit.
+pub(crate) fn allowed(requested: &str, limit: Duration) -> Result<Duration, ApiError> {
+    if requested.is_empty() {
+        return Ok(limit);
     }
-    match go_duration(wanted) {
-        Some(Duration::ZERO) => Ok(most),
-        Some(wanted) => Ok(wanted.min(most)),
+    match go_duration(requested) {
+        Some(Duration::ZERO) => Ok(limit),
+        Some(requested) => Ok(requested.min(limit)),
         None => Err(ApiError::BadRequest(format!(
-            "invalid timeout specified in the request URL - time: invalid duration {wanted:?}"
+            "invalid timeout specified in the request URL - time: invalid duration {requested:?}"
         ))),
     }
 }
 
-/// A request took too long.
+/// The error for a request that took too long.
 pub(crate) fn exceeded() -> ApiError {
     ApiError::Timeout("request did not complete within the allotted timeout".into())
 }
 
-/// A duration in Go's notation, such as `1m30s` or `1.5h`. Negative ones are none that can be waited for.
+/// A duration in Go's notation, such as `1m30s` or `1.5h`. Negative ones are refused.
 fn go_duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
@@ -52,10 +52,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clients_wish_counts_where_it_is_shorter() {
-        let check = |wanted: &str, expected: Option<u64>| {
-            let found = allowed(wanted, Duration::from_secs(60)).ok();
-            assert_eq!(found, expected.map(Duration::from_millis), "{wanted}");
+    fn the_timeout_of_the_client_applies_if_it_is_shorter() {
+        let check = |requested: &str, expected: Option<u64>| {
+            let found = allowed(requested, Duration::from_secs(60)).ok();
+            assert_eq!(found, expected.map(Duration::from_millis), "{requested}");
         };
         check("", Some(60_000));
         check("0s", Some(60_000));

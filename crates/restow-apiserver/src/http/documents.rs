@@ -1,4 +1,4 @@
-//! Sends the documents of discovery and OpenAPI, or says that the client has them already.
+//! Responds with documents of discovery and OpenAPI, with ETag and If-None-Match.
 
 use crate::discovery::documents::Document;
 use crate::http::body::Body;
@@ -7,7 +7,7 @@ use crate::request::headers;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-/// Sends a document, or says that the client has it already.
+/// Responds with a document, or 304 if the client has it.
 pub(crate) fn answer(document: Document, content_type: &'static str, request: &HeaderMap) -> Response<Body> {
     let quoted = format!("\"{}\"", document.tag);
     let known = headers::text(request, header::IF_NONE_MATCH);
@@ -24,13 +24,13 @@ pub(crate) fn answer(document: Document, content_type: &'static str, request: &H
     answer
 }
 
-/// Sends a document that was asked for by its tag: it never changes, so it may be kept. With another tag, the client is
-/// sent to where the document is now.
+/// Responds with a document that is requested by its hash: it never changes, so clients may cache it. With another hash,
+/// redirects the client to the current one.
 pub(crate) fn answer_tagged(document: Document, path: &str, wanted: &str, request: &HeaderMap) -> Response<Body> {
     if !wanted.is_empty() && wanted != document.tag {
         let mut answer = render::bytes_answer(301, Bytes::new(), "text/plain; charset=utf-8");
-        if let Ok(place) = HeaderValue::from_str(&format!("{path}?hash={}", document.tag)) {
-            answer.headers_mut().insert(header::LOCATION, place);
+        if let Ok(location) = HeaderValue::from_str(&format!("{path}?hash={}", document.tag)) {
+            answer.headers_mut().insert(header::LOCATION, location);
         }
         return answer;
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_has_the_document_gets_no_other_copy() {
+    fn a_client_that_has_the_document_gets_304() {
         let document = Document::new("{}");
         let mut headers = HeaderMap::new();
         assert_eq!(answer(document.clone(), "application/json", &headers).status(), 200);

@@ -1,4 +1,4 @@
-//! `/healthz`, `/livez` and `/readyz`: is the server alive, and can it serve?
+//! `/healthz`, `/livez` and `/readyz`.
 
 use crate::http::body::Body;
 use crate::http::render;
@@ -10,15 +10,15 @@ use restow_store::StoreError;
 use std::time::Duration;
 
 /// How long a check may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One check and what came of it.
+/// A check and its result.
 struct Check {
     name: &'static str,
     failure: Option<String>,
 }
 
-/// Answers one of the health paths, given its parts.
+/// Responds to one of the health paths, given its segments.
 pub(crate) async fn answer(server: &ApiServer, parts: &[&str], query: &Query) -> Response<Body> {
     let endpoint = match parts.first() {
         Some(&"livez") => "livez",
@@ -41,44 +41,44 @@ pub(crate) async fn answer(server: &ApiServer, parts: &[&str], query: &Query) ->
     for check in &checks {
         match &check.failure {
             None => lines.push_str(&format!("[+]{} ok\n", check.name)),
-            // The reason may name hosts; it is in the log, not in an answer that anyone may read.
+            // The reason may name hosts. It is logged, and withheld from the response, which anyone may read.
             Some(_) => lines.push_str(&format!("[-]{} failed: reason withheld\n", check.name)),
         }
     }
-    let verdict = if failed { "failed" } else { "passed" };
-    lines.push_str(&format!("{endpoint} check {verdict}\n"));
+    let result = if failed { "failed" } else { "passed" };
+    lines.push_str(&format!("{endpoint} check {result}\n"));
     text(if failed { 500 } else { 200 }, lines)
 }
 
-/// Makes all checks, for the metrics that tell of them.
+/// Runs all checks, for their metrics.
 pub(crate) async fn check(server: &ApiServer) {
     checks(server, "readyz").await;
 }
 
-/// A server that is alive but cannot reach its store is not to be restarted, only not to be used.
+/// A live server that cannot reach its store must not be restarted (livez), only not used (readyz).
 async fn checks(server: &ApiServer, endpoint: &'static str) -> Vec<Check> {
     let mut checks = vec![Check { name: "ping", failure: None }];
     let store = server.objects().store();
     if endpoint != "livez" {
         let failure = failure(async { store.status().await.map(drop) }).await;
         if let Some(reason) = &failure {
-            tracing::warn!(reason, "the store does not answer");
+            tracing::warn!(reason, "the store does not respond");
         }
         checks.push(Check { name: "etcd", failure });
     }
     if endpoint == "readyz" {
-        // A store that takes no writes can still be read from, but the server is of little use.
+        // A store without writes can still be read, but the server is not ready.
         let failure = failure(store.ready()).await;
         if let Some(reason) = &failure {
             tracing::warn!(reason, "the store is not ready");
         }
         checks.push(Check { name: "etcd-readiness", failure });
-        let failure = server.core.is_stopping().then(|| "the server is about to stop".to_string());
+        let failure = server.core.is_stopping().then(|| "the server is shutting down".to_string());
         checks.push(Check { name: "shutdown", failure });
     }
-    // A server that has yet to report its storage versions lives, but is not to be sent writes.
-    let settled = endpoint == "livez" || server.agreement().is_registered() && server.core.startup().is_done();
-    let failure = (!settled).then(|| "the storage versions are not reported yet".to_string());
+    // Until its storage versions are reported, a server is alive but must not get writes.
+    let registered = endpoint == "livez" || server.agreement().is_registered() && server.core.startup().is_done();
+    let failure = (!registered).then(|| "the storage versions are not reported yet".to_string());
     checks.push(Check { name: storage_version::READINESS, failure });
     for check in &checks {
         server.metrics().health_checked(endpoint, check.name, check.failure.is_none());
@@ -86,12 +86,12 @@ async fn checks(server: &ApiServer, endpoint: &'static str) -> Vec<Check> {
     checks
 }
 
-/// Why the store is not as it should be.
+/// The failure of a check of the store.
 async fn failure(answer: impl Future<Output = Result<(), StoreError>>) -> Option<String> {
-    match tokio::time::timeout(PATIENCE, answer).await {
+    match tokio::time::timeout(CHECK_TIMEOUT, answer).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some(format!("no answer within {PATIENCE:?}")),
+        Err(_) => Some(format!("no response within {CHECK_TIMEOUT:?}")),
     }
 }
 

@@ -1,9 +1,9 @@
-//! What is remembered of a request until it is over, for the metrics and the audit log.
+//! The record of a request, for the metrics and the audit log. It is complete when the response has ended.
 
-use crate::audit::{Asking, PendingEvent};
+use crate::audit::{PendingEvent, RequestOrigin};
 use crate::error::ApiError;
 use crate::http::body::{Body, StreamKind};
-use crate::metrics::{Described, LongRunning, Metrics};
+use crate::metrics::{LongRunning, Metrics, RequestLabels};
 use crate::request::request_info::{ResourceTarget, Target};
 use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
@@ -13,15 +13,15 @@ use restow_auth::User;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The code of a request whose client went away before it was answered.
-const UNANSWERED: u16 = 0;
+/// The code of a request whose client disconnected before the response.
+const NO_RESPONSE: u16 = 0;
 
-/// Paths that are told apart in the metrics. There must not be a label for whatever path a client makes up.
+/// Paths with a label of their own in the metrics. Clients must not be able to create labels.
 const PATHS: [&str; 10] =
     ["/healthz", "/livez", "/readyz", "/version", "/metrics", "/openapi/v2", "/openapi/v3", "/openid", "/apis", "/api"];
 
-/// What is remembered of a request. When it is dropped, the request is over.
-pub(crate) struct Record {
+/// The record of a request. Dropping it completes it.
+pub(crate) struct RequestRecord {
     metrics: Arc<Metrics>,
     begun: Instant,
     method: &'static str,
@@ -33,61 +33,61 @@ pub(crate) struct Record {
     audit: Option<PendingEvent>,
 }
 
-/// What a request is about, as far as a record needs to know.
-pub(crate) struct Subject<'a> {
-    pub(crate) asking: Asking<'a>,
+/// The parts of a request that are recorded.
+pub(crate) struct RecordedRequest<'a> {
+    pub(crate) origin: RequestOrigin<'a>,
     pub(crate) target: &'a Target,
-    /// The resource, where it is one that is served.
+    /// The resource, if it is served.
     pub(crate) resource: Option<Arc<Resource>>,
     pub(crate) dry_run: bool,
 }
 
-impl Record {
-    /// Begins to remember a request.
-    pub(crate) fn begin(server: &ApiServer, subject: Subject<'_>) -> Self {
-        Record {
+impl RequestRecord {
+    /// Begins the record of a request.
+    pub(crate) fn begin(server: &ApiServer, request: RecordedRequest<'_>) -> Self {
+        RequestRecord {
             metrics: server.metrics().clone(),
             begun: Instant::now(),
-            method: method_label(subject.asking.method),
-            target: subject.target.clone(),
-            resource: subject.resource,
-            dry_run: subject.dry_run,
-            code: UNANSWERED,
+            method: method_label(request.origin.method),
+            target: request.target.clone(),
+            resource: request.resource,
+            dry_run: request.dry_run,
+            code: NO_RESPONSE,
             long_running: None,
-            audit: server.audit().map(|log| PendingEvent::begin(log.clone(), &subject.asking)),
+            audit: server.audit().map(|log| PendingEvent::begin(log.clone(), &request.origin)),
         }
     }
 
-    /// The request is answered. An answer that goes on keeps the record until it ends.
+    /// Records the response. A stream keeps the record until it ends.
     pub(crate) fn answered(mut self, mut answer: Response<Body>) -> Response<Body> {
         self.code = answer.status().as_u16();
         if let Some(id) = self.audit.as_ref().and_then(|event| HeaderValue::from_str(event.id()).ok()) {
             answer.headers_mut().insert(HeaderName::from_static("audit-id"), id);
         }
         if let Body::Stream(stream) = answer.body_mut() {
-            if stream.kind == StreamKind::Changes {
-                self.long_running = Some(self.metrics.requests.long_running(&self.described()));
+            if stream.kind == StreamKind::Watch {
+                self.long_running = Some(self.metrics.requests.long_running(&self.labels()));
             }
             stream.record = Some(Box::new(self));
         }
         answer
     }
 
-    /// It is known who asks, and whom they act as.
-    pub(crate) fn asked_by(&mut self, user: &User, impersonated: Option<&User>) {
+    /// Sets the user, and whom they impersonate.
+    pub(crate) fn set_user(&mut self, user: &User, impersonated: Option<&User>) {
         if let Some(event) = &mut self.audit {
-            event.asked_by(user.clone(), impersonated.cloned());
+            event.set_user(user.clone(), impersonated.cloned());
         }
     }
 
-    /// Whoever asks may do it.
-    pub(crate) fn allowed(&mut self) {
+    /// The request is authorized.
+    pub(crate) fn set_allowed(&mut self) {
         if let Some(event) = &mut self.audit {
-            event.allowed();
+            event.set_allowed();
         }
     }
 
-    /// Something is to be told beside the rest.
+    /// Adds audit annotations.
     pub(crate) fn annotate(&mut self, annotations: Vec<(String, String)>) {
         if let Some(event) = &mut self.audit {
             event.annotate(annotations);
@@ -104,14 +104,14 @@ impl Record {
         }
     }
 
-    /// The server refused or ended the request to protect itself.
+    /// The server rejected or ended the request to protect itself.
     pub(crate) fn terminated(&self, code: u16) {
-        self.metrics.requests.terminated(&self.described(), code);
+        self.metrics.requests.terminated(&self.labels(), code);
     }
 
-    fn described(&self) -> Described<'_> {
+    fn labels(&self) -> RequestLabels<'_> {
         match (&self.target, &self.resource) {
-            (Target::Resource(target), Some(resource)) => Described {
+            (Target::Resource(target), Some(resource)) => RequestLabels {
                 verb: verb_label(target.verb),
                 dry_run: self.dry_run,
                 group: &target.group,
@@ -121,27 +121,27 @@ impl Record {
                 scope: scope_label(target),
             },
             (Target::Resource(target), None) => {
-                Described { verb: verb_label(target.verb), scope: scope_label(target), ..Described::default() }
+                RequestLabels { verb: verb_label(target.verb), scope: scope_label(target), ..RequestLabels::default() }
             }
-            (Target::Path(path), _) => Described {
+            (Target::Path(path), _) => RequestLabels {
                 verb: self.method,
                 subresource: PATHS.iter().find(|known| path.starts_with(**known)).unwrap_or(&""),
-                ..Described::default()
+                ..RequestLabels::default()
             },
         }
     }
 }
 
-impl Drop for Record {
+impl Drop for RequestRecord {
     fn drop(&mut self) {
-        self.metrics.requests.answered(&self.described(), self.code, self.begun.elapsed());
+        self.metrics.requests.answered(&self.labels(), self.code, self.begun.elapsed());
         if let Some(mut event) = self.audit.take() {
             event.complete(&self.target, self.code);
         }
     }
 }
 
-/// Kubernetes' metrics speak of HTTP's methods, with words of their own for what is done to collections.
+/// The verb as Kubernetes' metrics write it: HTTP methods, and LIST, WATCH, DELETECOLLECTION.
 fn verb_label(verb: Verb) -> &'static str {
     match verb {
         Verb::Create => "POST",

@@ -1,8 +1,8 @@
-//! Turning answers into bytes in the form that the client accepts.
+//! Writes responses in the media type and shape that the client accepts.
 
 use crate::error::ApiError;
 use crate::error::status::status_of;
-use crate::flow_control::fair_queue::Taken;
+use crate::flow_control::fair_queue::FlowHandle;
 use crate::handlers::Interrupted;
 use crate::handlers::watch::Changes;
 use crate::http::body::{Body, StreamKind};
@@ -17,10 +17,10 @@ use restow_apimachinery::object::Object;
 use restow_apimachinery::types;
 use serde_json::{Value, json};
 
-/// An answer with this value as its body.
+/// A response with this value as its body.
 pub(crate) fn value(code: u16, value: &Value, media: Media) -> Response<Body> {
     let bytes = match media {
-        // Faster than by way of text.
+        // Faster than through a string.
         Media::Json => serde_json::to_vec(value).unwrap_or_default(),
         Media::Yaml => match serde_saphyr::to_string(value) {
             Ok(text) => text.into_bytes(),
@@ -34,7 +34,7 @@ pub(crate) fn value(code: u16, value: &Value, media: Media) -> Response<Body> {
     bytes_answer(code, bytes, media.content_type())
 }
 
-/// An answer with these bytes.
+/// A response with these bytes.
 pub(crate) fn bytes_answer(code: u16, bytes: impl Into<Bytes>, content_type: &'static str) -> Response<Body> {
     body_answer(code, Body::Whole(bytes.into()), content_type)
 }
@@ -48,14 +48,14 @@ fn body_answer(code: u16, body: Body, content_type: &'static str) -> Response<Bo
     answer
 }
 
-/// An answer without a body.
+/// A response without a body.
 pub(crate) fn nothing() -> Response<Body> {
     let mut answer = Response::new(Body::Whole(Bytes::new()));
     *answer.status_mut() = http::StatusCode::NO_CONTENT;
     answer
 }
 
-/// An answer to a request that failed.
+/// A response to a request that failed.
 pub(crate) fn failure(error: &ApiError, media: Media) -> Response<Body> {
     if let ApiError::NoSuchPath = error {
         return bytes_answer(404, format!("{error}\n"), "text/plain; charset=utf-8");
@@ -68,7 +68,7 @@ pub(crate) fn failure(error: &ApiError, media: Media) -> Response<Body> {
     answer
 }
 
-/// An answer with one object.
+/// A response with one object.
 pub(crate) fn object(code: u16, resource: &Resource, object: Object, accepted: &Accepted) -> Response<Body> {
     let plain = object.kind() == "Status";
     let body = match accepted.shape {
@@ -83,7 +83,7 @@ pub(crate) fn object(code: u16, resource: &Resource, object: Object, accepted: &
     value(code, &body, accepted.media)
 }
 
-/// An answer with a list of objects.
+/// A response with a list of objects.
 pub(crate) fn list(
     resource: &Resource,
     version: &GroupVersion,
@@ -121,25 +121,25 @@ pub(crate) fn list(
     value(200, &body, accepted.media)
 }
 
-/// An answer that goes on for as long as the watch does, or until the server stops.
+/// A response that streams a watch until it ends or the server stops.
 pub(crate) fn watch(
     changes: Changes,
-    taken: Taken,
+    queue: FlowHandle,
     stopping: impl Future<Output = ()> + Send + 'static,
 ) -> Response<Body> {
     let media = changes.media();
-    let lines = futures::stream::unfold((changes, taken), |(mut changes, taken)| async {
-        let line = taken.run(changes.next()).await?;
-        Some((Ok(line), (changes, taken)))
+    let lines = futures::stream::unfold((changes, queue), |(mut changes, queue)| async {
+        let line = queue.run(changes.next()).await?;
+        Some((Ok(line), (changes, queue)))
     });
     let content_type = match media {
         Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         Media::Json | Media::Yaml => "application/json",
     };
-    body_answer(200, Body::stream(StreamKind::Changes, lines.take_until(stopping)), content_type)
+    body_answer(200, Body::stream(StreamKind::Watch, lines.take_until(stopping)), content_type)
 }
 
-/// An answer whose JSON comes in parts.
-pub(crate) fn parts(parts: impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static) -> Response<Body> {
-    body_answer(200, Body::stream(StreamKind::Parts, parts), Media::Json.content_type())
+/// A response whose JSON is streamed in chunks.
+pub(crate) fn chunks(chunks: impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static) -> Response<Body> {
+    body_answer(200, Body::stream(StreamKind::Document, chunks), Media::Json.content_type())
 }

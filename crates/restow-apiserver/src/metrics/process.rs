@@ -1,4 +1,4 @@
-//! What the operating system says about this process, read when someone asks.
+//! Metrics of the process (`process_*`), read from `/proc` at scrape time.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -10,11 +10,11 @@ use std::fs;
 /// Clock ticks in a second, as Linux counts the time of processes on every architecture that it runs on.
 const TICKS: f64 = 100.0;
 
-/// Memory, processor time, open files and the time of the start. Without `/proc` there is nothing to tell.
+/// Memory, processor time, open files and the time of the start. Without `/proc` there are none.
 #[derive(Debug)]
-pub(super) struct ProcessFigures;
+pub(super) struct ProcessCollector;
 
-impl Collector for ProcessFigures {
+impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let Some(figures) = Figures::read() else { return Ok(()) };
         counter(&mut encoder, "process_cpu_seconds", "Processor time spent, in seconds.", figures.cpu_seconds)?;
@@ -46,7 +46,7 @@ struct Figures {
 impl Figures {
     fn read() -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
-        // The name of the program is in brackets and may hold anything; what follows it is plain.
+        // The program name is in parentheses and may contain anything; fields are counted after it.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         let boot = fs::read_to_string("/proc/stat").ok()?;

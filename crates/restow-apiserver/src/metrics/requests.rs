@@ -10,15 +10,15 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::time::Duration;
 
-/// What Kubernetes calls the part of the control plane that answers.
+/// The label `component`, as in Kubernetes.
 const COMPONENT: &str = "apiserver";
 
-/// A request in the words of the labels. Only names that the server serves may appear, so that their number is bounded.
+/// The labels of a request. Only names of served resources may appear, so that their number is bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Described<'a> {
+pub(crate) struct RequestLabels<'a> {
     /// The verb in capitals, as in `LIST`.
     pub(crate) verb: &'a str,
-    /// Whether nothing is to be written.
+    /// Whether it is a dry run.
     pub(crate) dry_run: bool,
     /// The group of the resource.
     pub(crate) group: &'a str,
@@ -26,7 +26,7 @@ pub(crate) struct Described<'a> {
     pub(crate) version: &'a str,
     /// The resource; empty for other paths.
     pub(crate) resource: &'a str,
-    /// The subresource, or the path where it is no resource.
+    /// The subresource, or the path if it is no resource.
     pub(crate) subresource: &'a str,
     /// `resource`, `namespace` or `cluster`.
     pub(crate) scope: &'static str,
@@ -35,7 +35,7 @@ pub(crate) struct Described<'a> {
 /// Whether a request may change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    /// It may.
+    /// It may write.
     Mutating,
     /// It only reads.
     ReadOnly,
@@ -96,7 +96,7 @@ impl Drop for LongRunning {
 }
 
 impl Labels {
-    fn new(request: &Described<'_>) -> Self {
+    fn new(request: &RequestLabels<'_>) -> Self {
         Labels {
             verb: request.verb.into(),
             dry_run: if request.dry_run { "All" } else { "" },
@@ -109,7 +109,7 @@ impl Labels {
         }
     }
 
-    fn is_of(&self, request: &Described<'_>) -> bool {
+    fn is_of(&self, request: &RequestLabels<'_>) -> bool {
         self.verb == request.verb
             && self.dry_run.is_empty() != request.dry_run
             && self.group == request.group
@@ -138,11 +138,11 @@ impl RequestMetrics {
         registry.register("apiserver_request", "Requests by verb, resource and code", total);
         let help = "How long requests take, in seconds";
         registry.register("apiserver_request_duration_seconds", help, metrics.duration.clone());
-        let help = "Requests that were refused or ended because the server protects itself";
+        let help = "Requests that were rejected or ended because the server protects itself";
         registry.register("apiserver_request_terminations", help, metrics.terminated.clone());
-        let help = "Watches and other requests that go on, now";
+        let help = "Long-running requests now, such as watches";
         registry.register("apiserver_longrunning_requests", help, metrics.long_running.clone());
-        let help = "Requests that count against the limits, now";
+        let help = "Requests in flight now that count against the limits";
         registry.register("apiserver_current_inflight_requests", help, kinds);
         let help = "Connections that ended in their TLS handshake";
         registry.register("apiserver_tls_handshake_errors", help, metrics.handshake_errors.clone());
@@ -150,24 +150,24 @@ impl RequestMetrics {
         metrics
     }
 
-    /// Records a request that was answered.
-    pub(crate) fn answered(&self, request: &Described<'_>, code: u16, after: Duration) {
+    /// Records a completed request.
+    pub(crate) fn answered(&self, request: &RequestLabels<'_>, code: u16, after: Duration) {
         let series = self.series.find(
             (request, code),
             |series| series.labels.code == code && series.labels.request.is_of(request),
-            || self.make_series(request, code),
+            || self.create_series(request, code),
         );
         series.total.inc();
         series.duration.observe(after.as_secs_f64());
     }
 
-    /// Records a request that the server refused or ended to protect itself.
-    pub(crate) fn terminated(&self, request: &Described<'_>, code: u16) {
+    /// Records a request that the server rejected or ended to protect itself.
+    pub(crate) fn terminated(&self, request: &RequestLabels<'_>, code: u16) {
         self.terminated.get_or_create(&TotalLabels { request: Labels::new(request), code }).inc();
     }
 
-    /// Counts a request that goes on until what is returned is dropped.
-    pub(crate) fn long_running(&self, request: &Described<'_>) -> LongRunning {
+    /// Counts a long-running request until the returned value is dropped.
+    pub(crate) fn long_running(&self, request: &RequestLabels<'_>) -> LongRunning {
         let gauge = self.long_running.get_or_create_owned(&Labels::new(request));
         gauge.inc();
         LongRunning(gauge)
@@ -181,7 +181,7 @@ impl RequestMetrics {
         }
     }
 
-    fn make_series(&self, request: &Described<'_>, code: u16) -> Series {
+    fn create_series(&self, request: &RequestLabels<'_>, code: u16) -> Series {
         let labels = TotalLabels { request: Labels::new(request), code };
         let total = self.total.get_or_create_owned(&labels);
         let duration = self.duration.get_or_create_owned(&labels.request);
@@ -195,16 +195,22 @@ mod tests {
     use prometheus_client::encoding::text;
 
     #[test]
-    fn requests_are_counted_by_what_they_are_about() {
+    fn requests_are_counted_by_their_labels() {
         let mut registry = Registry::default();
         let metrics = RequestMetrics::register(&mut registry);
-        let get = Described { verb: "GET", version: "v1", resource: "pods", scope: "resource", ..Described::default() };
-        let dry = Described { verb: "POST", dry_run: true, ..get };
+        let get = RequestLabels {
+            verb: "GET",
+            version: "v1",
+            resource: "pods",
+            scope: "resource",
+            ..RequestLabels::default()
+        };
+        let dry = RequestLabels { verb: "POST", dry_run: true, ..get };
         metrics.answered(&get, 200, Duration::from_millis(30));
         metrics.answered(&get, 200, Duration::from_millis(1));
         metrics.answered(&get, 404, Duration::from_millis(1));
         metrics.answered(&dry, 201, Duration::from_millis(1));
-        let watching = metrics.long_running(&Described { verb: "WATCH", ..get });
+        let watching = metrics.long_running(&RequestLabels { verb: "WATCH", ..get });
         metrics.in_flight(RequestKind::Mutating).inc();
         let mut out = String::new();
         text::encode(&mut out, &registry).unwrap();

@@ -1,10 +1,10 @@
-//! Finding the metrics of a set of labels without making the labels anew each time.
+//! Cache of metrics by labels, so that labels are not built for every request.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Remembers what was made for a key. Keys are borrowed, so looking one up allocates nothing.
+/// Caches one value for each key. Keys are borrowed, so a lookup allocates nothing.
 pub(super) struct SeriesCache<S> {
     known: RwLock<HashMap<u64, Arc<S>>>,
     hasher: RandomState,
@@ -17,8 +17,8 @@ impl<S> Default for SeriesCache<S> {
 }
 
 impl<S> SeriesCache<S> {
-    /// What belongs to `key`. `is_of` tells whether something found really does, because two keys can hash alike; then
-    /// what `make` makes is used once and not remembered.
+    /// The value for `key`, created by `make` if there is none. `is_of` detects hash collisions; then the value of `make` is
+    /// used once and not cached.
     pub(super) fn find(&self, key: impl Hash, is_of: impl Fn(&S) -> bool, make: impl FnOnce() -> S) -> Arc<S> {
         let hash = self.hasher.hash_one(key);
         let found = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&hash).cloned();

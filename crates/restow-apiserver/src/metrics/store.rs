@@ -1,4 +1,4 @@
-//! A store that measures how long its calls take.
+//! A store wrapper that measures the duration of calls.
 
 use super::series::SeriesCache;
 use super::{Metrics, seconds};
@@ -14,7 +14,7 @@ use restow_store::{
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Passes every call on and measures it. The names are those of Kubernetes, which knows no store but etcd.
+/// Passes every call on and measures it. The metric names are those of Kubernetes (`etcd_*`), also for other stores.
 pub(crate) struct MeasuredStore {
     store: Arc<dyn Store>,
     series: SeriesCache<Series>,
@@ -56,7 +56,7 @@ impl MeasuredStore {
         measured
     }
 
-    /// Records a call about a key.
+    /// Records a call for a key.
     fn record<T>(&self, operation: &'static str, key: &[u8], begun: Instant, outcome: &Result<T, StoreError>) {
         let (group, resource) = collection(key);
         let series = self.series.find(
@@ -65,7 +65,7 @@ impl MeasuredStore {
                 let labels = &series.labels;
                 labels.operation == operation && labels.group == group && labels.resource == resource
             },
-            || self.make_series(operation, group, resource),
+            || self.create_series(operation, group, resource),
         );
         series.duration.observe(begun.elapsed().as_secs_f64());
         series.total.inc();
@@ -74,7 +74,7 @@ impl MeasuredStore {
         }
     }
 
-    fn make_series(&self, operation: &'static str, group: &str, resource: &str) -> Series {
+    fn create_series(&self, operation: &'static str, group: &str, resource: &str) -> Series {
         let labels = Labels { operation, group: group.into(), resource: resource.into() };
         Series {
             duration: self.duration.get_or_create_owned(&labels),
@@ -134,7 +134,7 @@ impl Store for MeasuredStore {
     }
 }
 
-/// Whether a range is the one that [`KeyRange::exactly`] makes: it ends right behind its start.
+/// Whether a range is one of [`KeyRange::exactly`]: it ends right after its start.
 fn is_one_key(range: &KeyRange) -> bool {
     let start = range.start();
     range.end().is_some_and(|end| end.len() == start.len() + 1 && end.starts_with(start) && end.ends_with(&[0]))
@@ -157,7 +157,7 @@ mod tests {
     use restow_store::Key;
 
     #[test]
-    fn keys_tell_their_collection_and_ranges_whether_they_are_one_key() {
+    fn keys_have_a_collection_and_single_key_ranges_are_recognized() {
         assert_eq!(collection(b"/core/pods/default/web"), ("", "pods"));
         assert_eq!(collection(b"/apps/deployments/"), ("apps", "deployments"));
         assert_eq!(collection(b""), ("", ""));

@@ -45,8 +45,8 @@ pub(crate) async fn start(hooks: PostStart) {
 impl PostStart {
     /// Creates what every cluster has.
     async fn run(&self) -> Result<(), ApiError> {
-        self.namespaces.make_namespaces().await?;
+        self.namespaces.create_system_namespaces().await?;
         allocation::repair(&self.core).await?;
-        self.access.establish_policy().await
+        self.access.reconcile_default_policy().await
     }
 }

@@ -1,10 +1,10 @@
-//! The body of an answer, which keeps its connection in use until the client has taken it.
+//! A response body that keeps its connection in use until the client has read it.
 //!
-//! In HTTP/2 a client says how much of each answer it takes. What it does not take lies in the server's memory, while the
-//! connection looks healthy. So an answer is handed over in pieces, the next one when the client has room for it, and the
-//! connection knows since when a client has left a piece. HTTP/1.1 needs none of that: there, it is TCP that waits.
+//! With HTTP/2 flow control, data that a client does not read stays in the server's memory while the connection looks
+//! healthy. So a body is passed on in chunks, the next one when the client's window has room, and the connection records
+//! since when a chunk is unread. HTTP/1.1 does not need this: TCP's own flow control blocks the write.
 
-use crate::serving::slots::RequestInUse;
+use crate::serving::slots::ActiveRequest;
 use bytes::Bytes;
 use hyper::Version;
 use hyper::body::{Body, Frame, SizeHint};
@@ -13,38 +13,38 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The most that is handed over at once in HTTP/2. A client that takes less than this within the stall time is given up.
-const PIECE: usize = 64 << 10;
+/// The largest chunk in HTTP/2. A client that reads less than this within the stall timeout is disconnected.
+const MAX_CHUNK: usize = 64 << 10;
 
-/// Something that is kept until the client has taken an answer. It lies in the extensions of the answer.
+/// Something that is held until the client has read a response. It is put into the extensions of the response.
 #[derive(Clone)]
-pub(crate) struct Held {
+pub(crate) struct ResponseGuard {
     _held: Arc<dyn Any + Send + Sync>,
 }
 
-impl Held {
+impl ResponseGuard {
     pub(crate) fn new(held: impl Send + Sync + 'static) -> Self {
-        Held { _held: Arc::new(held) }
+        ResponseGuard { _held: Arc::new(held) }
     }
 }
 
-/// A body, and the mark that its request is not over.
-pub(super) struct InUse<B> {
+/// A body together with its running request.
+pub(super) struct TrackedBody<B> {
     body: B,
     version: Version,
-    /// What the body gave and was not handed over yet.
+    /// What is left of the current frame.
     rest: Bytes,
-    request: RequestInUse,
-    _held: Option<Held>,
+    request: ActiveRequest,
+    _guard: Option<ResponseGuard>,
 }
 
-impl<B> InUse<B> {
-    pub(super) fn new(body: B, version: Version, request: RequestInUse, held: Option<Held>) -> Self {
-        InUse { body, version, rest: Bytes::new(), request, _held: held }
+impl<B> TrackedBody<B> {
+    pub(super) fn new(body: B, version: Version, request: ActiveRequest, guard: Option<ResponseGuard>) -> Self {
+        TrackedBody { body, version, rest: Bytes::new(), request, _guard: guard }
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for InUse<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -59,15 +59,15 @@ impl<B: Body<Data = Bytes> + Unpin> Body for InUse<B> {
                     Ok(data) => this.rest = data,
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
-                // It is asked for more: all that was handed over is taken.
+                // More is requested, so everything before was read.
                 other => {
-                    this.request.taken();
+                    this.request.all_read();
                     return other;
                 }
             }
         }
         this.request.sent();
-        Poll::Ready(Some(Ok(Frame::data(piece(&mut this.rest)))))
+        Poll::Ready(Some(Ok(Frame::data(next_chunk(&mut this.rest)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -84,12 +84,12 @@ impl<B: Body<Data = Bytes> + Unpin> Body for InUse<B> {
     }
 }
 
-/// Takes the next piece. The last byte comes alone: hyper hands a piece to the connection as soon as the client has room for
-/// one byte of it, and asks for more at once. Only when the client has room for the last byte has it room for all of them.
-fn piece(rest: &mut Bytes) -> Bytes {
+/// Takes the next chunk. The last byte is a chunk of its own: hyper passes a chunk on as soon as the window has room for one
+/// byte of it, and polls again at once. Only when there is room for the last byte have all bytes fitted.
+fn next_chunk(rest: &mut Bytes) -> Bytes {
     match rest.len().saturating_sub(1) {
         0 => std::mem::take(rest),
-        others => rest.split_to(others.min(PIECE)),
+        others => rest.split_to(others.min(MAX_CHUNK)),
     }
 }
 
@@ -98,19 +98,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_bounded_and_the_last_byte_comes_alone() {
+    fn chunks_are_bounded_and_the_last_byte_is_a_chunk_of_its_own() {
         let check = |length: usize, expected: &[usize]| {
             let mut rest = Bytes::from(vec![7; length]);
-            let mut pieces = vec![piece(&mut rest).len()];
+            let mut pieces = vec![next_chunk(&mut rest).len()];
             while !rest.is_empty() {
-                pieces.push(piece(&mut rest).len());
+                pieces.push(next_chunk(&mut rest).len());
             }
             assert_eq!(pieces, expected, "{length} bytes");
         };
         check(0, &[0]);
         check(1, &[1]);
         check(200, &[199, 1]);
-        check(PIECE + 1, &[PIECE, 1]);
-        check(2 * PIECE, &[PIECE, PIECE - 1, 1]);
+        check(MAX_CHUNK + 1, &[MAX_CHUNK, 1]);
+        check(2 * MAX_CHUNK, &[MAX_CHUNK, MAX_CHUNK - 1, 1]);
     }
 }

@@ -1,12 +1,12 @@
-//! The header `Host`, without which HTTP/1.1 does not know whom a request is for. Go's server, and so kube-apiserver, refuses
-//! requests in which it is missing, repeated or unreadable, before anything else looks at them.
+//! Checks the header `Host`. Go's HTTP server, and so kube-apiserver, refuses requests in which it is missing, repeated or
+//! malformed, before anything else.
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{self, HeaderValue};
 use hyper::{Request, Response, StatusCode, Version};
 
-/// What is wrong with the header, in Go's words.
+/// What is wrong with the header, with Go's message.
 pub(super) fn problem<B>(request: &Request<B>) -> Option<&'static str> {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let host = hosts.next();
@@ -17,7 +17,7 @@ pub(super) fn problem<B>(request: &Request<B>) -> Option<&'static str> {
         None if request.version() == Version::HTTP_11 && request.method() != hyper::Method::CONNECT => {
             Some("missing required Host header")
         }
-        Some(host) if !host.as_bytes().iter().all(|byte| is_of_a_host(*byte)) => Some("malformed Host header"),
+        Some(host) if !host.as_bytes().iter().all(|byte| is_host_byte(*byte)) => Some("malformed Host header"),
         _ => None,
     }
 }
@@ -31,8 +31,8 @@ pub(super) fn refusal(problem: &str) -> Response<Full<Bytes>> {
     answer
 }
 
-/// Whether a byte can stand in a host: a name, an address, a port, or what is percent-encoded.
-fn is_of_a_host(byte: u8) -> bool {
+/// Whether a byte may occur in a host: in a name, an address, a port, or a percent-encoding.
+fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!$%&'()*+,-.:;=[]_~".contains(&byte)
 }
 
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_readable_host_is_needed_where_the_protocol_asks_for_it() {
+    fn one_valid_host_header_is_required_by_http_1_1() {
         let check = |version: Version, hosts: &[&[u8]], expected: Option<&str>| {
             let mut request = Request::builder().version(version);
             for host in hosts {

@@ -1,8 +1,8 @@
-//! The certificates of a server that nobody has given any: a CA of its own, one for the server, one for its admin; and
-//! TLS with these or with others.
+//! Self-managed certificates: a CA, a server certificate and an admin certificate; and the TLS configuration for these or
+//! for given certificates.
 //!
-//! The CA is made on the first start and kept. The others are made from it on every start, so that they cover the
-//! addresses asked for and never expire while they are in use.
+//! The CA is created on the first start and kept. The other certificates are issued on every start, so that they cover the
+//! configured addresses and do not expire while in use.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -23,9 +23,9 @@ use time::{Duration, OffsetDateTime};
 pub struct Pki {
     /// The certificate of the authority.
     pub ca: String,
-    /// What the server shows.
+    /// The certificate of the server.
     pub server: Identity,
-    /// What an administrator shows, a member of `system:masters`.
+    /// The client certificate of an administrator, in the group `system:masters`.
     pub admin: Identity,
 }
 
@@ -37,13 +37,13 @@ pub struct Identity {
     pub key: String,
 }
 
-/// Why there are no certificates, or why they cannot be used.
+/// Why certificates could not be created, read or used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PkiError {
-    /// A folder could not be made.
-    #[error("cannot make {0}")]
-    MakeFolder(PathBuf, #[source] io::Error),
+    /// A directory could not be created.
+    #[error("cannot create {0}")]
+    CreateDirectory(PathBuf, #[source] io::Error),
     /// A file could not be read.
     #[error("cannot read {0}")]
     Read(PathBuf, #[source] io::Error),
@@ -53,34 +53,34 @@ pub enum PkiError {
     /// The key of the authority is damaged.
     #[error("the CA key in {0} is unreadable")]
     AuthorityKey(PathBuf, #[source] rcgen::Error),
-    /// A certificate could not be made.
-    #[error("cannot make a certificate")]
-    Make(#[from] rcgen::Error),
-    /// A text that should be PEM is not.
+    /// A certificate could not be created.
+    #[error("cannot create a certificate")]
+    Create(#[from] rcgen::Error),
+    /// A file is not valid PEM.
     #[error("the {0} is unreadable")]
     Pem(&'static str, #[source] pem::Error),
     /// The certificates of the clients' authority cannot be used.
     #[error("the client CA holds no certificate that can be used: {0}")]
     ClientAuthority(String),
-    /// The server's certificate and key do not fit together, or TLS wants others.
-    #[error("the server's certificate and key do not fit together")]
+    /// The server's certificate and key do not match, or TLS does not accept them.
+    #[error("the server's certificate and key do not match")]
     Server(#[source] rustls::Error),
 }
 
 impl Pki {
-    /// Reads the certificates in `folder`, or makes them.
+    /// Reads the certificates in `folder`, or creates them.
     pub fn open(folder: &Path, addresses: &[IpAddr]) -> Result<Self, PkiError> {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| PkiError::MakeFolder(folder.into(), error))?;
+        let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        created.map_err(|error| PkiError::CreateDirectory(folder.into(), error))?;
         let ca = match read(folder, "ca")? {
             Some(ca) => ca,
-            None => write(folder, "ca", make_ca()?)?,
+            None => write(folder, "ca", create_ca()?)?,
         };
         let key = KeyPair::from_pem(&ca.key).map_err(|error| PkiError::AuthorityKey(folder.into(), error))?;
         let issuer = Issuer::new(ca_params(), key);
-        // Made on every start: it costs a millisecond, and is never out of date.
-        let server = write(folder, "server", make_server(&issuer, addresses)?)?;
-        let admin = write(folder, "admin", make_client(&issuer, "restow-admin", "system:masters")?)?;
+        // Issued on every start: it takes a millisecond, and never expires in use.
+        let server = write(folder, "server", issue_server(&issuer, addresses)?)?;
+        let admin = write(folder, "admin", issue_client(&issuer, "restow-admin", "system:masters")?)?;
         Ok(Pki { ca: ca.certificate, server, admin })
     }
 
@@ -89,7 +89,7 @@ impl Pki {
         tls_config(&self.server, &self.ca)
     }
 
-    /// How the admin's clients reach the server.
+    /// A kubeconfig for the admin.
     pub fn kubeconfig(&self, address: &str) -> String {
         use base64::Engine;
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
@@ -103,7 +103,7 @@ impl Pki {
     }
 }
 
-/// TLS with this identity; clients may show a certificate of the CA.
+/// TLS with this certificate; clients may authenticate with a certificate of the CA.
 pub fn tls_config(identity: &Identity, client_ca: &str) -> Result<Arc<rustls::ServerConfig>, PkiError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = rustls::RootCertStore::empty();
@@ -125,19 +125,19 @@ pub fn tls_config(identity: &Identity, client_ca: &str) -> Result<Arc<rustls::Se
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
         .map_err(PkiError::Server)?;
-    // A session that is taken up again would bring its client's certificate along without anyone looking at it.
+    // A resumed session would reuse the client's certificate without checking it again.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
-fn make_ca() -> Result<Identity, PkiError> {
+fn create_ca() -> Result<Identity, PkiError> {
     let key = KeyPair::generate()?;
     Ok(Identity { certificate: ca_params().self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
-/// What the CA is called and may do. An issuer is known by its name and key alone, so this serves later starts too.
+/// Name and usages of the CA. Issuing needs only its name and key, so this works on later starts too.
 fn ca_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "restow-ca");
@@ -147,7 +147,7 @@ fn ca_params() -> CertificateParams {
     params
 }
 
-fn make_server(issuer: &Issuer<'_, KeyPair>, addresses: &[IpAddr]) -> Result<Identity, PkiError> {
+fn issue_server(issuer: &Issuer<'_, KeyPair>, addresses: &[IpAddr]) -> Result<Identity, PkiError> {
     let names = [
         "localhost",
         "kubernetes",
@@ -162,7 +162,7 @@ fn make_server(issuer: &Issuer<'_, KeyPair>, addresses: &[IpAddr]) -> Result<Ide
     sign(params, issuer)
 }
 
-fn make_client(issuer: &Issuer<'_, KeyPair>, user: &str, group: &str) -> Result<Identity, PkiError> {
+fn issue_client(issuer: &Issuer<'_, KeyPair>, user: &str, group: &str) -> Result<Identity, PkiError> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, user);
     params.distinguished_name.push(DnType::OrganizationName, group);
@@ -177,7 +177,7 @@ fn sign(mut params: CertificateParams, issuer: &Issuer<'_, KeyPair>) -> Result<I
     Ok(Identity { certificate: params.signed_by(&key, issuer)?.pem(), key: key.serialize_pem() })
 }
 
-/// A day of the past is included, for clocks that are behind: whoever is shown the certificate goes by its own.
+/// Valid from a day ago, for clients whose clocks are behind.
 fn valid_for(params: &mut CertificateParams, time: Duration) {
     let now = OffsetDateTime::now_utc();
     params.not_before = now - Duration::days(1);
@@ -194,7 +194,7 @@ fn read(folder: &Path, name: &str) -> Result<Option<Identity>, PkiError> {
         return Ok(None);
     }
     let read = |path: &Path| fs::read_to_string(path).map_err(|error| PkiError::Read(path.into(), error));
-    close_to_others(&key).map_err(|error| PkiError::Read(key.clone(), error))?;
+    restrict_permissions(&key).map_err(|error| PkiError::Read(key.clone(), error))?;
     Ok(Some(Identity { certificate: read(&certificate)?, key: read(&key)? }))
 }
 
@@ -205,22 +205,22 @@ fn write(folder: &Path, name: &str, identity: Identity) -> Result<Identity, PkiE
     Ok(identity)
 }
 
-/// Lets only its owner read a key that was made earlier, or brought from elsewhere.
-fn close_to_others(path: &Path) -> io::Result<()> {
+/// Restricts the permissions of an existing key file to its owner.
+fn restrict_permissions(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
     if mode & 0o077 == 0 {
         return Ok(());
     }
     fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700))?;
-    tracing::warn!(path = %path.display(), "other users could read this key (mode {:o}); now only its owner can", mode & 0o777);
+    tracing::warn!(path = %path.display(), "the key file was readable by other users (mode {:o}); restricted to its owner", mode & 0o777);
     Ok(())
 }
 
-/// Writes a file that only its owner may read, as a whole or not at all.
+/// Writes a file that only its owner may read, atomically.
 pub fn write_private(path: &Path, text: &str) -> Result<(), PkiError> {
     let draft = path.with_extension("new");
     let written = || -> io::Result<()> {
-        // One that is there may be a link to somewhere else, or be open to others; it is not written to.
+        // An existing draft may be a symlink, or readable by others: remove it first.
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -1,9 +1,10 @@
-//! The places for connections: who gets one, and who has to give way.
+//! Connection slots: which connections are accepted, and which idle ones are closed for new ones.
 //!
-//! A connection is *unproven* until a request on it has shown valid credentials. Unproven connections are limited for each
-//! address and altogether; past a limit the one that has idled longest gives way to the new one, so that a client that is
-//! quick is served however many others only wait. When every place is taken, whoever idles longest gives way; when all are
-//! in use, a reserve is left for health checks and administrators. A client that does not take its answers idles too.
+//! A connection is *unauthenticated* until a request on it has shown valid credentials. Unauthenticated connections are
+//! limited per address and in total. Past a limit, the connection that has idled longest is closed for the new one, so
+//! that a client that sends requests is served however many others only connect. When all slots are taken, the connection
+//! that has idled longest is closed; when all are in use, a reserve is left for health checks and administrators. A
+//! connection whose client does not read its responses counts as idle.
 
 mod address;
 mod table;
@@ -14,130 +15,123 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use table::{Outcome, Table};
+use table::{SlotKind, Table};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// After how many milliseconds a connection whose client takes none of its answers counts as idle where places are short.
-pub(super) const HESITATION: u64 = 1000;
+/// After how many milliseconds a connection whose client reads none of its responses counts as idle.
+pub(super) const UNREAD_IDLE_MILLIS: u64 = 1000;
 
-/// How many connections there may be, and how long they may wait.
+/// The number of connections, and their timeouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// The most connections at once, the reserve apart. Half of them may be unproven.
-    pub connections: usize,
-    /// The most unproven connections of one address; for IPv6, of one /64.
-    pub unproven_per_address: usize,
+    /// The most connections at once, without the reserve. Half of them may be unauthenticated.
+    pub max_connections: usize,
+    /// The most unauthenticated connections of one address; for IPv6, of one /64.
+    pub unauthenticated_per_address: usize,
     /// How long a client may take for its TLS handshake.
-    pub handshake: Duration,
+    pub handshake_timeout: Duration,
     /// How long a client may take from the beginning of its connection to its first request.
-    pub first_request: Duration,
+    pub first_request_timeout: Duration,
     /// How long a connection may idle between requests.
-    pub idle: Duration,
-    /// How long a client may go without taking what is sent to it.
-    pub stall: Duration,
-    /// How long running requests may go on after the server was asked to stop.
-    pub drain: Duration,
+    pub idle_timeout: Duration,
+    /// How long a client may leave sent data unread.
+    pub stall_timeout: Duration,
+    /// How long running requests may continue after shutdown began.
+    pub drain_timeout: Duration,
 }
 
 impl ConnectionLimits {
     /// For a small listener beside the API server.
     pub fn small() -> Self {
         ConnectionLimits {
-            connections: 128,
-            unproven_per_address: 16,
-            handshake: Duration::from_secs(5),
-            first_request: Duration::from_secs(10),
-            idle: Duration::from_secs(90),
-            stall: Duration::from_secs(10),
-            drain: Duration::from_secs(1),
+            max_connections: 128,
+            unauthenticated_per_address: 16,
+            handshake_timeout: Duration::from_secs(5),
+            first_request_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(90),
+            stall_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(1),
         }
     }
 
-    /// How many connections more there may be when all places are in use.
+    /// How many more connections are accepted when all slots are in use.
     fn reserve(&self) -> usize {
-        (self.connections / 8).clamp(4, 64)
+        (self.max_connections / 8).clamp(4, 64)
     }
 }
 
 /// All connections of a listener.
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     limits: ConnectionLimits,
     table: Mutex<Table>,
     begun: Instant,
 }
 
-/// What became of a new connection.
-pub(super) enum Admission {
-    Admitted(Place),
-    Refused,
-}
-
-/// The place of one connection; it is free again when this is dropped.
-pub(super) struct Place {
-    places: Arc<Places>,
+/// The slot of one connection. Dropping it frees the slot.
+pub(super) struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
     accepted: Instant,
     connection: Connection,
 }
 
-/// Whether a connection has to end.
-pub(super) enum Ending {
-    /// It need not; look again then.
-    NotYet(Instant),
-    /// At once.
-    Abrupt,
-    /// After its client was told.
-    Polite,
+/// Whether to close a connection.
+pub(super) enum CloseDecision {
+    /// Not before this time; check again then.
+    KeepUntil(Instant),
+    /// At once, without notice.
+    Immediate,
+    /// After telling the client (graceful shutdown).
+    Graceful,
 }
 
-/// One connection, as requests on it see it.
+/// One connection, as its requests see it.
 #[derive(Clone)]
 pub struct Connection(Arc<Activity>);
 
-/// What a connection is doing.
+/// The state of a connection.
 struct Activity {
     id: u64,
     address: IpAddr,
     range: AddressRange,
     reserved: bool,
-    /// How many requests are under way.
+    /// The number of running requests.
     running: AtomicUsize,
-    /// Whether there was any request.
-    asked: AtomicBool,
+    /// Whether a request has arrived.
+    had_request: AtomicBool,
     /// Whether a request showed valid credentials.
-    proven: AtomicBool,
-    /// Since when no request is under way, in milliseconds of the listener's life.
+    authenticated: AtomicBool,
+    /// Since when no request is running, in milliseconds since the listener started.
     idle_since: AtomicU64,
     /// The number of the next request.
     next: AtomicU64,
-    /// Requests whose client has not taken what it was last sent, and since when, in milliseconds of the listener's life.
-    untaken: Mutex<HashMap<u64, u64>>,
+    /// Requests whose client has not read what was last sent, and since when, in milliseconds since the listener started.
+    unread: Mutex<HashMap<u64, u64>>,
     closing: AtomicBool,
-    /// Whether its client need not be told.
-    abruptly: AtomicBool,
+    /// Whether to close without telling the client.
+    without_notice: AtomicBool,
     close: Notify,
-    places: std::sync::Weak<Places>,
+    slots: std::sync::Weak<ConnectionSlots>,
 }
 
-/// The mark that a request is under way.
-pub(super) struct RequestInUse {
+/// A running request. Dropping it ends the request.
+pub(super) struct ActiveRequest {
     activity: Arc<Activity>,
     number: u64,
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(super) fn new(limits: ConnectionLimits) -> Self {
-        Places { limits, table: Mutex::default(), begun: Instant::now() }
+        ConnectionSlots { limits, table: Mutex::default(), begun: Instant::now() }
     }
 
-    /// Finds a place for a connection of this address.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Admission {
+    /// A slot for a connection of this address; `None` refuses it. May close idle connections.
+    pub(super) fn acquire(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let range = AddressRange::of(address);
         let mut table = self.table();
-        let reserved = match table.make_place(range, &self.limits, self.now()) {
-            Outcome::Place => false,
-            Outcome::Reserve => true,
-            Outcome::None => return Admission::Refused,
+        let reserved = match table.free_slot(range, &self.limits, self.now())? {
+            SlotKind::Regular => false,
+            SlotKind::Reserved => true,
         };
         let connection = Connection(Arc::new(Activity {
             id: table.next_id(),
@@ -145,22 +139,22 @@ impl Places {
             range,
             reserved,
             running: AtomicUsize::new(0),
-            asked: AtomicBool::new(false),
-            proven: AtomicBool::new(false),
+            had_request: AtomicBool::new(false),
+            authenticated: AtomicBool::new(false),
             idle_since: AtomicU64::new(self.now()),
             next: AtomicU64::new(0),
-            untaken: Mutex::default(),
+            unread: Mutex::default(),
             closing: AtomicBool::new(false),
-            abruptly: AtomicBool::new(false),
+            without_notice: AtomicBool::new(false),
             close: Notify::new(),
-            places: Arc::downgrade(self),
+            slots: Arc::downgrade(self),
         }));
         table.insert(connection.0.clone());
-        Admission::Admitted(Place { places: self.clone(), accepted: Instant::now(), connection })
+        Some(ConnectionSlot { slots: self.clone(), accepted: Instant::now(), connection })
     }
 
-    /// Ends a connection that is not in use, if there is any.
-    pub(super) fn make_room(&self) {
+    /// Closes a connection that is not in use, if there is one.
+    pub(super) fn close_idle_connection(&self) {
         self.table().evict_any(self.now());
     }
 
@@ -173,9 +167,9 @@ impl Places {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     pub(super) fn limits(&self) -> &ConnectionLimits {
-        &self.places.limits
+        &self.slots.limits
     }
 
     pub(super) fn connection(&self) -> &Connection {
@@ -183,24 +177,24 @@ impl Place {
     }
 
     pub(super) fn handshake_deadline(&self) -> Instant {
-        self.accepted + self.limits().handshake.min(self.limits().first_request)
+        self.accepted + self.limits().handshake_timeout.min(self.limits().first_request_timeout)
     }
 
-    /// When to look for the first time whether the connection has to end.
-    pub(super) fn next_look(&self) -> Instant {
-        self.accepted + self.limits().first_request.min(self.limits().stall)
+    /// When to check for the first time whether to close the connection.
+    pub(super) fn first_check(&self) -> Instant {
+        self.accepted + self.limits().first_request_timeout.min(self.limits().stall_timeout)
     }
 
-    /// Whether the client has left an answer for so long that it is not waited for any more. TCP does not tell: HTTP/2 lets
-    /// a client take nothing of its answers and everything else.
+    /// Whether the client has left a response unread for longer than the stall timeout. TCP does not show this: with HTTP/2
+    /// flow control a client can stop reading responses while the connection is alive.
     pub(super) fn is_stalled(&self) -> bool {
-        let since = self.connection.0.untaken_since();
+        let since = self.connection.0.unread_since();
         since.is_some_and(|since| {
-            self.places.begun + Duration::from_millis(since) + self.limits().stall <= Instant::now()
+            self.slots.begun + Duration::from_millis(since) + self.limits().stall_timeout <= Instant::now()
         })
     }
 
-    /// Completes when the connection has to give way.
+    /// Completes when the connection is to be closed for another one.
     pub(super) async fn evicted(&self) {
         let activity = &self.connection.0;
         while !activity.closing.load(Ordering::Acquire) {
@@ -208,63 +202,63 @@ impl Place {
         }
     }
 
-    /// Waits until the connection may have to end.
-    pub(super) async fn ending(&self, until: Instant) -> Ending {
+    /// Waits until the connection may have to be closed.
+    pub(super) async fn close_decision(&self, until: Instant) -> CloseDecision {
         let activity = &self.connection.0;
         tokio::select! {
-            () = self.evicted() => match activity.abruptly.load(Ordering::Acquire) {
-                true => Ending::Abrupt,
-                false => Ending::Polite,
+            () = self.evicted() => match activity.without_notice.load(Ordering::Acquire) {
+                true => CloseDecision::Immediate,
+                false => CloseDecision::Graceful,
             },
-            () = tokio::time::sleep_until(until) => self.overdue(),
+            () = tokio::time::sleep_until(until) => self.check_timeouts(),
         }
     }
 
-    fn overdue(&self) -> Ending {
+    fn check_timeouts(&self) -> CloseDecision {
         let (activity, now) = (&self.connection.0, Instant::now());
-        if !activity.asked.load(Ordering::Acquire) {
-            let end = self.accepted + self.limits().first_request;
-            return if end > now { Ending::NotYet(end) } else { Ending::Abrupt };
+        if !activity.had_request.load(Ordering::Acquire) {
+            let end = self.accepted + self.limits().first_request_timeout;
+            return if end > now { CloseDecision::KeepUntil(end) } else { CloseDecision::Immediate };
         }
         if self.is_stalled() {
-            return Ending::Abrupt;
+            return CloseDecision::Immediate;
         }
-        let patience = self.limits().idle;
+        let timeout = self.limits().idle_timeout;
         if self.connection.is_in_use() {
-            return Ending::NotYet(now + patience.min(self.limits().stall));
+            return CloseDecision::KeepUntil(now + timeout.min(self.limits().stall_timeout));
         }
-        let end = self.places.begun + Duration::from_millis(activity.idle_since.load(Ordering::Acquire)) + patience;
-        if end > now { Ending::NotYet(end) } else { Ending::Polite }
+        let end = self.slots.begun + Duration::from_millis(activity.idle_since.load(Ordering::Acquire)) + timeout;
+        if end > now { CloseDecision::KeepUntil(end) } else { CloseDecision::Graceful }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.places.table().remove(self.connection.0.id);
+        self.slots.table().remove(self.connection.0.id);
     }
 }
 
 impl Connection {
-    /// Where the client is.
+    /// The address of the client.
     pub fn address(&self) -> IpAddr {
         self.0.address
     }
 
     /// The client has shown valid credentials.
-    pub fn prove(&self) {
-        if !self.0.proven.load(Ordering::Acquire)
-            && let Some(places) = self.0.places.upgrade()
+    pub fn set_authenticated(&self) {
+        if !self.0.authenticated.load(Ordering::Acquire)
+            && let Some(slots) = self.0.slots.upgrade()
         {
-            places.table().prove(self.0.id);
+            slots.table().set_authenticated(self.0.id);
         }
     }
 
-    /// Whether all places were in use when the client came, so that it has one that is kept for urgent requests.
+    /// Whether the connection has a slot of the reserve, because all others were in use.
     pub fn is_reserved(&self) -> bool {
         self.0.reserved
     }
 
-    /// Ends the connection when the requests on it are answered.
+    /// Closes the connection when its requests are answered.
     pub fn close(&self) {
         self.0.close();
     }
@@ -273,10 +267,10 @@ impl Connection {
         self.0.running.load(Ordering::Acquire) > 0
     }
 
-    pub(super) fn in_use(&self) -> RequestInUse {
-        self.0.asked.store(true, Ordering::Release);
+    pub(super) fn begin_request(&self) -> ActiveRequest {
+        self.0.had_request.store(true, Ordering::Release);
         self.0.running.fetch_add(1, Ordering::AcqRel);
-        RequestInUse { activity: self.0.clone(), number: self.0.next.fetch_add(1, Ordering::Relaxed) }
+        ActiveRequest { activity: self.0.clone(), number: self.0.next.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
@@ -286,47 +280,47 @@ impl Activity {
         self.close.notify_one();
     }
 
-    /// Since when the connection does nothing but wait for its client; `None` when it does more than that.
+    /// Since when the connection only waits for its client; `None` while it does anything else.
     fn idle_since(&self, now: u64) -> Option<u64> {
-        let untaken = self.untaken();
+        let unread = self.unread();
         match self.running.load(Ordering::Acquire) {
             0 => Some(self.idle_since.load(Ordering::Acquire)),
-            running if running == untaken.len() => {
-                untaken.values().max().copied().filter(|since| since + HESITATION <= now)
+            running if running == unread.len() => {
+                unread.values().max().copied().filter(|since| since + UNREAD_IDLE_MILLIS <= now)
             }
             _ => None,
         }
     }
 
-    /// Since when the client has left the answer that it has left longest.
-    fn untaken_since(&self) -> Option<u64> {
-        self.untaken().values().min().copied()
+    /// Since when the response that has waited longest is unread.
+    fn unread_since(&self) -> Option<u64> {
+        self.unread().values().min().copied()
     }
 
-    fn untaken(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
-        self.untaken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unread(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> u64 {
-        self.places.upgrade().map_or(0, |places| places.now())
+        self.slots.upgrade().map_or(0, |slots| slots.now())
     }
 }
 
-impl RequestInUse {
-    /// The client was sent something that it has not taken yet.
+impl ActiveRequest {
+    /// The client was sent data that it has not read yet.
     pub(super) fn sent(&self) {
-        self.activity.untaken().insert(self.number, self.activity.now());
+        self.activity.unread().insert(self.number, self.activity.now());
     }
 
-    /// The client has taken all that it was sent.
-    pub(super) fn taken(&self) {
-        self.activity.untaken().remove(&self.number);
+    /// The client has read all that it was sent.
+    pub(super) fn all_read(&self) {
+        self.activity.unread().remove(&self.number);
     }
 }
 
-impl Drop for RequestInUse {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.taken();
+        self.all_read();
         self.activity.idle_since.store(self.activity.now(), Ordering::Release);
         self.activity.running.fetch_sub(1, Ordering::AcqRel);
     }

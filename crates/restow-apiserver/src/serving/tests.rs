@@ -1,6 +1,6 @@
-//! Connections that send nothing, too little, or nothing more; and one that is in use meanwhile.
+//! Limits and timeouts of connections.
 
-mod untaken;
+mod unread;
 
 use super::*;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ type Answered = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>
 /// Answers `/` at once, and `/watch` with what is sent to it.
 struct Echo {
     watches: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
-    proves: bool,
+    authenticates: bool,
 }
 
 impl Handler for Echo {
@@ -32,8 +32,8 @@ impl Handler for Echo {
     fn connected(&self, _: &Connection, _: Option<&rustls::ServerConnection>) {}
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>, _: Arc<()>) -> Response<Answered> {
-        if self.proves {
-            request.extensions().get::<Connection>().unwrap().prove();
+        if self.authenticates {
+            request.extensions().get::<Connection>().unwrap().set_authenticated();
         }
         let (sender, receiver) = mpsc::unbounded_channel();
         match request.uri().path() {
@@ -50,20 +50,20 @@ impl Handler for Echo {
 
 fn limits() -> ConnectionLimits {
     ConnectionLimits {
-        connections: 1000,
-        unproven_per_address: 1000,
-        handshake: LONG,
-        first_request: LONG,
-        idle: LONG,
-        stall: LONG,
-        drain: Duration::ZERO,
+        max_connections: 1000,
+        unauthenticated_per_address: 1000,
+        handshake_timeout: LONG,
+        first_request_timeout: LONG,
+        idle_timeout: LONG,
+        stall_timeout: LONG,
+        drain_timeout: Duration::ZERO,
     }
 }
 
-async fn listen(limits: ConnectionLimits, proves: bool) -> (SocketAddr, Arc<Echo>) {
+async fn listen(limits: ConnectionLimits, authenticates: bool) -> (SocketAddr, Arc<Echo>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let echo = Arc::new(Echo { watches: Mutex::default(), proves });
+    let echo = Arc::new(Echo { watches: Mutex::default(), authenticates });
     let handler = echo.clone();
     tokio::spawn(async move {
         serve(listener, Transport::Plain, limits, handler, std::future::pending(), || {}).await;
@@ -101,7 +101,7 @@ const WATCH: &[u8] = b"GET /watch HTTP/1.1\r\nhost: a\r\n\r\n";
 
 #[tokio::test]
 async fn a_connection_without_a_request_is_closed_in_time() {
-    let (address, _) = listen(ConnectionLimits { first_request: SHORT, ..limits() }, false).await;
+    let (address, _) = listen(ConnectionLimits { first_request_timeout: SHORT, ..limits() }, false).await;
     for sent in [&b""[..], b"G", b"GET / HTTP/1.1\r\nhost:", b"PRI * HTTP/2.0\r\n", PREFACE] {
         let answer = rest(&mut connect(address, sent).await).await;
         assert!(!answer.contains("200"), "{answer}");
@@ -110,7 +110,8 @@ async fn a_connection_without_a_request_is_closed_in_time() {
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_and_one_in_use_is_not() {
-    let (address, echo) = listen(ConnectionLimits { first_request: SHORT, idle: SHORT, ..limits() }, true).await;
+    let (address, echo) =
+        listen(ConnectionLimits { first_request_timeout: SHORT, idle_timeout: SHORT, ..limits() }, true).await;
     let mut watch = connect(address, WATCH).await;
     until(&mut watch, "200 OK").await;
     for _ in 0..3 {
@@ -123,8 +124,8 @@ async fn an_idle_connection_is_closed_and_one_in_use_is_not() {
 }
 
 #[tokio::test]
-async fn who_only_waits_gives_way_to_who_asks() {
-    let (address, _) = listen(ConnectionLimits { unproven_per_address: 3, ..limits() }, false).await;
+async fn idle_connections_are_closed_for_new_ones() {
+    let (address, _) = listen(ConnectionLimits { unauthenticated_per_address: 3, ..limits() }, false).await;
     let mut silent = Vec::new();
     for _ in 0..10 {
         silent.push(connect(address, b"").await);
@@ -136,8 +137,8 @@ async fn who_only_waits_gives_way_to_who_asks() {
 }
 
 #[tokio::test]
-async fn when_all_places_are_in_use_a_reserve_is_left() {
-    let (address, _echo) = listen(ConnectionLimits { connections: 8, ..limits() }, true).await;
+async fn when_all_slots_are_in_use_a_reserve_is_left() {
+    let (address, _echo) = listen(ConnectionLimits { max_connections: 8, ..limits() }, true).await;
     let mut watches = Vec::new();
     for _ in 0..8 {
         let mut watch = connect(address, WATCH).await;
@@ -177,9 +178,9 @@ async fn requests_without_one_host_are_refused() {
 async fn a_stopped_listener_lets_requests_finish() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let echo = Arc::new(Echo { watches: Mutex::default(), proves: true });
+    let echo = Arc::new(Echo { watches: Mutex::default(), authenticates: true });
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let limits = ConnectionLimits { drain: LONG, ..limits() };
+    let limits = ConnectionLimits { drain_timeout: LONG, ..limits() };
     let serving = serve(listener, Transport::Plain, limits, echo.clone(), stopped.map(|_| ()), || {});
     let serving = tokio::spawn(serving);
     let mut watch = connect(address, WATCH).await;
@@ -196,47 +197,45 @@ async fn a_stopped_listener_lets_requests_finish() {
 }
 
 #[tokio::test]
-async fn places_are_counted_right_whatever_happens() {
-    let places = Arc::new(Places::new(ConnectionLimits { connections: 4, unproven_per_address: 2, ..limits() }));
+async fn slots_are_counted_correctly() {
+    let slots = Arc::new(ConnectionSlots::new(ConnectionLimits {
+        max_connections: 4,
+        unauthenticated_per_address: 2,
+        ..limits()
+    }));
     let address = |last: u8| IpAddr::from([192, 0, 2, last]);
-    let admit = |last: u8| match places.admit(address(last)) {
-        Admission::Admitted(place) => Some(place),
-        Admission::Refused => None,
-    };
+    let admit = |last: u8| slots.acquire(address(last));
     let first = admit(1).unwrap();
     let second = admit(1).unwrap();
-    let busy = first.connection().in_use();
-    // The third of an address takes the place of the second, which is idle; the first is in use.
+    let busy = first.connection().begin_request();
+    // The third of an address takes the slot of the second, which is idle; the first is in use.
     let third = admit(1).unwrap();
     assert!(second.evicted().now_or_never().is_some() && first.evicted().now_or_never().is_none());
     // Evicted or not, showing credentials counts once.
-    second.connection().prove();
-    third.connection().prove();
-    third.connection().prove();
+    second.connection().set_authenticated();
+    third.connection().set_authenticated();
+    third.connection().set_authenticated();
     drop(second);
     let fourth = admit(1).unwrap();
-    let (_busy_third, _busy_fourth) = (third.connection().in_use(), fourth.connection().in_use());
-    // Two unproven ones are in use: there is none to give way.
+    let (_busy_third, _busy_fourth) = (third.connection().begin_request(), fourth.connection().begin_request());
+    // Two unauthenticated ones are in use: there is none to give way.
     assert!(admit(1).is_none());
     let other = admit(2).unwrap();
-    assert!(other.connection().is_reserved(), "half of the places are for the proven");
+    assert!(other.connection().is_reserved(), "half of the slots are for the authenticated");
     drop((busy, first, third, fourth, other));
     assert!(!admit(1).unwrap().connection().is_reserved());
 }
 
 #[tokio::test]
-async fn one_that_leaves_the_reserve_leaves_no_place() {
-    let places = Arc::new(Places::new(ConnectionLimits { connections: 4, ..limits() }));
-    let admit = || match places.admit(IpAddr::from([192, 0, 2, 1])) {
-        Admission::Admitted(place) => place,
-        Admission::Refused => panic!("there is a reserve"),
-    };
-    let taken: Vec<(Place, _)> = (0..4)
+async fn closing_a_reserved_connection_frees_no_regular_slot() {
+    let slots = Arc::new(ConnectionSlots::new(ConnectionLimits { max_connections: 4, ..limits() }));
+    let admit = || slots.acquire(IpAddr::from([192, 0, 2, 1])).expect("there is a reserve");
+    let taken: Vec<(ConnectionSlot, _)> = (0..4)
         .map(|_| {
-            let place = admit();
-            place.connection().prove();
-            let in_use = place.connection().in_use();
-            (place, in_use)
+            let slot = admit();
+            slot.connection().set_authenticated();
+            let in_use = slot.connection().begin_request();
+            (slot, in_use)
         })
         .collect();
     for _ in 0..10 {

@@ -182,7 +182,8 @@ impl ObjectStore {
         };
         for _ in 0..ATTEMPTS {
             // A few bytes can ask for a large object to be changed.
-            let _room = fair_queue::room_for_stored(current.entry.as_ref().map_or(0, |entry| entry.value.len())).await;
+            let _room =
+                fair_queue::acquire_stored_memory(current.entry.as_ref().map_or(0, |entry| entry.value.len())).await;
             let before = match &current.entry {
                 Some(entry) => Some(place.resource.decode(entry, place.version).await?),
                 None => None,
@@ -271,7 +272,7 @@ impl ObjectStore {
         let by = place.admitted().await?;
         let (object, stored) = place.as_stored(object, &by.encoding.version).await?;
         // Whoever waits for these writes to end must not wait for turns.
-        fair_queue::relieve();
+        fair_queue::end_heavy_work();
         let storage = &by.storage;
         let Some(_pass) = storage.write_gate().enter(&by.encoding).await? else {
             return Ok(Attempt::Outdated(by.clone()));
@@ -480,7 +481,7 @@ impl ObjectRef<'_> {
 impl Resource {
     /// A stored object in the version asked for.
     pub async fn decode(&self, entry: &Entry, version: &GroupVersion) -> Result<Object, ApiError> {
-        fair_queue::expect(entry.value.len()).await;
+        fair_queue::wait_for_turn(entry.value.len()).await;
         let object = self.decode_as_stored(entry).map_err(ApiError::Corrupt)?;
         let converted = self.convert(object, version).await;
         match converted {
@@ -492,7 +493,7 @@ impl Resource {
 
     /// Stored objects in the version asked for.
     pub async fn decode_all(&self, entries: &[Entry], version: &GroupVersion) -> Result<Vec<Object>, ApiError> {
-        fair_queue::expect(entries.iter().map(|entry| entry.value.len()).sum()).await;
+        fair_queue::wait_for_turn(entries.iter().map(|entry| entry.value.len()).sum()).await;
         let (mut objects, mut corrupt, mut breath) =
             (Vec::with_capacity(entries.len()), Vec::new(), YieldBudget::default());
         for entry in entries {

@@ -1,4 +1,4 @@
-//! Where the services of the cluster can be reached, for webhooks that are given as services.
+//! Resolves services of the cluster, for webhooks that are configured with a service.
 
 use crate::core::Core;
 use crate::error::ApiError;
@@ -9,7 +9,7 @@ use restow_api::GroupVersion;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Finds services among the objects of a server.
+/// Resolves services from the server's own objects.
 pub(crate) struct Services(pub(crate) Arc<Core>);
 
 #[async_trait]
@@ -22,7 +22,7 @@ impl ServiceResolver for Services {
         if service["spec"]["type"] == "ExternalName" && !external.is_empty() {
             return Ok(format!("{external}:{port}"));
         }
-        // Where nothing forwards a service's own address, its endpoints are still there.
+        // Prefer endpoints: without kube-proxy a cluster IP is not reachable.
         let endpoints = object("endpoints").await.map_err(|error| error.to_string())?.unwrap_or_default();
         if let Some(address) = endpoint(&service, &endpoints, port) {
             return Ok(address);
@@ -55,8 +55,8 @@ async fn read(core: &Core, plural: &str, namespace: &str, name: &str) -> Result<
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
     let registry = core.registry();
     let Some(resource) = registry.find(&version, plural) else { return Ok(None) };
-    let place = ObjectRef { resource, version: &version, namespace, name };
-    let Some(entry) = core.objects().get(place).await? else { return Ok(None) };
+    let reference = ObjectRef { resource, version: &version, namespace, name };
+    let Some(entry) = core.objects().get(reference).await? else { return Ok(None) };
     Ok(Some(resource.decode(&entry, &version).await?.into_value()))
 }
 

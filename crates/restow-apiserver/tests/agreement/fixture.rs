@@ -12,8 +12,8 @@ use restow_apiserver::resource::strategy::Plain;
 use restow_apiserver::resource::{Names, Origin, Resource, Scope, Storage, Verb};
 use restow_apiserver::storage_version::Upstream;
 use restow_apiserver::{
-    AccessConfig, AgreementConfig, ApiServer, Authorization, Change, Changed, Decision, Gates, Guarantee, LoadLimits,
-    ObjectRef, ServerConfig, StorageVersions,
+    AccessConfig, AgreementConfig, ApiServer, AuthorizationMode, Change, Changed, Decision, Gates, Guarantee,
+    LoadLimits, ObjectRef, ServerConfig, StorageVersions,
 };
 use restow_auth::authenticate::{AnonymousAccess, Authenticators};
 use restow_store::conformance::ModelStore;
@@ -91,7 +91,7 @@ pub(crate) async fn start_as(
         registry: Registry::new(resources.into_iter().map(Arc::new)),
         release: Release::NEWEST,
         address: "127.0.0.1:6443".parse().unwrap(),
-        access: AccessConfig { authenticators, authorization: Authorization::AllowAll },
+        access: AccessConfig { authenticators, authorization: AuthorizationMode::AllowAll },
         limits: LoadLimits::default(),
         audit: None,
         root_ca: None,

@@ -1,4 +1,4 @@
-//! Which objects a quota is about: all, or those in its scopes.
+//! Which objects a quota covers: all, or those in its scopes.
 
 use crate::admission::compute::containers;
 use restow_api::GroupResource;
@@ -10,14 +10,14 @@ pub(super) fn is_scoped(quota: &Object) -> bool {
     !requirements(quota).is_empty()
 }
 
-/// Whether a quota is about an object. One with scopes is about pods only, and about those in all of its scopes.
+/// Whether a quota covers an object. One with scopes covers only pods that are in all of its scopes.
 pub(super) fn covers(quota: &Object, resource: &GroupResource, object: &Object) -> bool {
     let requirements = requirements(quota);
     let is_pod = resource.group().is_empty() && resource.resource() == "pods";
     requirements.is_empty() || is_pod && requirements.iter().all(|requirement| requirement.holds(object))
 }
 
-/// Something that a scope demands.
+/// A requirement of a scope selector.
 struct Requirement<'a> {
     scope: &'a str,
     operator: &'a str,
@@ -56,7 +56,7 @@ impl Requirement<'_> {
     }
 }
 
-/// Whether no container says how much it needs to compute.
+/// Whether no container has requests or limits of cpu or memory.
 fn is_best_effort(pod: &Object) -> bool {
     let said = |container: &Value, kind: &str, name: &str| {
         let value = &container["resources"][kind][name];
@@ -67,7 +67,7 @@ fn is_best_effort(pod: &Object) -> bool {
     })
 }
 
-/// Whether a pod wants to be near pods of other namespaces, or far from them.
+/// Whether a pod has affinity or anti-affinity to pods of other namespaces.
 fn crosses_namespaces(pod: &Object) -> bool {
     let affinity = pod.at(&["spec", "affinity"]).unwrap_or(&Value::Null);
     let terms = ["podAffinity", "podAntiAffinity"].into_iter().flat_map(|kind| {
@@ -88,7 +88,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn quotas_are_about_what_is_in_all_their_scopes() {
+    fn quotas_cover_pods_in_all_their_scopes() {
         let pods = GroupResource::new("", "pods").unwrap();
         let object = |value: Value| Object::from_value(value).unwrap();
         let select = |scope: &str, operator: &str, values: &[&str]| {

@@ -1,4 +1,4 @@
-//! What objects take of a quota: each counts, and pods, claims and services take what they ask for.
+//! What objects use of a quota: each counts, and pods, claims and services use what they request.
 
 use crate::admission::compute::{self, LIMITS, REQUESTS, amount, containers};
 use restow_api::GroupResource;
@@ -7,17 +7,17 @@ use restow_apimachinery::types::Amount;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Amounts by the names that quotas have for them.
+/// Amounts by the resource names of quotas.
 pub(super) type Usage = BTreeMap<String, Amount>;
 
-/// What containers compute with, which quotas also know by its bare name.
+/// Compute resources, which quotas also accept without `requests.`.
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-/// What stands between the name of a storage class and what its claims take.
+/// The infix between a storage class and a resource name.
 const CLASS: &str = ".storageclass.storage.k8s.io/";
 
 /// The names under which quotas count objects of a resource.
 pub(super) fn counted_as(resource: &GroupResource) -> Vec<String> {
-    /// Resources that had a name of their own before any could be counted.
+    /// Resources with a legacy name, beside `count/…`.
     const OWN: [&str; 7] = [
         "configmaps",
         "persistentvolumeclaims",
@@ -35,13 +35,15 @@ pub(super) fn counted_as(resource: &GroupResource) -> Vec<String> {
     }
 }
 
-/// Whether objects of a resource take what quotas know by this name.
+/// Whether objects of a resource use what quotas limit by this name.
 pub(super) fn is_taken_by(resource: &GroupResource, name: &str) -> bool {
     counted_as(resource).iter().any(|known| known == name)
         || match core(resource) {
             "pods" => {
-                let asked = name.strip_prefix("requests.").or_else(|| name.strip_prefix("limits.")).unwrap_or(name);
-                COMPUTE.contains(&asked) || asked.starts_with("hugepages-") || asked != name && asked != "storage"
+                let requested = name.strip_prefix("requests.").or_else(|| name.strip_prefix("limits.")).unwrap_or(name);
+                COMPUTE.contains(&requested)
+                    || requested.starts_with("hugepages-")
+                    || requested != name && requested != "storage"
             }
             "persistentvolumeclaims" => name == "requests.storage" || name.contains(CLASS),
             "services" => matches!(name, "services.nodeports" | "services.loadbalancers"),
@@ -49,12 +51,12 @@ pub(super) fn is_taken_by(resource: &GroupResource, name: &str) -> bool {
         }
 }
 
-/// Whether this is a number of objects, whatever they are like. Pods that have ended no longer count as pods.
+/// Whether this is a count of all objects. Pods that have ended no longer count as pods.
 pub(super) fn is_count(resource: &GroupResource, name: &str) -> bool {
     counted_as(resource).iter().any(|known| known == name) && name != "pods"
 }
 
-/// What one object takes.
+/// What one object uses.
 pub(super) fn usage(resource: &GroupResource, object: &Object) -> Usage {
     let mut usage: Usage = counted_as(resource).into_iter().map(|name| (name, Amount::whole(1))).collect();
     match core(resource) {
@@ -67,16 +69,16 @@ pub(super) fn usage(resource: &GroupResource, object: &Object) -> Usage {
     usage
 }
 
-/// What a pod would have to say for a quota to know what it takes, and which containers do not say it.
-pub(super) fn unsaid<'a>(pod: &Object, bounded: impl Iterator<Item = &'a String>) -> Vec<String> {
+/// The requests and limits that a quota requires and a pod does not specify, and in which containers.
+pub(super) fn unspecified<'a>(pod: &Object, bounded: impl Iterator<Item = &'a String>) -> Vec<String> {
     const NEEDED: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
     if pod.at(&["spec", "resources"]).is_some() {
         return Vec::new();
     }
     let names = bounded.filter(|name| NEEDED.contains(&name.as_str()));
     let sentences = names.filter_map(|name| {
-        let (kind, asked) = name.split_once('.').unwrap_or((REQUESTS, name));
-        let silent = containers(pod).filter(|container| amount(container, kind, asked).is_none());
+        let (kind, requested) = name.split_once('.').unwrap_or((REQUESTS, name));
+        let silent = containers(pod).filter(|container| amount(container, kind, requested).is_none());
         let mut silent: Vec<&str> = silent.filter_map(|container| container["name"].as_str()).collect();
         silent.sort_unstable();
         (!silent.is_empty()).then(|| format!("{name} for: {}", silent.join(",")))
@@ -93,12 +95,12 @@ fn has_ended(pod: &Object) -> bool {
     matches!(pod.text(&["status", "phase"]), "Failed" | "Succeeded")
 }
 
-/// What a pod asks for and is held to, with what running it takes.
+/// The requests and limits of a pod, with its overhead.
 fn compute(pod: &Object, usage: &mut Usage) {
     for kind in [REQUESTS, LIMITS] {
         for name in compute::named(pod, kind) {
             let overhead = pod.at(&["spec", "overhead", name]).and_then(Amount::read).unwrap_or_default();
-            let total = compute::in_all(pod, kind, name) + overhead;
+            let total = compute::pod_total(pod, kind, name) + overhead;
             usage.insert(format!("{kind}.{name}"), total);
             if kind == REQUESTS && (COMPUTE.contains(&name.as_str()) || name.starts_with("hugepages-")) {
                 usage.insert(name.to_string(), total);
@@ -108,14 +110,14 @@ fn compute(pod: &Object, usage: &mut Usage) {
 }
 
 fn storage(claim: &Object, usage: &mut Usage) {
-    let asked = claim.at(&["spec", "resources", "requests", "storage"]).and_then(Amount::read).unwrap_or_default();
-    usage.insert("requests.storage".into(), asked);
+    let requested = claim.at(&["spec", "resources", "requests", "storage"]).and_then(Amount::read).unwrap_or_default();
+    usage.insert("requests.storage".into(), requested);
     let class = match claim.annotation("volume.beta.kubernetes.io/storage-class") {
         Some(class) => class,
         None => claim.text(&["spec", "storageClassName"]),
     };
     if !class.is_empty() {
-        usage.insert(format!("{class}{CLASS}requests.storage"), asked);
+        usage.insert(format!("{class}{CLASS}requests.storage"), requested);
         usage.insert(format!("{class}{CLASS}persistentvolumeclaims"), Amount::whole(1));
     }
 }
@@ -203,7 +205,7 @@ mod tests {
     #[test]
     fn pods_must_say_what_quotas_bound() {
         let bounded = ["cpu", "limits.memory", "pods", "requests.cpu", "requests.example.com/gpu"].map(String::from);
-        let found = |pod: Value| unsaid(&Object::from_value(pod).unwrap(), bounded.iter()).join("; ");
+        let found = |pod: Value| unspecified(&Object::from_value(pod).unwrap(), bounded.iter()).join("; ");
         let containers = json!([{"name": "b", "resources": {"requests": {"cpu": "1"}}},
             {"name": "a", "resources": {"limits": {"cpu": "1"}}}]);
         assert_eq!(found(json!({"spec": {"containers": containers}})), "limits.memory for: a,b");

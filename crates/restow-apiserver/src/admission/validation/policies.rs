@@ -1,4 +1,4 @@
-//! Policies and their bindings.
+//! Validation of admission policies and their bindings.
 
 use super::rules::{rule_problems, selector_problems};
 use super::{Yields, condition_problems, duplicate, expression_problem, items, text, unsupported};
@@ -12,12 +12,12 @@ use serde_json::Value;
 /// The reasons that a validation can give.
 const REASONS: [&str; 4] = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
 
-/// What the expressions of a policy can speak of.
+/// The variables of the expressions of a policy.
 fn variables_of(spec: &Value) -> &'static [&'static str] {
     if spec["paramKind"].is_null() { &POLICY_VARIABLES } else { &POLICY_VARIABLES_WITH_PARAMS }
 }
 
-/// What is wrong with what all policies have.
+/// Errors in the fields that all policies have.
 fn common_problems(spec: &Value) -> Vec<FieldError> {
     let variables = variables_of(spec);
     let mut problems = Vec::new();
@@ -39,7 +39,7 @@ fn common_problems(spec: &Value) -> Vec<FieldError> {
     problems
 }
 
-/// Everything that is wrong with a policy that changes objects.
+/// Errors of a MutatingAdmissionPolicy.
 pub(super) fn mutating_problems(object: &Object) -> Vec<FieldError> {
     let spec = object.get("spec").unwrap_or(&Value::Null);
     let mut problems = common_problems(spec);
@@ -90,7 +90,7 @@ fn mutation_problems(mutation: &Value, path: &str, variables: &[&'static str]) -
     problems
 }
 
-/// Everything that is wrong with a policy.
+/// Errors of a ValidatingAdmissionPolicy.
 pub(super) fn policy_problems(object: &Object) -> Vec<FieldError> {
     let spec = object.get("spec").unwrap_or(&Value::Null);
     let variables = variables_of(spec);
@@ -107,7 +107,7 @@ pub(super) fn policy_problems(object: &Object) -> Vec<FieldError> {
     problems
 }
 
-/// Everything that is wrong with a binding.
+/// Errors of a ValidatingAdmissionPolicyBinding.
 pub(super) fn binding_problems(object: &Object) -> Vec<FieldError> {
     let actions = object.at(&["spec", "validationActions"]).unwrap_or(&Value::Null);
     let mut problems = mutating_binding_problems(object);
@@ -115,7 +115,7 @@ pub(super) fn binding_problems(object: &Object) -> Vec<FieldError> {
     problems
 }
 
-/// Everything that is wrong with a binding of a policy that changes objects.
+/// Errors of a MutatingAdmissionPolicyBinding.
 pub(super) fn mutating_binding_problems(object: &Object) -> Vec<FieldError> {
     let spec = object.get("spec").unwrap_or(&Value::Null);
     let mut problems = Vec::new();
@@ -215,7 +215,7 @@ fn validation_problems(validation: &Value, path: &str, variables: &[&'static str
         problems.extend(complaint.map(|complaint| FieldError::invalid(at("message"), &message.into(), complaint)));
     }
     if !validation["reason"].is_null() {
-        // The last one is taken, and not named among those that are.
+        // Kubernetes accepts the last one, but does not list it as supported.
         let known = unsupported(at("reason"), &validation["reason"], &REASONS[..3]);
         problems.extend(known.filter(|_| validation["reason"] != REASONS[3]));
     }

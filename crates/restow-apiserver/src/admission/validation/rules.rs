@@ -1,4 +1,4 @@
-//! Rules and selectors, which webhooks and policies share.
+//! Validation of rules and selectors, which webhooks and policies share.
 
 use super::{items, text, unsupported};
 use restow_apimachinery::field::FieldError;
@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The operations that rules can name.
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
-/// What is wrong with a rule.
+/// Errors of a rule.
 pub(super) fn rule_problems(rule: &Value, path: &str) -> Vec<FieldError> {
     let mut problems = Vec::new();
     for (field, what) in [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")] {
@@ -26,7 +26,7 @@ pub(super) fn rule_problems(rule: &Value, path: &str) -> Vec<FieldError> {
     problems
 }
 
-/// A list that must have something in it, and nothing beside a star.
+/// The error of a list that must not be empty, and must have nothing beside `*`.
 fn list_problems(list: &Value, path: &str, what: &str) -> Option<FieldError> {
     let values = items(list);
     let star = values.iter().any(|value| value == "*");
@@ -59,7 +59,7 @@ fn resource_problems(list: &Value, path: &str) -> Vec<FieldError> {
     problems
 }
 
-/// What is wrong with a label selector.
+/// Errors of a label selector.
 pub(super) fn selector_problems(selector: &Value, path: &str) -> Vec<FieldError> {
     let mut problems = Vec::new();
     for (index, expression) in items(&selector["matchExpressions"]).iter().enumerate() {

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::json;
 
-fn told(object: Value) -> Vec<String> {
+fn errors(object: Value) -> Vec<String> {
     problems(&Object::from_value(object).unwrap()).iter().map(ToString::to_string).collect()
 }
 
@@ -14,7 +14,7 @@ fn webhook(change: Value) -> Vec<String> {
         "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}],
     });
     json_patch::merge(&mut webhook, &change);
-    told(json!({"kind": "MutatingWebhookConfiguration", "webhooks": [webhook]}))
+    errors(json!({"kind": "MutatingWebhookConfiguration", "webhooks": [webhook]}))
 }
 
 fn policy(change: Value) -> Vec<String> {
@@ -22,13 +22,13 @@ fn policy(change: Value) -> Vec<String> {
     let mut spec =
         json!({"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "object != null"}]});
     json_patch::merge(&mut spec, &change);
-    told(json!({"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"}, "spec": spec}))
+    errors(json!({"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"}, "spec": spec}))
 }
 
 fn binding(change: Value) -> Vec<String> {
     let mut spec = json!({"policyName": "p", "validationActions": ["Deny"]});
     json_patch::merge(&mut spec, &change);
-    told(json!({"kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "b"}, "spec": spec}))
+    errors(json!({"kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "b"}, "spec": spec}))
 }
 
 #[test]

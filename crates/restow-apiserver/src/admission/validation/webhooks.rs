@@ -1,4 +1,4 @@
-//! Configurations of webhooks.
+//! Validation of webhook configurations.
 
 use super::rules::{rule_problems, selector_problems};
 use super::{condition_problems, duplicate, items, text, unsupported};
@@ -8,10 +8,10 @@ use restow_apimachinery::names::NameRule;
 use restow_apimachinery::object::Object;
 use serde_json::Value;
 
-/// The versions of reviews that are understood.
+/// The supported versions of AdmissionReview.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
-/// Everything that is wrong with a configuration.
+/// Errors of a configuration.
 pub(super) fn problems(object: &Object) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let webhooks = object.get("webhooks").map(items).unwrap_or_default();
@@ -94,7 +94,7 @@ fn review_problems(versions: &Value, path: &str) -> Vec<FieldError> {
     problems
 }
 
-/// What is wrong with saying where a webhook is.
+/// Errors of `clientConfig`.
 fn client_problems(config: &Value, path: &str) -> Vec<FieldError> {
     match (&config["url"], &config["service"]) {
         (Value::Null, Value::Null) => {

@@ -81,7 +81,7 @@ impl ItemWriter {
     pub(super) async fn write(&mut self, entries: &[Entry], json: &mut Vec<u8>) -> Result<(), ApiError> {
         let opening = self.opening.clone();
         let as_stored = |entry: &Entry| opening.as_ref().filter(|opening| opening.opens(&entry.value));
-        fair_queue::expect(entries.iter().map(|entry| entry.value.len()).sum()).await;
+        fair_queue::wait_for_turn(entries.iter().map(|entry| entry.value.len()).sum()).await;
         let mut breath = YieldBudget::default();
         let mut corrupt = Vec::new();
         for entry in entries.iter().filter(|entry| as_stored(entry).is_some()) {

@@ -35,7 +35,7 @@ impl<'a> ProtobufWriter<'a> {
 
     /// Writes the next items.
     pub(super) async fn write(&mut self, entries: &[Entry]) -> Result<(), ApiError> {
-        fair_queue::expect(entries.iter().map(|entry| entry.value.len()).sum()).await;
+        fair_queue::wait_for_turn(entries.iter().map(|entry| entry.value.len()).sum()).await;
         let mut breath = YieldBudget::default();
         for entry in entries {
             breath.spend(entry.value.len()).await;

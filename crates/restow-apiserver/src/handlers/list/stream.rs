@@ -6,8 +6,8 @@
 //! that its error arrives.
 
 use crate::error::ApiError;
-use crate::flow_control::fair_queue::Taken;
-use crate::flow_control::limits::Running;
+use crate::flow_control::fair_queue::FlowHandle;
+use crate::flow_control::limits::InFlightPermit;
 use crate::handlers::Interrupted;
 use crate::handlers::list::items::ItemWriter;
 use crate::handlers::pages::Pages;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// After which time a client that does not take what is there loses its place among all requests in flight: it makes no work
+/// After which time a client that does not take what is there loses its permit among all requests in flight: it makes no work
 /// while it waits. It keeps the one among those of its user, since it keeps pages in memory.
 const SLOW: Duration = Duration::from_millis(500);
 
@@ -52,16 +52,16 @@ impl ListStream {
         ListStream { written: items.begin(metadata, &entries), items, entries, pages }
     }
 
-    /// Starts to read and write. The request keeps its `place` as long as there is work to do for it. A client that
-    /// takes nothing for as long as `patience` is given up.
+    /// Starts to read and write. The request keeps its `permit` as long as there is work to do for it. A client that
+    /// takes nothing for as long as `stall_timeout` is given up.
     pub(crate) fn start(
         self,
-        place: Option<Running>,
-        taken: Taken,
-        patience: Duration,
+        permit: Option<InFlightPermit>,
+        queue: FlowHandle,
+        stall_timeout: Duration,
     ) -> impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static {
         let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(async move { taken.run(self.run(Outlet { sender, place, patience })).await });
+        tokio::spawn(async move { queue.run(self.run(Outlet { sender, permit, stall_timeout })).await });
         futures::stream::unfold(Some(receiver), |receiver| async {
             let mut receiver = receiver?;
             match receiver.recv().await {
@@ -107,8 +107,8 @@ impl ListStream {
 /// Where the parts of a list go.
 struct Outlet {
     sender: mpsc::Sender<Part>,
-    place: Option<Running>,
-    patience: Duration,
+    permit: Option<InFlightPermit>,
+    stall_timeout: Duration,
 }
 
 impl Outlet {
@@ -116,8 +116,8 @@ impl Outlet {
         let room = match tokio::time::timeout(SLOW, self.sender.reserve()).await {
             Ok(room) => room,
             Err(_) => {
-                self.place.iter_mut().for_each(Running::work_is_done);
-                let room = tokio::time::timeout(self.patience.saturating_sub(SLOW), self.sender.reserve()).await;
+                self.permit.iter_mut().for_each(InFlightPermit::release_shared);
+                let room = tokio::time::timeout(self.stall_timeout.saturating_sub(SLOW), self.sender.reserve()).await;
                 room.map_err(|_| Broken::Client)?
             }
         };

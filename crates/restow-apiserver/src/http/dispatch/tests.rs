@@ -4,13 +4,19 @@ use super::*;
 use crate::audit::{AuditConfig, AuditLog};
 use crate::builtin::{self, RuntimeConfig};
 use crate::flow_control::limits::LoadLimits;
+use crate::http::non_resource::{OPENAPI_PROTOBUF, OPENAPI_PROTOBUF_SENT};
 use crate::release::Release;
+use crate::resource::registry::Registry;
 use crate::server::ServerConfig;
+use http_body_util::BodyExt;
 use http_body_util::Full;
+use restow_apimachinery::types;
 use restow_auth::authenticate::ClientCertificate;
 use restow_auth::user::MASTERS;
 use restow_store::conformance::ModelStore;
+use serde_json::json;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 pub(crate) async fn server(limits: LoadLimits, audit: Option<AuditLog>) -> Arc<ApiServer> {
     let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default());

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// An IPv4 address, or the /64 that an IPv6 address is in: whoever has one of its addresses has all of them.
+/// An IPv4 address, or the /64 that an IPv6 address is in: a client with one of its addresses usually has all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AddressRange(IpAddr);
 

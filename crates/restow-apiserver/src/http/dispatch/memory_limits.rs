@@ -1,14 +1,18 @@
-//! What requests keep in memory: the bodies that they bring, and the objects that they change or follow.
+//! Memory limits of requests: bodies, stored objects that are changed, and watches.
 
 use super::tests::{admin, ask, bytes_of, server};
 use super::*;
 use crate::flow_control::limits::LoadLimits;
+use crate::http::request_body::MAX_BODY;
+use http_body_util::BodyExt;
 use restow_auth::authenticate::ClientCertificate;
 use restow_store::{Key, StoreExt};
+use serde_json::json;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MALLORY: &str = "mallory";
@@ -66,24 +70,24 @@ async fn an_answer_counts_for_its_user_until_it_is_taken() {
     let server = server_for_mallory(LoadLimits { requests_in_flight: 4, ..LoadLimits::default() }).await;
     let peer = mallory();
     // A quarter of the places is one.
-    let untaken = ask(&server, &peer, Request::get(MAPS), "").await;
-    assert_eq!(untaken.status(), 200);
+    let unread = ask(&server, &peer, Request::get(MAPS), "").await;
+    assert_eq!(unread.status(), 200);
     assert_eq!(ask(&server, &peer, Request::get(MAPS), "").await.status(), 429);
     assert_eq!(ask(&server, &peer, Request::get("/readyz"), "").await.status(), 200);
-    drop(untaken);
+    drop(unread);
     assert_eq!(ask(&server, &peer, Request::get(MAPS), "").await.status(), 200);
 }
 
 #[tokio::test]
-async fn bodies_wait_for_room_before_they_are_read() {
+async fn bodies_wait_for_memory_before_they_are_read() {
     let server = server_for_mallory(LoadLimits::default()).await;
-    let share = Share::Of(MALLORY.into());
-    let all_of_it = server.fair_queue().room_to_arrive(&share, usize::MAX).await;
+    let flow = Flow::Named(MALLORY.into());
+    let all_of_it = server.fair_queue().acquire_incoming_memory(&flow, usize::MAX).await;
     let (large, peer) = (map("large", 100 << 10), mallory());
     let mut waiting = pin!(ask(&server, &peer, Request::post(MAPS), &large));
     assert!(waits(&mut waiting).await);
     let small = map("small", 1 << 10);
-    assert_eq!(ask(&server, &peer, Request::post(MAPS), &small).await.status(), 201, "few bytes need no room");
+    assert_eq!(ask(&server, &peer, Request::post(MAPS), &small).await.status(), 201, "few bytes need no memory");
     let other = map("other", 100 << 10);
     assert_eq!(ask(&server, &admin(), Request::post(MAPS), &other).await.status(), 201, "others have their own");
     drop(all_of_it);
@@ -91,20 +95,23 @@ async fn bodies_wait_for_room_before_they_are_read() {
 }
 
 #[tokio::test]
-async fn a_small_patch_of_a_large_object_waits_for_room() {
+async fn a_small_patch_of_a_large_object_waits_for_memory() {
     let server = server_for_mallory(LoadLimits::default()).await;
     for (name, bytes) in [("large", 500 << 10), ("small", 10)] {
         assert_eq!(ask(&server, &admin(), Request::post(MAPS), &map(name, bytes)).await.status(), 201);
     }
     let (release, released) = tokio::sync::oneshot::channel::<()>();
-    let share = Share::Of(MALLORY.into());
+    let flow = Flow::Named(MALLORY.into());
     let hold = async {
-        let all_of_it = fair_queue::room_for_stored(usize::MAX).await;
+        let all_of_it = fair_queue::acquire_stored_memory(usize::MAX).await;
         assert!(all_of_it.is_some());
-        assert!(fair_queue::room_for_stored(usize::MAX).await.is_none(), "whoever has room does not wait for more");
+        assert!(
+            fair_queue::acquire_stored_memory(usize::MAX).await.is_none(),
+            "whoever has room does not wait for more"
+        );
         released.await.unwrap();
     };
-    let mut holding = pin!(server.fair_queue().run(&share, hold));
+    let mut holding = pin!(server.fair_queue().run(&flow, hold));
     let peer = mallory();
     let body = r#"{"data":{"b":"c"}}"#;
     let mut waiting = pin!(ask(&server, &peer, patch("large"), body));

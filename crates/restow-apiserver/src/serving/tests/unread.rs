@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that do not take their answers, or take them slowly.
+//! HTTP/2 clients that do not read their responses, or read them slowly.
 
 use super::*;
 use h2::client::{ResponseFuture, SendRequest};
@@ -28,8 +28,8 @@ async fn is_closed(connection: JoinHandle<Result<(), h2::Error>>) {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_take_its_answers_is_closed() {
-    let (address, _) = listen(ConnectionLimits { stall: STALL, ..limits() }, true).await;
+async fn a_client_that_does_not_read_its_responses_is_disconnected() {
+    let (address, _) = listen(ConnectionLimits { stall_timeout: STALL, ..limits() }, true).await;
     // Room for one byte lets a server believe that it is rid of the others.
     for window in [0, 1] {
         let (client, connection) = client(address, window).await;
@@ -42,8 +42,8 @@ async fn a_client_that_does_not_take_its_answers_is_closed() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_its_answers_slowly_and_one_that_waits_are_served() {
-    let (address, echo) = listen(ConnectionLimits { stall: STALL, ..limits() }, true).await;
+async fn a_slow_reader_and_an_idle_watch_are_served() {
+    let (address, echo) = listen(ConnectionLimits { stall_timeout: STALL, ..limits() }, true).await;
     let (client, _connection) = client(address, 64 << 10).await;
     let (mut slow, mut quiet) = (head(&client, "/watch").await, head(&client, "/watch").await);
     let (of_quiet, of_slow) = {
@@ -72,37 +72,42 @@ async fn a_client_that_takes_its_answers_slowly_and_one_that_waits_are_served() 
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_take_its_answers_gives_way() {
-    for proves in [false, true] {
-        let limits = ConnectionLimits { connections: 8, unproven_per_address: 3, ..limits() };
-        let (address, _) = listen(limits, proves).await;
+async fn a_client_that_does_not_read_is_disconnected_for_a_new_one() {
+    for authenticates in [false, true] {
+        let limits = ConnectionLimits { max_connections: 8, unauthenticated_per_address: 3, ..limits() };
+        let (address, _) = listen(limits, authenticates).await;
         let mut open = Vec::new();
-        for _ in 0..if proves { 8 } else { 3 } {
+        for _ in 0..if authenticates { 8 } else { 3 } {
             let (client, connection) = client(address, 0).await;
             let unread = head(&client, "/").await;
             open.push((client, connection, unread));
         }
         // None of them has idled for long enough yet.
-        tokio::time::sleep(Duration::from_millis(2 * slots::HESITATION)).await;
+        tokio::time::sleep(Duration::from_millis(2 * slots::UNREAD_IDLE_MILLIS)).await;
         until(&mut connect(address, GET).await, "here").await;
         is_closed(open.remove(0).1).await;
     }
 }
 
 #[tokio::test]
-async fn what_an_answer_holds_is_held_until_the_answer_is_taken() {
-    let places = Arc::new(Places::new(limits()));
-    let Admission::Admitted(place) = places.admit(IpAddr::from([192, 0, 2, 1])) else { panic!("there is room") };
+async fn a_response_guard_is_held_until_the_response_is_read() {
+    let slots = Arc::new(ConnectionSlots::new(limits()));
+    let slot = slots.acquire(IpAddr::from([192, 0, 2, 1])).unwrap();
     let held = Arc::new(());
     let body = http_body_util::Full::new(Bytes::from_static(b"here"));
-    let mut body = InUse::new(body, hyper::Version::HTTP_2, place.connection().in_use(), Some(Held::new(held.clone())));
+    let mut body = TrackedBody::new(
+        body,
+        hyper::Version::HTTP_2,
+        slot.connection().begin_request(),
+        Some(ResponseGuard::new(held.clone())),
+    );
     use http_body_util::BodyExt;
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "her");
-    assert!(!body.is_end_stream() && place.connection().is_in_use());
+    assert!(!body.is_end_stream() && slot.connection().is_in_use());
     assert_eq!(Arc::strong_count(&held), 2);
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "e");
     assert!(body.is_end_stream());
     drop(body);
-    assert!(!place.connection().is_in_use());
+    assert!(!slot.connection().is_in_use());
     assert_eq!(Arc::strong_count(&held), 1);
 }

@@ -1,17 +1,20 @@
-//! Lists that are too long to be read and sent in one piece.
+//! Lists that are too large to be read and sent in one piece.
 
 use super::tests::{admin, ask, bytes_of, server};
 use super::*;
 use crate::flow_control::limits::LoadLimits;
+use http_body_util::BodyExt;
+use restow_apimachinery::types;
 use restow_auth::authenticate::ClientCertificate;
 use restow_store::{Key, StoreExt};
 use std::io::Read;
 use std::net::IpAddr;
+use std::time::Duration;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MANY: usize = 1300;
 
-/// A server with many config maps, put where they belong without being asked for one by one.
+/// A server with many config maps, put directly into the store.
 async fn filled(limits: LoadLimits) -> Arc<ApiServer> {
     let server = server(limits, None).await;
     for number in 0..MANY {
@@ -173,7 +176,7 @@ async fn a_client_that_does_not_read_its_list_keeps_nobody_out() {
         certificate: Some(Ok(ClientCertificate::of(User::named(name)))),
     };
     let (reader, other) = (peer("reader"), peer("other"));
-    // The binding is not known at once, and who comes while the only place is taken is turned away after a while.
+    // The binding takes a moment to be known, and requests are rejected while the only permit is taken.
     let ask_for = async |who: &Peer, path: &str| loop {
         let answer = ask(&server, who, Request::get(path), "").await;
         if !matches!(answer.status().as_u16(), 403 | 429) {
@@ -183,13 +186,13 @@ async fn a_client_that_does_not_read_its_list_keeps_nobody_out() {
     };
     let unread = ask_for(&reader, MAPS).await;
     assert!(is_stream(&unread));
-    // It has the only place, and loses it long before it is given up.
+    // It holds the only shared permit, and loses it long before the stall timeout.
     let one = format!("{MAPS}/map-00000");
     assert_eq!(ask_for(&other, &one).await.status(), 200);
-    // Its user has no more unread answers than places.
+    // Its user cannot have more unread responses than permits.
     assert_eq!(ask(&server, &reader, Request::get(&one), "").await.status(), 429);
     assert_eq!(json(unread).await["items"].as_array().unwrap().len(), MANY);
-    // One that is read gives its place back at the end.
+    // A list that is read gives its permit back at the end.
     for _ in 0..3 {
         assert_eq!(json(ask_for(&reader, MAPS).await).await["items"].as_array().unwrap().len(), MANY);
     }

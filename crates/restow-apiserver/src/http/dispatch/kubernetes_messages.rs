@@ -1,9 +1,11 @@
-//! Answers in the words, and with the small print, of Kubernetes: what clients and people read, and what they get back
-//! from requests that have side effects. What is expected here was seen at kube-apiserver 1.37.
+//! Responses that equal those of kube-apiserver: messages, details and side effects. The expected values were recorded from
+//! kube-apiserver 1.37.
 
 use super::tests::{admin, ask, bytes_of, server};
 use super::*;
 use crate::flow_control::limits::LoadLimits;
+use serde_json::json;
+use std::time::Duration;
 
 const MERGE: &str = "application/merge-patch+json";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -12,8 +14,8 @@ const SERVICES: &str = "/api/v1/namespaces/default/services";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
 /// Asks, and checks the code and what stands at some places of the answer.
-async fn check(server: &ApiServer, asked: (&str, &str, Value), code: u16, expected: &[(&str, Value)]) {
-    let (method, path, body) = asked;
+async fn check(server: &ApiServer, request: (&str, &str, Value), code: u16, expected: &[(&str, Value)]) {
+    let (method, path, body) = request;
     let kind = if method == "PATCH" { MERGE } else { "application/json" };
     let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
     let text = if body.is_null() { String::new() } else { body.to_string() };
@@ -121,7 +123,7 @@ async fn an_eviction_asks_the_budget() {
         "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
     let given = [("/spec/priority", 0.into()), ("/spec/tolerations/0/tolerationSeconds", 300.into())];
     check(&server, ("POST", PODS, pod), 201, &given).await;
-    let running = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    let running = json!({"status": {"phase": "InFlightPermit", "conditions": [{"type": "Ready", "status": "True"}]}});
     let status = "/api/v1/namespaces/default/pods/p/status";
     check(&server, ("PATCH", status, running), 200, &[]).await;
     let budget = json!({"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}});
