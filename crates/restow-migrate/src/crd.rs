@@ -4,11 +4,10 @@
 
 use crate::backoff::request_delay;
 use crate::request::{RequestError, request_json};
-use crate::runner::ManagedFieldsPlan;
 use http::Request;
 use kube::Client;
 use restow_api::GroupResource;
-use restow_rules::migrate::managed_fields::{VersionView, staying};
+use restow_rules::migrate::managed_fields::{ManagedFieldsPlan, VersionView, staying};
 use restow_rules::migrate::response::{Absence, MAX_RETRIES, ResponseClass, absence, classify};
 use restow_rules::migrate::stored_versions::{CrdView, MIGRATING_ANNOTATION};
 use serde::de::DeserializeOwned;

@@ -2,8 +2,8 @@
 //!
 //! Aggregated discovery does not include the hash of the storage version, so the documents of each group version are read.
 
+use crate::request::path_part;
 use crate::request::{RequestError, request_json};
-use crate::runner::path_part;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResource, APIResourceList, APIVersions};

@@ -13,6 +13,7 @@
 //! | [`runner`] | rewrites the objects of one resource until nothing old is left |
 //! | [`crd`] | reads CRDs, and writes their annotations and stored versions |
 //! | [`mark`] | the annotations that mark a CRD while its objects are migrated: set, renewed, removed |
+//! | [`step`] | the steps of a migration, as log events |
 //! | [`migration`] | one migration from agreement to stored versions; `restow migrate` and the controller share it |
 //! | [`controller`] | reconciles the whole cluster: the trigger, the workers, leader election, metrics and events |
 //! | [`cluster_status`] | the storage versions and migrations of a cluster, for `restow status` |
@@ -30,6 +31,7 @@ pub mod migration;
 pub mod processes;
 pub mod runner;
 pub mod settling_time;
+pub mod step;
 
 mod backoff;
 mod request;

@@ -6,7 +6,6 @@
 mod earlier_attempt;
 mod end;
 mod start;
-pub mod step;
 
 pub use earlier_attempt::EarlierAttempt;
 
@@ -17,6 +16,7 @@ use crate::mark::{MarkManager, Refusals, command_holder};
 use crate::request::RequestError;
 use crate::runner::{self, Progress, RunControl, RunError, RunOptions, RunOutcome, RunReport, WriteMode};
 use crate::settling_time::SETTLING_TIME;
+use crate::step::MigrationStep;
 use end::confirm;
 use restow_api::migration::StorageVersionMigration;
 use restow_api::{GroupResource, ResourceVersion, StorageVersionHash};
@@ -24,7 +24,6 @@ use restow_rules::migrate::marks::{Holder, HolderKind};
 use restow_rules::migrate::stored_versions::{Trim, trim};
 use start::{Start, begin, check_start, not_ready};
 use std::time::Duration;
-use step::MigrationStep;
 use tokio::sync::watch;
 
 /// The options of a migration.
@@ -292,7 +291,8 @@ fn run_options(start: &Start, options: &MigrationOptions, generation: i64) -> (S
         ManagedFieldsPolicy::Leave => None,
     };
     let target = &start.target;
-    let settled = options.settled.as_ref().filter(|settled| settled.holds_for(target, generation)).cloned();
+    let verified =
+        options.settled.as_ref().filter(|settled| settled.holds_for(target, generation)).map(EarlierAttempt::verified);
     let mut other_versions = crd.map(crd::served_versions).unwrap_or_default();
     let resource = match other_versions.first() {
         Some(version) => start.seen.resource.in_version(version),
@@ -301,7 +301,7 @@ fn run_options(start: &Start, options: &MigrationOptions, generation: i64) -> (S
     other_versions.retain(|version| version != resource.resource.version());
     // Servers that report before they write, under a fence, have no older writes in flight.
     let settles_at = target.revision.is_none().then(|| start.agreed_since + options.settling_time);
-    (resource, RunOptions { owners, settled, other_versions, settles_at, ..options.run.clone() })
+    (resource, RunOptions { owners, verified, other_versions, settles_at, ..options.run.clone() })
 }
 
 /// The result of the rewriting.

@@ -5,8 +5,10 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::{Client, core::Status};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use restow_rules::migrate::response::ErrorResponse;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -176,3 +178,9 @@ impl fmt::Display for RequestError {
 }
 
 impl std::error::Error for RequestError {}
+
+/// A name as a part of a path. Most names need no change.
+pub(crate) fn path_part(name: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+    if name.bytes().all(is_plain) { Cow::Borrowed(name) } else { utf8_percent_encode(name, NON_ALPHANUMERIC).into() }
+}

@@ -11,19 +11,20 @@ mod probe;
 mod progress;
 mod rewrite;
 mod unreadable;
+mod verified;
 
 pub use progress::{Progress, RunControl};
-pub use rewrite::{CHANGED_BY_ADMISSION, ManagedFieldsPlan, RewriteMethod, WriteMode};
+pub use rewrite::{CHANGED_BY_ADMISSION, RewriteMethod, WriteMode};
 
-pub(crate) use listing::path_part;
+pub use verified::VerifiedObjects;
 
 use crate::cluster::Instance;
 use crate::discovery::StoredResource;
-use crate::migration::EarlierAttempt;
 use crate::request::RequestError;
 use pass::{Coverage, Pass};
 use pass_state::PassOutcome;
 use restow_api::migration::MigrationFailure;
+use restow_rules::migrate::managed_fields::ManagedFieldsPlan;
 use restow_rules::migrate::pacer::{Pacer, PacerLimits};
 use restow_rules::migrate::passes::{AfterPass, PassReport, after_passes};
 use rewrite::{AdmissionCheck, Rewriting};
@@ -45,7 +46,7 @@ pub struct RunOptions {
     /// How managedFields entries of versions that are going to be removed are moved.
     pub owners: Option<ManagedFieldsPlan>,
     /// What an earlier attempt has verified.
-    pub settled: Option<EarlierAttempt>,
+    pub verified: Option<VerifiedObjects>,
     /// The other served versions. An object that cannot be converted is listed in the version that it is stored in.
     pub other_versions: Vec<String>,
     /// Until when a server may still write what it encoded before all servers showed the target version; `None` if that
@@ -157,7 +158,7 @@ impl Default for RunOptions {
             mode: WriteMode::Write,
             method: RewriteMethod::Patch,
             owners: None,
-            settled: None,
+            verified: None,
             other_versions: Vec::new(),
             settles_at: None,
             continue_token: None,
@@ -191,7 +192,7 @@ pub async fn run(
         control,
         progress,
         failures: Vec::new(),
-        settled: options.settled.clone(),
+        verified: options.verified.clone(),
         list_revision: String::new(),
         began_at: String::new(),
         probe: None,

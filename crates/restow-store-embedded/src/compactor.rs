@@ -8,8 +8,8 @@
 use crate::disk_space::DiskSpace;
 use crate::engine::{Batch, Durability, Engine, explain};
 use crate::layout::{Record, data_key};
+use crate::shared::Shared;
 use crate::snapshot::{ChangedKey, EngineSnapshot};
-use crate::store::Shared;
 use restow_store::{Key, Revision, StoreError};
 use std::collections::HashMap;
 use std::sync::Arc;

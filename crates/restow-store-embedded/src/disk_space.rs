@@ -3,7 +3,7 @@
 
 use crate::config::EmbeddedConfig;
 use crate::engine::Engine;
-use crate::writer::size_of;
+use crate::pending::value_bytes;
 use restow_store::{Mutation, StoreError, Txn};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -99,7 +99,7 @@ impl DiskSpace {
             return Ok(());
         }
         let left = self.available.growth.as_mut().map_err(|full| full.clone())?;
-        let needed = size_of(txn) as u64 + CHANGE_BYTES * txn.then.len() as u64;
+        let needed = value_bytes(txn) as u64 + CHANGE_BYTES * txn.then.len() as u64;
         let Some(rest) = left.checked_sub(needed) else {
             return Err(StoreError::Full(format!("the transaction needs {needed} bytes, and {left} are left")));
         };

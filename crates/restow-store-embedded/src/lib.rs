@@ -32,6 +32,7 @@ mod recent_changes;
 mod recovery_copy;
 mod reopen;
 mod repair;
+mod shared;
 mod snapshot;
 mod store;
 mod verification;

@@ -12,7 +12,7 @@ use crate::journal::check_lengths;
 use crate::recovery_copy::{RecoveryCopy, remove};
 use crate::repair::repair;
 use crate::verification::verify;
-use crate::witness::Witness;
+use crate::witness::{Witness, open_witness, write_witness};
 use restow_store::Revision;
 use std::io;
 
@@ -128,25 +128,6 @@ fn write_fingerprint(directory: &Directory, engine: &Engine, fingerprint: &Finge
     batch.set_fingerprint(fingerprint);
     let failed = |error| OpenError::Engine { directory: directory.path().into(), reason: explain(&error) };
     batch.commit().map_err(failed)
-}
-
-/// Creates the witness with this fingerprint.
-pub(crate) fn write_witness(directory: &Directory, fingerprint: &Fingerprint) -> Result<(), OpenError> {
-    let path = directory.witness();
-    let made = Witness::create(&path.with_extension("new"), &path, fingerprint);
-    made.map_err(|source| OpenError::Io { action: "write", path, source })
-}
-
-pub(crate) fn open_witness(directory: &Directory) -> Result<(Witness, Fingerprint), OpenError> {
-    Witness::open(&directory.witness()).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => {
-            directory.damaged("its file WITNESS, which records what was acknowledged, is missing")
-        }
-        io::ErrorKind::InvalidData => {
-            directory.damaged("its file WITNESS, which records what was acknowledged, is unreadable")
-        }
-        _ => OpenError::Io { action: "open", path: directory.witness(), source },
-    })
 }
 
 pub(crate) fn open_engine(directory: &Directory, metadata: Metadata) -> Result<Opened, OpenError> {

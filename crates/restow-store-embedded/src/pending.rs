@@ -150,6 +150,15 @@ fn rounded_up(deadline: SystemTime) -> u64 {
     u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
+/// The size of all values that a transaction writes.
+pub(crate) fn value_bytes(txn: &Txn) -> usize {
+    let value = |mutation: &Mutation| match mutation {
+        Mutation::Put(put) => put.value.len(),
+        Mutation::Delete(_) => 0,
+    };
+    txn.then.iter().map(value).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

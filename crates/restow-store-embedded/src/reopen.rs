@@ -15,7 +15,7 @@ use crate::layout::Record;
 use crate::open;
 use crate::pending::PendingChange;
 use crate::recovery_copy::{TableFiles, copy_directory, remove};
-use crate::store::Shared;
+use crate::shared::Shared;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use restow_store::{Key, StoreError};
 use std::collections::HashMap;

@@ -10,9 +10,8 @@ use crate::engine::{Background, Durability, Engine, EngineError, FIRST_REVISION,
 use crate::fingerprint::Fingerprint;
 use crate::journal;
 use crate::layout::{KeyState, Record, data_key, split_data_key, split_revision_key};
-use crate::open::write_witness;
 use crate::recovery_copy::{RecoveryCopy, TableFiles, copy_directory, remove};
-use crate::witness::Witness;
+use crate::witness::{Witness, write_witness};
 use bytes::Bytes;
 use restow_store::{Key, Revision};
 use std::collections::BTreeMap;

@@ -2,15 +2,15 @@
 
 use crate::compactor;
 use crate::config::EmbeddedConfig;
-use crate::directory::{Directory, OpenError};
+use crate::directory::OpenError;
 use crate::disk_space::DiskSpace;
-use crate::engine::{Engine, Opened};
+use crate::engine::Opened;
 use crate::index::Index;
 use crate::open::{self, OpenFiles};
-use crate::recent_changes::RecentChanges;
-use crate::snapshot::EngineSnapshot;
+use crate::pending::value_bytes;
+use crate::shared::Shared;
 use crate::watcher::Watcher;
-use crate::writer::{Acknowledged, Job, Writer, size_of};
+use crate::writer::{Acknowledged, Job, Writer};
 use async_trait::async_trait;
 use bytes::Bytes;
 use restow_store::{
@@ -18,10 +18,10 @@ use restow_store::{
     WatchRequest,
 };
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
+use std::sync::{Arc, RwLockReadGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot};
 
 /// The queue of the writer: how many transactions may wait, or fewer if they are large. A transaction takes one permit, and
 /// another one for each of so many bytes.
@@ -42,71 +42,14 @@ pub struct EmbeddedStore {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads, the watchers and the store share.
-pub(crate) struct Shared {
-    pub(crate) recent_changes: RecentChanges,
-    pub(crate) progress: watch::Sender<Progress>,
-    pub(crate) directory: Directory,
-    index: RwLock<Index>,
-    /// `None` while it is reopened.
-    engine: RwLock<Option<Arc<Engine>>>,
-    /// Why the store is not ready for writes, if it is not.
-    not_ready: RwLock<Option<StoreError>>,
-}
-
-/// The state of the store that watches wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Progress {
-    pub(crate) revision: Revision,
-    pub(crate) closed: bool,
-}
-
-impl Shared {
-    pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index> {
-        // A change to the index is complete before anything in it can panic.
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The engine. Callers must not keep it for long, because it can be reopened only when it is not in use.
-    pub(crate) fn engine(&self) -> Result<Arc<Engine>, StoreError> {
-        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
-        engine.clone().ok_or_else(|| StoreError::Unavailable("the store is being reopened".into()))
-    }
-
-    /// A snapshot of the engine.
-    pub(crate) fn snapshot(&self) -> Result<EngineSnapshot, StoreError> {
-        self.engine().map(EngineSnapshot::of)
-    }
-
-    /// Replaces the engine.
-    pub(crate) fn replace_engine(&self, engine: Option<Arc<Engine>>) -> Option<Arc<Engine>> {
-        std::mem::replace(&mut *self.engine.write().unwrap_or_else(PoisonError::into_inner), engine)
-    }
-
-    /// Sets why the store is not ready for writes, or that it is.
-    pub(crate) fn set_not_ready(&self, not_ready: Option<StoreError>) {
-        *self.not_ready.write().unwrap_or_else(PoisonError::into_inner) = not_ready;
-    }
-}
-
 impl EmbeddedStore {
     /// Opens the store, or creates it if the directory is empty. It blocks while it reads the disk.
     pub fn open(config: EmbeddedConfig) -> Result<Self, OpenError> {
         let OpenFiles { directory, witness, opened } = open::open(&config)?;
         let Opened { engine, fingerprint, keys } = opened;
         let (revision, compacted) = (fingerprint.revision, fingerprint.compacted);
-        let shared = Arc::new(Shared {
-            recent_changes: RecentChanges::after(revision),
-            progress: watch::channel(Progress { revision, closed: false }).0,
-            directory,
-            index: RwLock::new(Index::new(revision, compacted, keys, config.cache_bytes)),
-            engine: RwLock::new(Some(Arc::new(engine))),
-            not_ready: RwLock::new(None),
-        });
+        let index = Index::new(revision, compacted, keys, config.cache_bytes);
+        let shared = Arc::new(Shared::new(directory, engine, index));
         let (jobs, job_queue) = mpsc::channel();
         let (commands, command_queue) = mpsc::channel();
         let acknowledged = Acknowledged { fingerprint, witness };
@@ -312,7 +255,7 @@ impl Store for EmbeddedStore {
 
     async fn ready(&self) -> Result<(), StoreError> {
         self.shared.engine()?;
-        self.shared.not_ready.read().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
+        self.shared.check_ready()
     }
 }
 
@@ -344,7 +287,7 @@ async fn reply_within<T>(timeout: Duration, answer: oneshot::Receiver<Result<T, 
 
 /// How many permits of the queue a transaction takes, so that large ones do not fill the memory.
 fn permits_for(txn: &Txn) -> u32 {
-    let permits = 1 + size_of(txn) / BYTES_PER_PERMIT;
+    let permits = 1 + value_bytes(txn) / BYTES_PER_PERMIT;
     u32::try_from(permits).unwrap_or(u32::MAX).min(MAX_QUEUED_TXNS)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::layout::Record;
 use crate::pending::PendingChange;
-use crate::store::{Progress, Shared};
+use crate::shared::{Progress, Shared};
 use bytes::Bytes;
 use futures::Stream;
 use restow_store::{Change, Entry, Event, Key, Revision, StoreError, WatchBatch, WatchRequest};

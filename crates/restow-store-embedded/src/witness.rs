@@ -10,6 +10,7 @@
 //! batch would halve the throughput of a single writer (docs/decisions/0004). After a power failure the witness may
 //! therefore be behind the engine, but never ahead of it.
 
+use crate::directory::{Directory, OpenError};
 use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
 use crate::layout::read_number;
 use std::fs::{File, OpenOptions};
@@ -105,6 +106,25 @@ fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<(u64, Fingerprint)> {
         return None;
     }
     Some((read_number(&content[8..16])?, Fingerprint::decode(&content[16..])?))
+}
+
+/// Creates the witness with this fingerprint.
+pub(crate) fn write_witness(directory: &Directory, fingerprint: &Fingerprint) -> Result<(), OpenError> {
+    let path = directory.witness();
+    let made = Witness::create(&path.with_extension("new"), &path, fingerprint);
+    made.map_err(|source| OpenError::Io { action: "write", path, source })
+}
+
+pub(crate) fn open_witness(directory: &Directory) -> Result<(Witness, Fingerprint), OpenError> {
+    Witness::open(&directory.witness()).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => {
+            directory.damaged("its file WITNESS, which records what was acknowledged, is missing")
+        }
+        io::ErrorKind::InvalidData => {
+            directory.damaged("its file WITNESS, which records what was acknowledged, is unreadable")
+        }
+        _ => OpenError::Io { action: "open", path: directory.witness(), source },
+    })
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use crate::engine::{Durability, Engine, explain};
 use crate::fingerprint::Fingerprint;
 use crate::index::Slot;
 use crate::layout::Record;
-use crate::pending::{Pending, PendingChange, milliseconds};
+use crate::pending::{Pending, PendingChange, milliseconds, value_bytes};
 use crate::reopen::{self, Check, WriteFailure};
-use crate::store::Shared;
+use crate::shared::Shared;
 use crate::witness::Witness;
 use restow_clock::SteadyClock;
-use restow_store::{Compare, Key, Mutation, Revision, StoreError, Txn, TxnOutcome};
+use restow_store::{Compare, Key, Revision, StoreError, Txn, TxnOutcome};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -96,7 +96,7 @@ impl Writer {
                         let _ = reply.send(self.compact(revision));
                     }
                     Job::Txn { txn, reply, .. } => {
-                        bytes += size_of(&txn);
+                        bytes += value_bytes(&txn);
                         txns.push((txn, reply));
                     }
                 }
@@ -362,13 +362,4 @@ fn commit_error(error: &fjall::Error) -> StoreError {
             explain(error)
         )),
     }
-}
-
-/// The size of all values that a transaction writes.
-pub(crate) fn size_of(txn: &Txn) -> usize {
-    let value = |mutation: &Mutation| match mutation {
-        Mutation::Put(put) => put.value.len(),
-        Mutation::Delete(_) => 0,
-    };
-    txn.then.iter().map(value).sum()
 }

@@ -1,6 +1,6 @@
 //! The flags to connect to etcd, which every command with `--etcd-endpoints` has.
 
-use crate::serve::read;
+use crate::pki::read_pem;
 use anyhow::Context;
 use clap::Args;
 use restow_store::StoreError;
@@ -66,12 +66,13 @@ impl EtcdAccess {
         let mut config = EtcdConfig { prefix: prefix.to_owned(), ..EtcdConfig::new(endpoints.to_vec()) };
         if let Some(ca) = &self.etcd_cafile {
             let identity = match (&self.etcd_certfile, &self.etcd_keyfile) {
-                (Some(certificate), Some(key)) => {
-                    Some(ClientIdentity { certificate: read(certificate)?.into_bytes(), key: read(key)?.into_bytes() })
-                }
+                (Some(certificate), Some(key)) => Some(ClientIdentity {
+                    certificate: read_pem(certificate)?.into_bytes(),
+                    key: read_pem(key)?.into_bytes(),
+                }),
                 _ => None,
             };
-            config.tls = Some(TlsConfig { ca: read(ca)?.into_bytes(), identity, domain: None });
+            config.tls = Some(TlsConfig { ca: read_pem(ca)?.into_bytes(), identity, domain: None });
         }
         if let Some(user) = &self.etcd_user {
             let password = std::env::var("RESTOW_ETCD_PASSWORD")

@@ -1,9 +1,11 @@
 //! `restow pki`: creates certificates for `restow serve`.
 
+use anyhow::Context;
 use clap::Args;
 pub(crate) use restow_apiserver::serving::pki::{Identity, Pki, write_private};
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Create the certificates that `restow serve` needs: a CA, a server certificate, an admin certificate, and a kubeconfig.
 ///
@@ -27,4 +29,9 @@ pub(crate) fn run(args: &PkiArgs) -> anyhow::Result<()> {
     write_private(&args.directory.join("kubeconfig"), &pki.kubeconfig(&args.server))?;
     println!("certificates and a kubeconfig for https://{} are in {}", args.server, args.directory.display());
     Ok(())
+}
+
+/// Reads a certificate or key file.
+pub(crate) fn read_pem(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -2,14 +2,13 @@
 
 use crate::agreement_args::AgreementArgs;
 use crate::etcd_args::{EtcdArgs, connect_with_retries};
-use crate::pki::Identity;
+use crate::pki::{Identity, read_pem};
 use crate::serving::{self, Setup};
 use anyhow::Context;
 use clap::Args;
 use restow_apiserver::release::Release;
-use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Start one API server on etcd. Any number of them can run on the same etcd.
@@ -53,8 +52,8 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    let identity = Identity { certificate: read(&args.tls_cert_file)?, key: read(&args.tls_private_key_file)? };
-    let tls = restow_apiserver::serving::pki::tls_config(&identity, &read(&args.client_ca_file)?)?;
+    let identity = Identity { certificate: read_pem(&args.tls_cert_file)?, key: read_pem(&args.tls_private_key_file)? };
+    let tls = restow_apiserver::serving::pki::tls_config(&identity, &read_pem(&args.client_ca_file)?)?;
     let config = args.etcd.config(&args.etcd_endpoints)?;
     let prefix = config.prefix.clone();
     let listener = serving::listen(args.listen).await?;
@@ -70,15 +69,11 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
     }
     let agreement = args.agreement.config(&[&address.to_string(), &prefix])?;
     let (release, gates) = (args.release, args.agreement.gates()?);
-    let root_ca = args.root_ca_file.as_deref().map(read).transpose()?;
+    let root_ca = args.root_ca_file.as_deref().map(read_pem).transpose()?;
     let setup = Setup { release, address, authenticators, gates, agreement, root_ca, options: &args.serving };
     let server = serving::server(Arc::new(store), setup)
         .await
         .with_context(|| format!("cannot serve from etcd under the prefix {prefix}"))?;
     let greeting = format!("restow is ready at https://{address} as Kubernetes {release}");
     serving::run(server, listener, tls, greeting).await
-}
-
-pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -1,8 +1,8 @@
 //! Reads which groups aggregated API servers serve. `restow_rules::migrate::aggregation` decides what that means.
 
 use crate::cluster::Cluster;
+use crate::request::path_part;
 use crate::request::{RequestError, request_json};
-use crate::runner::path_part;
 use http::Request;
 use restow_rules::migrate::aggregation::{AggregatedService, Aggregation};
 use serde::Deserialize;

@@ -3,8 +3,8 @@
 use super::observe::{ClusterView, known};
 use super::{Context, MigrationObject, StateObject};
 use crate::api_servers::ResourceObservation;
-use crate::migration::step::MigrationStep;
 use crate::request::RequestError;
+use crate::step::MigrationStep;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::ObjectMeta;
 use restow_api::migration::{

@@ -6,12 +6,12 @@ use super::run_control::within;
 use super::{Context, MigrationObject, failures};
 use crate::backoff::Backoff;
 use crate::crd;
-use crate::migration::step::MigrationStep;
 use crate::migration::{
     EarlierAttempt, MigrationChannels, MigrationError, MigrationOutcome, MigrationReport, MigrationTarget, migrate,
 };
 use crate::request::RequestError;
 use crate::runner::{Progress, RunControl};
+use crate::step::MigrationStep;
 use jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use restow_api::internal_apiserver::ConditionStatus;

@@ -3,10 +3,10 @@
 use super::MigrationTarget;
 use crate::cluster::Cluster;
 use crate::request::request_json;
-use crate::runner::{RunOutcome, RunReport};
+use crate::runner::{RunOutcome, RunReport, VerifiedObjects};
 use restow_api::GroupResource;
 use restow_api::migration::{MigrationCondition, MigrationFailure, SettledObjects, StorageVersionMigration};
-use restow_rules::migrate::passes::{all_are_known, is_settled};
+use restow_rules::migrate::passes::all_are_known;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -67,13 +67,8 @@ impl EarlierAttempt {
             && (target.revision.is_some() || (generation > 0 && self.objects.definition_generation == generation))
     }
 
-    /// Whether this object is one of those that failed.
-    pub(crate) fn has_failed(&self, uid: &str) -> bool {
-        self.except.contains(uid)
-    }
-
-    /// Whether this object is verified.
-    pub(crate) fn covers(&self, uid: &str, resource_version: &str) -> bool {
-        is_settled(resource_version, &self.objects.resource_version) && !self.has_failed(uid)
+    /// The objects that it has verified.
+    pub fn verified(&self) -> VerifiedObjects {
+        VerifiedObjects { resource_version: self.objects.resource_version.clone(), except: self.except.clone() }
     }
 }

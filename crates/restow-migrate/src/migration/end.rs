@@ -1,13 +1,13 @@
 //! The end of a migration: checks that the agreement still holds, and trims the stored versions.
 
 use super::start::{Start, check_start};
-use super::step::MigrationStep;
 use super::{MigrationError, MigrationOptions, MigrationOutcome, MigrationReport};
 use crate::cluster::Cluster;
 use crate::crd::{self, Crd};
 use crate::mark::MOST_CONFLICTS;
 use crate::processes::identify;
 use crate::request::RequestError;
+use crate::step::MigrationStep;
 use restow_api::GroupResource;
 use restow_rules::migrate::stored_versions::{Trim, trim};
 

@@ -8,7 +8,6 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::borrow::Cow;
 
 /// An object that may have to be rewritten.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -173,10 +172,4 @@ impl From<WithOwners> for ListedObject {
     fn from(metadata: WithOwners) -> Self {
         ListedObject { managed_fields: metadata.managed_fields, ..metadata.identity.into() }
     }
-}
-
-/// A name as a part of a path. Most names need no change.
-pub(crate) fn path_part(name: &str) -> Cow<'_, str> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
-    if name.bytes().all(is_plain) { Cow::Borrowed(name) } else { utf8_percent_encode(name, NON_ALPHANUMERIC).into() }
 }

@@ -9,12 +9,11 @@ use super::progress::{Counted, Reached};
 use super::rewrite::{
     AdmissionCheck, CHANGED_BY_ADMISSION, ObjectOutcome, ObjectResult, RewriteTask, Rewriting, WriteMode, record,
 };
-use super::{MOST_FAILURES, Progress, RunControl, RunError};
+use super::{MOST_FAILURES, Progress, RunControl, RunError, VerifiedObjects};
 use crate::backoff::request_delay;
 use crate::cluster::Instance;
-use crate::migration::EarlierAttempt;
-use crate::migration::step::MigrationStep;
 use crate::request::RequestError;
+use crate::step::MigrationStep;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use restow_api::migration::MigrationFailure;
@@ -36,7 +35,7 @@ pub(super) struct Pass<'a> {
     pub(super) control: watch::Receiver<RunControl>,
     pub(super) progress: &'a watch::Sender<Progress>,
     pub(super) failures: Vec<MigrationFailure>,
-    pub(super) settled: Option<EarlierAttempt>,
+    pub(super) verified: Option<VerifiedObjects>,
     /// The resource version of the first page of the current pass.
     pub(super) list_revision: String,
     /// The resource version at which the first pass began; empty if unknown.
@@ -254,11 +253,11 @@ impl Pass<'_> {
         state.tokens = [token, state.tokens[0].take()];
         state.listed += page.objects.len() as u64;
         for object in page.objects {
-            let settled = self.settled.as_ref();
-            if settled.is_some_and(|settled| settled.covers(&object.uid, &object.resource_version)) {
+            let verified = self.verified.as_ref();
+            if verified.is_some_and(|verified| verified.covers(&object.uid, &object.resource_version)) {
                 self.count(state, ObjectOutcome::Current, Changed::No);
             } else {
-                let has_failed_before = settled.is_some_and(|settled| settled.has_failed(&object.uid));
+                let has_failed_before = verified.is_some_and(|verified| verified.has_failed(&object.uid));
                 let admission_check = if has_failed_before { AdmissionCheck::Beforehand } else { AdmissionCheck::None };
                 state.queue.push_back(RewriteTask { object, admission_check, ..RewriteTask::default() });
             }

@@ -1,21 +1,20 @@
 //! Rewrites one object, until the result is final.
 
-use super::listing::{Detail, ListedObject, object, path_part};
+use super::listing::{Detail, ListedObject, object};
 use crate::backoff::request_delay;
 use crate::cluster::Instance;
 use crate::discovery::StoredResource;
-use crate::request::{RequestError, request_json, send_request};
+use crate::request::{RequestError, path_part, request_json, send_request};
 use bytes::Bytes;
 use http::Request;
 use kube::Client;
 use restow_api::migration::MigrationFailure;
 use restow_rules::migrate::difference::first_difference;
-use restow_rules::migrate::managed_fields::moved;
+use restow_rules::migrate::managed_fields::{ManagedFieldsPlan, moved};
 use restow_rules::migrate::passes::{Changed, ObjectEnd};
 use restow_rules::migrate::response::{Absence, MAX_RETRIES, ResponseClass, absence, classify};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How objects are rewritten.
@@ -47,15 +46,6 @@ pub enum RewriteMethod {
     Patch,
     /// The object is read and written back, as older migrators do. For measurements.
     Put,
-}
-
-/// Which versions managedFields entries may keep, and to which one others are moved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ManagedFieldsPlan {
-    /// The `apiVersion`s that stay.
-    pub staying: BTreeSet<String>,
-    /// The `apiVersion` that others are moved to.
-    pub target: String,
 }
 
 /// An object that is being rewritten on one or more servers.

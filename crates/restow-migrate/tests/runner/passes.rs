@@ -196,7 +196,12 @@ async fn an_object_that_could_not_be_read_is_looked_at_again_once_it_can_be() {
     // Nobody could read its uid, so it is unknown from those that are in order.
     let settled = settled_by(&first);
     server.lock().unwrap().unreadable.clear();
-    let second = migrate(&[instance(&server)], RunOptions { settled, ..RunOptions::default() }).await.unwrap();
+    let second = migrate(
+        &[instance(&server)],
+        RunOptions { verified: settled.map(|earlier| earlier.verified()), ..RunOptions::default() },
+    )
+    .await
+    .unwrap();
     assert_eq!(second.ending, RunOutcome::Proven);
     assert_eq!(server.lock().unwrap().old_objects(), 0);
     let objects = SettledObjects { resource_version: first.settled_at, definition_generation: 1 };
@@ -233,7 +238,7 @@ async fn all_that_fail_are_known_and_a_second_run_tries_only_them_and_what_is_ne
         server.revision = revision;
         server.objects.insert("new".into(), Stored { revision, is_old: true });
     }
-    let options = RunOptions { settled: Some(settled), ..RunOptions::default() };
+    let options = RunOptions { verified: Some(settled.verified()), ..RunOptions::default() };
     let second = migrate(&[instance(&server)], options).await.unwrap();
     assert_eq!(second.ending, RunOutcome::Proven);
     let server = server.lock().unwrap();

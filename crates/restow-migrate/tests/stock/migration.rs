@@ -3,11 +3,11 @@
 use crate::fixture::{Fixture, cluster};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use restow_migrate::api_servers::{Scope, observe};
-use restow_migrate::migration::step::{MigrationStep, TARGET};
 use restow_migrate::migration::{
     MigrationChannels, MigrationError, MigrationOptions, MigrationOutcome, MigrationReport, migrate,
 };
 use restow_migrate::runner::{Progress, RewriteMethod, RunControl, RunOptions, WriteMode};
+use restow_migrate::step::{MigrationStep, TARGET};
 use restow_rules::migrate::marks::{Holder, HolderKind};
 use restow_rules::migrate::pacer::PacerLimits;
 use restow_testkit::{LogEvent, abort_at, eventually, output, test_in_a_process};

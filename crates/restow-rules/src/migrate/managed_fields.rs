@@ -18,6 +18,15 @@ pub struct VersionView {
     pub is_deprecated: bool,
 }
 
+/// Which versions managedFields entries may keep, and to which one others are moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedFieldsPlan {
+    /// The `apiVersion`s that stay.
+    pub staying: BTreeSet<String>,
+    /// The `apiVersion` that others are moved to.
+    pub target: String,
+}
+
 /// The `apiVersion`s that entries may keep.
 pub fn staying(group: &str, versions: &[VersionView], storage_version: &str) -> BTreeSet<String> {
     let stays =

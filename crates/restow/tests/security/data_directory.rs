@@ -81,7 +81,7 @@ fn other_users_cannot_read_keys_and_symlinks_are_not_followed_when_keys_are_writ
     assert!(made.status.success());
     assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "", "a key was written through a link");
     assert_eq!(open_to_others(&keys), Vec::<String>::new());
-    assert!(String::from_utf8_lossy(&made.stderr).contains("other users could read this key"));
+    assert!(String::from_utf8_lossy(&made.stderr).contains("the key file was readable by other users"));
 }
 
 /// The newest journal of a server's store.

@@ -3,7 +3,7 @@
 
 use super::{Controller, Widgets, install};
 use restow_migrate::controller::{self, ControllerConfig, Metrics, ResourceFilter};
-use restow_migrate::migration::step::{MigrationStep, TARGET};
+use restow_migrate::step::{MigrationStep, TARGET};
 use restow_testkit::{Cluster, LogEvent, On, abort_at, test_in_a_process, wait};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
