@@ -1,8 +1,8 @@
-//! The words that Restow's parts speak to each other and to Kubernetes: names, hashes and wire types.
+//! Names, hashes and wire types of the Kubernetes APIs that Restow uses.
 //!
-//! This crate describes; it decides nothing and does no I/O. The rules that act on these types are in
-//! `restow-rules`. Every type reads and writes exactly the JSON that Kubernetes' own clients expect; additions of
-//! ours are optional fields that older clients ignore.
+//! This crate has types only: it decides nothing and does no I/O. The rules that act on these types are in
+//! `restow-rules`. Every type decodes and encodes exactly the JSON that Kubernetes' own clients expect; the fields
+//! that Restow adds are optional, and older clients ignore them.
 //!
 //! | module | API group | kinds |
 //! |---|---|---|

@@ -3,13 +3,13 @@
 //! # The path of a request
 //!
 //! `http` parses it and finds its handler; `handlers` has one file for each verb, and the pipeline that every write passes; they read
-//! and write through `storage`, which stores objects in the version that is in force; below lies any [`restow_store::Store`].
-//! Changes come back through the watch cache, which follows the store and feeds every watch.
+//! and write through `storage`, which stores objects in the storage version, in any [`restow_store::Store`]. The watch cache watches
+//! the store and feeds the watches of all clients.
 //!
 //! # What is served
 //!
 //! A [`Registry`](resource::registry::Registry) of [`Resource`](resource::Resource)s. The built-in ones are rows of a table
-//! ([`builtin`]); others are made by whoever builds a server with this library.
+//! ([`builtin`]); the author of a server adds others.
 
 mod admission;
 mod apiextensions;

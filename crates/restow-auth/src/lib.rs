@@ -1,16 +1,16 @@
-//! Who asks, and may they: authentication and authorization as Kubernetes does them.
+//! Authentication and authorization as Kubernetes does them.
 //!
 //! Everything here is pure or a small table in memory: no sockets, no store, no clock (`now` is an argument). The
-//! server turns connections and headers into calls of these functions, and their errors into answers.
+//! server turns connections and headers into calls of these functions, and their errors into responses.
 //!
-//! | module | question |
+//! | module | what it does |
 //! |---|---|
-//! | [`authenticate`] | who asks? certificates, bearer tokens, anonymous, impersonation |
-//! | [`service_account`] | tokens for programs: issuing, verifying, OpenID discovery |
-//! | [`authorizer`] | may they? the interface, and the group that may do everything |
-//! | [`rbac`] | may they? roles and bindings, aggregation, escalation checks |
-//! | [`bootstrap`] | the roles and bindings that every cluster has |
-//! | [`review`] | the API kinds that ask these questions |
+//! | [`authenticate`] | authentication: client certificates, bearer tokens, anonymous requests, impersonation |
+//! | [`service_account`] | service account tokens: issuing, verifying, OpenID discovery |
+//! | [`authorizer`] | authorization: the interface, and the group `system:masters` |
+//! | [`rbac`] | authorization by RBAC: roles and bindings, aggregation, escalation checks |
+//! | [`bootstrap`] | the default roles and bindings of every cluster |
+//! | [`review`] | SubjectAccessReview and the like, TokenReview |
 
 pub mod attributes;
 pub mod authenticate;

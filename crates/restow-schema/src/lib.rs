@@ -2,8 +2,7 @@
 //!
 //! Everything here is a pure function of its arguments: no I/O, no clock, no randomness. A [`Schema`] is compiled once
 //! from a CustomResourceDefinition's `openAPIV3Schema` and then applied to any number of objects, from any number of
-//! threads. Findings are [`Problem`]s in the words of Kubernetes; what becomes of them (a `Status`, a warning) is the
-//! caller's affair.
+//! threads. It reports [`Problem`]s with Kubernetes' messages; the caller makes a `Status` or a warning of them.
 
 pub mod cel;
 mod correlate;

@@ -1,7 +1,7 @@
-//! Restow's store on an etcd cluster, spoken to over its v3 gRPC API.
+//! Restow's store on an etcd cluster, through its v3 gRPC API.
 //!
 //! [`EtcdStore`] implements [`restow_store::Store`]. It works with etcd 3.4 and newer, logs the known bugs of older servers
-//! that matter to it, and is built with nothing but a Rust toolchain.
+//! that matter to it, and needs no `protoc` to be built.
 //!
 //! # Failures
 //!
