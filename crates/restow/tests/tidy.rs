@@ -1,4 +1,5 @@
-//! The rules of the workspace that a compiler does not check: which crate may depend on which, and how files open.
+//! The rules of the workspace that a compiler does not check: directions between crates and between modules, how files
+//! open, and that documents name files and tests that exist.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -178,6 +179,61 @@ fn modules_of_the_api_server_use_only_lower_layers() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// Modules that refer to each other and cannot be told apart: a schema node holds compiled rules, a rule is a CEL program, and
+/// CEL reads a value by its node.
+const ONE_PIECE: &[(&str, &[&str])] =
+    &[("restow-schema", &["cel", "correlate", "format", "list_type", "node", "rules"])];
+
+/// The top-level modules of a crate, each with those that it refers to.
+fn module_graph(sources: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut files = Vec::new();
+    source_files(sources, &mut files);
+    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files {
+        let path = file.strip_prefix(sources).unwrap();
+        let module = path.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs");
+        let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs");
+        if !is_test && !matches!(module, "lib" | "main" | "bin") {
+            let used = modules_used(&fs::read_to_string(&file).unwrap());
+            graph.entry(module.to_string()).or_default().extend(used);
+        }
+    }
+    graph
+}
+
+/// Removes modules that refer to none of the others, again and again. What is left is in a cycle, or refers to one.
+fn without_leaves(mut graph: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    loop {
+        let names: BTreeSet<String> = graph.keys().cloned().collect();
+        graph.retain(|module, used| used.iter().any(|other| other != module && names.contains(other)));
+        if graph.len() == names.len() {
+            return names;
+        }
+    }
+}
+
+#[test]
+fn no_crate_has_a_cycle_between_its_modules() {
+    let mut broken = Vec::new();
+    for folder in crate_folders() {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let mut graph = module_graph(&folder.join("src"));
+        // Modules that cannot be told apart count as one.
+        for piece in ONE_PIECE.iter().filter(|(owner, _)| *owner == name).map(|(_, piece)| piece) {
+            let merged: BTreeSet<String> = piece.iter().flat_map(|module| graph.remove(*module).unwrap()).collect();
+            let rename =
+                |module: &String| if piece.contains(&module.as_str()) { piece[0].to_string() } else { module.clone() };
+            graph.insert(piece[0].to_string(), merged);
+            graph = graph.iter().map(|(module, used)| (module.clone(), used.iter().map(rename).collect())).collect();
+        }
+        let left = without_leaves(graph);
+        if !left.is_empty() {
+            broken.push(format!("{name}: {left:?}"));
+        }
+    }
+    assert!(broken.is_empty(), "modules in a cycle, or above one:\n{}", broken.join("\n"));
+}
+
 #[test]
 fn every_source_file_says_what_it_is_for_and_stays_readable() {
     let mut files = Vec::new();
@@ -198,8 +254,8 @@ fn every_source_file_says_what_it_is_for_and_stays_readable() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// A header that cannot be read is somebody's wish all the same. To leave it out was once to serve whoever wanted to act as
-/// another as themselves; `http/headers.rs` and `access.rs` say how headers are read.
+/// A header that cannot be decoded must not be ignored: a request with an undecodable `Impersonate-User` once ran as the caller.
+/// `request/headers.rs` reads headers.
 #[test]
 fn no_header_is_left_out_because_it_cannot_be_read() {
     let mut files = Vec::new();
@@ -210,25 +266,79 @@ fn no_header_is_left_out_because_it_cannot_be_read() {
     assert!(broken.is_empty(), "these files leave headers out: {broken:?}");
 }
 
-/// What these pages promise is only as good as the tests that they name.
+/// The documents that describe the code.
+fn documents() -> Vec<PathBuf> {
+    let pages = |folder: &str| fs::read_dir(root().join(folder)).unwrap().map(|item| item.unwrap().path());
+    let mut found: Vec<PathBuf> = ["", "docs", "docs/decisions"].into_iter().flat_map(pages).collect();
+    // The changelog also speaks of what is gone.
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "md") && !path.ends_with("CHANGELOG.md"));
+    assert!(found.len() > 10, "the documents were not found");
+    found
+}
+
+/// The words of a page in backticks, each with the text between it and the one before.
+fn code_words(page: &str) -> Vec<(&str, &str)> {
+    let parts: Vec<&str> = page.split('`').collect();
+    parts.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
+}
+
+fn is_source_file(word: &str) -> bool {
+    word.ends_with(".rs") && !word.starts_with(['.', '<']) && !word.contains([' ', '*', '…']) && word != "foo.rs"
+}
+
+/// Names of tests are sentences; file names and fields are shorter.
+fn is_test_name(word: &str) -> bool {
+    word.split('_').count() > 3 && word.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+#[test]
+fn documents_name_source_files_that_exist() {
+    let mut files = Vec::new();
+    for folder in ["crates", "examples", "fuzz"] {
+        source_files(&root().join(folder), &mut files);
+    }
+    let (mut broken, mut checked) = (Vec::new(), 0);
+    for document in documents() {
+        let page = fs::read_to_string(&document).unwrap();
+        for (_, word) in code_words(&page).into_iter().filter(|(_, word)| is_source_file(word)) {
+            checked += 1;
+            if !files.iter().any(|file| file.ends_with(word)) {
+                broken.push(format!("{}: {word}", document.display()));
+            }
+        }
+    }
+    assert!(checked > 300, "only {checked} names of files were found");
+    assert!(broken.is_empty(), "documents name files that do not exist:\n{}", broken.join("\n"));
+}
+
+/// What these pages promise is only as good as the tests that they name. A test that follows a file's name is in that file.
 #[test]
 fn every_test_that_the_records_of_reliability_and_security_name_exists() {
     let mut files = Vec::new();
     source_files(&root().join("crates"), &mut files);
-    let sources: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
-    let functions: BTreeSet<&str> = sources
-        .split("fn ")
-        .filter_map(|rest| rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next())
-        .collect();
-    // Names of tests are sentences; file names and fields are shorter.
-    let is_test = |name: &&str| {
-        name.split('_').count() > 3 && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
-    };
+    let mut tests: BTreeMap<String, Vec<&Path>> = BTreeMap::new();
+    for file in &files {
+        for rest in fs::read_to_string(file).unwrap().split("fn ").skip(1) {
+            let name: String = rest.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+            tests.entry(name).or_default().push(file);
+        }
+    }
+    let mut broken = Vec::new();
     for (page, fewest) in [("docs/reliability.md", 80), ("docs/security.md", 30)] {
         let record = fs::read_to_string(root().join(page)).unwrap();
-        let named: Vec<&str> = record.split('`').skip(1).step_by(2).filter(is_test).collect();
-        assert!(named.len() > fewest, "{page} names only {} tests", named.len());
-        let missing: Vec<&&str> = named.iter().filter(|name| !functions.contains(*name)).collect();
-        assert!(missing.is_empty(), "{page} names tests that do not exist: {missing:?}");
+        let words = code_words(&record);
+        let mut checked = 0;
+        for (index, (between, word)) in words.iter().enumerate().filter(|(_, (_, word))| is_test_name(word)) {
+            checked += 1;
+            let before = words[index.saturating_sub(1)].1;
+            let file = Some(before).filter(|before| *between == " " && is_source_file(before));
+            let found =
+                tests.get(*word).is_some_and(|all| file.is_none_or(|file| all.iter().any(|it| it.ends_with(file))));
+            if !found {
+                broken.push(format!("{page}: {} {word}", file.unwrap_or_default()));
+            }
+        }
+        assert!(checked > fewest, "{page} names only {checked} tests");
     }
+    assert!(broken.is_empty(), "tests that do not exist:\n{}", broken.join("\n"));
 }
