@@ -18,14 +18,14 @@ use std::sync::LazyLock;
 pub(super) type Fields = Map<String, Value>;
 
 static CHECKS: LazyLock<HashMap<TypeId, Vec<Check>>> = LazyLock::new(rows_by_type);
-/// The types in which, or below which, there is something to check.
+/// The types that have checks, or that contain types with checks.
 static CONCERNED: LazyLock<HashSet<TypeId>> = LazyLock::new(concerned);
 
 /// One row of the table.
 #[derive(Debug)]
 struct Check(Row<'static>);
 
-/// Everything that is wrong with an object of a built-in kind.
+/// All validation errors of an object of a built-in kind.
 pub(super) fn problems(object: &Object) -> Vec<FieldError> {
     let table = TypeTable::shared();
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn below(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_string() } else { format!("{path}.{name}") }
 }
 
-/// The text at a path; empty where there is none.
+/// The text at a path; empty if it is absent.
 pub(super) fn text_at<'a>(fields: &'a Fields, path: &[&str]) -> &'a str {
     let Some((first, rest)) = path.split_first() else { return "" };
     let first = fields.get(*first);
@@ -74,7 +74,7 @@ pub(super) fn text_at<'a>(fields: &'a Fields, path: &[&str]) -> &'a str {
     value.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether there is nothing in a value that could be meant.
+/// Whether a value is unset: absent, null or empty.
 pub(super) fn is_unset(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -86,7 +86,7 @@ pub(super) fn is_unset(value: Option<&Value>) -> bool {
 }
 
 impl Check {
-    /// Goes to where the row leads, and checks what is there.
+    /// Follows the steps of the row's path, and checks the values there.
     fn follow(&self, steps: &[Step<'_>], fields: &Fields, path: &str, found: &mut Vec<FieldError>) {
         let Some((step, rest)) = steps.split_first() else {
             return self.examine_fields(fields, path, found);
@@ -109,7 +109,7 @@ impl Check {
         }
     }
 
-    /// Checks the fields of a value themselves.
+    /// Checks the fields of a value.
     fn examine_fields(&self, fields: &Fields, at: &str, found: &mut Vec<FieldError>) {
         if let Rule::AnyOf(names) = &self.0.rule
             && names.iter().all(|name| fields.get(*name).is_none_or(Value::is_null))
@@ -188,7 +188,7 @@ impl Check {
     }
 }
 
-/// The types that have rows or special checks, and those that hold them.
+/// The types that have rows or special checks, and the types that contain them.
 fn concerned() -> HashSet<TypeId> {
     let table = TypeTable::shared();
     let special = table.ids().filter(|id| by_type::knows(table.package_name(*id), table.name(*id)));

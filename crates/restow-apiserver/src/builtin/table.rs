@@ -6,7 +6,7 @@ use restow_api::{GroupResource, GroupVersion};
 use restow_tables::checked;
 use restow_tables::resources::{self, Rule, Scope, Version};
 
-/// One resource through all releases.
+/// A resource over all releases.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) group_resource: GroupResource,
@@ -24,7 +24,7 @@ pub(crate) struct Row {
     pub(crate) history: Vec<History>,
 }
 
-/// What a resource is from one release on.
+/// The versions of a resource from one release on.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct History {
     pub(crate) since: Release,
@@ -33,21 +33,21 @@ pub(crate) struct History {
 }
 
 impl Row {
-    /// What the resource is in a release; `None` when the release does not have it.
+    /// The versions of the resource in a release; `None` if the release does not have it.
     pub(crate) fn at(&self, release: Release) -> Option<&History> {
         let history = self.history.iter().rev().find(|history| history.since <= release)?;
         (!history.versions.is_empty()).then_some(history)
     }
 
-    /// What a release can decode: of what the newest one can, all but the versions that came later; and what it
-    /// serves and stores itself.
+    /// The versions that a release can decode: those of the newest release without later ones, and those that it serves
+    /// and stores itself.
     pub(crate) fn decodable_at(&self, release: Release) -> Vec<GroupVersion> {
         let mut decodable: Vec<GroupVersion> =
             self.decodable.iter().filter(|version| !self.came_after(version, release)).cloned().collect();
         let own = self.history.iter().filter(|history| history.since <= release);
         let own = own.flat_map(|history| history.versions.iter().cloned().chain(history.stored.clone()));
         let mut missing: Vec<GroupVersion> = own.filter(|version| !decodable.contains(version)).collect();
-        // Versions that the newest release has dropped stand behind those it still has.
+        // Versions that the newest release no longer has come last.
         if release != Release::NEWEST || self.decodable.is_empty() {
             missing.sort_by(GroupVersion::compare_by_priority);
             missing.dedup();
@@ -126,9 +126,9 @@ fn group_version(version: &Version<'_>) -> GroupVersion {
 mod tests {
     use super::*;
 
-    /// What Kubernetes' strategies say. Of kinds that hold what others decide by, none is replaced unseen.
+    /// The values of Kubernetes' strategies. Kinds with security settings have no unconditional update.
     #[test]
-    fn kinds_are_replaced_and_made_by_put_as_in_kubernetes() {
+    fn create_on_update_and_unconditional_update_are_as_in_kubernetes() {
         let rows = rows();
         let having = |rule: Rule| -> Vec<String> {
             let rows = rows.iter().filter(|row| row.rules.contains(&rule));

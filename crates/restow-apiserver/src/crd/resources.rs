@@ -189,7 +189,7 @@ impl Strategy for CustomStrategy {
         }
     }
 
-    fn status_alone(&self) -> bool {
+    fn status_update_keeps_metadata(&self) -> bool {
         true
     }
 }

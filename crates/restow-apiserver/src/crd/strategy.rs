@@ -34,8 +34,8 @@ impl Strategy for CrdStrategy {
         validation::update(object, old)
     }
 
-    fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
-        version_in_force::alongside(old, new)
+    fn additional_mutations(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+        version_in_force::additional_mutations(old, new)
     }
 
     /// A CRD stays until all its objects are deleted.
@@ -55,7 +55,7 @@ impl Strategy for CrdStrategy {
         set_condition(object, pending);
     }
 
-    fn status_alone(&self) -> bool {
+    fn status_update_keeps_metadata(&self) -> bool {
         true
     }
 }

@@ -5,7 +5,7 @@ use crate::discovery;
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::{self, Flow, FlowHandle};
 use crate::flow_control::limits::{self, InFlightPermit};
-use crate::handlers::{self, Answer, Call};
+use crate::handlers::{self, Call, HandlerResponse};
 use crate::http::body::Body;
 use crate::http::compress::compress;
 use crate::http::connections::Peer;
@@ -16,7 +16,7 @@ use crate::http::render;
 use crate::http::request_body;
 use crate::request::Request as ResourceRequest;
 use crate::request::headers;
-use crate::request::negotiation::{self, Beside, Media, Shape};
+use crate::request::negotiation::{self, IncludeObject, Media, Shape};
 use crate::request::options;
 use crate::request::query::Query;
 use crate::request::request_info::{ResourceTarget, Target, target};
@@ -207,7 +207,7 @@ where
     options::check(target.verb, &query)?;
     let mut accepted = negotiation::accept(accept.as_deref(), resource.protobuf(&version))?;
     if let Shape::Table(beside) = &mut accepted.shape {
-        *beside = Beside::read(query.text("includeObject"))?;
+        *beside = IncludeObject::read(query.text("includeObject"))?;
     }
     if accepted.shape != Shape::Whole && resource.storage.is_none() {
         // A kind that is not stored, such as a review, has no metadata.
@@ -259,16 +259,18 @@ where
         let _memory = server.fair_queue().acquire_body_memory(&requester.flow, call.body.len()).await;
         drop(incoming);
         fair_queue::wait_for_turn(call.body.len()).await;
-        Ok(match handlers::perform(&call).await? {
-            Answer::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
-            Answer::Nothing => render::nothing(),
-            Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
-            Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
-            Answer::Stream(list) => {
+        Ok(match handlers::handle(&call).await? {
+            HandlerResponse::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
+            HandlerResponse::Empty => render::nothing(),
+            HandlerResponse::Object { code, object } => render::object(code, &resource, object, &accepted),
+            HandlerResponse::List { objects, metadata } => {
+                render::list(&resource, &version, objects, metadata, &accepted)
+            }
+            HandlerResponse::Stream(list) => {
                 let queue = FlowHandle { queue: server.fair_queue().clone(), flow: requester.flow.clone() };
                 render::chunks(list.start(requester.permit.take(), queue, server.limits().stall_timeout))
             }
-            Answer::Watch(changes) => {
+            HandlerResponse::Watch(changes) => {
                 let queue = FlowHandle { queue: server.fair_queue().clone(), flow: requester.flow.clone() };
                 render::watch(*changes, queue, server.core.stopping())
             }

@@ -4,7 +4,7 @@ use crate::error::ApiError;
 use crate::error::status::status_of;
 use crate::flow_control::fair_queue::FlowHandle;
 use crate::handlers::Interrupted;
-use crate::handlers::watch::Changes;
+use crate::handlers::watch::WatchStream;
 use crate::http::body::{Body, StreamKind};
 use crate::printing;
 use crate::request::negotiation::{Accepted, Media, Shape};
@@ -123,7 +123,7 @@ pub(crate) fn list(
 
 /// A response that streams a watch until it ends or the server stops.
 pub(crate) fn watch(
-    changes: Changes,
+    changes: WatchStream,
     queue: FlowHandle,
     stopping: impl Future<Output = ()> + Send + 'static,
 ) -> Response<Body> {

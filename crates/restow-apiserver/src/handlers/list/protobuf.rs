@@ -1,10 +1,10 @@
-//! Writing a list as protobuf. It cannot be sent in parts, since it begins with its length, but it is read page by page:
-//! what lies in memory whole is what is sent, and not the objects that it is made of.
+//! Encodes a list as protobuf. It cannot be streamed, since its length comes first. But it is read page by page, so
+//! that only the response is in memory as a whole, not the objects.
 
 use crate::error::ApiError;
 use crate::error::corrupt::CorruptObject;
 use crate::flow_control::fair_queue::{self, YieldBudget};
-use crate::handlers::{Answer, Call};
+use crate::handlers::{Call, HandlerResponse};
 use crate::printing;
 use crate::request::negotiation::{Media, Shape};
 use crate::resource::codec::{Opening, Typed};
@@ -13,11 +13,11 @@ use restow_apimachinery::types::{ProtobufError, ProtobufList};
 use restow_store::Entry;
 use serde_json::Value;
 
-/// Writes the items of one list.
+/// Encodes the items of one list.
 pub(super) struct ProtobufWriter<'a> {
     call: &'a Call<'a>,
     list: ProtobufList,
-    /// How objects open that need not be decoded.
+    /// The stored prefix of objects that need not be decoded.
     opening: Option<Opening>,
     /// The JSON of one object.
     json: Vec<u8>,
@@ -33,7 +33,7 @@ impl<'a> ProtobufWriter<'a> {
         Ok(ProtobufWriter { call, list: list.map_err(internal)?, opening, json: Vec::new() })
     }
 
-    /// Writes the next items.
+    /// Encodes the next items.
     pub(super) async fn write(&mut self, entries: &[Entry]) -> Result<(), ApiError> {
         fair_queue::wait_for_turn(entries.iter().map(|entry| entry.value.len()).sum()).await;
         let mut breath = YieldBudget::default();
@@ -56,7 +56,7 @@ impl<'a> ProtobufWriter<'a> {
         Ok(())
     }
 
-    /// Writes the next item.
+    /// Encodes the next item.
     pub(super) fn write_object(&mut self, object: Object) -> Result<(), ApiError> {
         let item = match self.call.accepted.shape {
             Shape::Whole => object.into_value(),
@@ -65,15 +65,15 @@ impl<'a> ProtobufWriter<'a> {
         self.list.push(&item).map_err(internal)
     }
 
-    /// The whole list.
-    pub(super) fn finish(self, metadata: &Value) -> Result<Answer, ApiError> {
+    /// The complete list.
+    pub(super) fn finish(self, metadata: &Value) -> Result<HandlerResponse, ApiError> {
         let body = match self.call.accepted.shape {
             Shape::Whole => {
                 self.list.finish(&self.call.version.to_string(), &self.call.resource.names.list_kind, metadata)
             }
             _ => self.list.finish("meta.k8s.io/v1", "PartialObjectMetadataList", metadata),
         };
-        Ok(Answer::Bytes { code: 200, body: body.map_err(internal)?, media: Media::Protobuf })
+        Ok(HandlerResponse::Bytes { code: 200, body: body.map_err(internal)?, media: Media::Protobuf })
     }
 }
 
