@@ -1,8 +1,7 @@
-//! The words that Restow's parts speak to each other and to Kubernetes: names, hashes and wire types.
+//! Names, hashes and wire types of the Kubernetes APIs that Restow serves and uses.
 //!
-//! This crate describes; it decides nothing and does no I/O. The rules that act on these types are in
-//! `restow-rules`. Every type reads and writes exactly the JSON that Kubernetes' own clients expect; additions of
-//! ours are optional fields that older clients ignore.
+//! This crate contains no policy and does no I/O. The rules that act on these types are in `restow-rules`. Every type has
+//! the JSON form that Kubernetes' clients expect; our additions are optional fields that older clients ignore.
 //!
 //! | module | API group | kinds |
 //! |---|---|---|

@@ -24,7 +24,7 @@ use crate::error::ApiError;
 use crate::flow_control::fair_queue;
 use crate::namespaces::{Freshness, Namespaces};
 use crate::request::Request;
-use crate::request::negotiation::{Media, Shape};
+use crate::request::negotiation::{Media, Representation};
 use crate::resource::codec::Typed;
 use crate::resource::registry::Registry;
 use crate::resource::{Origin, Resource, Scope, Verb};
@@ -199,9 +199,9 @@ impl Call<'_> {
         }
         let mut body = Vec::with_capacity(stored.len() + 64);
         match self.accepted.shape {
-            Shape::Whole => opening.splice(stored, revision, Typed::Yes, &mut body),
-            Shape::MetadataOnly => opening.splice_metadata(stored, revision, &mut body),
-            Shape::Table(_) => return None,
+            Representation::Whole => opening.splice(stored, revision, Typed::Yes, &mut body),
+            Representation::MetadataOnly => opening.splice_metadata(stored, revision, &mut body),
+            Representation::Table(_) => return None,
         }
         if self.accepted.media == Media::Protobuf {
             body = types::transcode_protobuf(&body).ok()?;

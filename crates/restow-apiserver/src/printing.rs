@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_short() {
+    fn ages_have_the_short_format_of_kubectl() {
         for (seconds, expected) in [
             (-5, "0s"),
             (0, "0s"),

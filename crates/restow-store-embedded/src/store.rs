@@ -14,7 +14,7 @@ use crate::writer::{Acknowledged, Job, Writer, size_of};
 use async_trait::async_trait;
 use bytes::Bytes;
 use restow_store::{
-    At, Content, Entry, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, Txn, TxnOutcome, Watch,
+    At, Content, Entry, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreStatus, Txn, TxnOutcome, Watch,
     WatchRequest,
 };
 use std::sync::mpsc::Sender;
@@ -34,7 +34,7 @@ const MAX_INLINE_KEYS: usize = 1000;
 
 /// An embedded store. It is closed when it is dropped.
 pub struct EmbeddedStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     config: EmbeddedConfig,
     jobs: Sender<Job>,
     commands: Sender<compactor::Command>,
@@ -43,7 +43,7 @@ pub struct EmbeddedStore {
 }
 
 /// What the threads, the watchers and the store share.
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) recent_changes: RecentChanges,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) directory: Directory,
@@ -61,7 +61,7 @@ pub(crate) struct Progress {
     pub(crate) closed: bool,
 }
 
-impl Shared {
+impl SharedState {
     pub(crate) fn index(&self) -> RwLockReadGuard<'_, Index> {
         // A change to the index is complete before anything in it can panic.
         self.index.read().unwrap_or_else(PoisonError::into_inner)
@@ -99,7 +99,7 @@ impl EmbeddedStore {
         let OpenFiles { directory, witness, opened } = open::open(&config)?;
         let Opened { engine, fingerprint, keys } = opened;
         let (revision, compacted) = (fingerprint.revision, fingerprint.compacted);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             recent_changes: RecentChanges::after(revision),
             progress: watch::channel(Progress { revision, closed: false }).0,
             directory,
@@ -127,11 +127,11 @@ impl EmbeddedStore {
     }
 
     #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<SharedState> {
         &self.shared
     }
 
-    fn read(shared: &Shared, request: &RangeRequest) -> Result<RangeResponse, StoreError> {
+    fn read(shared: &SharedState, request: &RangeRequest) -> Result<RangeResponse, StoreError> {
         let index = shared.index();
         let latest = index.revision();
         let at = match request.at {
@@ -181,7 +181,7 @@ fn read_in_memory(index: &Index, request: &RangeRequest) -> (RangeResponse, Vec<
 
 /// Reads the latest revision from the index, and values that are not cached from the disk.
 fn read_latest(
-    shared: &Shared,
+    shared: &SharedState,
     index: RwLockReadGuard<'_, Index>,
     request: &RangeRequest,
 ) -> Result<RangeResponse, StoreError> {
@@ -301,8 +301,8 @@ impl Store for EmbeddedStore {
         reply_within(self.config.request_timeout, answer).await
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
-        Ok(Status {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        Ok(StoreStatus {
             backend: "embedded (fjall)".into(),
             revision: self.shared.index().revision(),
             disk_bytes: self.shared.engine()?.disk_bytes(),

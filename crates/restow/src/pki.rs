@@ -1,7 +1,7 @@
 //! `restow pki`: creates certificates for `restow serve`.
 
 use clap::Args;
-pub(crate) use restow_apiserver::serving::pki::{Identity, Pki, write_private};
+pub(crate) use restow_apiserver::serving::pki::{CertificateAndKey, Pki, write_private};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 

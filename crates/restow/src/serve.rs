@@ -2,7 +2,7 @@
 
 use crate::agreement_args::AgreementArgs;
 use crate::etcd_args::{EtcdArgs, connect_with_retries};
-use crate::pki::Identity;
+use crate::pki::CertificateAndKey;
 use crate::serving::{self, Setup};
 use anyhow::Context;
 use clap::Args;
@@ -53,7 +53,8 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    let identity = Identity { certificate: read(&args.tls_cert_file)?, key: read(&args.tls_private_key_file)? };
+    let identity =
+        CertificateAndKey { certificate: read(&args.tls_cert_file)?, key: read(&args.tls_private_key_file)? };
     let tls = restow_apiserver::serving::pki::tls_config(&identity, &read(&args.client_ca_file)?)?;
     let config = args.etcd.config(&args.etcd_endpoints)?;
     let prefix = config.prefix.clone();

@@ -179,7 +179,7 @@ fn modules_of_the_api_server_use_only_lower_layers() {
 }
 
 #[test]
-fn every_source_file_says_what_it_is_for_and_stays_readable() {
+fn every_source_file_has_a_header_and_a_bounded_length() {
     let mut files = Vec::new();
     for folder in ["crates", "examples"] {
         source_files(&root().join(folder), &mut files);
@@ -201,7 +201,7 @@ fn every_source_file_says_what_it_is_for_and_stays_readable() {
 /// A header that cannot be read is somebody's wish all the same. To leave it out was once to serve whoever wanted to act as
 /// another as themselves; `http/headers.rs` and `access.rs` say how headers are read.
 #[test]
-fn no_header_is_left_out_because_it_cannot_be_read() {
+fn http_headers_with_invalid_bytes_are_not_ignored() {
     let mut files = Vec::new();
     source_files(&root().join("crates/restow-apiserver/src"), &mut files);
     assert!(!files.is_empty());

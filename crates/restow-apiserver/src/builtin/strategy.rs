@@ -1,7 +1,7 @@
 //! The strategy of built-in kinds: the rule words of their row in `resources.txt`, the tables of defaults and checks, and the
 //! rules of the kind's file in `kinds/`.
 
-use crate::builtin::table::Row;
+use crate::builtin::table::ResourceRow;
 use crate::builtin::{checks, defaults, kinds, validation};
 use crate::crd::CrdStrategy;
 use crate::release::Release;
@@ -13,14 +13,14 @@ use restow_apimachinery::names::NameRule;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::TypeTable;
 use restow_store::Mutation;
-use restow_tables::resources::Rule;
+use restow_tables::resources::StrategyRule;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The rules of a row's kind.
-pub(super) fn of(row: &Row, release: Release) -> Arc<dyn Strategy> {
-    match row.rules.contains(&Rule::CustomResourceDefinition) {
+pub(super) fn of(row: &ResourceRow, release: Release) -> Arc<dyn Strategy> {
+    match row.rules.contains(&StrategyRule::CustomResourceDefinition) {
         true => Arc::new(CrdStrategy),
         false => Arc::new(BuiltinStrategy::of(row, release)),
     }
@@ -68,21 +68,24 @@ struct BuiltinStrategy {
 }
 
 impl BuiltinStrategy {
-    fn of(row: &Row, release: Release) -> Self {
-        let has = |rule: Rule| row.rules.contains(&rule);
+    fn of(row: &ResourceRow, release: Release) -> Self {
+        let has = |rule: StrategyRule| row.rules.contains(&rule);
         BuiltinStrategy {
             names: match () {
-                () if has(Rule::NameLabel) => NameRule::Label,
-                () if has(Rule::NameService) && release < Release::RELAXED_SERVICE_NAMES => NameRule::ServiceLabel,
-                () if has(Rule::NameService) => NameRule::Label,
-                () if has(Rule::NamePath) => NameRule::PathSegment,
+                () if has(StrategyRule::NameLabel) => NameRule::Label,
+                () if has(StrategyRule::NameService) && release < Release::RELAXED_SERVICE_NAMES => {
+                    NameRule::ServiceLabel
+                }
+                () if has(StrategyRule::NameService) => NameRule::Label,
+                () if has(StrategyRule::NamePath) => NameRule::PathSegment,
                 () => NameRule::Subdomain,
             },
-            generation: has(Rule::Generation),
-            create_on_update: has(Rule::CreateOnUpdate),
-            unconditional_update: has(Rule::UnconditionalUpdate),
-            status_alone: has(Rule::StatusAlone),
-            resets_status: row.subresources.iter().any(|sub| sub.name == "status") && !has(Rule::StatusOnCreate),
+            generation: has(StrategyRule::Generation),
+            create_on_update: has(StrategyRule::CreateOnUpdate),
+            unconditional_update: has(StrategyRule::UnconditionalUpdate),
+            status_alone: has(StrategyRule::StatusAlone),
+            resets_status: row.subresources.iter().any(|sub| sub.name == "status")
+                && !has(StrategyRule::StatusOnCreate),
             returns_deleted: RETURNED.contains(&row.kind.as_str()),
             rules: kinds::rules(row.group_resource.group(), &row.kind),
         }

@@ -3,7 +3,7 @@
 //! Every server does all of it, in the same way from the same state; when several write the same status, the first one
 //! wins and the others find nothing left to do.
 
-use crate::apiextensions::custom_resource_definition::{CustomResourceDefinition, GROUP, Status};
+use crate::apiextensions::custom_resource_definition::{CrdStatus, CustomResourceDefinition, GROUP};
 use crate::core::Core;
 use crate::core::reflector::{ReflectedStore, reflect};
 use crate::crd::finalizer;
@@ -121,7 +121,7 @@ impl CustomResources {
     }
 
     /// The first CRD whose status has to be written, with that status.
-    fn next_status(&self, time: &str) -> Option<(TrackedCrd, Status)> {
+    fn next_status(&self, time: &str) -> Option<(TrackedCrd, CrdStatus)> {
         let known = self.known();
         known.values().find_map(|it| {
             let others = known
@@ -317,7 +317,7 @@ async fn update_statuses(custom: &CustomResources) {
 /// Writes a status, unless the CRD has changed since.
 struct WriteStatus<'a> {
     known: &'a TrackedCrd,
-    status: &'a Status,
+    status: &'a CrdStatus,
 }
 
 #[async_trait]

@@ -10,7 +10,7 @@ use crate::request::negotiation::Media;
 use crate::resource::object_meta;
 use async_trait::async_trait;
 use restow_apimachinery::field::FieldError;
-use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::managed_fields::{FieldWriter, Given};
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, FieldProblem};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(super) async fn apply(call: &Call<'_>) -> Result<HandlerResponse, ApiError> 
     let configuration = read(call)?;
     let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
     let subresource = &call.target.subresource;
-    let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
+    let writer = FieldWriter { manager: &manager, subresource, api_version: &version, now: &now };
     let application = Application::new(&call.resource, writer, configuration);
     let applied = AppliedObject { call, application, force: call.query.is_on("force") };
     let (code, written) = pipeline::write(call, &applied).await?;

@@ -8,7 +8,7 @@ use crate::namespaces::Freshness;
 use crate::request::body;
 use crate::resource::object_meta;
 use async_trait::async_trait;
-use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::managed_fields::{FieldWriter, Given};
 use restow_apimachinery::object::Object;
 
 /// The number of attempts to generate a name that is not taken.
@@ -69,7 +69,7 @@ pub(super) async fn defaulted(call: &Call<'_>, mut object: Object, given: Given)
         return Ok(object);
     }
     let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
-    let writer = Writer { manager: &manager, subresource: "", api_version: &version, now: &now };
+    let writer = FieldWriter { manager: &manager, subresource: "", api_version: &version, now: &now };
     field_manager::record_creation(&call.resource, &writer, &mut object);
     Ok(object)
 }

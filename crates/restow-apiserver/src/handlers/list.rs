@@ -8,7 +8,7 @@ use crate::error::ApiError;
 use crate::flow_control::fair_queue::YieldBudget;
 use crate::handlers::pages::{Pages, revision_of};
 use crate::handlers::{Call, HandlerResponse};
-use crate::request::negotiation::{Media, Shape};
+use crate::request::negotiation::{Media, Representation};
 use crate::resource::{Scope, Storage};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -50,7 +50,7 @@ struct Page {
 pub(super) async fn list(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     match (call.accepted.media, call.accepted.shape) {
         (Media::Json, _) => json_list(call).await,
-        (Media::Protobuf, Shape::Whole | Shape::MetadataOnly) => protobuf_list(call).await,
+        (Media::Protobuf, Representation::Whole | Representation::MetadataOnly) => protobuf_list(call).await,
         (Media::Yaml | Media::Protobuf, _) => {
             let (objects, metadata) = read_matching(call).await?;
             Ok(HandlerResponse::List { objects, metadata })

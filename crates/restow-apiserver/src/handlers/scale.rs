@@ -11,7 +11,7 @@ use crate::resource::object_meta;
 use crate::resource::strategy::{ScaleFields, ScaleSelector};
 use async_trait::async_trait;
 use restow_apimachinery::field::FieldError;
-use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::managed_fields::{FieldWriter, Given};
 use restow_apimachinery::object::Object;
 use restow_apimachinery::selector::selector_text;
 use restow_apimachinery::types::{self, TypeTable};
@@ -121,7 +121,7 @@ impl ScaledObject<'_> {
         }
         let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
         let writer =
-            Writer { manager: &manager, subresource: &call.target.subresource, api_version: &version, now: &now };
+            FieldWriter { manager: &manager, subresource: &call.target.subresource, api_version: &version, now: &now };
         let application = Application { resource: &call.resource, writer, configuration: wanted };
         let mut object = old.clone();
         put(&mut object, &self.fields.replicas, replicas.into());

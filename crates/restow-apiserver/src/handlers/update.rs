@@ -9,7 +9,7 @@ use crate::resource::{Verb, object_meta};
 use crate::storage::deletion;
 use async_trait::async_trait;
 use restow_apimachinery::field::{FieldError, FieldRule};
-use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::managed_fields::{FieldWriter, Given};
 use restow_apimachinery::object::Object;
 
 pub(super) async fn update(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
@@ -103,7 +103,7 @@ pub(super) fn completes_deletion(call: &Call<'_>, object: &Object, old: &Object)
 async fn record(call: &Call<'_>, old: &Object, object: &mut Object, entries: Given) -> Result<(), ApiError> {
     let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
     let subresource = &call.target.subresource;
-    let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
+    let writer = FieldWriter { manager: &manager, subresource, api_version: &version, now: &now };
     field_manager::record_change(&call.resource, &writer, old, object, entries).await
 }
 

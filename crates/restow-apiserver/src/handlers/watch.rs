@@ -5,7 +5,7 @@ use crate::error::status::status_of;
 use crate::handlers::pages::Pages;
 use crate::handlers::{Call, HandlerResponse, list};
 use crate::printing;
-use crate::request::negotiation::{IncludeObject, Media, Shape};
+use crate::request::negotiation::{IncludeObject, Media, Representation};
 use crate::resource::Resource;
 use crate::resource::codec::Opening;
 use crate::resource::codec::{self, Typed};
@@ -32,7 +32,7 @@ pub(crate) struct WatchStream {
     resource: Arc<Resource>,
     version: GroupVersion,
     selector: Selector,
-    shape: Shape,
+    shape: Representation,
     columns_sent: bool,
     media: Media,
     /// The stored prefix of objects that are stored in the requested version. With it, events can be sent without
@@ -95,7 +95,8 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<HandlerResponse, ApiError> 
     let wants_bookmarks = call.query.is_on("allowWatchBookmarks");
     let (initial, from) = starting_point(call, &range).await?;
     let source = source(call, &storage.folder(), range.clone(), from).await?;
-    let plain = selector.is_everything() && call.accepted.shape == Shape::Whole && call.accepted.media != Media::Yaml;
+    let plain =
+        selector.is_everything() && call.accepted.shape == Representation::Whole && call.accepted.media != Media::Yaml;
     let mut stream = WatchStream {
         resource: call.resource.clone(),
         version: call.version.clone(),
@@ -331,9 +332,9 @@ impl WatchStream {
 
     fn push(&mut self, change: &str, object: Object) {
         let object = match self.shape {
-            Shape::Whole => object.into_value(),
-            Shape::MetadataOnly => printing::metadata_only(object),
-            Shape::Table(beside) => self.table(object, beside),
+            Representation::Whole => object.into_value(),
+            Representation::MetadataOnly => printing::metadata_only(object),
+            Representation::Table(beside) => self.table(object, beside),
         };
         self.push_event(change, object);
     }

@@ -16,10 +16,10 @@ use crate::http::render;
 use crate::http::request_body;
 use crate::request::Request as ResourceRequest;
 use crate::request::headers;
-use crate::request::negotiation::{self, IncludeObject, Media, Shape};
+use crate::request::negotiation::{self, IncludeObject, Media, Representation};
 use crate::request::options;
 use crate::request::query::Query;
-use crate::request::request_info::{ResourceTarget, Target, target};
+use crate::request::request_info::{RequestTarget, ResourceTarget, target};
 use crate::resource::Protobuf;
 use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
@@ -47,8 +47,8 @@ where
     let query = Query::parse(request.uri().query());
     let target = target(request.method(), request.uri().path(), query.is_on("watch"));
     let served = match &target {
-        Target::Resource(target) => find(server, target),
-        Target::Path(_) => None,
+        RequestTarget::Resource(target) => find(server, target),
+        RequestTarget::Path(_) => None,
     };
     let mut record = RequestRecord::begin(
         server,
@@ -78,7 +78,7 @@ where
 
 /// What the head of a request says.
 struct RequestHead {
-    target: Target,
+    target: RequestTarget,
     served: Option<ServedResource>,
     query: Query,
     accept: Option<String>,
@@ -124,7 +124,7 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    if matches!(&head.target, Target::Resource(target) if target.verb == Verb::Watch) {
+    if matches!(&head.target, RequestTarget::Resource(target) if target.verb == Verb::Watch) {
         return route(server, request, head, peer, record).await;
     }
     let time = deadline::allowed(head.query.text("timeout"), server.limits().request_timeout)?;
@@ -170,11 +170,11 @@ where
     record.set_allowed();
     let flow = limits::flow(&user, &head.target);
     let answer = match head.target {
-        Target::Path(path) => {
+        RequestTarget::Path(path) => {
             let answer = non_resource::answer(server, &path, &head.query, head.accept.as_deref(), request.headers());
             server.fair_queue().run(&flow, answer).await?
         }
-        Target::Resource(target) => {
+        RequestTarget::Resource(target) => {
             let served = head.served.ok_or_else(|| not_served(server, &target))?;
             let head = ResourceHead { target, served, query: head.query, accept: head.accept };
             let requester = Requester { user, permit: &mut permit, flow: flow.clone() };
@@ -206,10 +206,10 @@ where
     }
     options::check(target.verb, &query)?;
     let mut accepted = negotiation::accept(accept.as_deref(), resource.protobuf(&version))?;
-    if let Shape::Table(beside) = &mut accepted.shape {
+    if let Representation::Table(beside) = &mut accepted.shape {
         *beside = IncludeObject::read(query.text("includeObject"))?;
     }
-    if accepted.shape != Shape::Whole && resource.storage.is_none() {
+    if accepted.shape != Representation::Whole && resource.storage.is_none() {
         // A kind that is not stored, such as a review, has no metadata.
         return Err(negotiation::not_acceptable());
     }
@@ -297,10 +297,10 @@ fn not_served(server: &ApiServer, target: &ResourceTarget) -> ApiError {
 }
 
 /// The attributes of a request for authorization.
-fn attributes(target: &Target, method: &http::Method, query: &Query) -> Attributes {
+fn attributes(target: &RequestTarget, method: &http::Method, query: &Query) -> Attributes {
     match target {
-        Target::Path(path) => Attributes::path(method.as_str().to_ascii_lowercase(), path.clone()),
-        Target::Resource(target) => Attributes::Resource(ResourceAttributes {
+        RequestTarget::Path(path) => Attributes::path(method.as_str().to_ascii_lowercase(), path.clone()),
+        RequestTarget::Resource(target) => Attributes::Resource(ResourceAttributes {
             verb: target.verb.to_string(),
             group: target.group.clone(),
             version: target.version.clone(),

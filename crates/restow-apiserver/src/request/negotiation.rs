@@ -20,12 +20,12 @@ pub(crate) struct Accepted {
     /// The encoding.
     pub media: Media,
     /// What is sent of an object.
-    pub shape: Shape,
+    pub shape: Representation,
 }
 
 /// What is sent of an object or a list of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Representation {
     /// The complete objects.
     Whole,
     /// Only their metadata (`PartialObjectMetadata`).
@@ -151,13 +151,15 @@ impl<'a> Clause<'a> {
             _ => return None,
         };
         let shape = match (self.shape, self.group, self.version) {
-            (None, ..) => Shape::Whole,
-            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Shape::Table(IncludeObject::default()),
+            (None, ..) => Representation::Whole,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => {
+                Representation::Table(IncludeObject::default())
+            }
             (
                 Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
                 Some("meta.k8s.io"),
                 Some("v1" | "v1beta1"),
-            ) => Shape::MetadataOnly,
+            ) => Representation::MetadataOnly,
             _ => return None,
         };
         Some(Accepted { media, shape })
@@ -168,35 +170,35 @@ impl<'a> Clause<'a> {
 mod tests {
     use super::*;
 
-    fn check(header: &str, expected: Option<(Media, Shape)>) {
+    fn check(header: &str, expected: Option<(Media, Representation)>) {
         let found = accept(Some(header), Protobuf::Possible).ok().map(|accepted| (accepted.media, accepted.shape));
         assert_eq!(found, expected, "{header}");
     }
 
     #[test]
     fn the_first_possible_media_type_is_chosen_in_the_clients_order() {
-        check("*/*", Some((Media::Json, Shape::Whole)));
-        check("application/yaml", Some((Media::Yaml, Shape::Whole)));
+        check("*/*", Some((Media::Json, Representation::Whole)));
+        check("application/yaml", Some((Media::Yaml, Representation::Whole)));
         check(
             "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
-            Some((Media::Json, Shape::Table(IncludeObject::default()))),
+            Some((Media::Json, Representation::Table(IncludeObject::default()))),
         );
         check(
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            Some((Media::Json, Shape::MetadataOnly)),
+            Some((Media::Json, Representation::MetadataOnly)),
         );
-        check("application/vnd.unknown, application/json;q=0.5", Some((Media::Json, Shape::Whole)));
-        check("application/json;q=0.1, application/yaml;q=0.9", Some((Media::Yaml, Shape::Whole)));
+        check("application/vnd.unknown, application/json;q=0.5", Some((Media::Json, Representation::Whole)));
+        check("application/json;q=0.1, application/yaml;q=0.9", Some((Media::Yaml, Representation::Whole)));
         check("application/json;as=Picture;g=meta.k8s.io;v=v1", None);
         check("text/html", None);
-        check("application/vnd.kubernetes.protobuf,application/json", Some((Media::Protobuf, Shape::Whole)));
+        check("application/vnd.kubernetes.protobuf,application/json", Some((Media::Protobuf, Representation::Whole)));
         check(
             "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json;as=Table;g=meta.k8s.io;v=v1",
-            Some((Media::Json, Shape::Table(IncludeObject::default()))),
+            Some((Media::Json, Representation::Table(IncludeObject::default()))),
         );
         check(
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
-            Some((Media::Protobuf, Shape::MetadataOnly)),
+            Some((Media::Protobuf, Representation::MetadataOnly)),
         );
         let json = accept(Some("application/vnd.kubernetes.protobuf,application/json"), Protobuf::Impossible);
         assert_eq!(json.map(|accepted| accepted.media), Ok(Media::Json));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum RequestTarget {
     /// A resource, an object or a subresource.
     Resource(Arc<ResourceTarget>),
     /// A non-resource path, such as `/healthz` or `/apis`.
@@ -35,11 +35,11 @@ pub(crate) struct ResourceTarget {
 ///
 /// The path is decoded once; authorization and handlers use the result. As in Kubernetes, it is not normalized: `a//b`
 /// and `a/./b` are not `a/b`.
-pub(crate) fn target(method: &http::Method, path: &str, watch: bool) -> Target {
+pub(crate) fn target(method: &http::Method, path: &str, watch: bool) -> RequestTarget {
     let path = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
     match resource_target(method, &path, watch) {
-        Some(target) => Target::Resource(Arc::new(target)),
-        None => Target::Path(path.into_owned()),
+        Some(target) => RequestTarget::Resource(Arc::new(target)),
+        None => RequestTarget::Path(path.into_owned()),
     }
 }
 
@@ -118,8 +118,8 @@ mod tests {
     fn check(method: &str, path: &str, expected: Option<(&str, &str, &str, &str, &str, &str, Verb)>) {
         let method = http::Method::from_bytes(method.as_bytes()).unwrap();
         let target = match target(&method, path, false) {
-            Target::Resource(target) => Some(target),
-            Target::Path(_) => None,
+            RequestTarget::Resource(target) => Some(target),
+            RequestTarget::Path(_) => None,
         };
         let found = target.as_ref().map(|t| {
             (
@@ -179,8 +179,8 @@ mod tests {
     #[test]
     fn the_watch_query_applies_only_to_lists() {
         let verb = |path: &str| match target(&http::Method::GET, path, true) {
-            Target::Resource(target) => Some(target.verb),
-            Target::Path(_) => None,
+            RequestTarget::Resource(target) => Some(target.verb),
+            RequestTarget::Path(_) => None,
         };
         assert_eq!(verb("/api/v1/namespaces/a/secrets"), Some(Verb::Watch));
         assert_eq!(verb("/api/v1/namespaces/a/secrets/b"), Some(Verb::Get));

@@ -2,7 +2,7 @@
 //! add.
 
 use crate::error::{ApiError, GroupKind};
-use crate::request::negotiation::{Accepted, Media, Shape};
+use crate::request::negotiation::{Accepted, Media, Representation};
 use crate::request::options::{DryRun, MAX_MANAGER_BYTES, is_printable};
 use crate::request::query::Query;
 use crate::request::request_info::ResourceTarget;
@@ -51,7 +51,7 @@ impl Request {
             version: object_ref.version.clone(),
             target: target.into(),
             query: Query::default(),
-            accepted: Accepted { media: Media::Json, shape: Shape::Whole },
+            accepted: Accepted { media: Media::Json, shape: Representation::Whole },
             content: None,
             patch_type: String::new(),
             user_agent: controller.to_string(),

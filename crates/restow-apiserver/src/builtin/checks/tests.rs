@@ -68,7 +68,7 @@ fn an_unset_field_is_valid_unless_it_is_required() {
 }
 
 #[test]
-fn kinds_without_checks_are_not_walked() {
+fn kinds_without_checks_are_skipped() {
     let kind = |version: &str, kind: &str| TypeTable::shared().kind(version, kind).unwrap();
     assert!(CONCERNED.contains(&kind("apps/v1", "StatefulSet")));
     assert!(!CONCERNED.contains(&kind("v1", "ConfigMap")) && !CONCERNED.contains(&kind("v1", "Secret")));

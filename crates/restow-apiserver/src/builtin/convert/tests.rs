@@ -341,7 +341,7 @@ fn autoscaler() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn autoscalers_survive_a_client_of_the_old_version(object in autoscaler()) {
+    fn autoscalers_survive_an_update_through_the_old_version(object in autoscaler()) {
         check_there_and_back(object, "autoscaling/v1");
     }
 

@@ -6,7 +6,7 @@ use crate::error::corrupt::{CorruptObject, MAX_REPORTED};
 use crate::flow_control::fair_queue::{self, YieldBudget};
 use crate::handlers::Call;
 use crate::printing;
-use crate::request::negotiation::{IncludeObject, Shape};
+use crate::request::negotiation::{IncludeObject, Representation};
 use crate::resource::codec::{self, Opening, Typed};
 use crate::resource::{Origin, Resource};
 use jiff::Timestamp;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) struct ItemWriter {
     resource: Arc<Resource>,
     version: GroupVersion,
-    shape: Shape,
+    shape: Representation,
     /// The stored prefix of objects that can be copied.
     opening: Option<Opening>,
     /// Kubernetes sets `kind` and `apiVersion` of items only for custom resources.
@@ -34,7 +34,7 @@ impl ItemWriter {
     pub(super) fn new(call: &Call<'_>) -> Self {
         let resource = call.resource.clone();
         // A schema may add defaults to everything but the metadata.
-        let copied = resource.reads_as_stored() || call.accepted.shape == Shape::MetadataOnly;
+        let copied = resource.reads_as_stored() || call.accepted.shape == Representation::MetadataOnly;
         ItemWriter {
             opening: copied.then(|| resource.opening(&call.version)),
             typed: if resource.origin == Origin::Custom { Typed::Yes } else { Typed::No },
@@ -54,9 +54,13 @@ impl ItemWriter {
     /// Begins the list, with capacity for these entries.
     pub(super) fn begin(&self, metadata: &Value, entries: &[Entry]) -> Vec<u8> {
         let (kind, version, items) = match self.shape {
-            Shape::Whole => (self.resource.names.list_kind.as_str(), self.version.to_string(), r#""items":["#.into()),
-            Shape::MetadataOnly => ("PartialObjectMetadataList", "meta.k8s.io/v1".into(), r#""items":["#.into()),
-            Shape::Table(_) => {
+            Representation::Whole => {
+                (self.resource.names.list_kind.as_str(), self.version.to_string(), r#""items":["#.into())
+            }
+            Representation::MetadataOnly => {
+                ("PartialObjectMetadataList", "meta.k8s.io/v1".into(), r#""items":["#.into())
+            }
+            Representation::Table(_) => {
                 let definitions = Value::Array(printing::definitions(&self.resource));
                 ("Table", "meta.k8s.io/v1".into(), format!(r#""columnDefinitions":{definitions},"rows":["#))
             }
@@ -71,10 +75,10 @@ impl ItemWriter {
     /// The estimated size of these entries in the list, and of its end.
     pub(super) fn room(&self, entries: &[Entry]) -> usize {
         match self.shape {
-            Shape::Whole | Shape::Table(IncludeObject::Object) => {
+            Representation::Whole | Representation::Table(IncludeObject::Object) => {
                 entries.iter().map(|entry| entry.value.len() + 40).sum::<usize>() + 2
             }
-            Shape::MetadataOnly | Shape::Table(_) => entries.len() * 512 + 2,
+            Representation::MetadataOnly | Representation::Table(_) => entries.len() * 512 + 2,
         }
     }
 
@@ -112,9 +116,9 @@ impl ItemWriter {
                 Some(opening) => {
                     self.separate(json);
                     match self.shape {
-                        Shape::Whole => opening.splice(&entry.value, entry.mod_revision, self.typed, json),
-                        Shape::MetadataOnly => opening.splice_metadata(&entry.value, entry.mod_revision, json),
-                        Shape::Table(beside) => {
+                        Representation::Whole => opening.splice(&entry.value, entry.mod_revision, self.typed, json),
+                        Representation::MetadataOnly => opening.splice_metadata(&entry.value, entry.mod_revision, json),
+                        Representation::Table(beside) => {
                             let cells = Value::Array(self.cells(entry)?);
                             json.extend_from_slice(format!(r#"{{"cells":{cells},"object":"#).as_bytes());
                             match beside {
@@ -143,15 +147,15 @@ impl ItemWriter {
     pub(super) fn write_object(&mut self, mut object: Object, json: &mut Vec<u8>) -> Result<(), ApiError> {
         self.separate(json);
         let value = match self.shape {
-            Shape::Whole => {
+            Representation::Whole => {
                 if self.typed == Typed::No {
                     object.set("apiVersion", None);
                     object.set("kind", None);
                 }
                 object.into_value()
             }
-            Shape::MetadataOnly => printing::metadata_only(object),
-            Shape::Table(beside) => printing::row(&self.resource, object, self.now, beside),
+            Representation::MetadataOnly => printing::metadata_only(object),
+            Representation::Table(beside) => printing::row(&self.resource, object, self.now, beside),
         };
         serde_json::to_writer(json, &value).map_err(|error| ApiError::Internal(error.to_string()))
     }

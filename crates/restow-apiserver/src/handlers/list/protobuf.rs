@@ -6,7 +6,7 @@ use crate::error::corrupt::CorruptObject;
 use crate::flow_control::fair_queue::{self, YieldBudget};
 use crate::handlers::{Call, HandlerResponse};
 use crate::printing;
-use crate::request::negotiation::{Media, Shape};
+use crate::request::negotiation::{Media, Representation};
 use crate::resource::codec::{Opening, Typed};
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{ProtobufError, ProtobufList};
@@ -26,7 +26,7 @@ pub(super) struct ProtobufWriter<'a> {
 impl<'a> ProtobufWriter<'a> {
     pub(super) fn new(call: &'a Call<'a>) -> Result<Self, ApiError> {
         let list = match call.accepted.shape {
-            Shape::Whole => ProtobufList::new(&call.version.to_string(), &call.resource.names.kind),
+            Representation::Whole => ProtobufList::new(&call.version.to_string(), &call.resource.names.kind),
             _ => ProtobufList::new("meta.k8s.io/v1", "PartialObjectMetadata"),
         };
         let opening = call.resource.reads_as_stored().then(|| call.resource.opening(&call.version));
@@ -46,7 +46,7 @@ impl<'a> ProtobufWriter<'a> {
             };
             self.json.clear();
             match self.call.accepted.shape {
-                Shape::Whole => opening.splice(&entry.value, entry.mod_revision, Typed::No, &mut self.json),
+                Representation::Whole => opening.splice(&entry.value, entry.mod_revision, Typed::No, &mut self.json),
                 _ => opening.splice_metadata(&entry.value, entry.mod_revision, &mut self.json),
             }
             if let Err(error) = self.list.push_json(&self.json) {
@@ -59,7 +59,7 @@ impl<'a> ProtobufWriter<'a> {
     /// Encodes the next item.
     pub(super) fn write_object(&mut self, object: Object) -> Result<(), ApiError> {
         let item = match self.call.accepted.shape {
-            Shape::Whole => object.into_value(),
+            Representation::Whole => object.into_value(),
             _ => printing::metadata_only(object),
         };
         self.list.push(&item).map_err(internal)
@@ -68,7 +68,7 @@ impl<'a> ProtobufWriter<'a> {
     /// The complete list.
     pub(super) fn finish(self, metadata: &Value) -> Result<HandlerResponse, ApiError> {
         let body = match self.call.accepted.shape {
-            Shape::Whole => {
+            Representation::Whole => {
                 self.list.finish(&self.call.version.to_string(), &self.call.resource.names.list_kind, metadata)
             }
             _ => self.list.finish("meta.k8s.io/v1", "PartialObjectMetadataList", metadata),
