@@ -7,7 +7,7 @@ use std::{env, fs, io};
 use restow_tables::signatures;
 
 const TABLE: &str = "src/cel/signatures.txt";
-/// What is part of the evaluation itself.
+/// The operators that the evaluation implements itself.
 const BUILT_IN: [&str; 3] = ["_&&_", "_||_", "_?_:_"];
 
 fn main() -> io::Result<()> {

@@ -12,7 +12,7 @@ const ATTEMPTS: usize = 10;
 
 /// The identity of this server at the main API server.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
+pub(crate) struct LeaseIdentity {
     pub(crate) id: ServerId,
     /// The control plane that this server belongs to, for the label of the lease.
     pub(crate) component: String,
@@ -26,7 +26,7 @@ pub(crate) struct Identity {
 #[derive(Clone, Debug)]
 pub(crate) struct HeldLease(Box<Lease>);
 
-impl Identity {
+impl LeaseIdentity {
     fn leases(client: &kube::Client) -> Api<Lease> {
         Api::namespaced(client.clone(), "kube-system")
     }
@@ -62,7 +62,7 @@ impl Identity {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(error),
             }
-            // An earlier renewal may have succeeded without an answer, or another client changed a label.
+            // An earlier renewal may have succeeded without a response, or another client changed a label.
             match leases.get_opt(self.id.as_str()).await? {
                 Some(found) if found.metadata.uid == held.0.metadata.uid => current = found,
                 _ => return Ok(None),

@@ -1,6 +1,6 @@
 //! The main API server as the upstream of an aggregated server: an identity lease that is renewed, and reports.
 
-use crate::lease::{HeldLease, Identity};
+use crate::lease::{HeldLease, LeaseIdentity};
 use crate::reports;
 use async_trait::async_trait;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -32,7 +32,7 @@ pub enum ConnectError {
 /// The main API server.
 pub struct MainServer {
     client: kube::Client,
-    identity: Identity,
+    identity: LeaseIdentity,
     renew_interval: Duration,
     /// How long a renewal is valid, by this server's own time since boot, which also counts while it is suspended. Shorter than
     /// the lease duration, because clocks drift.
@@ -71,7 +71,7 @@ impl MainServer {
     pub fn new(client: kube::Client, component: &str, agreement: &AgreementConfig) -> Arc<Self> {
         Arc::new_cyclic(|own| MainServer {
             client,
-            identity: Identity {
+            identity: LeaseIdentity {
                 id: agreement.identity.clone(),
                 component: component.to_string(),
                 hostname: agreement.hostname.clone(),
@@ -96,7 +96,7 @@ impl MainServer {
     }
 
     fn reported(&self) -> MutexGuard<'_, BTreeMap<GroupResource, ServerReport>> {
-        // Nothing that can panic happens while the lock is held.
+        // No code panics while it holds the lock.
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,11 +144,11 @@ impl MainServer {
             self.reported().iter().map(|(resource, report)| (resource.clone(), report.clone())).collect();
         for (resource, report) in all {
             match reports::report(&self.client, &resource, &report).await {
-                Ok(reports::Outcome::Written) => tracing::warn!(
+                Ok(reports::ReportOutcome::Written) => tracing::warn!(
                     %resource,
                     "a report at the main API server was removed or changed by another client; it was reported again"
                 ),
-                Ok(reports::Outcome::Unchanged) => {}
+                Ok(reports::ReportOutcome::Unchanged) => {}
                 Err(error) => {
                     tracing::warn!(%resource, error, "a report at the main API server could not be checked")
                 }
@@ -200,7 +200,7 @@ impl Upstream for MainServer {
 
     async fn lost(&self) {
         let mut state = self.state.subscribe();
-        // The sender lives as long as this, so waiting cannot fail.
+        // `self` owns the sender, so waiting cannot fail.
         let _ = state.wait_for(|state| matches!(state, LeaseState::NotHeld)).await;
     }
 

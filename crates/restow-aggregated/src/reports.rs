@@ -18,7 +18,7 @@ const ATTEMPTS: u32 = 30;
 
 /// The result of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ReportOutcome {
     Unchanged,
     Written,
 }
@@ -31,7 +31,7 @@ pub(crate) async fn report(
     client: &kube::Client,
     resource: &GroupResource,
     report: &ServerReport,
-) -> Result<Outcome, String> {
+) -> Result<ReportOutcome, String> {
     let name = StorageVersion::name_for(resource);
     for attempt in 0..ATTEMPTS {
         let object = match get(client, &name).await? {
@@ -43,13 +43,13 @@ pub(crate) async fn report(
         };
         let now = Timestamp::now();
         if is_reported(Some(&object), report, now) {
-            return Ok(Outcome::Unchanged);
+            return Ok(ReportOutcome::Unchanged);
         }
         let mut status = register(Some(&object), &Participants::unreadable(), report, now).status;
-        settle_as_kubernetes(&object, &mut status, now);
+        set_common_version_as_kubernetes(&object, &mut status, now);
         let path = format!("{PATH}/{name}/status");
         if send(client, Method::PUT, &path, &StorageVersion { status, ..object }).await?.is_some() {
-            return Ok(Outcome::Written);
+            return Ok(ReportOutcome::Written);
         }
         pause(attempt).await;
     }
@@ -68,7 +68,7 @@ async fn withdraw_by_name(client: &kube::Client, name: &str, own: &ServerId) -> 
         let status = match without(&object, &Participants::unreadable(), own, now) {
             Collected::Keep => return Ok(()),
             Collected::Update { mut status, .. } => {
-                settle_as_kubernetes(&object, &mut status, now);
+                set_common_version_as_kubernetes(&object, &mut status, now);
                 status
             }
             // An object without entries is removed by the collector of the main server.
@@ -111,7 +111,7 @@ struct List {
 
 /// Sets the status as kube-apiserver expects it, which refuses a status without agreement where all entries are equal. A
 /// Restow API server recomputes it.
-fn settle_as_kubernetes(object: &StorageVersion, status: &mut StorageVersionStatus, now: Timestamp) {
+fn set_common_version_as_kubernetes(object: &StorageVersion, status: &mut StorageVersionStatus, now: Timestamp) {
     status.common_encoding_version = object.status.common_encoding_version.clone();
     status.conditions = object.status.conditions.clone();
     set_common_encoding_version(status, object.metadata.generation, &Participants::listed([]), now);

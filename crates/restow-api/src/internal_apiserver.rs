@@ -1,4 +1,4 @@
-//! `internal.apiserver.k8s.io/v1alpha1`: what each API server reports about how it stores a resource.
+//! `internal.apiserver.k8s.io/v1alpha1`: the versions in which each API server serves and stores a resource.
 
 mod storage_version;
 mod validation;

@@ -1,12 +1,12 @@
 //! `kube-apiserver.internal.k8s.io/v1alpha1`: the storage version that API servers vote on.
 //!
 //! This StorageVersion has the same kind as the one in [`crate::internal_apiserver`] and another purpose: there each
-//! server reports what it does, here all servers do what was selected.
+//! server reports the version that it stores, here all servers store the selected version.
 
 use crate::{GroupResource, ObjectMeta};
 use serde::{Deserialize, Serialize};
 
-/// The storage version selected for one resource, and who wants which. Cluster-scoped.
+/// The selected storage version of one resource, and the vote of each server. Cluster-scoped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageVersion {

@@ -1,7 +1,7 @@
-//! `migration.k8s.io/v1alpha1`, the API of kube-storage-version-migrator: a drop-in for its clients.
+//! `migration.k8s.io/v1alpha1`, the API of kube-storage-version-migrator, compatible with its clients.
 //!
-//! All fields that it knows have its names and meanings. What we add is optional and marked as ours; its clients ignore
-//! it, and a custom resource definition that does not know it prunes it, so install ours.
+//! Its fields have the same names and meanings. Additional fields are optional and marked as ours; its clients ignore
+//! them. Its CRDs would prune them, so install ours.
 
 mod storage_state;
 mod storage_version_migration;

@@ -1,7 +1,7 @@
-//! The names by which Kubernetes calls versions, kinds and resources, checked once, at construction.
+//! The names of versions, kinds and resources, checked at construction.
 //!
-//! The empty group is the core group. It is written as nothing at all ("v1", "pods"), except in the names of
-//! StorageVersion objects, where it is called "core" (see [`crate::internal_apiserver`]).
+//! The empty group is the core group. It is written as an empty text ("v1", "pods"), except in the names of
+//! StorageVersion objects, where it is "core" (see [`crate::internal_apiserver`]).
 
 mod group_resource;
 mod group_version;
@@ -16,7 +16,7 @@ pub use group_version_resource::GroupVersionResource;
 use crate::validation::{is_dns1035_label, is_dns1123_subdomain};
 use thiserror::Error;
 
-/// Why some text is not a name of the kind asked for.
+/// Why a text is not a valid name.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum InvalidName {
     /// The text has too few or too many parts.
@@ -24,17 +24,17 @@ pub enum InvalidName {
     Form {
         /// The refused text.
         text: String,
-        /// The form that it should have had.
+        /// The expected form.
         form: &'static str,
     },
-    /// One part breaks the rules for its kind.
+    /// A part is invalid.
     #[error("invalid {part} {text:?}: {reason}")]
     Part {
         /// Which part: group, version, kind or resource.
         part: &'static str,
         /// The refused part.
         text: String,
-        /// The rule that it breaks.
+        /// The violated rule.
         reason: String,
     },
 }
@@ -49,7 +49,7 @@ fn check_version(version: &str) -> Result<(), InvalidName> {
     check("version", version, is_dns1035_label(version))
 }
 
-/// Checks a kind such as "Pod". Kubernetes asks the same of kinds as of labels, but for their case.
+/// Checks a kind such as "Pod". Kubernetes checks kinds like labels, except for their case.
 fn check_kind(kind: &str) -> Result<(), InvalidName> {
     check("kind", kind, is_dns1035_label(&kind.to_ascii_lowercase()))
 }
@@ -66,7 +66,7 @@ fn check(part: &'static str, text: &str, problems: Vec<String>) -> Result<(), In
     }
 }
 
-/// Makes a checked name serialise as its text, and refuse invalid text when read.
+/// Implements serialization of a checked name as text; deserialization refuses invalid text.
 macro_rules! serialise_as_text {
     ($name:ty) => {
         impl serde::Serialize for $name {

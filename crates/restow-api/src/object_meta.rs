@@ -1,30 +1,30 @@
-//! The part of every object that Kubernetes shares: as much of it as our rules read, the rest carried along untouched.
+//! Object metadata: the fields that our rules read; other fields are kept unchanged.
 
 use crate::{ResourceVersion, Time};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// An object's metadata. Fields that are not named here are kept as they were read.
+/// An object's metadata. Other fields are kept unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectMeta {
     /// The object's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What the server begins a name with when none is given.
+    /// The prefix of a generated name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub generate_name: String,
     /// The object's namespace; empty for cluster-scoped objects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// What tells this object from an earlier one of the same name.
+    /// The unique id.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The revision of this object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<ResourceVersion>,
-    /// Counts the changes of the desired state; zero when it is not kept.
+    /// The number of changes of the specification; zero if it is not set.
     #[serde(skip_serializing_if = "is_zero")]
     pub generation: i64,
     /// When the object was created.
@@ -36,34 +36,34 @@ pub struct ObjectMeta {
     /// The object's annotations.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Everything else.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// A list's metadata. Fields that are not named here are kept as they were read.
+/// A list's metadata. Other fields are kept unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListMeta {
     /// The revision at which the list was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<ResourceVersion>,
-    /// Where the next page begins; empty on the last one.
+    /// The continue token of the next page; empty on the last one.
     #[serde(rename = "continue", skip_serializing_if = "String::is_empty")]
     pub continue_token: String,
-    /// Everything else.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
 impl ObjectMeta {
-    /// The metadata of an object that has a name and nothing else.
+    /// The metadata of an object with only a name.
     pub fn named(name: impl Into<String>) -> Self {
         ObjectMeta { name: name.into(), ..ObjectMeta::default() }
     }
 }
 
-/// Whether Go's `omitempty` would leave this number out.
+/// Whether Go's `omitempty` would omit this number.
 pub(crate) fn is_zero(number: &i64) -> bool {
     *number == 0
 }
@@ -74,7 +74,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_we_do_not_know_survives() {
+    fn unknown_metadata_fields_survive_a_round_trip() {
         let wire = json!({
             "name": "core.pods", "uid": "u-1", "resourceVersion": "17", "generation": 3,
             "creationTimestamp": "2026-11-15T21:34:05Z", "labels": {"a": "b"},

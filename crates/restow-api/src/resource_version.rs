@@ -1,9 +1,9 @@
-//! The revision of one stored object, as the Kubernetes API shows it.
+//! The revision of one stored object, as in the Kubernetes API.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// An object's `resourceVersion`: opaque, good only as a precondition and for equality.
+/// An object's `resourceVersion`. It is opaque: use it only as a precondition and for equality.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ResourceVersion(String);

@@ -1,4 +1,4 @@
-//! The opaque value by which discovery shows in which version a resource is stored.
+//! The hash of a resource's storage version in discovery.
 
 use crate::GroupVersionKind;
 use base64::Engine;
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// A storage version, hashed. Only equality means anything.
+/// The hash of a storage version. It can only be compared for equality.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StorageVersionHash(String);
 
 impl StorageVersionHash {
-    /// What stands in a list of hashes for versions that nobody knows.
+    /// The entry for unknown versions in a list of hashes.
     pub const UNKNOWN: &'static str = "Unknown";
 
     /// The hash with this text, as read from discovery or from a StorageState.
@@ -21,17 +21,17 @@ impl StorageVersionHash {
         StorageVersionHash(text.into())
     }
 
-    /// The hash of a kind in the version that it is stored in.
+    /// The hash of a kind in its storage version.
     pub fn of(stored: &GroupVersionKind) -> Self {
         StorageVersionHash(storage_version_hash(stored.group(), stored.version(), stored.kind()))
     }
 
-    /// The stand-in for versions that nobody knows.
+    /// The entry for unknown versions.
     pub fn unknown() -> Self {
         StorageVersionHash(Self::UNKNOWN.to_owned())
     }
 
-    /// Whether this is the stand-in for versions that nobody knows.
+    /// Whether this is the entry for unknown versions.
     pub fn is_unknown(&self) -> bool {
         self.0 == Self::UNKNOWN
     }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_is_no_hash() {
+    fn the_unknown_entry_is_not_a_hash() {
         assert!(StorageVersionHash::unknown().is_unknown());
         assert!(!StorageVersionHash::new("qFsyl6wFWjQ=").is_unknown());
     }

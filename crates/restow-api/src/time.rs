@@ -1,21 +1,20 @@
-//! Points in time as Kubernetes writes them: RFC 3339 in UTC, to the second (`Time`) or to the microsecond
-//! (`MicroTime`).
+//! Times in Kubernetes' format: RFC 3339 in UTC, with seconds (`Time`) or microseconds (`MicroTime`).
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use std::fmt;
 
-/// A time to the second: "2026-11-15T21:34:05Z". What is finer is cut off at construction, so that a value equals
-/// itself after a round trip through the API.
+/// A time in seconds: "2026-11-15T21:34:05Z". Fractions are truncated at construction, so that a value equals itself
+/// after a round trip through the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(Timestamp);
 
-/// A time to the microsecond: "2026-11-15T21:34:05.123456Z". What is finer is cut off at construction.
+/// A time in microseconds: "2026-11-15T21:34:05.123456Z". Smaller fractions are truncated at construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MicroTime(Timestamp);
 
 impl Time {
-    /// The timestamp, cut to the second.
+    /// The timestamp, truncated to seconds.
     pub fn new(timestamp: Timestamp) -> Self {
         Time(cut(timestamp, 1_000_000_000))
     }
@@ -27,7 +26,7 @@ impl Time {
 }
 
 impl MicroTime {
-    /// The timestamp, cut to the microsecond.
+    /// The timestamp, truncated to microseconds.
     pub fn new(timestamp: Timestamp) -> Self {
         MicroTime(cut(timestamp, 1_000))
     }
@@ -53,7 +52,7 @@ impl fmt::Display for MicroTime {
 /// The latest multiple of `unit` nanoseconds that is not after the timestamp.
 fn cut(timestamp: Timestamp, unit: i128) -> Timestamp {
     let nanoseconds = timestamp.as_nanosecond();
-    // Only the first second of the representable years can fail here, and it is a whole one already.
+    // This can only fail in the first second of the representable years, which is a whole second already.
     Timestamp::from_nanosecond(nanoseconds - nanoseconds.rem_euclid(unit)).unwrap_or(timestamp)
 }
 
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_are_cut_downwards_too() {
+    fn times_before_1970_are_truncated_downwards() {
         let timestamp: Timestamp = "1969-12-31T23:59:58.5Z".parse().unwrap();
         assert_eq!(Time::new(timestamp).to_string(), "1969-12-31T23:59:58Z");
     }

@@ -1,7 +1,7 @@
-//! What is wrong with an object, field by field, in the words that Kubernetes uses.
+//! Validation errors of an object's fields, with Kubernetes' messages.
 //!
-//! The sentences matter: people search for them, and clients show them. The rules for single values are in
-//! the functions of this module, those for whole objects next to the types.
+//! The messages are Kubernetes' to the letter: people search for them, and clients show them. The rules for single
+//! values are in this module, those for whole objects next to the types.
 
 mod field_error;
 mod text;

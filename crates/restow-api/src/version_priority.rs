@@ -1,9 +1,9 @@
-//! Which of several versions comes first. Kubernetes prefers stable versions to beta to alpha, and newer to older.
+//! The priority of versions. Kubernetes prefers stable versions to beta to alpha, and newer to older ones.
 
 use std::cmp::{Ordering, Reverse};
 
-/// The place of a version among others; smaller is preferred. Two versions compare equal only when they are the same
-/// text, except for spellings such as "v1" and "v01", which Kubernetes does not tell apart either.
+/// The priority of a version; a smaller one is preferred. Two versions are equal only if their texts are equal, except
+/// for spellings such as "v1" and "v01", which Kubernetes does not distinguish either.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VersionPriority {
     /// A version that follows Kubernetes' pattern: v, a number, and perhaps alpha or beta with a number.
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_too_large_is_just_a_name() {
+    fn a_version_with_too_large_a_number_is_an_ordinary_name() {
         assert_eq!(
             VersionPriority::of("v99999999999999999999999"),
             VersionPriority::Other("v99999999999999999999999".into())

@@ -1,7 +1,7 @@
-//! JSON patches, carried out within bounds: how much they copy, how deep their outcome is, and how much work they make.
+//! Applies JSON patches within limits on the copied bytes, the nesting of the result, and the work.
 //!
-//! A patch says in a few bytes what takes gigabytes to carry out, for instance by copying an object into itself again and
-//! again. Clients send patches, and so do webhooks and policies; all of them are carried out here.
+//! A patch of a few bytes can take gigabytes to apply, for example if it copies an object into itself repeatedly.
+//! Clients, webhooks and policies send patches; all of them are applied here.
 
 use crate::MAX_DEPTH;
 use crate::types::exceeds_depth;
@@ -10,20 +10,21 @@ use json_patch::{PatchError, PatchErrorKind, PatchOperation};
 use serde_json::Value;
 use thiserror::Error;
 
-/// The most operations in one patch, as in Kubernetes.
+/// The maximum number of operations in one patch, as in Kubernetes.
 pub const MAX_OPERATIONS: usize = 10_000;
-/// The most bytes of JSON that the copies of one patch may take in all, as in Kubernetes.
+/// The maximum total size of the copies of one patch in bytes of JSON, as in Kubernetes.
 const MAX_COPIED: usize = 3 << 20;
-/// The most items of lists that one patch may shift by adding and removing before them: some tens of milliseconds.
+/// The maximum number of list items that one patch may shift by adding and removing before them: some tens of
+/// milliseconds.
 const MAX_SHIFTED: usize = 20_000_000;
 
-/// Why a patch could not be carried out.
+/// Why a patch could not be applied.
 #[derive(Debug, Error)]
 pub enum BoundedPatchError {
-    /// It does not fit what it is applied to.
+    /// The patch does not fit the value.
     #[error(transparent)]
     Unfit(PatchError),
-    /// It has more operations than are carried out.
+    /// It has too many operations.
     #[error("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {0}")]
     Operations(usize),
     /// It copies too much.
@@ -31,29 +32,29 @@ pub enum BoundedPatchError {
         "Unable to complete the copy, the accumulated size increase of copy is {0}, exceeding the limit {MAX_COPIED}"
     )]
     Copied(usize),
-    /// What it makes is nested too deeply.
+    /// The result is nested too deeply.
     #[error("the patch makes an object that is nested more than {MAX_DEPTH} levels deep")]
     Deep,
-    /// It moves too many items of lists about.
+    /// It shifts too many list items.
     #[error("the patch shifts more than {MAX_SHIFTED} items of lists")]
     Shifted,
 }
 
 impl BoundedPatchError {
-    /// Whether the patch asked for something that is not so, which some take for "nothing to do".
+    /// Whether a `test` operation failed, which some callers treat as "nothing to do".
     pub fn is_failed_test(&self) -> bool {
         matches!(self, BoundedPatchError::Unfit(error) if matches!(error.kind, PatchErrorKind::TestFailed))
     }
 }
 
-/// Carries out a patch. Where it fails, the value is left half changed.
+/// Applies a patch. If it fails, the value is partially changed.
 pub fn apply(value: &mut Value, patch: &json_patch::Patch) -> Result<(), BoundedPatchError> {
     if patch.0.len() > MAX_OPERATIONS {
         return Err(BoundedPatchError::Operations(patch.0.len()));
     }
     let mut spent = Spent::default();
     for operation in &patch.0 {
-        // Clients test for null to see that a field is not there, and Kubernetes lets them.
+        // Clients test for null to check that a field is absent, and Kubernetes allows that.
         if let PatchOperation::Test(test) = operation
             && test.value.is_null()
             && is_absent(value, test.path.as_str())
@@ -66,7 +67,7 @@ pub fn apply(value: &mut Value, patch: &json_patch::Patch) -> Result<(), Bounded
     Ok(())
 }
 
-/// What a patch has used up so far.
+/// The use of the limits so far.
 #[derive(Default)]
 struct Spent {
     copied: usize,
@@ -74,7 +75,7 @@ struct Spent {
 }
 
 impl Spent {
-    /// Refuses an operation that goes beyond the bounds, before it is carried out.
+    /// Refuses an operation that exceeds a limit, before it is applied.
     fn check(&mut self, value: &Value, operation: &PatchOperation) -> Result<(), BoundedPatchError> {
         match operation {
             PatchOperation::Add(add) => {
@@ -90,7 +91,7 @@ impl Spent {
             PatchOperation::Move(moved) => {
                 self.shift(value, &moved.from)?;
                 self.shift(value, &moved.path)?;
-                // What does not get deeper need not be looked at.
+                // A move to the same depth or a lower one cannot exceed the limit.
                 match moved.path.count() > moved.from.count() {
                     true => self.place(value.pointer(moved.from.as_str()), &moved.path),
                     false => Ok(()),
@@ -100,7 +101,7 @@ impl Spent {
         }
     }
 
-    /// A value gets a place that it was not in.
+    /// Checks the insertion of a value at a path.
     fn place(&mut self, source: Option<&Value>, path: &Pointer) -> Result<(), BoundedPatchError> {
         let Some(source) = source else { return Ok(()) };
         self.copied = self.copied.saturating_add(json_size(source));
@@ -110,7 +111,7 @@ impl Spent {
         check_depth(path, source)
     }
 
-    /// What stands in a list behind a place has to make room, or closes up.
+    /// Counts the list items behind a position, which an insertion or removal shifts.
     fn shift(&mut self, value: &Value, path: &Pointer) -> Result<(), BoundedPatchError> {
         let parent = path.split_back().and_then(|(parent, last)| Some((value.pointer(parent.as_str())?, last)));
         if let Some((Value::Array(items), last)) = parent {
@@ -129,7 +130,7 @@ fn check_depth(path: &Pointer, value: &Value) -> Result<(), BoundedPatchError> {
     if fits { Ok(()) } else { Err(BoundedPatchError::Deep) }
 }
 
-/// How many bytes a value takes as JSON.
+/// The size of a value as JSON in bytes.
 pub fn json_size(value: &Value) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
@@ -142,12 +143,12 @@ pub fn json_size(value: &Value) -> usize {
         }
     }
     let mut count = Count(0);
-    // Counting does not fail, and values have text keys only.
+    // The counter does not fail, and values have only text keys.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }
 
-/// Whether a field is missing in something that is there.
+/// Whether a field is missing in an object that exists.
 fn is_absent(value: &Value, path: &str) -> bool {
     let parent = path.rsplit_once('/').map(|(parent, _)| parent).unwrap_or_default();
     value.pointer(path).is_none() && value.pointer(parent).is_some()
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_tested_as_null() {
+    fn a_test_operation_treats_absent_fields_as_null() {
         let check = |patch: Value, works: bool| {
             let outcome = carry_out(json!({"metadata": {"name": "x"}}), patch.clone());
             assert_eq!(outcome.is_ok(), works, "{patch}");
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_add_up() {
+    fn the_total_size_of_copies_is_limited() {
         let doubling: Vec<Value> =
             (0..40).map(|number| json!({"op": "copy", "from": "/a", "path": format!("/a/{number}")})).collect();
         let refused = carry_out(json!({"a": {"x": "some text that is copied"}}), doubling.into()).unwrap_err();
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outcome_is_no_deeper_than_what_can_be_read() {
+    fn the_nesting_of_a_patched_object_is_limited() {
         let path = |levels: usize| "/a".repeat(levels);
         for (operation, fits) in [
             (json!({"op": "add", "path": path(50), "value": nested(50)}), true),
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_not_shifted_without_end() {
+    fn the_number_of_shifted_list_items_is_limited() {
         let items: Value = vec![Value::Null; 100_000].into();
         let operations = |operation: Value| -> Value { vec![operation; 1_000].into() };
         for operation in [
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_counted() {
+    fn the_number_of_operations_is_limited() {
         let operation = json!({"op": "test", "path": "/a", "value": 1});
         let refused = carry_out(json!({"a": 1}), vec![operation; MAX_OPERATIONS + 1].into()).unwrap_err();
         assert_eq!(refused.to_string(), "The allowed maximum operations in a JSON patch is 10000, got 10001");

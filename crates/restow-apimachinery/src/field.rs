@@ -1,22 +1,22 @@
-//! Errors about single fields of an object, in the words that Kubernetes uses.
+//! Errors about single fields of an object, with Kubernetes' messages.
 
 use std::fmt;
 
-/// One broken rule.
+/// A validation error of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// The path of the field, as in `spec.containers[0].name`.
     pub field: String,
-    /// What kind of rule.
+    /// The type of the error.
     pub rule: FieldRule,
     /// The rest of the message.
     pub detail: String,
 }
 
-/// The kinds of rules that a field can break.
+/// The types of field errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldRule {
-    /// A value is needed and there is none.
+    /// A required value is missing.
     Required,
     /// The value (shown as JSON) breaks a rule.
     Invalid(String),
@@ -32,9 +32,9 @@ pub enum FieldRule {
     TooLong,
     /// The list has too many items; the limit is in the detail.
     TooMany(String),
-    /// What the value refers to does not exist.
+    /// The referenced object does not exist.
     NotFound(String),
-    /// A rule of a schema: the reason of the cause; the detail is the whole message.
+    /// A validation error of a schema, with the reason of the cause; the detail is the whole message.
     Worded(&'static str),
 }
 
@@ -54,12 +54,12 @@ impl FieldError {
         FieldError { field: field.into(), rule: FieldRule::Forbidden, detail: detail.into() }
     }
 
-    /// The field was changed and must not be.
+    /// The field is immutable.
     pub fn immutable(field: impl Into<String>, value: &serde_json::Value) -> Self {
         Self::invalid(field, value, "field is immutable")
     }
 
-    /// The reason that a `Status` gives for this cause.
+    /// The reason of this cause in a `Status`.
     pub fn cause_reason(&self) -> &'static str {
         match self.rule {
             FieldRule::Required => "FieldValueRequired",

@@ -1,10 +1,10 @@
-//! Values as Go prints them, with `%v`, `%q`, `%#v` and as JSON: Kubernetes' messages and objects hold them.
+//! Values as Go prints them, with `%v`, `%q`, `%#v` and as JSON. Kubernetes' messages and objects contain them.
 
 use std::fmt::Write;
 
 use serde_json::{Number, Value};
 
-/// A value as it stands in a message about a field.
+/// A value in a message about a field.
 pub fn show(value: &Value) -> String {
     match value {
         Value::Bool(flag) => flag.to_string(),
@@ -18,7 +18,7 @@ pub fn show(value: &Value) -> String {
     }
 }
 
-/// A number: whole ones plainly, others in Go's shortest form.
+/// A number: integers plainly, others in Go's shortest form.
 pub fn show_number(number: &Number) -> String {
     match number.as_i64() {
         Some(whole) => whole.to_string(),
@@ -226,7 +226,7 @@ pub fn literal<T: AsRef<str>>(texts: &[T]) -> String {
     format!("[]string{{{}}}", quoted.join(", "))
 }
 
-/// Several errors as one: alone as it is, many in brackets, each once.
+/// Aggregates errors: one as it is, several in brackets, without duplicates.
 pub fn aggregate(errors: &[String]) -> String {
     let mut distinct: Vec<&str> = Vec::new();
     for error in errors {
@@ -254,7 +254,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn values_read_as_go_prints_them() {
+    fn values_are_printed_as_in_go() {
         let cases = [
             (json!(-1), "-1"),
             (json!(1.5), "1.5"),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_quoted_as_go_does() {
+    fn texts_are_quoted_as_in_go() {
         let check = |text: &str, expected: &str| assert_eq!(quote(text), expected);
         check("a b", r#""a b""#);
         check("a\"\\\n\t\u{0}\u{1b}é", r#""a\"\\\n\t\x00\x1bé""#);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_joined_without_repeats() {
+    fn errors_are_aggregated_without_duplicates() {
         assert_eq!(aggregate(&["a".into()]), "a");
         assert_eq!(aggregate(&["a".into(), "b".into(), "a".into()]), "[a, b]");
         assert_eq!(aggregate(&["a".into(), "a".into()]), "a");

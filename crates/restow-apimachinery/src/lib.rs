@@ -22,6 +22,7 @@ pub mod selector;
 pub mod types;
 pub mod untyped;
 
-/// How deep an object may be nested, as it is sent and as it is stored, with all that the server adds to it: what is read
-/// can be sent back. Objects of Kubernetes stay far below, and a parser that refuses 128 levels still reads a list of them.
+/// The maximum nesting of an object in requests and in the store, with all fields that the server adds, so that every
+/// stored object can be sent. Objects of Kubernetes stay far below, and a parser with a limit of 128 levels can still
+/// parse a list of them.
 pub const MAX_DEPTH: usize = 100;

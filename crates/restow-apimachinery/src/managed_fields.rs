@@ -1,7 +1,7 @@
-//! `metadata.managedFields`: who set which field of an object.
+//! `metadata.managedFields`: the manager of each field of an object.
 //!
-//! Field sets and entries as Kubernetes writes them, comparing two objects along their type, and merging an applied
-//! configuration. Across versions, and for the kinds of a server, this is done by the API server's field manager.
+//! Field sets and entries in Kubernetes' format, comparing two objects by their type, and merging an applied
+//! configuration. The API server's field manager does this across versions and for its resources.
 
 pub mod apply;
 mod compare;
@@ -13,7 +13,7 @@ mod set;
 mod tests;
 
 pub use compare::{Comparison, compare};
-pub use entries::{Entries, Writer};
+pub use entries::{Entries, FieldWriter};
 pub use given::Given;
 pub use ownership::{MergeRule, Node, Ownership};
 pub use set::{FieldSet, Member};

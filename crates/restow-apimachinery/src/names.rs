@@ -1,15 +1,15 @@
-//! What objects, namespaces, labels and finalizers may be called, with Kubernetes' words for what is wrong.
+//! Validation of the names of objects, namespaces, labels and finalizers, with Kubernetes' messages.
 
-/// What an object may be called.
+/// The validation rule of an object's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
-    /// As a DNS subdomain: most kinds.
+    /// A DNS subdomain: most kinds.
     Subdomain,
-    /// As a DNS label: namespaces.
+    /// A DNS label: namespaces.
     Label,
-    /// As a DNS label that begins with a letter: services.
+    /// A DNS label that begins with a letter: services.
     ServiceLabel,
-    /// Anything that can stand in a path: RBAC and others that are named by people.
+    /// Any path segment: RBAC and others.
     PathSegment,
 }
 
@@ -19,7 +19,7 @@ const SERVICE_LABEL: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
 impl NameRule {
-    /// Everything that is wrong with a name.
+    /// All validation errors of a name.
     pub fn check(self, name: &str) -> Vec<String> {
         match self {
             NameRule::Subdomain => subdomain_problems(name),
@@ -29,7 +29,7 @@ impl NameRule {
         }
     }
 
-    /// The part of a generated name that is kept, so that the random end fits.
+    /// The maximum length of the base of a generated name, so that the random suffix fits.
     pub fn longest_base(self) -> usize {
         match self {
             NameRule::Label | NameRule::ServiceLabel => 63 - GENERATED_SUFFIX,
@@ -38,7 +38,7 @@ impl NameRule {
     }
 }
 
-/// How many random characters end a generated name.
+/// The length of the random suffix of a generated name.
 pub const GENERATED_SUFFIX: usize = 5;
 
 fn subdomain_problems(name: &str) -> Vec<String> {
@@ -86,7 +86,7 @@ fn path_segment_problems(name: &str) -> Vec<String> {
     ["/", "%"].iter().filter(|part| name.contains(**part)).map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// Everything that is wrong with a label's or annotation's key, or with a finalizer.
+/// All validation errors of the key of a label or annotation, or of a finalizer.
 pub fn qualified_name_problems(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let name = match key.split_once('/') {
@@ -119,7 +119,7 @@ pub fn qualified_name_problems(key: &str) -> Vec<String> {
     problems
 }
 
-/// Everything that is wrong with a label's value.
+/// All validation errors of a label's value.
 pub fn label_value_problems(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > 63 {
@@ -135,7 +135,7 @@ pub fn label_value_problems(value: &str) -> Vec<String> {
     problems
 }
 
-/// Everything that is wrong with a key of a config map or a secret.
+/// All validation errors of a key of a ConfigMap or Secret.
 pub fn config_key_problems(key: &str) -> Vec<String> {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let mut problems = too_long(key, 253);
@@ -160,7 +160,7 @@ fn too_long(name: &str, limit: usize) -> Vec<String> {
     }
 }
 
-// Names are checked in every request, so what the patterns above say is spelt out.
+// Names are checked in every request, so the patterns above are written as code.
 
 fn is_label(text: &str) -> bool {
     let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

@@ -1,12 +1,12 @@
-//! An API object as the server handles it: JSON with the metadata that every kind has.
+//! An API object as the server handles it: JSON with accessors for the metadata.
 
 use serde_json::{Map, Value};
 use std::sync::{Arc, LazyLock};
 
-/// One API object in one version. Fields that the server knows have accessors; everything else is left as it came.
+/// One API object in one version. Fields that the server uses have accessors; other fields are not changed.
 ///
-/// The value inside is always a JSON object: it is a whole value so that whoever works on values can have it uncopied.
-/// Clones share it until one of them is changed.
+/// The value is always a JSON object. It is stored as a `Value`, so that functions on values need no copy. Clones share
+/// it until one of them is changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object(Arc<Value>);
 
@@ -19,7 +19,7 @@ impl Default for Object {
 static NO_FIELDS: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
 impl Object {
-    /// Takes a JSON value that is an object; others are handed back.
+    /// Wraps a JSON object; returns other values as the error.
     pub fn from_value(value: Value) -> Result<Self, Value> {
         match value {
             Value::Object(_) => Ok(Object(Arc::new(value))),
@@ -32,7 +32,7 @@ impl Object {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// The object as a JSON value, to look at.
+    /// A reference to the JSON value.
     pub fn as_value(&self) -> &Value {
         &self.0
     }
@@ -61,7 +61,7 @@ impl Object {
         rest.iter().try_fold(self.fields().get(*first)?, |value, step| value.get(*step))
     }
 
-    /// The text at a path; empty where there is none.
+    /// The text at a path; empty if it is absent.
     pub fn text(&self, path: &[&str]) -> &str {
         self.at(path).and_then(Value::as_str).unwrap_or_default()
     }
@@ -107,18 +107,18 @@ impl Object {
         self.text(&["kind"])
     }
 
-    /// Says what the object is.
+    /// Sets `apiVersion` and `kind`.
     pub fn set_type(&mut self, api_version: &str, kind: &str) {
         self.set("apiVersion", Some(api_version.into()));
         self.set("kind", Some(kind.into()));
     }
 
-    /// The metadata; `None` when it is missing or no object.
+    /// The metadata; `None` if it is missing or not an object.
     pub fn metadata(&self) -> Option<&Map<String, Value>> {
         self.fields().get("metadata").and_then(Value::as_object)
     }
 
-    /// The metadata, made where it is missing.
+    /// The metadata; created if it is missing.
     pub fn metadata_mut(&mut self) -> &mut Map<String, Value> {
         let slot = self.fields_mut().entry("metadata").or_insert_with(|| Value::Object(Map::new()));
         if !slot.is_object() {
@@ -130,7 +130,7 @@ impl Object {
         }
     }
 
-    /// A text field of the metadata; empty where there is none.
+    /// A text field of the metadata; empty if it is absent.
     pub fn meta(&self, field: &str) -> &str {
         self.text(&["metadata", field])
     }
@@ -149,7 +149,7 @@ impl Object {
         self.meta("name")
     }
 
-    /// The namespace; empty for objects without one.
+    /// The namespace; empty for cluster-scoped objects.
     pub fn namespace(&self) -> &str {
         self.meta("namespace")
     }
@@ -159,22 +159,22 @@ impl Object {
         self.meta("uid")
     }
 
-    /// The resource version; empty when the client gave none.
+    /// The resource version; empty if the client sent none.
     pub fn resource_version(&self) -> &str {
         self.meta("resourceVersion")
     }
 
-    /// How often the specification has changed.
+    /// The generation: the number of changes of the specification.
     pub fn generation(&self) -> i64 {
         self.at(&["metadata", "generation"]).and_then(Value::as_i64).unwrap_or_default()
     }
 
-    /// Whether deletion was asked for and waits for finalizers or a grace period.
+    /// Whether the object is marked as deleted and waits for finalizers or a grace period.
     pub fn is_being_deleted(&self) -> bool {
         self.at(&["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null())
     }
 
-    /// The finalizers that must go before the object can.
+    /// The finalizers.
     pub fn finalizers(&self) -> Vec<&str> {
         let list = self.at(&["metadata", "finalizers"]).and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_str).collect()

@@ -1,4 +1,4 @@
-//! Which objects of a collection a request is about: label selectors and field selectors.
+//! Label selectors and field selectors.
 
 mod fields;
 mod labels;
@@ -12,14 +12,14 @@ use serde_json::Value;
 /// A label selector and a field selector together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// What the labels must be.
+    /// The requirements on labels.
     pub labels: LabelSelector,
-    /// What the fields must be.
+    /// The requirements on fields.
     pub fields: FieldSelector,
 }
 
 impl Selector {
-    /// Whether everything matches, so that objects need not be looked at.
+    /// Whether all objects match, so that they need not be checked.
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
@@ -30,7 +30,7 @@ impl Selector {
     }
 }
 
-/// A label selector, as objects have it, in the form that queries have it.
+/// A label selector from an object, in the format of the query.
 pub fn selector_text(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let mut parts: Vec<String> =

@@ -1,8 +1,8 @@
-//! Kubernetes' built-in types as one table of facts, and what is done with it: protobuf to JSON and back, finding unknown
-//! fields and wrong types in requests, strategic merge patches, and OpenAPI schemas.
+//! Kubernetes' built-in types as a table, and functions on it: protobuf to JSON and back, unknown fields and wrong
+//! types in requests, strategic merge patches, and OpenAPI schemas.
 //!
-//! Objects are `serde_json::Value` throughout; nothing here knows HTTP, storage, or custom resources. A kind that the
-//! table does not have is reported as such, never guessed. The data is `types/kubernetes.types`.
+//! Objects are `serde_json::Value`; this module does not know HTTP, storage, or custom resources. A kind that is not in
+//! the table is reported as unknown. The data is `types/kubernetes.types`.
 
 mod json;
 mod openapi;

@@ -1,41 +1,41 @@
-//! Reading JSON of which no type is known: its value, and the fields that occur twice, which a parser passes over.
+//! Parses JSON without a type: its value, and the duplicate fields, which an ordinary parser ignores.
 //!
-//! Most writers sort the fields of their objects, this server among them. What comes in order needs no searching: it is
-//! lined up, and made a map at the end.
+//! Most clients, and this server, sort the fields of objects. Sorted fields need no search: they are collected in a
+//! list, which becomes a map at the end.
 
 use crate::types::FieldProblem;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// The most that are told.
+/// The maximum number of reported duplicates.
 const MOST: usize = 100;
 
-/// The value that a text is, and every field that occurs more than once in its object; the last one counts.
+/// The value of a text, and all duplicate fields; the last one of each wins.
 pub fn read(text: &[u8]) -> Result<(Value, Vec<FieldProblem>), serde_json::Error> {
     let mut found = Vec::new();
     let reader = Reader { place: Place::Root, found: &mut found, brief: false };
     let value = match std::str::from_utf8(text) {
-        // Checked once, and not for each of its texts again.
+        // Check UTF-8 once, and not again for each text in it.
         Ok(text) => reader.read(serde_json::Deserializer::from_str(text))?,
         Err(_) => reader.read(serde_json::Deserializer::from_slice(text))?,
     };
     Ok((value, found))
 }
 
-/// The value that the text of a stored object is, without its managed fields. They are often half of it, and nobody looks
-/// at them.
+/// The value of a stored object without its managed fields. They are often half of it, and the callers do not need
+/// them.
 pub fn read_briefly(text: &[u8]) -> Result<Value, serde_json::Error> {
     let reader = Reader { place: Place::Root, found: &mut Vec::new(), brief: true };
     reader.read(serde_json::Deserializer::from_slice(text))
 }
 
-/// The fields of an object while they are read.
+/// The fields of an object while it is parsed.
 #[derive(Default)]
 pub struct Fields {
-    /// What came in order, as long as everything did.
+    /// The sorted fields, as long as all are sorted.
     lined_up: Vec<(String, Value)>,
-    /// Everything, once something came out of order.
+    /// All fields, after one was out of order.
     mixed: Map<String, Value>,
 }
 
@@ -49,7 +49,7 @@ impl Fields {
         }
     }
 
-    /// Adds a field, in place of one of the same name.
+    /// Adds a field, or replaces the one with the same name.
     pub fn insert(&mut self, name: String, value: Value) {
         if self.mixed.is_empty() {
             if self.lined_up.last().is_none_or(|(last, _)| *last < name) {
@@ -60,13 +60,13 @@ impl Fields {
         self.mixed.insert(name, value);
     }
 
-    /// All of them.
+    /// All fields as a map.
     pub fn into_map(self) -> Map<String, Value> {
         if self.mixed.is_empty() { self.lined_up.into_iter().collect() } else { self.mixed }
     }
 }
 
-/// Where a value stands. It is only spelled out when there is something to tell.
+/// The path of a value. It is formatted only for a report.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Root,
@@ -88,7 +88,7 @@ impl fmt::Display for Place<'_> {
 struct Reader<'a> {
     place: Place<'a>,
     found: &'a mut Vec<FieldProblem>,
-    /// Whether managed fields are passed over.
+    /// Whether managed fields are skipped.
     brief: bool,
 }
 
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_that_occur_twice_are_told_with_their_paths() {
+    fn duplicate_fields_are_reported_with_their_paths() {
         let text = br#"{"a": 1, "b": [{"c": null, "c": true}], "a": "x", "d": {"a": 1.5}}"#;
         let (value, found) = read(text).unwrap();
         assert_eq!(value, serde_json::from_slice::<Value>(text).unwrap());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_and_refused_as_a_parser_does() {
+    fn json_is_accepted_and_refused_as_by_serde_json() {
         for text in ["{", "{}{}", "", "[1, -2, 1e400]", "[-1, 18446744073709551615, 1e3, null, \"\\u00e4\"]"] {
             let ours = read(text.as_bytes()).map(|(value, _)| value).map_err(|error| error.to_string());
             assert_eq!(ours, serde_json::from_str::<Value>(text).map_err(|error| error.to_string()), "{text}");

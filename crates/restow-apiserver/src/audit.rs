@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_wait_are_bounded_by_their_bytes() {
+    fn waiting_audit_lines_are_bounded_by_bytes() {
         let (open, closed) = mpsc::channel();
         let log = AuditLog::to(Box::new(Closed(closed))).unwrap();
         // The output is opened before the log is closed, also where the test fails: closing waits for it.
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_in_some_file_and_old_files_are_removed() {
+    fn every_audit_line_is_in_a_file_and_old_files_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let log = AuditLog::open(AuditConfig { path, max_bytes: 100, max_backups: 1000 }).unwrap();

@@ -18,10 +18,10 @@ use crate::resource::{Names, Origin, Resource, Scope, Storage};
 use restow_api::GroupVersion;
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
-use table::{History, Row};
+use table::{ReleaseVersions, ResourceRow};
 use thiserror::Error;
 
-static ROWS: LazyLock<Vec<Row>> = LazyLock::new(table::rows);
+static ROWS: LazyLock<Vec<ResourceRow>> = LazyLock::new(table::rows);
 
 /// Versions below GA that Kubernetes serves without being asked, because they were on before betas were off.
 const BETAS_ON: &[&str] = &["flowcontrol.apiserver.k8s.io"];
@@ -102,7 +102,7 @@ pub fn resources(release: Release, config: &RuntimeConfig) -> Vec<Resource> {
     ROWS.iter().filter_map(|row| resource(row, release, config)).collect()
 }
 
-fn resource(row: &Row, release: Release, config: &RuntimeConfig) -> Option<Resource> {
+fn resource(row: &ResourceRow, release: Release, config: &RuntimeConfig) -> Option<Resource> {
     let history = row.at(release)?;
     let mut served: Vec<GroupVersion> =
         history.versions.iter().filter(|version| config.serves(version)).cloned().collect();
@@ -132,7 +132,7 @@ fn resource(row: &Row, release: Release, config: &RuntimeConfig) -> Option<Resou
     })
 }
 
-fn storage(row: &Row, history: &History, release: Release) -> Option<Storage> {
+fn storage(row: &ResourceRow, history: &ReleaseVersions, release: Release) -> Option<Storage> {
     let encoding = history.stored.clone()?;
     Some(Storage::new(row.location.clone(), encoding, row.decodable_at(release)))
 }

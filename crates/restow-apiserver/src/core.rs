@@ -1,4 +1,5 @@
-//! What all components of a server share: the registry of resources, their objects, the watch cache, and background tasks.
+//! The state that all components of a server share: the registry of resources, their objects, the watch cache, and
+//! background tasks.
 
 pub(crate) mod reflector;
 mod startup;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What all components of a server share.
+/// The state that all components of a server share.
 pub(crate) struct Core {
     objects: ObjectStore,
     watch_cache: Arc<WatchCache>,

@@ -12,7 +12,7 @@ pub(crate) use application::{Application, FieldConflict};
 
 use crate::error::ApiError;
 use crate::resource::{Origin, Resource};
-use restow_apimachinery::managed_fields::{Comparison, Entries, Given, Node, Ownership, Writer, compare};
+use restow_apimachinery::managed_fields::{Comparison, Entries, FieldWriter, Given, Node, Ownership, compare};
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{TypeId, TypeTable};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ const UNOWNED_METADATA: [&str; 8] = [
 ];
 
 /// Sets the entry of a new object.
-pub(crate) fn record_creation(resource: &Resource, writer: &Writer<'_>, object: &mut Object) {
+pub(crate) fn record_creation(resource: &Resource, writer: &FieldWriter<'_>, object: &mut Object) {
     object.metadata_mut().remove("managedFields");
     let compared = comparison(resource, writer, &blank(resource, object), object);
     let mut entries = Entries::default();
@@ -45,7 +45,7 @@ pub(crate) fn record_creation(resource: &Resource, writer: &Writer<'_>, object: 
 /// Updates the entries for a change from `old` to `object`.
 pub(crate) async fn record_change(
     resource: &Resource,
-    writer: &Writer<'_>,
+    writer: &FieldWriter<'_>,
     old: &Object,
     object: &mut Object,
     given: Given,
@@ -98,7 +98,7 @@ fn versions_in(entries: &Value) -> impl Iterator<Item = &str> {
 /// The comparison in another version than the request's; `None` if the objects cannot be converted to it.
 async fn comparison_in(
     resource: &Resource,
-    writer: &Writer<'_>,
+    writer: &FieldWriter<'_>,
     version: &str,
     old: &Object,
     object: &Object,
@@ -110,10 +110,10 @@ async fn comparison_in(
     let target = version.parse().ok().filter(|target| resource.knows(target))?;
     let old = resource.convert(old.clone(), &target).await.ok()?;
     let object = resource.convert(object.clone(), &target).await.ok()?;
-    Some(comparison(resource, &Writer { api_version: version, ..*writer }, &old, &object))
+    Some(comparison(resource, &FieldWriter { api_version: version, ..*writer }, &old, &object))
 }
 
-fn comparison(resource: &Resource, writer: &Writer<'_>, old: &Object, object: &Object) -> Comparison {
+fn comparison(resource: &Resource, writer: &FieldWriter<'_>, old: &Object, object: &Object) -> Comparison {
     let layout = Layout::of(resource, writer.api_version);
     let mut compared = compare(layout.root(), old.fields(), object.fields());
     for set in [&mut compared.changed, &mut compared.removed] {

@@ -1,4 +1,4 @@
-//! What fuzzing calls: bytes in, nothing out. Whatever the bytes are, it returns soon, and what must hold is asserted.
+//! Entry points for fuzzing. Each returns soon for any bytes, and asserts its invariants.
 //!
 //! The targets in `fuzz/` and the API server's test `tests/fuzzing.rs` run the same functions.
 
@@ -8,13 +8,14 @@ use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, TypeTable};
 use serde_json::{Map, Value};
 
-/// An object and a patch, as JSON on lines of their own. It is taken for every kind of patch that it can be.
+/// Input: an object and a patch, each on a line of JSON. The patch is applied as every patch type that it can be parsed
+/// as.
 pub fn patch(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
     let (Some(object), Some(patch)) = (lines.next(), lines.next()) else { return };
     let kind = TypeTable::shared().kind("v1", "Pod");
     if let Ok(operations) = serde_json::from_value(patch.clone()) {
-        // Whether it fits is the patch's affair.
+        // An error is fine.
         let _ = patched(&Patch::Json(operations), object.clone(), kind);
     }
     if !patch.is_object() || !object.is_object() {
@@ -29,7 +30,7 @@ pub fn patch(data: &[u8]) {
     apply_twice(Node::Root(None), &object, &patch);
 }
 
-/// A configuration that was applied is in the object: applying it again changes nothing.
+/// Applying a configuration twice is the same as applying it once.
 fn apply_twice(root: Node<'_>, object: &Value, configuration: &Value) {
     let fields = |value: &Value| -> Map<String, Value> { value.as_object().cloned().unwrap_or_default() };
     let (object, configuration) = (fields(object), fields(configuration));
@@ -39,5 +40,5 @@ fn apply_twice(root: Node<'_>, object: &Value, configuration: &Value) {
     let mut left = once.clone();
     let asked = apply::fields_of(root, &configuration);
     apply::remove(root, &mut left, &asked, &asked);
-    assert!(left == once, "what is kept is not removed");
+    assert!(left == once, "removing no fields changes nothing");
 }

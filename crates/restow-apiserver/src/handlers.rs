@@ -1,4 +1,4 @@
-//! What can be done with resources, one file for each verb.
+//! The verbs of resources (create, get, list, watch, …), one file for each.
 
 mod apply;
 mod create;
@@ -24,7 +24,7 @@ use crate::error::ApiError;
 use crate::flow_control::fair_queue;
 use crate::namespaces::{Freshness, Namespaces};
 use crate::request::Request;
-use crate::request::negotiation::{Media, Shape};
+use crate::request::negotiation::{Media, Representation};
 use crate::resource::codec::Typed;
 use crate::resource::registry::Registry;
 use crate::resource::{Origin, Resource, Scope, Verb};
@@ -42,16 +42,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// What the handlers of all verbs work with.
+/// Dependencies of all handlers.
 pub(crate) struct Handlers {
     pub(crate) core: Arc<Core>,
     pub(crate) access: Arc<Access>,
     pub(crate) namespaces: Arc<Namespaces>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) agreement: Arc<Agreement>,
-    /// What kinds do beside their own objects.
+    /// Write hooks by resource.
     pub(crate) write_hooks: HashMap<GroupResource, Arc<dyn WriteHook>>,
-    /// Whether objects that cannot be read can be deleted.
+    /// Whether clients may delete objects that cannot be decoded (`ignoreStoreReadErrorWithClusterBreakingPotential`).
     pub(crate) deletes_unreadable: bool,
 }
 
@@ -68,7 +68,7 @@ impl Handlers {
         self.core.registry()
     }
 
-    /// What the kind does beside its own object when it is written.
+    /// The write hook of a built-in resource.
     pub(crate) fn write_hook(&self, resource: &Resource) -> Option<&Arc<dyn WriteHook>> {
         self.write_hooks.get(&resource.group_resource).filter(|_| resource.origin == Origin::Builtin)
     }
@@ -92,40 +92,40 @@ impl Deref for Call<'_> {
     }
 }
 
-/// An answer that could not be sent to its end. The client sees that it is not whole.
+/// A response that was cut off. The client notices that it is incomplete.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("the answer was interrupted")]
+#[error("the response was cut off")]
 pub(crate) struct Interrupted;
 
-/// What a verb answers.
-pub(crate) enum Answer {
+/// The response of a handler, before `http` renders it.
+pub(crate) enum HandlerResponse {
     /// An object, or a `Status`, in the call's version.
     Object { code: u16, object: Object },
-    /// What is ready to be sent.
+    /// A body that is encoded already.
     Bytes { code: u16, body: Bytes, media: Media },
-    /// Nothing to say.
-    Nothing,
+    /// An empty body.
+    Empty,
     /// A list of objects with the list's metadata.
     List { objects: Vec<Object>, metadata: serde_json::Value },
-    /// A list that is written while it is read.
+    /// A list that is sent while it is read.
     Stream(Box<list::ListStream>),
-    /// A stream of changes.
-    Watch(Box<watch::Changes>),
+    /// A stream of watch events.
+    Watch(Box<watch::WatchStream>),
 }
 
-impl Answer {
-    /// JSON that is ready to be sent.
+impl HandlerResponse {
+    /// A body that is encoded as JSON.
     fn json(code: u16, body: Vec<u8>) -> Self {
-        Answer::Bytes { code, body: body.into(), media: Media::Json }
+        HandlerResponse::Bytes { code, body: body.into(), media: Media::Json }
     }
 }
 
-/// Does what the call asks for.
-pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
+/// Calls the handler of the verb.
+pub(crate) async fn handle(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     if !call.target.subresource.is_empty() {
         call.check_scope()?;
-        if let Some(answer) = subresource::answer(call).await? {
-            return Ok(answer);
+        if let Some(response) = subresource::handle(call).await? {
+            return Ok(response);
         }
     } else if !call.resource.verbs.contains(&call.target.verb) {
         return Err(ApiError::MethodNotAllowed);
@@ -142,9 +142,8 @@ pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
     }
     if call.resource.storage.is_none() {
         return match call.target.verb {
-            Verb::Create if call.resource.names.kind == "Binding" => subresource::bind(call, "").await,
-            Verb::Create => review::review(call).await,
-            Verb::List => Ok(Answer::List { objects: Vec::new(), metadata: serde_json::json!({}) }),
+            Verb::Create => subresource::create_unstored(call).await,
+            Verb::List => Ok(HandlerResponse::List { objects: Vec::new(), metadata: serde_json::json!({}) }),
             Verb::Get => Err(call.not_found(&call.target.name)),
             _ => Err(ApiError::MethodNotAllowed),
         };
@@ -162,12 +161,12 @@ pub(crate) async fn perform(call: &Call<'_>) -> Result<Answer, ApiError> {
 }
 
 impl Call<'_> {
-    /// The request as admission looks at it.
+    /// The request as an input of admission.
     pub(crate) fn admission(&self) -> AdmissionCall<'_> {
         AdmissionCall { admission: &self.handlers.admission, request: &self.request }
     }
 
-    /// Refuses to make an object by changing it, where the user may not create it.
+    /// Checks that the user may create the object that an update or apply would create.
     fn authorize_creation(&self) -> Result<(), ApiError> {
         let creation = ResourceAttributes {
             verb: Verb::Create.to_string(),
@@ -181,7 +180,7 @@ impl Call<'_> {
         self.handlers.access().authorize(&self.user, &creation.into())
     }
 
-    /// Refuses to create an object in a namespace that is not there, or not for long.
+    /// Refuses to create an object in a namespace that does not exist or is being deleted.
     async fn check_namespace(&self, name: &str, freshness: Freshness) -> Result<Option<Compare>, ApiError> {
         match self.resource.scope {
             Scope::Cluster => Ok(None),
@@ -191,30 +190,30 @@ impl Call<'_> {
         }
     }
 
-    /// The answer with an object that lies in the store as `stored`, written without reading it; `None` where the client
-    /// wants another version or form.
-    fn spliced(&self, code: u16, stored: &[u8], revision: Revision) -> Option<Answer> {
+    /// The response with an object in the stored encoding, without decoding it; `None` if the client requested another
+    /// version or format.
+    fn response_as_stored(&self, code: u16, stored: &[u8], revision: Revision) -> Option<HandlerResponse> {
         let opening = self.resource.opening(&self.version);
         if self.accepted.media == Media::Yaml || !opening.opens(stored) {
             return None;
         }
         let mut body = Vec::with_capacity(stored.len() + 64);
         match self.accepted.shape {
-            Shape::Whole => opening.splice(stored, revision, Typed::Yes, &mut body),
-            Shape::MetadataOnly => opening.splice_metadata(stored, revision, &mut body),
-            Shape::Table(_) => return None,
+            Representation::Whole => opening.splice(stored, revision, Typed::Yes, &mut body),
+            Representation::MetadataOnly => opening.splice_metadata(stored, revision, &mut body),
+            Representation::Table(_) => return None,
         }
         if self.accepted.media == Media::Protobuf {
             body = types::transcode_protobuf(&body).ok()?;
         }
-        Some(Answer::Bytes { code, body: body.into(), media: self.accepted.media })
+        Some(HandlerResponse::Bytes { code, body: body.into(), media: self.accepted.media })
     }
 
-    /// The answer with an object that was written.
-    async fn written(&self, code: u16, written: Written) -> Answer {
+    /// The response with an object that was written.
+    async fn written_response(&self, code: u16, written: Written) -> HandlerResponse {
         let stored = written.stored.as_ref();
         fair_queue::wait_for_turn(stored.map_or(self.body.len(), Bytes::len)).await;
-        let spliced = stored.and_then(|stored| self.spliced(code, stored, written.revision));
-        spliced.unwrap_or_else(|| Answer::Object { code, object: written.into_object() })
+        let as_stored = stored.and_then(|stored| self.response_as_stored(code, stored, written.revision));
+        as_stored.unwrap_or_else(|| HandlerResponse::Object { code, object: written.into_object() })
     }
 }

@@ -4,7 +4,7 @@ mod columns;
 mod custom;
 mod special;
 
-use crate::request::negotiation::Beside;
+use crate::request::negotiation::IncludeObject;
 use crate::resource::Resource;
 use jiff::Timestamp;
 use restow_apimachinery::object::Object;
@@ -12,7 +12,7 @@ use restow_tables::columns::{Cell, Column};
 use serde_json::{Value, json};
 
 /// Objects as a `Table`; `beside` says what each row includes of its object.
-pub(crate) fn table(resource: &Resource, objects: Vec<Object>, metadata: Value, beside: Beside) -> Value {
+pub(crate) fn table(resource: &Resource, objects: Vec<Object>, metadata: Value, beside: IncludeObject) -> Value {
     let now = Timestamp::now();
     let rows = objects.into_iter().map(|object| row(resource, object, now, beside)).collect();
     fields([
@@ -33,12 +33,12 @@ pub(crate) fn definitions(resource: &Resource) -> Vec<Value> {
 }
 
 /// The row of one object, as it is `now`.
-pub(crate) fn row(resource: &Resource, object: Object, now: Timestamp, beside: Beside) -> Value {
+pub(crate) fn row(resource: &Resource, object: Object, now: Timestamp, beside: IncludeObject) -> Value {
     let cells = cells(resource, &object, now);
     let object = match beside {
-        Beside::Nothing => Value::Null,
-        Beside::Metadata => metadata_only(object),
-        Beside::Object => object.into_value(),
+        IncludeObject::Nothing => Value::Null,
+        IncludeObject::Metadata => metadata_only(object),
+        IncludeObject::Object => object.into_value(),
     };
     fields([("cells", Value::Array(cells)), ("object", object)])
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_short() {
+    fn ages_have_the_short_format_of_kubectl() {
         for (seconds, expected) in [
             (-5, "0s"),
             (0, "0s"),

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_is_one_that_is_known() {
+    fn only_known_releases_are_accepted() {
         assert_eq!("1.30".parse::<Release>().unwrap().to_string(), "1.30");
         assert_eq!("v1.37.2".parse::<Release>().unwrap(), Release::NEWEST);
         for unknown in ["1.27", "1.99", "2.0", "", "1.x"] {

@@ -22,78 +22,78 @@ use restow_apimachinery::types::{TypeId, TypeTable};
 use std::fmt;
 use std::sync::Arc;
 
-/// A resource with everything that is needed to serve it.
+/// A resource and everything that is needed to serve it.
 pub struct Resource {
     /// The group and plural name.
     pub group_resource: GroupResource,
     /// Its other names.
     pub names: Names,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub scope: Scope,
     /// The verbs that are served, in the order of discovery.
     pub verbs: Vec<Verb>,
     /// The versions it is served in, the preferred one first. Most are of the resource's own group; events are served
     /// in two.
     pub served: Vec<GroupVersion>,
-    /// What lies beneath the objects.
+    /// The subresources, such as `status`.
     pub subresources: Vec<Subresource>,
-    /// The fields, beside name and namespace, that a field selector may name.
+    /// The fields, besides name and namespace, that a field selector may contain.
     pub selectable_fields: Vec<String>,
-    /// How its objects are stored; `None` for what is answered and forgotten, such as an access review.
+    /// How its objects are stored; `None` for kinds that are not stored, such as an access review.
     pub storage: Option<Arc<Storage>>,
     /// The rules of its objects.
     pub strategy: Arc<dyn Strategy>,
-    /// How objects get from one version to another.
+    /// The conversion between versions.
     pub converter: Arc<dyn Converter>,
-    /// Where the resource comes from.
+    /// The origin of the resource.
     pub origin: Origin,
-    /// What only a resource has that a CustomResourceDefinition defines; `None` for all others.
+    /// The schema and settings of a resource that a CRD defines; `None` for other resources.
     pub custom: Option<Arc<CustomVersion>>,
 }
 
-/// What a resource is called besides its plural name.
+/// The names of a resource besides its plural name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// The name of one, as in `deployment`.
+    /// The singular name, such as `deployment`.
     pub singular: String,
-    /// The kind of its objects, as in `Deployment`.
+    /// The kind of its objects, such as `Deployment`.
     pub kind: String,
-    /// The kind of a list of them, as in `DeploymentList`.
+    /// The kind of a list, such as `DeploymentList`.
     pub list_kind: String,
-    /// Short names that command lines accept.
+    /// Short names for kubectl.
     pub short: Vec<String>,
-    /// Groups of resources that this one belongs to, as in `all`.
+    /// Categories, such as `all`.
     pub categories: Vec<String>,
 }
 
-/// Where objects live.
+/// The scope of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Each in a namespace.
+    /// In a namespace.
     Namespaced,
-    /// Beside the namespaces.
+    /// Cluster-scoped.
     Cluster,
 }
 
-/// Where a resource comes from.
+/// The origin of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// One of Kubernetes' own kinds, with a type that is known by heart.
+    /// A built-in kind of Kubernetes; its type is in the table of types.
     Builtin,
-    /// Defined by a CustomResourceDefinition, or by who builds a server with this library.
+    /// Defined by a CRD, or by a program that uses this library.
     Custom,
 }
 
-/// What can be done with a resource.
+/// The verbs of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verb {
-    /// Make a new object.
+    /// Create an object.
     Create,
-    /// Remove one object.
+    /// Delete an object.
     Delete,
-    /// Remove all objects that match.
+    /// Delete all objects that match.
     DeleteCollection,
-    /// Read one object.
+    /// Read an object.
     Get,
     /// Read all objects that match.
     List,
@@ -101,36 +101,36 @@ pub enum Verb {
     Patch,
     /// Replace an object.
     Update,
-    /// Follow changes.
+    /// Stream changes.
     Watch,
 }
 
-/// Something beneath the objects of a resource, such as `status`.
+/// A subresource, such as `status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subresource {
     /// Its name in paths.
     pub name: String,
     /// Its verbs.
     pub verbs: Vec<Verb>,
-    /// Its kind, where that is not the resource's own.
+    /// Its kind, if it is not the kind of the resource.
     pub kind: Option<SubresourceKind>,
 }
 
 /// The kind of a subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubresourceKind {
-    /// Its group and version, where they are not the resource's own.
+    /// Its group and version, if they are not those of the resource.
     pub version: Option<GroupVersion>,
     /// The kind.
     pub kind: String,
 }
 
-/// Whether objects can be written as protobuf.
+/// Whether objects can be encoded as protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protobuf {
-    /// It can.
+    /// They can.
     Possible,
-    /// It cannot.
+    /// They cannot.
     Impossible,
 }
 
@@ -174,23 +174,23 @@ impl fmt::Display for Verb {
 }
 
 impl Resource {
-    /// The hash of the storage version that discovery shows: what the objects are written in now.
+    /// The hash of the storage version in discovery, for the version in which objects are written now.
     pub fn storage_version_hash(&self) -> Option<String> {
         let encoding = self.storage.as_ref()?.encoding();
         Some(storage_version_hash(encoding.version.group(), encoding.version.version(), &self.names.kind))
     }
 
-    /// Whether stored objects are answered as they are; those of a custom resource are completed by its schema.
+    /// Whether stored objects can be sent without decoding. Those of a custom resource get the defaults of its schema.
     pub(crate) fn reads_as_stored(&self) -> bool {
         self.custom.is_none()
     }
 
-    /// Every version that its objects are served in. Each version of a custom resource is a resource of its own.
+    /// All versions in which its objects are served. Each version of a custom resource is a separate `Resource`.
     pub(crate) fn equivalents(&self) -> &[GroupVersion] {
         self.custom.as_ref().map_or(&self.served, |custom| &custom.siblings)
     }
 
-    /// Whether its objects can be had in this version: it is served, or was stored once.
+    /// Whether its objects can be converted to this version: it is served, or was a storage version.
     pub(crate) fn knows(&self, version: &GroupVersion) -> bool {
         let stored = self.storage.as_ref().is_some_and(|storage| storage.decodable.contains(version));
         stored || self.equivalents().contains(version)
@@ -206,7 +206,7 @@ impl Resource {
         self.subresources.iter().find(|subresource| subresource.name == name)
     }
 
-    /// The version and kind of what is sent to a subresource, where it is not the object itself, as a `Scale` is not.
+    /// The version and kind of the body of a subresource, if it is not the object itself; for example `Scale`.
     pub(crate) fn foreign_kind<'a>(
         &'a self,
         subresource: &str,
@@ -216,7 +216,7 @@ impl Resource {
         Some((kind.version.as_ref().unwrap_or(version), &kind.kind))
     }
 
-    /// The type of the objects in this version, where it is one of Kubernetes' own.
+    /// The type of the objects in this version, if it is built in.
     pub fn type_id(&self, version: &GroupVersion) -> Option<TypeId> {
         match self.origin {
             Origin::Builtin => TypeTable::shared().kind(&version.to_string(), &self.names.kind),
@@ -224,7 +224,7 @@ impl Resource {
         }
     }
 
-    /// Whether the objects can be written as protobuf in this version.
+    /// Whether the objects can be encoded as protobuf in this version.
     pub(crate) fn protobuf(&self, version: &GroupVersion) -> Protobuf {
         match self.type_id(version) {
             Some(_) => Protobuf::Possible,
@@ -232,7 +232,7 @@ impl Resource {
         }
     }
 
-    /// How stored objects of this version open.
+    /// The stored prefix of objects in this version.
     pub fn opening(&self, version: &GroupVersion) -> Opening {
         Opening::new(&version.to_string(), &self.names.kind)
     }

@@ -1,4 +1,4 @@
-//! The server: puts the parts together and starts them.
+//! The server: creates the components and starts them.
 
 mod post_start;
 
@@ -49,34 +49,33 @@ pub struct ApiServer {
     service: Arc<KubernetesService>,
 }
 
-/// How to set up a server.
+/// The configuration of a server.
 pub struct ServerConfig {
-    /// Where the objects lie.
+    /// The store.
     pub store: Arc<dyn Store>,
-    /// What is served.
+    /// The served resources.
     pub registry: Registry,
-    /// The release that the server says it is.
+    /// The Kubernetes release of the server.
     pub release: Release,
-    /// Where clients reach it.
+    /// The address for clients.
     pub address: SocketAddr,
-    /// Who may do what.
+    /// Authentication and authorization.
     pub access: AccessConfig,
-    /// How much it takes on at once.
+    /// The limits on concurrent work.
     pub limits: LoadLimits,
-    /// Where requests are told of, if anywhere.
+    /// The audit log, if there is one.
     pub audit: Option<Arc<AuditLog>>,
-    /// What is turned on and off.
+    /// The feature gates.
     pub gates: Gates,
-    /// How this server takes part among others on the same store.
+    /// How this server agrees on storage versions with other servers on the same store.
     pub agreement: AgreementConfig,
-    /// The certificates, in PEM, by which clients in the cluster know the servers; every namespace is given them.
+    /// The CA certificates of the servers in PEM. They are published in every namespace.
     pub root_ca: Option<String>,
 }
 
 impl ServerConfig {
-    /// A server of these resources that is reached at this address, with everything else as it should be: the newest
-    /// release, proof of identity by certificates, and only what roles allow. Where no roles are served, only members
-    /// of `system:masters` may do anything.
+    /// A server of these resources at this address, with the defaults: the newest release, client certificates, and
+    /// RBAC. If no roles are served, only members of `system:masters` have access.
     pub fn new(store: Arc<dyn Store>, registry: Registry, address: SocketAddr) -> Self {
         let gates = Gates::default();
         let identity = AgreementConfig::identity_of(&[&address.to_string()]);
@@ -96,7 +95,7 @@ impl ServerConfig {
 }
 
 impl ApiServer {
-    /// Sets up a server, which can be used for reading at once; [`ApiServer::ready`] tells when it can be written to.
+    /// Creates a server. It serves reads at once; [`ApiServer::ready`] completes when it serves writes.
     pub async fn new(config: ServerConfig) -> Result<Arc<Self>, ApiError> {
         let metrics = Arc::new(Metrics::default());
         if let Some(audit) = &config.audit {
@@ -153,17 +152,18 @@ impl ApiServer {
         core.spawn(compaction::compact_regularly(core.objects().store().clone()));
         core.spawn(controllers::empty_namespaces(handlers.clone()));
         core.spawn(controllers::collect_garbage(handlers));
-        core.spawn(start_over(core.clone(), server.handlers.agreement.clone()));
+        core.spawn(restart_after_reset(core.clone(), server.handlers.agreement.clone()));
         Ok(server)
     }
 
-    /// Completes when the server has reported its storage versions and made what every cluster has: from then on it
-    /// can be written to.
+    /// Completes when the server has reported its storage versions and created the default objects of a cluster. From
+    /// then on it serves writes.
     pub async fn ready(&self) -> Result<(), ApiError> {
         self.core.startup().done().await
     }
 
-    /// Leaves the other servers, so that they need not wait until this one is missed. Nothing can be written afterwards.
+    /// Leaves the agreement, so that other servers need not wait until the identity lease of this one expires. Nothing
+    /// can be written afterwards.
     pub async fn leave(&self) {
         controllers::withdraw_server(&self.service).await;
         self.handlers.agreement.leave().await;
@@ -174,17 +174,17 @@ impl ApiServer {
         self.core.objects()
     }
 
-    /// The recent changes.
+    /// The watch cache.
     pub fn watch_cache(&self) -> &WatchCache {
         self.core.watch_cache()
     }
 
-    /// What is served now.
+    /// The resources that are served now.
     pub fn registry(&self) -> Arc<Registry> {
         self.core.registry()
     }
 
-    /// What is counted and measured; others may register metrics of their own.
+    /// The metrics. A program that uses this library can register its own.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -193,7 +193,7 @@ impl ApiServer {
         &self.limits
     }
 
-    /// The queue in which heavy work waits for its turn.
+    /// The fair queue for CPU-heavy work.
     pub(crate) fn fair_queue(&self) -> &Arc<FairQueue> {
         &self.fair_queue
     }
@@ -210,7 +210,7 @@ impl ApiServer {
         self.audit.as_ref()
     }
 
-    /// This server among the others.
+    /// The agreement on storage versions with other servers.
     pub fn agreement(&self) -> &Arc<Agreement> {
         &self.handlers.agreement
     }
@@ -246,12 +246,12 @@ impl ApiServer {
     }
 }
 
-/// Starts over whenever the store has gone back to an earlier state, as after a backup was restored. Every reflector lists
-/// again; what was reported may be lost, and the identity lease may be one of before.
-async fn start_over(core: Arc<Core>, agreement: Arc<Agreement>) {
+/// Restarts components whenever the store was reset to an earlier state, for example from a backup. Every reflector
+/// lists again. The reports of this server may be lost, and the identity lease may be an old one.
+async fn restart_after_reset(core: Arc<Core>, agreement: Arc<Agreement>) {
     let mut losses = core.watch_cache().losses();
     while losses.changed().await.is_ok() {
-        core.objects().forget_everything();
+        core.objects().clear_recent_writes();
         agreement.reregister();
     }
 }

@@ -36,7 +36,7 @@ fn by_name(list: &Value) -> BTreeMap<&str, &Value> {
 }
 
 #[test]
-fn every_resource_is_as_kubernetes_has_it() {
+fn discovery_of_resources_equals_kubernetes() {
     let registry = registry(Release::NEWEST);
     let mut differences = Vec::new();
     for (path, theirs) in recorded() {
@@ -62,7 +62,7 @@ fn every_resource_is_as_kubernetes_has_it() {
 }
 
 #[test]
-fn every_group_is_as_kubernetes_has_it() {
+fn discovery_of_groups_equals_kubernetes() {
     let sorted = |list: &Value| {
         let groups = list["groups"].as_array().unwrap().iter();
         groups.map(|group| (group["name"].to_string(), group.clone())).collect::<BTreeMap<_, _>>()
@@ -72,7 +72,7 @@ fn every_group_is_as_kubernetes_has_it() {
 }
 
 #[test]
-fn a_storage_version_that_is_not_served_has_its_hash_all_the_same() {
+fn discovery_shows_the_hash_of_a_storage_version_that_is_not_served() {
     let registry = registry("1.30".parse().unwrap());
     let version = GroupVersion::new("discovery.k8s.io", "v1").unwrap();
     let slices = registry.find(&version, "endpointslices").unwrap();
@@ -81,13 +81,13 @@ fn a_storage_version_that_is_not_served_has_its_hash_all_the_same() {
 }
 
 #[test]
-fn without_the_gate_no_hash_is_shown() {
+fn discovery_shows_no_hash_without_the_feature_gate() {
     let list = discovery::resources(&registry(Release::NEWEST), &"v1".parse().unwrap(), ShowHashes::No).unwrap();
     assert!(!list.to_string().contains("storageVersionHash"));
 }
 
 #[test]
-fn each_release_serves_what_it_did() {
+fn each_release_serves_its_own_versions() {
     let check = |release: &str, version: &str, plural: &str, stored: Option<&str>| {
         let registry = registry(release.parse().unwrap());
         let found = registry.find(&version.parse().unwrap(), plural);
@@ -110,7 +110,7 @@ fn each_release_serves_what_it_did() {
 
 /// Go's clients read OpenAPI into types that write an empty list as none, and compare.
 #[test]
-fn openapi_survives_being_read_and_written_by_clients() {
+fn clients_can_decode_and_encode_openapi_documents() {
     fn empty_lists(value: &Value, path: &str, found: &mut Vec<String>) {
         match value {
             Value::Array(items) if items.is_empty() => found.push(path.to_string()),

@@ -75,7 +75,7 @@ fn edited(seed: &[u8], edits: &[Edit]) -> Vec<u8> {
 }
 
 #[test]
-fn whatever_the_bytes_are_it_ends_well() {
+fn fuzzing_entry_points_accept_any_bytes() {
     run("schema", restow_schema::fuzzing::schema);
     run("cel", restow_schema::fuzzing::cel);
     run("patch", restow_apiserver::fuzzing::patch);

@@ -6,7 +6,7 @@
 mod election;
 mod writing;
 
-pub use election::{Ballot, Tally, collect, vote, withdraw};
+pub use election::{Ballot, ElectionResult, collect, vote, withdraw};
 pub use writing::{Codec, Refusal, Writing, writing};
 
 #[cfg(test)]

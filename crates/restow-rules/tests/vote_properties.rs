@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use restow_api::ServerId;
 use restow_api::kube_apiserver_internal::StorageVersion;
 use restow_rules::Participants;
-use restow_rules::vote::{Ballot, Tally, collect, vote};
+use restow_rules::vote::{Ballot, ElectionResult, collect, vote};
 use std::collections::{BTreeMap, BTreeSet};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    fn write(&mut self, tally: Tally, readable: bool) {
+    fn write(&mut self, tally: ElectionResult, readable: bool) {
         for name in &tally.dropped {
             assert!(readable && self.leases.iter().all(|server| NAMES[*server] != name), "{name} was dropped");
         }

@@ -25,10 +25,10 @@ pub use eval::EvalError;
 pub use library::authorizer::{AuthorizationCheck, AuthorizationDecision, Authorizer};
 pub use program::{Evaluated, Program};
 
-pub(crate) use check::{CompileFault, Variable};
+pub(crate) use check::{CompileError, Variable};
 pub(crate) use eval::Evaluation;
 pub(crate) use types::{Decl, Type, declare, escape};
 pub(crate) use value::Val;
 
-/// What one evaluation may cost: about a tenth of a second in Kubernetes.
+/// The cost limit of one evaluation: about a tenth of a second in Kubernetes.
 pub const PER_CALL_LIMIT: u64 = 1_000_000;

@@ -1,7 +1,8 @@
-//! Which part of an old object corresponds to a part of the new one, and whether the two are equal.
+//! Correlates parts of an old object with parts of the new one, and checks whether they are equal.
 //!
-//! Rules that an unchanged part breaks are not held against an update. Fields correspond by name and items of a list of
-//! type `map` by their keys; items of other lists do not correspond, so there a list is changed or not as a whole.
+//! Ratcheting: an update is not refused because an unchanged part is invalid. Fields correlate by name, and items of a
+//! list of type `map` by their keys; items of other lists do not correlate, so such a list counts as changed or
+//! unchanged as a whole.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 use crate::list_type::keys_of;
 use crate::node::{ListType, Node};
 
-/// A value with the old value that corresponds to it and the schema of both.
+/// A value with its correlated old value and the schema of both.
 #[derive(Clone, Copy)]
 pub(crate) struct Correlated<'a> {
     pub(crate) schema: &'a Node,
@@ -26,7 +27,7 @@ impl<'a> Correlated<'a> {
         Some(Correlated { schema: self.schema.field(name)?, new, old })
     }
 
-    /// The same for the items of a list, of which none corresponds where the list is not of type `map`.
+    /// The same for the items of a list; none correlates if the list is not of type `map`.
     pub(crate) fn items(self) -> OldItems<'a> {
         OldItems::new(self.schema, self.old.as_array().map(Vec::as_slice))
     }
@@ -63,7 +64,7 @@ pub(crate) struct OldItems<'a> {
 }
 
 impl<'a> OldItems<'a> {
-    /// The items of a list with this schema. Of several with the same keys, the first counts.
+    /// The items of a list with this schema. Of several with the same keys, the first one is used.
     pub(crate) fn new(schema: &'a Node, old: Option<&'a [Value]>) -> OldItems<'a> {
         let mut by_keys = HashMap::new();
         if let ListType::Map(keys) = &schema.list_type {

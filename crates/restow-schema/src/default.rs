@@ -1,10 +1,10 @@
-//! Filling in what a schema gives defaults for.
+//! Defaulting by a schema.
 
 use serde_json::Value;
 
 use crate::node::{Additional, Node};
 
-/// Drops nulls that may not be there and have no default, then sets every default whose field is missing.
+/// Drops nulls that are not nullable and have no default, then sets the default of every missing field.
 pub(crate) fn default_resource(node: &Node, value: &mut Value) {
     drop_nulls(node, value);
     if node.below.defaults {

@@ -1,4 +1,4 @@
-//! Defaults must themselves be in order: nothing in them that pruning would remove, nothing that validation would refuse.
+//! Checks that defaults are valid: pruning must remove nothing from them, and validation must accept them.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::node::{Additional, Node};
 use crate::problem::Problem;
 use crate::{embedded, list_type, prune, rules, validate};
 
-/// Every default that is not in order.
+/// The errors of all defaults.
 pub(crate) fn problems(node: &Node, path: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     level(node, path, true, &mut problems);

@@ -1,4 +1,4 @@
-//! Resources inside resources (`x-kubernetes-embedded-resource`): they name their type and have sound metadata.
+//! Embedded resources (`x-kubernetes-embedded-resource`): they must have a type and valid metadata.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use crate::node::{Additional, Node};
 use crate::path::Path;
 use crate::problem::Problem;
 
-/// The fields that metadata can have.
+/// The fields of metadata.
 pub(crate) const OBJECT_META_FIELDS: &[&str] = &[
     "annotations",
     "creationTimestamp",

@@ -1,6 +1,6 @@
-//! The `format` keyword: which texts are an address, a date, a name.
+//! The `format` keyword: IP addresses, dates, names and others.
 //!
-//! Formats that Kubernetes does not know are ignored, as it does.
+//! Unknown formats are ignored, as in Kubernetes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -14,19 +14,19 @@ use crate::node::Kind;
 pub(crate) enum Format {
     /// A format of texts, by its row in [`TEXT_FORMATS`].
     Text(usize),
-    /// Whole numbers of 32 bits.
+    /// 32-bit integers.
     Int32,
-    /// Whole numbers of 64 bits.
+    /// 64-bit integers.
     Int64,
-    /// Numbers of 32 bits.
+    /// 32-bit floats.
     Float,
-    /// Numbers of 64 bits.
+    /// 64-bit floats.
     Double,
 }
 
 type Check = fn(&str) -> bool;
 
-/// Every format of texts: its name without dashes, its name in messages, and the check.
+/// All text formats: the name without dashes, the name in messages, and the check.
 const TEXT_FORMATS: &[(&str, &str, Check)] = &[
     ("bsonobjectid", "bsonobjectid", |text| text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit())),
     ("uri", "uri", is_request_uri),
@@ -57,7 +57,7 @@ const TEXT_FORMATS: &[(&str, &str, Check)] = &[
 ];
 
 impl Format {
-    /// The format of a level's `type` and `format`, if it is one that is checked.
+    /// The format of a level's `type` and `format`, if it is checked.
     pub(crate) fn find(kind: Option<Kind>, int_or_string: bool, name: &str) -> Option<Format> {
         match (int_or_string, kind) {
             (true, _) | (_, None | Some(Kind::String)) => {
@@ -72,7 +72,7 @@ impl Format {
         }
     }
 
-    /// The name that messages give it.
+    /// The name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Format::Text(row) => TEXT_FORMATS.get(row).map_or("", |(_, name, _)| name),
@@ -83,7 +83,7 @@ impl Format {
         }
     }
 
-    /// Whether a text is of this format; formats of numbers say nothing about texts.
+    /// Whether a text has this format; formats of numbers accept all texts.
     pub(crate) fn admits(self, text: &str) -> bool {
         match self {
             Format::Text(row) => TEXT_FORMATS.get(row).is_none_or(|(_, _, check)| check(text)),
@@ -157,7 +157,7 @@ fn is_hostname(text: &str) -> bool {
     text.len() <= 255 && text.split('.').all(|label| label.len() <= 63) && HOSTNAME.is_match(text)
 }
 
-/// Leading zeroes are tolerated, as Kubernetes tolerates them.
+/// Leading zeros are accepted, as in Kubernetes.
 fn is_ipv4(text: &str) -> bool {
     parse_ipv4_sloppily(text).is_some() || (text.contains('.') && text.contains(':') && is_ipv6(text))
 }
@@ -337,13 +337,13 @@ fn is_duration(text: &str) -> bool {
     parse_duration(text).is_some()
 }
 
-/// Go's durations, and those with words for units such as `3 days`, in nanoseconds. Whatever else stands in the text is
-/// ignored, as Kubernetes does.
+/// Go's durations, and those with words for units such as `3 days`, in nanoseconds. Other text is ignored, as in
+/// Kubernetes.
 pub(crate) fn parse_duration(text: &str) -> Option<i64> {
     if let Some(nanoseconds) = restow_apimachinery::go_syntax::parse_duration(text) {
         return Some(nanoseconds);
     }
-    // The last name of a unit stands for all words that begin with it.
+    // The last name of a unit matches all words that begin with it.
     const UNITS: &[(&[&str], i64)] = &[
         (&["ns", "nano"], 1),
         (&["us", "µs", "micro"], 1_000),
@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_distinguished() {
+    fn formats_accept_and_refuse_texts() {
         let cases = [
             ("ipv4", "10.0.0.1", true),
             ("ipv4", "010.000.0.1", true),

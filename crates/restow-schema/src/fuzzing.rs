@@ -1,4 +1,4 @@
-//! What fuzzing calls: bytes in, nothing out. Whatever the bytes are, it returns soon, and what must hold is asserted.
+//! Entry points for fuzzing. Each returns soon for any bytes, and asserts its invariants.
 //!
 //! The targets in `fuzz/` and the API server's test `tests/fuzzing.rs` run the same functions.
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The variables that expressions are compiled with.
 const VARIABLES: [&str; 3] = ["object", "oldObject", "self"];
 
-/// A schema, an object and an older object, as JSON on lines of their own.
+/// Input: a schema, an object and an older object, each on a line of JSON.
 pub fn schema(data: &[u8]) {
     let mut lines = values(data);
     let Some(Ok(schema)) = lines.next().map(|schema| Schema::compile(&schema, "schema")) else { return };
@@ -26,7 +26,7 @@ pub fn schema(data: &[u8]) {
     }
 }
 
-/// An expression, and then values for its variables as JSON, on lines of their own.
+/// Input: an expression, then values for its variables, each on a line of JSON.
 pub fn cel(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (expression, rest) = text.split_once('\n').unwrap_or((text, ""));

@@ -11,12 +11,12 @@ mod steps;
 
 pub use steps::{JsonPath, JsonPathError};
 
-/// The value at a dotted path such as `.spec.replicas`; `None` where there is nothing.
+/// The value at a dotted path such as `.spec.replicas`; `None` if it is absent.
 pub fn lookup<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.strip_prefix('.').unwrap_or(path).split('.').try_fold(value, |value, name| value.get(name))
 }
 
-/// The value at a dotted path, to be changed; what is missing on the way is created.
+/// A mutable reference to the value at a dotted path; missing objects on the path are created.
 pub fn lookup_mut<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     let mut current = value;
     for name in path.strip_prefix('.').unwrap_or(path).split('.') {
@@ -31,13 +31,13 @@ pub fn lookup_mut<'a>(value: &'a mut Value, path: &str) -> Option<&'a mut Value>
 /// Whether `['name']` may be used in a field path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Brackets {
-    /// As in a rule's `fieldPath`.
+    /// Allowed, in a rule's `fieldPath`.
     Allowed,
-    /// As in selectable fields.
+    /// Refused, in selectable fields.
     Refused,
 }
 
-/// Checks that a path names a field of a schema. Returns the path as messages show it, and the field's schema.
+/// Checks that a path names a field of a schema. Returns the path for messages, and the field's schema.
 pub(crate) fn field_path<'a>(path: &str, schema: Raw<'a>, brackets: Brackets) -> Result<(String, Raw<'a>), String> {
     let mut current = schema;
     let mut shown = String::new();
@@ -49,7 +49,7 @@ pub(crate) fn field_path<'a>(path: &str, schema: Raw<'a>, brackets: Brackets) ->
             if end == 0 && after.is_empty() {
                 return Err("unexpected end of JSON path".to_string());
             }
-            // A separator where a name should stand is taken for the name, as Kubernetes does.
+            // As in Kubernetes, a separator in the position of a name counts as the name.
             let end = end.max(after.chars().next().map_or(0, char::len_utf8));
             let (found, after) = after.split_at(end);
             name = found.to_string();

@@ -1,29 +1,29 @@
-//! What a schema of a CustomResourceDefinition may say, keyword by keyword.
+//! Validation of the schema of a CRD, keyword by keyword.
 
 use serde_json::Value;
 
 use crate::problem::Problem;
-use crate::raw::{AdditionalProperties, Items, Raw};
+use crate::raw::{AdditionalProperties, Raw, SchemaItems};
 
-/// The deepest schema that is looked at.
+/// The maximum nesting of a schema.
 pub(crate) const DEEPEST: usize = 100;
-/// The most levels that a schema may have in all.
+/// The maximum number of levels of a schema.
 pub(crate) const MOST_LEVELS: usize = 200_000;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// What the surroundings of a level forbid in it.
+/// The constraints on a level by its parents.
 #[derive(Clone, Default)]
 pub(crate) struct Around {
     forbidden_defaults: Option<String>,
     inside_metadata: bool,
-    /// The highest level whose children cannot be matched with those of an old object.
+    /// The highest level whose children cannot be correlated with those of an old object.
     pub(crate) uncorrelatable: Option<String>,
 }
 
-/// Whether a schema is too deep or too large to be looked at. The walk itself is bounded.
+/// The error if a schema is nested too deeply or too large. The traversal itself is bounded.
 pub(crate) fn size_problem(value: &Value, path: &str) -> Option<Problem> {
     let mut levels = 0;
     let mut pending = vec![(value, 0usize)];
@@ -64,7 +64,7 @@ pub(crate) fn check(raw: Raw<'_>, path: &str, around: &Around, is_root: bool, pr
             check(branch, &format!("{path}.{keyword}[{index}]"), around, false, problems);
         }
     }
-    if let Some(Items::One(item)) = raw.items() {
+    if let Some(SchemaItems::One(item)) = raw.items() {
         let around = around_items(raw, around, path);
         check(item, &format!("{path}.items"), &around, false, problems);
     }
@@ -79,7 +79,7 @@ pub(crate) fn check(raw: Raw<'_>, path: &str, around: &Around, is_root: bool, pr
     }
 }
 
-/// What holds for a property.
+/// The constraints on a property.
 pub(crate) fn around_property(raw: Raw<'_>, name: &str, around: &Around, is_root: bool, path: &str) -> Around {
     let mut around = around.clone();
     if raw.map_type().is_some_and(|kind| kind != "granular" && kind != "atomic") && around.uncorrelatable.is_none() {
@@ -94,7 +94,7 @@ pub(crate) fn around_property(raw: Raw<'_>, name: &str, around: &Around, is_root
     around
 }
 
-/// What holds for the items of a list.
+/// The constraints on the items of a list.
 pub(crate) fn around_items(raw: Raw<'_>, around: &Around, path: &str) -> Around {
     let mut around = around.clone();
     if raw.list_type() != Some("map") && around.uncorrelatable.is_none() {
@@ -121,7 +121,7 @@ fn unsupported(raw: Raw<'_>, path: &str, around: &Around, problems: &mut Vec<Pro
         let words = "type cannot be set to null, use nullable as an alternative";
         problems.push(Problem::forbidden(format!("{path}.type"), words));
     }
-    if matches!(raw.items(), Some(Items::Many)) {
+    if matches!(raw.items(), Some(SchemaItems::Many)) {
         problems.push(Problem::forbidden(format!("{path}.items"), "items must be a schema object and not an array"));
     }
     if around.inside_metadata && raw.flag("x-kubernetes-embedded-resource") {
@@ -228,7 +228,7 @@ fn map_items(raw: Raw<'_>, keys: &[&str], path: &str, problems: &mut Vec<Problem
         problems.push(Problem::required(format!("{path}.items"), words));
         return;
     };
-    let Items::One(item) = items else { return };
+    let SchemaItems::One(item) = items else { return };
     if item.kind() != "object" {
         let words = "must be object if parent array's x-kubernetes-list-type is map";
         problems.push(Problem::invalid(format!("{path}.items.type"), item.kind(), words));
@@ -292,7 +292,7 @@ fn rule_problems(raw: Raw<'_>, rule: Raw<'_>, place: &str, problems: &mut Vec<Pr
     }
 }
 
-/// With the status subresource, only some keywords are allowed at the root: those that do not reach across fields.
+/// With the status subresource, only some keywords are allowed at the root: those that affect single fields.
 pub(crate) fn status_root_problem(raw: Raw<'_>, path: &str) -> Option<Problem> {
     const ALLOWED: &[(&str, &str)] = &[
         ("description", "Description"),

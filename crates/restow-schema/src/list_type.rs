@@ -1,4 +1,4 @@
-//! Lists of type `set` and `map`: nothing in them may occur twice.
+//! Lists of type `set` and `map`: items must be unique.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::path::Path;
 use crate::problem::Problem;
 use restow_apimachinery::go_syntax::write_json;
 
-/// Every item that occurs for the second time.
+/// The errors for duplicate items.
 pub(crate) fn check(node: &Node, value: &Value) -> Vec<Problem> {
     let mut problems = Vec::new();
     if node.below.sets_or_maps {
@@ -72,7 +72,7 @@ fn duplicates(identities: impl Iterator<Item = String>, mut found: impl FnMut(us
     for (index, identity) in identities.enumerate() {
         let times = times.entry(identity).or_default();
         *times += 1;
-        // Only the second occurrence is reported; the others say nothing new.
+        // Only the second occurrence is reported.
         if *times == 2 {
             found(index);
         }
@@ -91,7 +91,7 @@ fn identity(value: &Value) -> String {
     }
 }
 
-/// What tells an item of a list of type `map` apart from the others.
+/// The keys of an item of a list of type `map`, as text.
 pub(crate) fn keys_of(keys: &[Box<str>], item: &Value) -> String {
     keys.iter().map(|key| item.get(key.as_ref()).map_or("-".to_string(), identity) + "\u{0}").collect()
 }

@@ -1,4 +1,4 @@
-//! A schema in the form in which it is applied: what pruning, defaulting and validation look at, and nothing else.
+//! The compiled form of a schema: only the data that pruning, defaulting and validation need.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::format::Format;
 use crate::pattern::Pattern;
-use crate::rules::Rule;
+use crate::rules::ValidationRule;
 
-/// One level of a schema. What most levels do not have is boxed, so that large schemas stay small in memory.
+/// One level of a schema. Rare data is boxed, so that large schemas take little memory.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     pub(crate) kind: Option<Kind>,
@@ -16,7 +16,7 @@ pub(crate) struct Node {
     pub(crate) nullable: bool,
     pub(crate) preserve_unknown_fields: bool,
     pub(crate) embedded_resource: bool,
-    /// What lies in this level or below, so that walks can skip what has nothing for them.
+    /// Flags of this level and all below it, so that a traversal can skip levels.
     pub(crate) below: Below,
     pub(crate) format: Option<Format>,
     pub(crate) list_type: ListType,
@@ -28,10 +28,10 @@ pub(crate) struct Node {
     pub(crate) default: Option<Box<Value>>,
     pub(crate) limits: Option<Box<Limits>>,
     pub(crate) composition: Option<Box<Composition>>,
-    pub(crate) rules: Box<[Rule]>,
+    pub(crate) rules: Box<[ValidationRule]>,
 }
 
-/// The types that JSON schemas name.
+/// The types of JSON schemas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Array,
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     String,
 }
 
-/// Marks of what a level contains.
+/// Flags of a level's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Below {
     pub(crate) defaults: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Below {
     pub(crate) rules: bool,
 }
 
-/// What is said of fields that are not named.
+/// `additionalProperties`.
 #[derive(Debug, Default)]
 pub(crate) enum Additional {
     #[default]
@@ -61,7 +61,7 @@ pub(crate) enum Additional {
     Schema(Box<Node>),
 }
 
-/// How the items of a list are told apart.
+/// The list type.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
     #[default]
@@ -70,7 +70,7 @@ pub(crate) enum ListType {
     Map(Box<[Box<str>]>),
 }
 
-/// Bounds on values.
+/// Limits on values.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) maximum: Option<f64>,
@@ -88,7 +88,7 @@ pub(crate) struct Limits {
     pub(crate) choices: Box<[Value]>,
 }
 
-/// Value validations that combine others.
+/// `allOf`, `anyOf`, `oneOf` and `not`.
 #[derive(Debug, Default)]
 pub(crate) struct Composition {
     pub(crate) all_of: Box<[Node]>,
@@ -131,7 +131,7 @@ impl Node {
         self.properties.get(found).map(|(_, node)| node)
     }
 
-    /// The schema of a field: as named, or as any other.
+    /// The schema of a field: of its property, or of additional properties.
     pub(crate) fn field(&self, name: &str) -> Option<&Node> {
         self.property(name).or(match &self.additional {
             Additional::Schema(node) => Some(node),
@@ -139,12 +139,12 @@ impl Node {
         })
     }
 
-    /// Whether fields that are not named may be there at all.
+    /// Whether additional properties are allowed.
     pub(crate) fn has_additional(&self) -> bool {
         !matches!(self.additional, Additional::Unsaid)
     }
 
-    /// The types that a value may have; none means that any will do.
+    /// The allowed types of a value for messages; empty means any.
     pub(crate) fn type_names(&self) -> &'static str {
         match (self.int_or_string, self.kind) {
             (true, _) => "integer,string",
@@ -158,7 +158,7 @@ impl Node {
         if self.int_or_string { matches!(kind, Kind::Integer | Kind::String) } else { self.kind == Some(kind) }
     }
 
-    /// Whether the level says anything about types.
+    /// Whether the level has a type.
     pub(crate) fn has_types(&self) -> bool {
         self.int_or_string || self.kind.is_some()
     }

@@ -1,4 +1,4 @@
-//! Checks of numbers, with the distinction that Kubernetes makes between whole and other ones.
+//! Checks of numbers. Kubernetes distinguishes integers from other numbers.
 
 use serde_json::{Number, Value};
 
@@ -8,15 +8,15 @@ use restow_apimachinery::go_syntax::{show_float, show_number};
 
 /// A failed check of a number.
 pub(crate) enum NumberFault {
-    /// About the value: what it must be, to follow `NAME in body should be`, and the value to show.
+    /// About the value: the text after `NAME in body should be`, and the value to show.
     Value { words: String, shown: Value },
-    /// A sentence of its own, about no field in particular.
+    /// A complete sentence that names no field.
     Sentence(String),
-    /// The factor of `multipleOf` is useless.
+    /// The factor of `multipleOf` is invalid.
     Factor(Value),
 }
 
-/// Every fault of a number, in the order in which Kubernetes lists them.
+/// All errors of a number, in Kubernetes' order.
 pub(crate) fn faults(node: &Node, number: &Number, name: &dyn Fn() -> String) -> Vec<NumberFault> {
     let mut faults = Vec::new();
     if let Some(sentence) = range_fault(node, number, "Checked", name) {
@@ -44,7 +44,7 @@ fn boundary(node: &Node, limit: f64, what: &str, name: &dyn Fn() -> String, faul
     }
 }
 
-/// Whether a limit can be compared in the value's own type.
+/// Whether a limit can be compared exactly in the type of the value.
 fn node_is_exact(node: &Node, limit: f64) -> bool {
     Number::from_f64(limit).is_none_or(|number| range_fault(node, &number, "", &String::new).is_none())
 }
@@ -128,7 +128,7 @@ fn value_fault(words: String, number: &Number) -> NumberFault {
     NumberFault::Value { words, shown: Value::Number(number.clone()) }
 }
 
-/// Whether a float is a whole number that JSON can carry without loss.
+/// Whether a float is an integer that JSON can represent exactly.
 pub(crate) fn is_json_integer(float: f64) -> bool {
     const LARGEST: f64 = 9_007_199_254_740_991.0;
     if !float.is_finite() || float.abs() > LARGEST {
@@ -138,7 +138,7 @@ pub(crate) fn is_json_integer(float: f64) -> bool {
     float == float.trunc() || difference < 1e-9 * float.abs().min(1.0) && float.trunc() != 0.0
 }
 
-/// Whether a value equals one of an enumeration, whatever kind of number either is.
+/// Whether a value equals an enum value; numbers of all types are compared by value.
 pub(crate) fn equals_choice(value: &Value, choice: &Value) -> bool {
     match (value, choice) {
         (Value::Null, _) => false,
@@ -150,7 +150,7 @@ pub(crate) fn equals_choice(value: &Value, choice: &Value) -> bool {
     }
 }
 
-/// A choice as the list of supported values shows it.
+/// An enum value in the list of supported values.
 pub(crate) fn choice_text(choice: &Value) -> String {
     match choice {
         Value::String(text) => text.clone(),

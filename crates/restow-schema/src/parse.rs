@@ -1,4 +1,4 @@
-//! From a written schema to its compiled form. What a schema must not say is checked elsewhere; here it is ignored.
+//! Compiles a schema. Validation of the schema is elsewhere; invalid parts are ignored here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::node::{Additional, Below, Composition, Kind, Limits, ListType, Node};
 use crate::pattern::Pattern;
 use crate::raw::{AdditionalProperties, Raw};
 
-/// Compiles levels, sharing equal patterns between them.
+/// Compiles levels. Equal patterns are shared.
 #[derive(Default)]
 pub(crate) struct Compiler {
     patterns: HashMap<String, Option<Arc<Pattern>>>,
 }
 
 impl Compiler {
-    /// One level with all below it.
+    /// Compiles a level and all below it.
     pub(crate) fn node(&mut self, raw: Raw<'_>) -> Node {
         let kind = Kind::from_name(raw.kind());
         let int_or_string = raw.flag("x-kubernetes-int-or-string");
@@ -119,7 +119,7 @@ fn list_type(raw: Raw<'_>) -> ListType {
     }
 }
 
-/// What a level and its children contain; the children's own marks are set already.
+/// The flags of a level and its children; those of the children are set already.
 fn below(node: &Node) -> Below {
     let mut marks = Below {
         defaults: false,

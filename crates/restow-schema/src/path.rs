@@ -1,4 +1,4 @@
-//! Where in an object a check stands: a chain on the stack, so that nothing is built unless a problem is reported.
+//! The path of a check in an object: a chain on the stack, so that no path is formatted unless a problem is reported.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ impl<'a> Path<'a> {
     /// The whole object.
     pub(crate) const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
 
-    /// A field that the schema names.
+    /// A property of the schema.
     pub(crate) fn field(&'a self, name: &'a str) -> Path<'a> {
         Path { parent: Some(self), step: Step::Field(name) }
     }
@@ -47,7 +47,7 @@ impl<'a> Path<'a> {
         if text.is_empty() { "<nil>".to_string() } else { text }
     }
 
-    /// `spec.labels.app`, as the schema validator's sentences have it; empty for the whole object.
+    /// `spec.labels.app`, as in the messages of the schema validator; empty for the whole object.
     pub(crate) fn dotted(&self) -> String {
         self.render(false)
     }

@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use regex::{Regex, RegexBuilder};
 
-/// The most memory that one compiled expression may take.
+/// The maximum memory of one compiled expression.
 const LARGEST_PROGRAM: usize = 4 << 20;
-/// The longest expression that is looked at.
+/// The maximum length of an expression.
 const LONGEST_SOURCE: usize = 64 << 10;
 /// The largest repetition that Go compiles.
 const MOST_REPETITIONS: u32 = 1000;
@@ -27,8 +27,8 @@ impl std::fmt::Debug for Pattern {
 }
 
 impl Pattern {
-    /// Checks an expression. It is compiled once now, to find errors, and kept only when something is matched: most
-    /// patterns of most schemas never are, and compiled they would be the largest part of a schema.
+    /// Checks an expression. It is compiled now to find errors, and compiled again when it is first matched: most
+    /// patterns of most schemas are never matched, and compiled patterns would be the largest part of a schema.
     pub(crate) fn new(source: &str) -> Result<Pattern, String> {
         compile(source)?;
         Ok(Pattern { source: source.into(), compiled: OnceLock::new() })
@@ -62,7 +62,7 @@ pub(crate) fn compile(source: &str) -> Result<Regex, String> {
         .map_err(|error| explain(source, &error))
 }
 
-/// Go's words for the commonest mistakes, and a short form of this crate's for the rest.
+/// Go's messages for the most frequent errors, and a short form of the `regex` crate's message for others.
 fn explain(source: &str, error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ").trim();
@@ -87,7 +87,7 @@ fn explain(source: &str, error: &regex::Error) -> String {
     format!("error parsing regexp: {last}: `{source}`")
 }
 
-/// The same expression in this crate's dialect.
+/// Translates an expression to the syntax of the `regex` crate.
 fn translate(source: &str) -> Result<String, String> {
     let mut out = String::with_capacity(source.len() + 16);
     let mut rest = source.chars().peekable();
@@ -132,7 +132,7 @@ fn translate(source: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Whether what was written last is the opening of a class such as `[:alpha`.
+/// Whether the output ends with the beginning of a class such as `[:alpha`.
 fn ends_named_class(out: &str) -> bool {
     out.rfind("[:").is_some_and(|start| {
         let name = out.get(start + 2..).unwrap_or_default();
@@ -179,7 +179,7 @@ fn translate_escape(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, in_clas
     }
 }
 
-/// Go takes a `{` that begins no repetition for itself, and refuses repetitions above its limit.
+/// Go treats a `{` that begins no repetition as a character, and refuses repetitions above its limit.
 fn translate_repetition(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Result<(), String> {
     let body: String = rest.clone().take_while(|c| *c != '}').collect();
     let closed = rest.clone().any(|c| c == '}');
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_match_as_in_go() {
+    fn regular_expressions_match_as_in_go() {
         let cases = [
             (r"^\d+$", "12", true),
             (r"^\d+$", "١٢", false),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_and_exploding_expressions_are_refused() {
+    fn invalid_and_too_large_regular_expressions_are_refused() {
         let deep = format!("{}a{}", "(".repeat(5000), ")".repeat(5000));
         let exploding = "((((((a{1,900}){1,900}){1,900}){1,900}){1,900}){1,900})";
         for pattern in ["(", ")", "[a", "a(?=b)", "*a", "a{2000}", exploding, &deep, &"a".repeat(100_000)] {

@@ -1,4 +1,4 @@
-//! What is wrong with a schema or an object, worded as Kubernetes words it.
+//! Validation errors of a schema or an object, with Kubernetes' messages.
 
 use std::fmt;
 
@@ -6,44 +6,44 @@ use serde_json::Value;
 
 use restow_apimachinery::go_syntax;
 
-/// One broken rule about one field.
+/// A validation error of one field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// What kind of rule is broken.
+    /// The type of the error.
     pub kind: ProblemKind,
-    /// The field, as in `spec.containers[0].name`; `<nil>` where the rule refers to the whole object.
+    /// The field, such as `spec.containers[0].name`; `<nil>` for the whole object.
     pub path: String,
-    /// The value that breaks the rule, unless it is left out of the message.
+    /// The invalid value, unless the message omits it.
     pub value: Option<Value>,
     /// The rest of the message; may be empty.
     pub detail: String,
 }
 
-/// The kinds of rules that a field can break.
+/// The types of validation errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProblemKind {
-    /// A value is needed and there is none.
+    /// A required value is missing.
     Required,
-    /// The value breaks a rule.
+    /// The value is invalid.
     Invalid,
-    /// The value is not of the right type.
+    /// The value has the wrong type.
     TypeInvalid,
-    /// The value is not one of those supported.
+    /// The value is not supported.
     NotSupported,
     /// The value must not be set or changed.
     Forbidden,
-    /// The value occurs twice.
+    /// The value is a duplicate.
     Duplicate,
     /// The value is too long.
     TooLong,
     /// There are too many items.
     TooMany,
-    /// The fault is not the client's.
+    /// An internal error.
     Internal,
 }
 
 impl ProblemKind {
-    /// The reason that a `Status` gives for such a cause.
+    /// The reason of such a cause in a `Status`.
     pub fn reason(self) -> &'static str {
         match self {
             ProblemKind::Required => "FieldValueRequired",
@@ -77,37 +77,37 @@ impl ProblemKind {
 }
 
 impl Problem {
-    /// A value is needed at `path`.
+    /// A required value at `path` is missing.
     pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Problem { kind: ProblemKind::Required, path: path.into(), value: None, detail: detail.into() }
     }
 
-    /// The value at `path` breaks a rule.
+    /// The value at `path` is invalid.
     pub fn invalid(path: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Problem { kind: ProblemKind::Invalid, path: path.into(), value: Some(value.into()), detail: detail.into() }
     }
 
-    /// The value at `path` breaks a rule, and is too large or too secret to be repeated.
+    /// The value at `path` is invalid, and too large or too secret for the message.
     pub fn invalid_omitted(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Problem { kind: ProblemKind::Invalid, path: path.into(), value: None, detail: detail.into() }
     }
 
-    /// The value at `path` is of the wrong type.
+    /// The value at `path` has the wrong type.
     pub fn type_invalid(path: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> Self {
         Problem { kind: ProblemKind::TypeInvalid, path: path.into(), value: Some(value.into()), detail: detail.into() }
     }
 
-    /// There must be no value at `path`.
+    /// A value at `path` is not allowed.
     pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Problem { kind: ProblemKind::Forbidden, path: path.into(), value: None, detail: detail.into() }
     }
 
-    /// The value at `path` was there already.
+    /// The value at `path` is a duplicate.
     pub fn duplicate(path: impl Into<String>, value: impl Into<Value>) -> Self {
         Problem { kind: ProblemKind::Duplicate, path: path.into(), value: Some(value.into()), detail: String::new() }
     }
 
-    /// The value at `path` is none of `supported`.
+    /// The value at `path` is not one of `supported`.
     pub fn not_supported<'a>(
         path: impl Into<String>,
         value: impl Into<Value>,
@@ -118,7 +118,7 @@ impl Problem {
         Problem { kind: ProblemKind::NotSupported, path: path.into(), value: Some(value.into()), detail }
     }
 
-    /// The text at `path` has more than `limit` bytes (Kubernetes says bytes, whatever it counted).
+    /// The text at `path` has more than `limit` bytes (Kubernetes' message says bytes in all cases).
     pub fn too_long(path: impl Into<String>, limit: i64) -> Self {
         let unit = if limit == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {limit} {unit}");
@@ -132,12 +132,12 @@ impl Problem {
         Problem { kind: ProblemKind::TooMany, path: path.into(), value: Some(actual.into()), detail }
     }
 
-    /// Something went wrong that the client cannot mend.
+    /// An internal error.
     pub fn internal(path: impl Into<String>, detail: impl Into<String>) -> Self {
         Problem { kind: ProblemKind::Internal, path: path.into(), value: None, detail: detail.into() }
     }
 
-    /// The message without the path, as it stands in a cause of a `Status`.
+    /// The message without the path, for a cause of a `Status`.
     pub fn body(&self) -> String {
         let mut text = self.kind.words().to_string();
         if let (true, Some(value)) = (self.kind.shows_value(), &self.value) {

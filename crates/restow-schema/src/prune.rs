@@ -1,4 +1,4 @@
-//! Removing what a schema does not know.
+//! Pruning: removes fields that a schema does not specify.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::embedded::OBJECT_META_FIELDS;
 use crate::node::{Additional, Node};
 
-/// The fields of every resource, which no schema needs to name.
+/// The fields of every resource, which a schema need not specify.
 const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Removes unknown fields of a resource and returns their paths, sorted.
@@ -36,7 +36,7 @@ struct Pruner {
 struct Place {
     embedded: bool,
     root: bool,
-    /// The list around this item keeps unknown fields.
+    /// Whether the list around this item preserves unknown fields.
     keeps: bool,
 }
 
@@ -45,8 +45,8 @@ impl Pruner {
         match value {
             Value::Object(fields) => self.object(node, fields, place),
             Value::Array(items) => {
-                // A list whose schema is unknown has nothing in it that is known; one whose schema keeps unknown
-                // fields keeps those of its items too, unless the items' own schema is stricter.
+                // A list without a schema has no known content. A list that preserves unknown fields also preserves
+                // those of its items, unless the schema of the items is stricter.
                 let keeps = place.keeps || node.is_some_and(|node| node.preserve_unknown_fields);
                 let item = node.and_then(|node| node.items.as_deref());
                 if keeps && item.is_none() {
@@ -101,7 +101,7 @@ impl Pruner {
         }
     }
 
-    /// The metadata of an embedded resource has the fields that all metadata has.
+    /// The metadata of an embedded resource has the fields of all metadata.
     fn embedded_metadata(&mut self, value: &mut Value) {
         let Some(fields) = value.as_object_mut() else { return };
         let length = self.path.len();
@@ -142,7 +142,7 @@ fn find<'a>(node: &'a Node, name: &str) -> Found<'a> {
     }
     match &node.additional {
         Additional::Schema(child) => Found::Known(Some(child)),
-        // Anything is allowed here, but nothing of it is known: inside such a value, every field goes.
+        // Any value is allowed here, but without a schema: all fields in it are removed.
         _ if node.has_additional() => Found::Known(None),
         _ if node.preserve_unknown_fields => Found::Kept,
         _ => Found::Unknown,

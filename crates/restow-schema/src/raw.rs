@@ -1,18 +1,18 @@
-//! A schema as it is written: typed views of its keywords, for the checks that read it before it is compiled.
+//! An uncompiled schema: typed access to its keywords, for the checks before it is compiled.
 
 use serde_json::{Map, Value};
 
-/// One level of a written schema.
+/// One level of an uncompiled schema.
 #[derive(Clone, Copy)]
 pub(crate) struct Raw<'a>(pub(crate) &'a Map<String, Value>);
 
-/// What `items` can be.
-pub(crate) enum Items<'a> {
+/// The forms of `items`.
+pub(crate) enum SchemaItems<'a> {
     One(Raw<'a>),
     Many,
 }
 
-/// What `additionalProperties` can be.
+/// The forms of `additionalProperties`.
 pub(crate) enum AdditionalProperties<'a> {
     Allows(bool),
     Schema(Raw<'a>),
@@ -24,12 +24,12 @@ impl<'a> Raw<'a> {
         value.as_object().map(Raw)
     }
 
-    /// A keyword's value; `null` is the same as nothing.
+    /// The value of a keyword; `null` counts as absent.
     pub(crate) fn get(self, keyword: &str) -> Option<&'a Value> {
         self.0.get(keyword).filter(|value| !value.is_null())
     }
 
-    /// A keyword with text; empty where it is not set.
+    /// A text keyword; empty if it is not set.
     pub(crate) fn text(self, keyword: &str) -> &'a str {
         self.get(keyword).and_then(Value::as_str).unwrap_or_default()
     }
@@ -39,71 +39,71 @@ impl<'a> Raw<'a> {
         self.text("type")
     }
 
-    /// A keyword that is a flag.
+    /// A boolean keyword.
     pub(crate) fn flag(self, keyword: &str) -> bool {
         self.get(keyword).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// A keyword that is a whole number.
+    /// An integer keyword.
     pub(crate) fn integer(self, keyword: &str) -> Option<i64> {
         let value = self.get(keyword)?;
         value.as_i64().or_else(|| value.as_f64().map(|float| float as i64))
     }
 
-    /// A keyword that is a number.
+    /// A number keyword.
     pub(crate) fn number(self, keyword: &str) -> Option<f64> {
         self.get(keyword).and_then(Value::as_f64)
     }
 
-    /// A keyword that is a list.
+    /// A list keyword.
     pub(crate) fn list(self, keyword: &str) -> &'a [Value] {
         self.get(keyword).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// A keyword that is a list of texts.
+    /// A keyword with a list of texts.
     pub(crate) fn texts(self, keyword: &str) -> impl Iterator<Item = &'a str> {
         self.list(keyword).iter().filter_map(Value::as_str)
     }
 
-    /// A keyword that is a list of schemas.
+    /// A keyword with a list of schemas.
     pub(crate) fn schemas(self, keyword: &str) -> Vec<Raw<'a>> {
         self.list(keyword).iter().filter_map(Raw::of).collect()
     }
 
-    /// A keyword that is a schema.
+    /// A keyword with a schema.
     pub(crate) fn schema(self, keyword: &str) -> Option<Raw<'a>> {
         self.get(keyword).and_then(Raw::of)
     }
 
-    /// The named properties.
+    /// The properties.
     pub(crate) fn properties(self) -> impl Iterator<Item = (&'a str, Raw<'a>)> {
         let fields = self.get("properties").and_then(Value::as_object);
         fields.into_iter().flatten().filter_map(|(name, value)| Raw::of(value).map(|raw| (name.as_str(), raw)))
     }
 
-    /// A named property.
+    /// A property.
     pub(crate) fn property(self, name: &str) -> Option<Raw<'a>> {
         self.get("properties").and_then(|fields| fields.get(name)).and_then(Raw::of)
     }
 
     /// The schema or schemas of a list's items.
-    pub(crate) fn items(self) -> Option<Items<'a>> {
+    pub(crate) fn items(self) -> Option<SchemaItems<'a>> {
         match self.get("items")? {
-            Value::Object(fields) => Some(Items::One(Raw(fields))),
-            Value::Array(_) => Some(Items::Many),
+            Value::Object(fields) => Some(SchemaItems::One(Raw(fields))),
+            Value::Array(_) => Some(SchemaItems::Many),
             _ => None,
         }
     }
 
-    /// The schema of a list's items, if there is just one.
+    /// The schema of a list's items, if there is exactly one.
     pub(crate) fn item(self) -> Option<Raw<'a>> {
         match self.items() {
-            Some(Items::One(raw)) => Some(raw),
+            Some(SchemaItems::One(raw)) => Some(raw),
             _ => None,
         }
     }
 
-    /// What is said of fields that are not named.
+    /// `additionalProperties`.
     pub(crate) fn additional_properties(self) -> Option<AdditionalProperties<'a>> {
         match self.get("additionalProperties")? {
             Value::Bool(allows) => Some(AdditionalProperties::Allows(*allows)),
@@ -112,7 +112,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The schema of fields that are not named.
+    /// The schema of additional properties.
     pub(crate) fn additional_schema(self) -> Option<Raw<'a>> {
         match self.additional_properties() {
             Some(AdditionalProperties::Schema(raw)) => Some(raw),

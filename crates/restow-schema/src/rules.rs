@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use crate::cel::{self, CompileFault, Decl, Program, Type, Variable};
+use crate::cel::{self, CompileError, Decl, Program, Type, Variable};
 use crate::json_path::{Brackets, field_path};
 use crate::keywords::{Around, around_items, around_property};
 use crate::node::{Additional, Node};
@@ -15,16 +15,16 @@ mod apply;
 
 pub(crate) use apply::check;
 
-/// The most that one rule may cost by estimate.
+/// The maximum estimated cost of one rule.
 const MOST_PER_RULE: u64 = 10_000_000;
-/// The most that all rules of a schema may cost by estimate.
+/// The maximum estimated cost of all rules of a schema.
 const MOST_PER_SCHEMA: u64 = 100_000_000;
-/// The largest request.
+/// The size of the largest request.
 const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
 
 /// A compiled rule.
 #[derive(Debug)]
-pub(crate) struct Rule {
+pub(crate) struct ValidationRule {
     pub(crate) program: Program,
     pub(crate) text: Box<str>,
     pub(crate) message: Box<str>,
@@ -35,7 +35,7 @@ pub(crate) struct Rule {
     pub(crate) optional_old: bool,
 }
 
-/// Compiles every rule of a schema into its compiled form.
+/// Compiles all rules of a schema.
 pub(crate) fn compile(raw: Raw<'_>, node: &mut Node, path: &str) -> Vec<Problem> {
     let mut compiler = Compiler { problems: Vec::new(), total: 0, expensive: Vec::new() };
     let decl = cel::declare(raw, true);
@@ -61,7 +61,7 @@ struct Compiler {
 struct Place {
     path: String,
     around: Around,
-    /// How often a value of this level can occur at most, if that is bounded.
+    /// The maximum number of values of this level in an object, if it is bounded.
     cardinality: Option<u64>,
     is_root: bool,
 }
@@ -114,7 +114,14 @@ impl Compiler {
             rules.iter().enumerate().filter_map(|(index, rule)| self.rule(raw, *rule, index, &decl, place)).collect();
     }
 
-    fn rule(&mut self, raw: Raw<'_>, rule: Raw<'_>, index: usize, decl: &Rc<Decl>, place: &Place) -> Option<Rule> {
+    fn rule(
+        &mut self,
+        raw: Raw<'_>,
+        rule: Raw<'_>,
+        index: usize,
+        decl: &Rc<Decl>,
+        place: &Place,
+    ) -> Option<ValidationRule> {
         let path = format!("{}.x-kubernetes-validations[{index}]", place.path);
         let optional_old = rule.flag("optionalOldSelf");
         let ty = decl.ty();
@@ -131,8 +138,8 @@ impl Compiler {
             }
             Err(fault) => {
                 let words = match fault {
-                    CompileFault::Compilation(text) => format!("compilation failed: {text}"),
-                    CompileFault::Instantiation(text) => format!("program instantiation failed: {text}"),
+                    CompileError::Compilation(text) => format!("compilation failed: {text}"),
+                    CompileError::Instantiation(text) => format!("program instantiation failed: {text}"),
                 };
                 self.broken(rule, format!("{path}.rule"), words);
                 return None;
@@ -154,7 +161,7 @@ impl Compiler {
         }
         let shown_path =
             field_path(rule.text("fieldPath"), raw, Brackets::Allowed).map_or(String::new(), |(shown, _)| shown);
-        Some(Rule {
+        Some(ValidationRule {
             program,
             text: rule.text("rule").into(),
             message: rule.text("message").into(),
@@ -183,8 +190,8 @@ impl Compiler {
             }
             Err(fault) => {
                 let words = match fault {
-                    CompileFault::Compilation(text) => format!("messageExpression compilation failed: {text}"),
-                    CompileFault::Instantiation(text) => format!("messageExpression instantiation failed: {text}"),
+                    CompileError::Compilation(text) => format!("messageExpression compilation failed: {text}"),
+                    CompileError::Instantiation(text) => format!("messageExpression instantiation failed: {text}"),
                 };
                 self.broken(rule, place, words);
                 None
@@ -202,7 +209,7 @@ impl Compiler {
         }
     }
 
-    /// The whole rule stands in the message, field by field in the order that Kubernetes has.
+    /// The message contains the whole rule, with its fields in Kubernetes' order.
     fn broken(&mut self, rule: Raw<'_>, path: String, detail: String) {
         let show = |name: &str| {
             let mut text = String::new();
@@ -224,7 +231,7 @@ impl Compiler {
     }
 }
 
-/// By how much a level multiplies what is below it; `None` where that is not bounded.
+/// The maximum number of items of a level; `None` if it is not bounded.
 fn most_elements(raw: Raw<'_>) -> Option<u64> {
     let bound = |keyword| raw.integer(keyword).map(|limit| u64::try_from(limit).unwrap_or(0));
     match raw.kind() {

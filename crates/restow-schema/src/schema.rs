@@ -10,18 +10,18 @@ use crate::problem::{Problem, ProblemKind};
 use crate::raw::Raw;
 use crate::{default, defaults_check, embedded, list_type, prune, rules, structural, validate};
 
-/// A structural schema, ready to be applied to objects.
+/// A compiled structural schema.
 #[derive(Debug)]
 pub struct Schema {
     node: Node,
 }
 
-/// A field that a selectable field's path leads to.
+/// The field of a selectable field's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectableField {
     /// The path without its leading dot, as in `spec.color`.
     pub path: String,
-    /// Whether the field is of a type that can be selected by: a text, a flag or a whole number.
+    /// Whether the field has a selectable type: string, boolean or integer.
     pub is_selectable: bool,
 }
 
@@ -61,12 +61,13 @@ impl Schema {
         if problems.is_empty() { Ok(Schema { node }) } else { Err(problems) }
     }
 
-    /// Whether there are validation rules, whose work is bounded by a budget and not by the size of an object.
+    /// Whether there are validation rules. Their cost is limited by a budget and not by the size of an object.
     pub fn has_rules(&self) -> bool {
         self.node.below.rules
     }
 
-    /// What the status subresource forbids at the root of a schema: whatever would reach across `spec` and `status`.
+    /// The error of a schema whose root uses keywords that the status subresource forbids, because they affect `spec`
+    /// and `status` together.
     pub fn status_subresource_problem(schema: &Value, path: &str) -> Option<Problem> {
         keywords::status_root_problem(Raw::of(schema)?, path)
     }
@@ -84,19 +85,18 @@ impl Schema {
         Ok(SelectableField { path: shown, is_selectable })
     }
 
-    /// Removes every field that the schema does not know, and returns their paths, sorted. The resource's own
-    /// `apiVersion`, `kind` and `metadata` are left as they are; metadata of embedded resources is pruned to what
-    /// metadata can have.
+    /// Removes all fields that the schema does not specify, and returns their paths, sorted. `apiVersion`, `kind` and
+    /// `metadata` of the resource are not changed; metadata of embedded resources is pruned.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         prune::prune_resource(&self.node, object)
     }
 
-    /// Drops nulls where none may be, then fills in the defaults.
+    /// Drops nulls that are not nullable, then sets the defaults.
     pub fn default(&self, object: &mut Value) {
         default::default_resource(&self.node, object);
     }
 
-    /// Checks an object. On an update, `old` is the object before it: problems of what has not changed are passed over.
+    /// Validates an object. On an update, `old` is the object before it: errors of unchanged parts are ignored.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Problem> {
         let mut problems = validate::check(&self.node, object, old, None);
         problems.extend(embedded::check(&self.node, object));
@@ -116,7 +116,7 @@ impl Schema {
     }
 }
 
-/// Whether rules cannot be evaluated because the object does not even have the shape that they rely on.
+/// Whether rules cannot be evaluated because the object does not have the structure that they rely on.
 fn blocks_rules(problems: &[Problem]) -> bool {
     problems.iter().any(|problem| {
         matches!(

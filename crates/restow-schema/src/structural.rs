@@ -1,5 +1,5 @@
-//! The rules that make a schema structural: every level has a type, and what is said inside `allOf`, `anyOf`, `oneOf` and
-//! `not` only narrows what stands outside of them.
+//! The rules of structural schemas: every level has a type, and schemas inside `allOf`, `anyOf`, `oneOf` and `not` only
+//! restrict the schema outside of them.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ enum Level {
     Field,
 }
 
-/// Everything that keeps a schema from being structural, sorted by its text.
+/// All errors that make a schema not structural, sorted by their text.
 pub(crate) fn problems(raw: Raw<'_>, path: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     invariants(raw, Level::Root, path, &mut problems);
@@ -100,7 +100,7 @@ fn type_rules(raw: Raw<'_>, level: Level, embedded: bool, path: &str, problems: 
     }
 }
 
-/// What a resource's own fields may be restricted to.
+/// The allowed restrictions of `apiVersion`, `kind` and `metadata`.
 fn meta_rules(raw: Raw<'_>, level: Level, embedded: bool, path: &str, problems: &mut Vec<Problem>) {
     let is_resource = level == Level::Root || embedded;
     for name in ["kind", "apiVersion"] {
@@ -202,7 +202,7 @@ fn nested(raw: Raw<'_>, exempt: Exempt, path: &str, problems: &mut Vec<Problem>)
     }
 }
 
-/// What a branch speaks of must exist in the schema around it.
+/// Fields inside of a branch must exist in the schema around it.
 fn completeness(branch: Raw<'_>, outer: Option<Raw<'_>>, outer_path: &str, path: &str, problems: &mut Vec<Problem>) {
     for keyword in ["not", "allOf", "anyOf", "oneOf"] {
         if let Some(inner) = branch.schema(keyword) {

@@ -1,7 +1,7 @@
-//! Checking a value against a schema: types, bounds, formats, enumerations, compositions.
+//! Validates a value by a schema: types, limits, formats, enums, compositions.
 //!
-//! Nothing is allocated while a value is in order. Each level also counts how many of its checks passed, because the
-//! failures that are reported for `anyOf` and `oneOf` are those of the branch that came furthest.
+//! Nothing is allocated for a valid value. Each level also counts how many of its checks passed, because the errors
+//! that are reported for `anyOf` and `oneOf` are those of the branch with the most passed checks.
 
 use serde_json::{Map, Value};
 
@@ -13,13 +13,13 @@ use crate::path::Path;
 use crate::problem::{Problem, ProblemKind};
 use restow_apimachinery::go_syntax::{quote, show};
 
-/// How many levels are looked at for one object, so that a large object under a large composition ends in time.
+/// The maximum number of levels that are checked for one object, so that a large object with a large composition ends
+/// in time.
 const MOST_STEPS: u64 = 20_000_000;
 
-/// Checks a whole resource, or a default when `prefix` says where it stands. With an old value, problems of what has
-/// not changed are passed over.
+/// Validates a resource, or a default at the path `prefix`. With an old value, errors of unchanged parts are ignored.
 pub(crate) fn check(node: &Node, value: &Value, old: Option<&Value>, prefix: Option<&str>) -> Vec<Problem> {
-    // Most objects are in order, and then it does not matter what has changed.
+    // Most objects are valid; then ratcheting is not needed.
     if old.is_some() && check(node, value, None, prefix).is_empty() {
         return Vec::new();
     }
@@ -108,7 +108,7 @@ impl Validator<'_> {
         matches + 1
     }
 
-    /// Whether the value's type is one that the level admits.
+    /// Whether the level allows the type of the value.
     fn type_of(&mut self, node: &Node, value: &Value, path: &Path<'_>) -> bool {
         let (kind, format) = match value {
             Value::Bool(_) => (Kind::Boolean, ""),
@@ -127,7 +127,7 @@ impl Validator<'_> {
                 self.wrong_type(path, expected.name(), format);
                 return false;
             }
-            // With a format, a text is judged by that alone (and, in Kubernetes, so is a list).
+            // With a format, only the format of a text is checked (in Kubernetes, also that of a list).
             Some(_) if text_or_list && !node.admits(Kind::Number) && !node.admits(Kind::Integer) => return true,
             _ => {}
         }
@@ -315,7 +315,7 @@ impl Validator<'_> {
                 }
                 _ => continue,
             };
-            // The type of the root object is not seen in the stored object, so it always counts as changed.
+            // The stored object has no `apiVersion` and `kind` at the root, so they always count as changed.
             let type_field = path.is_root() && (name == "kind" || name == "apiVersion");
             let old = old.filter(|_| !type_field).and_then(|old| old.field(name));
             matches += self.ratcheted(child, value, &here, old);
@@ -339,7 +339,7 @@ impl Validator<'_> {
         self.problems.push(Problem::invalid(self.place(path), value, words));
     }
 
-    /// A finding that names its field only in its words.
+    /// Adds an error whose field is only in its message.
     fn sentence(&mut self, words: String) {
         let place = self.prefix.unwrap_or("<nil>").to_string();
         self.problems.push(Problem {
@@ -368,7 +368,7 @@ enum Stop {
     Never,
 }
 
-/// What came of trying alternatives.
+/// The result of trying alternatives.
 struct Tried {
     succeeded: usize,
     matches: u32,

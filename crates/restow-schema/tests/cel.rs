@@ -14,7 +14,7 @@ fn evaluate(expression: &str) -> Result<Value, EvalError> {
 }
 
 #[test]
-fn expressions_have_their_values() {
+fn cel_expressions_have_the_expected_values() {
     let cases = [
         ("1 + 2 * 3 - 4 / 2 % 3", json!(5)),
         ("-5 / 2", json!(-2)),
@@ -100,7 +100,7 @@ fn expressions_have_their_values() {
 }
 
 #[test]
-fn failures_are_reported_in_the_words_of_cel() {
+fn evaluation_errors_have_the_messages_of_cel() {
     let cases = [
         ("1 / 0", "division by zero"),
         ("9223372036854775807 + 1", "integer overflow"),
@@ -116,7 +116,7 @@ fn failures_are_reported_in_the_words_of_cel() {
 }
 
 #[test]
-fn faults_are_shown_at_their_place() {
+fn compile_errors_show_their_position() {
     let cases = [
         (
             "object.x &&",
@@ -145,7 +145,7 @@ fn faults_are_shown_at_their_place() {
 }
 
 #[test]
-fn what_runs_long_is_stopped() {
+fn an_evaluation_stops_at_its_cost_limit() {
     let many: Vec<u32> = (0..2000).collect();
     let object = json!({"l": many, "s": "a".repeat(100_000)});
     for expression in [
@@ -207,7 +207,7 @@ fn deep_expressions_are_refused_before_they_fill_the_stack() {
 }
 
 #[test]
-fn expressions_as_deep_as_they_may_be_work() {
+fn expressions_of_the_maximum_depth_are_evaluated() {
     let terms = |term: &str, operator: &str, count: usize| vec![term; count].join(operator);
     let cases = [
         (terms("false", " || ", 5_000), Ok(json!(false))),
@@ -236,7 +236,7 @@ fn expressions_as_deep_as_they_may_be_work() {
 
 /// Small texts that make large values, the size of which is known before they are made.
 #[test]
-fn values_do_not_outgrow_their_bounds() {
+fn the_size_of_cel_values_is_limited() {
     let many: Vec<u32> = (0..2000).collect();
     let object = json!({"l": many, "s": "a".repeat(100_000)});
     let doubled = format!("[0]{}", ".map(x, [x, x])".repeat(100));
@@ -270,7 +270,7 @@ fn values_do_not_outgrow_their_bounds() {
 
 /// Each of these compared every value with every other one: billions of comparisons for some ten thousand values.
 #[test]
-fn values_are_found_by_what_they_are_and_not_one_by_one() {
+fn values_in_collections_are_found_by_hash() {
     let many: Vec<u32> = (0..60_000).collect();
     let object = json!({"l": many});
     for expression in [
@@ -318,7 +318,7 @@ impl restow_schema::cel::Authorizer for Allowing {
 }
 
 #[test]
-fn expressions_ask_what_users_may_do() {
+fn expressions_use_the_authorizer() {
     let check = |expression: &str, expected: &'static str| {
         let program = Program::compile(expression, &["object", "authorizer", "authorizer.requestResource"]).unwrap();
         let resource = restow_schema::cel::AuthorizationCheck { resource: "pods".into(), ..Default::default() };

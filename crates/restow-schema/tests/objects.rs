@@ -22,7 +22,7 @@ fn texts(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<String> {
 }
 
 #[test]
-fn values_are_refused_in_the_words_of_kubernetes() {
+fn validation_errors_have_the_messages_of_kubernetes() {
     let cases = [
         (
             json!({"type": "integer", "minimum": 0}),
@@ -144,7 +144,7 @@ fn values_are_refused_in_the_words_of_kubernetes() {
 }
 
 #[test]
-fn alternatives_report_the_branch_that_came_furthest() {
+fn any_of_and_one_of_report_the_branch_with_the_most_passed_checks() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
         "oneOf": [{"required": ["a"]}, {"required": ["b"]}]});
     let schema = schema_of(schema);
@@ -165,7 +165,7 @@ fn alternatives_report_the_branch_that_came_furthest() {
 }
 
 #[test]
-fn what_has_not_changed_is_not_held_against_an_update() {
+fn ratcheting_ignores_errors_of_unchanged_parts() {
     let schema = schema_of(json!({"type": "object", "properties": {
         "n": {"type": "integer", "minimum": 5}, "m": {"type": "integer"},
         "l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items":

@@ -31,7 +31,7 @@ fn bounded_spec(rule: Value) -> Value {
 }
 
 #[test]
-fn broken_rules_are_reported_in_the_words_of_kubernetes() {
+fn failed_rules_have_the_messages_of_kubernetes() {
     let cases = [
         (
             json!({"rule": "self.min <= self.max"}),
@@ -96,7 +96,7 @@ fn broken_rules_are_reported_in_the_words_of_kubernetes() {
 }
 
 #[test]
-fn rules_that_cannot_work_are_refused() {
+fn rules_that_do_not_compile_are_refused() {
     let rule = |text: &str| json!({"rule": text});
     let shown = |text: &str| {
         format!(
@@ -117,7 +117,7 @@ fn rules_that_cannot_work_are_refused() {
 }
 
 #[test]
-fn rules_that_may_run_long_are_refused() {
+fn rules_that_are_too_expensive_are_refused() {
     let spec = json!({"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}}},
         "x-kubernetes-validations": [{"rule": "self.l.all(a, self.l.all(b, a == b))"}]});
     let problems = compile(spec).unwrap_err();
@@ -151,7 +151,7 @@ fn transition_rules_compare_with_the_old_object() {
 }
 
 #[test]
-fn rules_wait_until_the_shape_is_right() {
+fn rules_are_evaluated_only_on_structurally_valid_objects() {
     let schema = compile(bounded_spec(json!({"rule": "self.min <= self.max"}))).unwrap();
     assert_eq!(
         texts(&schema, json!({"min": "a", "max": 1}), None),

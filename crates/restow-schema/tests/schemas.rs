@@ -13,7 +13,7 @@ fn problems(schema: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_is_not_structural_is_refused() {
+fn schemas_that_are_not_structural_are_refused() {
     let cases = [
         (json!({}), "s.type: Required value: must not be empty at the root"),
         (json!({"type": "string"}), "s.type: Invalid value: \"string\": must be object at the root"),
@@ -106,7 +106,7 @@ fn what_is_not_structural_is_refused() {
 }
 
 #[test]
-fn deep_and_exploding_schemas_end_in_an_error() {
+fn deep_and_too_large_schemas_are_refused() {
     let mut deep = json!({"type": "string"});
     for _ in 0..300 {
         deep = json!({"type": "object", "properties": {"a": deep}});

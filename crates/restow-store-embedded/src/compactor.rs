@@ -8,7 +8,7 @@
 use crate::disk_space::DiskSpace;
 use crate::engine::{Batch, Durability, Engine, explain};
 use crate::layout::{Record, data_key};
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use crate::snapshot::{ChangedKey, EngineSnapshot};
 use restow_store::{Key, Revision, StoreError};
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub(crate) enum Command {
 const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs until [`Command::Stop`], or until the store is dropped.
-pub(crate) fn run(shared: &Arc<Shared>, mut space: DiskSpace, commands: &Receiver<Command>) {
+pub(crate) fn run(shared: &Arc<SharedState>, mut space: DiskSpace, commands: &Receiver<Command>) {
     let mut next = Revision::ZERO;
     let mut order = commands.recv().ok();
     while let Some(Command::UpTo(target)) = order {
@@ -54,7 +54,7 @@ pub(crate) fn run(shared: &Arc<Shared>, mut space: DiskSpace, commands: &Receive
 }
 
 /// Reclaims the space of removed versions as soon as space is low. Returns the next command.
-fn reclaim_until_next(shared: &Shared, space: &DiskSpace, commands: &Receiver<Command>) -> Option<Command> {
+fn reclaim_until_next(shared: &SharedState, space: &DiskSpace, commands: &Receiver<Command>) -> Option<Command> {
     while !shared.engine().is_ok_and(|engine| space.should_reclaim(&engine)) {
         match commands.recv_timeout(SPACE_CHECK_INTERVAL) {
             Err(RecvTimeoutError::Timeout) => {}
@@ -74,7 +74,7 @@ fn reclaim_until_next(shared: &Shared, space: &DiskSpace, commands: &Receiver<Co
 }
 
 /// Compacts one batch of changes. Returns the revision that it reached, or `None` if nothing is left.
-fn compact_some(shared: &Shared, first: Revision, target: Revision) -> Result<Option<Revision>, StoreError> {
+fn compact_some(shared: &SharedState, first: Revision, target: Revision) -> Result<Option<Revision>, StoreError> {
     let engine = shared.engine()?;
     let changes = EngineSnapshot::of(engine.clone()).changes(first, target, BATCH)?;
     let Some(reached) = changes.last().map(|change| change.revision) else { return Ok(None) };

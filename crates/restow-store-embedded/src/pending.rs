@@ -4,7 +4,7 @@ use crate::index::{Index, Slot};
 use crate::layout::{KeyState, Record};
 use crate::snapshot::EngineSnapshot;
 use bytes::Bytes;
-use restow_store::{Entry, Key, Mutation, Put, Revision, StoreError, Target, Txn, TxnOutcome};
+use restow_store::{CompareTarget, Entry, Key, Mutation, Put, Revision, StoreError, Txn, TxnOutcome};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -43,7 +43,7 @@ impl<'a> Pending<'a> {
     /// Applies a transaction.
     pub(crate) fn apply(&mut self, txn: Txn, now: SystemTime) -> Result<TxnOutcome, StoreError> {
         for compare in &txn.when {
-            let by_value = matches!(compare.target, Target::Value(_));
+            let by_value = matches!(compare.target, CompareTarget::Value(_));
             let current = match by_value {
                 true => self.entry(&compare.key)?,
                 false => self.slot(&compare.key).map(|slot| slot.state.entry(compare.key.clone(), Bytes::new())),

@@ -15,7 +15,7 @@ use crate::layout::Record;
 use crate::open;
 use crate::pending::PendingChange;
 use crate::recovery_copy::{TableFiles, copy_directory, remove};
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use restow_store::{Key, StoreError};
 use std::collections::HashMap;
@@ -66,14 +66,14 @@ impl WriteFailure {
 }
 
 /// Starts a thread that checks the engine's files. That takes long if much is stored.
-pub(crate) fn start_check(shared: &Arc<Shared>) -> io::Result<Check> {
+pub(crate) fn start_check(shared: &Arc<SharedState>) -> io::Result<Check> {
     let shared = shared.clone();
     let check = move || open::check(&shared.directory).map_err(|error| error.to_string());
     std::thread::Builder::new().name("restow-store-check".into()).spawn(check)
 }
 
 /// Reopens the engine after its files were checked. Returns its fingerprint, which may be ahead of what was acknowledged.
-pub(crate) fn reopen(shared: &Shared) -> Result<Fingerprint, String> {
+pub(crate) fn reopen(shared: &SharedState) -> Result<Fingerprint, String> {
     let mut engine = shared.replace_engine(None);
     let until = Instant::now() + READERS_TIMEOUT;
     while let Some(used) = engine.take() {
@@ -107,7 +107,7 @@ fn rewrite_files(directory: &Directory) -> Result<(), OpenError> {
 }
 
 /// The changes that are on disk and were never published, because the outcome of their write was unknown.
-pub(crate) fn unpublished_changes(shared: &Shared) -> Result<Vec<PendingChange>, StoreError> {
+pub(crate) fn unpublished_changes(shared: &SharedState) -> Result<Vec<PendingChange>, StoreError> {
     let snapshot = shared.snapshot()?;
     let index = shared.index();
     let mut latest: HashMap<Key, Option<Slot>> = HashMap::new();

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
 /// What the threads, the watchers and the store share.
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) recent_changes: RecentChanges,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) directory: Directory,
@@ -28,11 +28,11 @@ pub(crate) struct Progress {
     pub(crate) closed: bool,
 }
 
-impl Shared {
+impl SharedState {
     /// The state of a store that was just opened.
     pub(crate) fn new(directory: Directory, engine: Engine, index: Index) -> Self {
         let revision = index.revision();
-        Shared {
+        SharedState {
             recent_changes: RecentChanges::after(revision),
             progress: watch::channel(Progress { revision, closed: false }).0,
             directory,

@@ -8,13 +8,13 @@ use crate::engine::Opened;
 use crate::index::Index;
 use crate::open::{self, OpenFiles};
 use crate::pending::value_bytes;
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use crate::watcher::Watcher;
 use crate::writer::{Acknowledged, Job, Writer};
 use async_trait::async_trait;
 use bytes::Bytes;
 use restow_store::{
-    At, Content, Entry, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, Txn, TxnOutcome, Watch,
+    At, Content, Entry, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreStatus, Txn, TxnOutcome, Watch,
     WatchRequest,
 };
 use std::sync::mpsc::Sender;
@@ -34,7 +34,7 @@ const MAX_INLINE_KEYS: usize = 1000;
 
 /// An embedded store. It is closed when it is dropped.
 pub struct EmbeddedStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     config: EmbeddedConfig,
     jobs: Sender<Job>,
     commands: Sender<compactor::Command>,
@@ -49,7 +49,7 @@ impl EmbeddedStore {
         let Opened { engine, fingerprint, keys } = opened;
         let (revision, compacted) = (fingerprint.revision, fingerprint.compacted);
         let index = Index::new(revision, compacted, keys, config.cache_bytes);
-        let shared = Arc::new(Shared::new(directory, engine, index));
+        let shared = Arc::new(SharedState::new(directory, engine, index));
         let (jobs, job_queue) = mpsc::channel();
         let (commands, command_queue) = mpsc::channel();
         let acknowledged = Acknowledged { fingerprint, witness };
@@ -70,11 +70,11 @@ impl EmbeddedStore {
     }
 
     #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<SharedState> {
         &self.shared
     }
 
-    fn read(shared: &Shared, request: &RangeRequest) -> Result<RangeResponse, StoreError> {
+    fn read(shared: &SharedState, request: &RangeRequest) -> Result<RangeResponse, StoreError> {
         let index = shared.index();
         let latest = index.revision();
         let at = match request.at {
@@ -124,7 +124,7 @@ fn read_in_memory(index: &Index, request: &RangeRequest) -> (RangeResponse, Vec<
 
 /// Reads the latest revision from the index, and values that are not cached from the disk.
 fn read_latest(
-    shared: &Shared,
+    shared: &SharedState,
     index: RwLockReadGuard<'_, Index>,
     request: &RangeRequest,
 ) -> Result<RangeResponse, StoreError> {
@@ -244,8 +244,8 @@ impl Store for EmbeddedStore {
         reply_within(self.config.request_timeout, answer).await
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
-        Ok(Status {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
+        Ok(StoreStatus {
             backend: "embedded (fjall)".into(),
             revision: self.shared.index().revision(),
             disk_bytes: self.shared.engine()?.disk_bytes(),

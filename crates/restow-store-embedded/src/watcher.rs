@@ -2,7 +2,7 @@
 
 use crate::layout::Record;
 use crate::pending::PendingChange;
-use crate::shared::{Progress, Shared};
+use crate::shared::{Progress, SharedState};
 use bytes::Bytes;
 use futures::Stream;
 use restow_store::{Change, Entry, Event, Key, Revision, StoreError, WatchBatch, WatchRequest};
@@ -19,7 +19,7 @@ const CATCH_UP_BYTES: usize = 4 << 20;
 /// A watch that has delivered everything before `next`.
 pub(crate) struct Watcher {
     /// Weak, so that a watch that is not polled does not keep a closed store open.
-    shared: Weak<Shared>,
+    shared: Weak<SharedState>,
     request: WatchRequest,
     next: Revision,
     progress: watch::Receiver<Progress>,
@@ -28,7 +28,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    pub(crate) fn new(shared: &Arc<Shared>, request: WatchRequest, first: Revision) -> Self {
+    pub(crate) fn new(shared: &Arc<SharedState>, request: WatchRequest, first: Revision) -> Self {
         let progress = shared.progress.subscribe();
         Watcher { shared: Arc::downgrade(shared), request, next: first, progress, delivered: Instant::now() }
     }
@@ -97,7 +97,7 @@ impl Watcher {
         read.await.map_err(|error| StoreError::Unavailable(format!("reading history failed: {error}")))?
     }
 
-    fn event(&self, shared: &Shared, change: &PendingChange) -> Result<Event, StoreError> {
+    fn event(&self, shared: &SharedState, change: &PendingChange) -> Result<Event, StoreError> {
         let current = match &change.current {
             Some(slot) => Change::Put(slot.state.entry(change.key.clone(), slot.value.clone().unwrap_or_default())),
             None => Change::Delete(change.key.clone()),
@@ -115,7 +115,7 @@ impl Watcher {
 
 /// Reads events from the disk.
 fn catch_up(
-    shared: &Shared,
+    shared: &SharedState,
     request: &WatchRequest,
     first: Revision,
     latest: Revision,

@@ -9,7 +9,7 @@ use crate::index::Slot;
 use crate::layout::Record;
 use crate::pending::{Pending, PendingChange, milliseconds, value_bytes};
 use crate::reopen::{self, Check, WriteFailure};
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use crate::witness::Witness;
 use restow_clock::SteadyClock;
 use restow_store::{Compare, Key, Revision, StoreError, Txn, TxnOutcome};
@@ -40,7 +40,7 @@ pub(crate) enum Job {
 
 /// The state of the writer thread.
 pub(crate) struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     space: DiskSpace,
     compactor: Sender<compactor::Command>,
     /// Decides when keys expire. Their deadlines survive the process, so they are wall-clock times; but a wall clock that is
@@ -64,7 +64,7 @@ type StagedReply = (oneshot::Sender<Result<TxnOutcome, StoreError>>, Result<TxnO
 
 impl Writer {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedState>,
         acknowledged: Acknowledged,
         space: DiskSpace,
         compactor: Sender<compactor::Command>,

@@ -12,19 +12,19 @@ use tonic::transport::Channel;
 pub(crate) struct TokenSource {
     credentials: Option<Credentials>,
     /// The current token; `None` before the first request for one.
-    latest: Mutex<Option<Token>>,
+    latest: Mutex<Option<AuthToken>>,
     /// Held during a request for a token, so that calls that fail together make one request.
     authenticating: tokio::sync::Mutex<()>,
 }
 
 /// The token that a call sends.
 #[derive(Clone)]
-pub(crate) struct Token {
+pub(crate) struct AuthToken {
     generation: u64,
     value: Option<MetadataValue<Ascii>>,
 }
 
-impl Token {
+impl AuthToken {
     /// The gRPC metadata to send; `None` if authentication is off.
     pub(crate) fn value(&self) -> Option<&MetadataValue<Ascii>> {
         self.value.as_ref()
@@ -37,12 +37,12 @@ impl TokenSource {
     }
 
     /// The current token. The first one is requested over `channel`.
-    pub(crate) async fn token(&self, channel: &Channel) -> Result<Token, Failure> {
+    pub(crate) async fn token(&self, channel: &Channel) -> Result<AuthToken, Failure> {
         self.newer_than(None, channel).await
     }
 
     /// A token that is newer than a rejected one.
-    pub(crate) async fn renew(&self, refused: &Token, channel: &Channel) -> Result<Token, Failure> {
+    pub(crate) async fn renew(&self, refused: &AuthToken, channel: &Channel) -> Result<AuthToken, Failure> {
         self.newer_than(Some(refused.generation), channel).await
     }
 
@@ -51,8 +51,8 @@ impl TokenSource {
         self.credentials.is_some()
     }
 
-    async fn newer_than(&self, refused: Option<u64>, channel: &Channel) -> Result<Token, Failure> {
-        let Some(credentials) = &self.credentials else { return Ok(Token { generation: 0, value: None }) };
+    async fn newer_than(&self, refused: Option<u64>, channel: &Channel) -> Result<AuthToken, Failure> {
+        let Some(credentials) = &self.credentials else { return Ok(AuthToken { generation: 0, value: None }) };
         if let Some(token) = self.latest_after(refused) {
             return Ok(token);
         }
@@ -63,12 +63,12 @@ impl TokenSource {
         let value = authenticate(credentials, channel).await?;
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = latest.as_ref().map_or(0, |token| token.generation) + 1;
-        let token = Token { generation, value };
+        let token = AuthToken { generation, value };
         *latest = Some(token.clone());
         Ok(token)
     }
 
-    fn latest_after(&self, refused: Option<u64>) -> Option<Token> {
+    fn latest_after(&self, refused: Option<u64>) -> Option<AuthToken> {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.clone().filter(|token| refused.is_none_or(|refused| token.generation > refused))
     }

@@ -2,7 +2,7 @@
 //!
 //! It knows which failures may be retried, and not what the calls mean.
 
-use crate::auth::{Token, TokenSource};
+use crate::auth::{AuthToken, TokenSource};
 use crate::config::EtcdConfig;
 use crate::failure::{CallError, Failure, Problem, Rejection};
 use crate::member::{Connection, Member};
@@ -34,7 +34,7 @@ const BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
     .without_max_times();
 
 /// All members. Calls go to the current one.
-pub(crate) struct Cluster {
+pub(crate) struct EtcdCluster {
     members: Vec<Member>,
     current: AtomicUsize,
     tokens: Arc<TokenSource>,
@@ -53,7 +53,7 @@ pub(crate) enum CallKind {
 #[derive(Clone)]
 pub(crate) struct Client {
     connection: Connection,
-    token: Token,
+    token: AuthToken,
     member: usize,
     /// The deadline that is sent to the server; `None` for streams.
     timeout: Option<Duration>,
@@ -102,7 +102,7 @@ impl Client {
     }
 }
 
-impl Cluster {
+impl EtcdCluster {
     /// A cluster with members at these endpoints; `any_key` is a key that we may read.
     pub(crate) fn new(config: &EtcdConfig, endpoints: Vec<Endpoint>, any_key: &Bytes) -> Self {
         let tokens = Arc::new(TokenSource::new(config.credentials.clone()));
@@ -114,7 +114,7 @@ impl Cluster {
                 Member::new(endpoint, config.connect_timeout, tokens, identity, any_key.clone())
             })
             .collect();
-        Cluster {
+        EtcdCluster {
             members,
             current: AtomicUsize::new(0),
             tokens,

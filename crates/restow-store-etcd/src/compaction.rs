@@ -1,6 +1,6 @@
 //! Compaction, and finding out which revision was compacted.
 
-use crate::cluster::{CallKind, Cluster};
+use crate::cluster::{CallKind, EtcdCluster};
 use crate::failure::{CallError, Failure, Rejection};
 use crate::keyspace::{number, revision};
 use crate::proto::{CompactionRequest, RangeRequest, WatchCreateRequest, WatchRequest, watch_request};
@@ -74,7 +74,7 @@ impl EtcdStore {
 
 /// Starts a watch at revision 1, which etcd cancels with the compact revision. `None` if it does not cancel it, because
 /// nothing was compacted, or does not respond.
-async fn find_compact_revision(cluster: &Cluster, key: Bytes) -> Option<Revision> {
+async fn find_compact_revision(cluster: &EtcdCluster, key: Bytes) -> Option<Revision> {
     let search = cluster.call(CallKind::Read, |client| {
         let create = WatchCreateRequest { key: key.clone(), start_revision: 1, ..Default::default() };
         let create = WatchRequest { request_union: Some(watch_request::RequestUnion::CreateRequest(create)) };

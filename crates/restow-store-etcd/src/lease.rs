@@ -4,7 +4,7 @@
 //! No key may expire early. So a lease is granted for longer than the time to live, and is shared only while enough of that
 //! reserve is left.
 
-use crate::cluster::{CallKind, Cluster};
+use crate::cluster::{CallKind, EtcdCluster};
 use crate::failure::{CallError, Failure};
 use crate::proto::{LeaseGrantRequest, LeaseKeepAliveRequest};
 use restow_clock::Moment;
@@ -26,13 +26,13 @@ pub(crate) struct Leases {
 }
 
 struct Shared {
-    lease: Lease,
+    lease: EtcdLease,
     keys: usize,
 }
 
 /// A lease that was granted.
 #[derive(Clone, Debug)]
-pub(crate) struct Lease {
+pub(crate) struct EtcdLease {
     id: i64,
     time_to_live: Duration,
     /// It was granted after this moment. Its time also passes while this machine is suspended.
@@ -40,7 +40,7 @@ pub(crate) struct Lease {
     duration: Duration,
 }
 
-impl Lease {
+impl EtcdLease {
     pub(crate) fn id(&self) -> i64 {
         self.id
     }
@@ -62,7 +62,7 @@ impl Lease {
 
 impl Leases {
     /// A lease that lasts for this time to live from now on.
-    pub(crate) async fn claim(&self, cluster: &Cluster, time_to_live: Duration) -> Result<Lease, StoreError> {
+    pub(crate) async fn claim(&self, cluster: &EtcdCluster, time_to_live: Duration) -> Result<EtcdLease, StoreError> {
         let Ok(mut shared) = timeout(cluster.request_timeout(), self.shared.lock()).await else {
             return Err(StoreError::Unavailable("etcd did not grant a lease in time".into()));
         };
@@ -77,13 +77,13 @@ impl Leases {
     }
 
     /// Stops sharing leases that have expired in etcd.
-    pub(crate) async fn forget(&self, leases: &[Option<Lease>]) {
+    pub(crate) async fn forget(&self, leases: &[Option<EtcdLease>]) {
         let mut shared = self.shared.lock().await;
         shared.retain(|_, shared| !leases.iter().flatten().any(|lease| lease.id == shared.lease.id));
     }
 
     /// Renews a lease (keep-alive).
-    pub(crate) async fn renew(&self, cluster: &Cluster, lease: &Lease) {
+    pub(crate) async fn renew(&self, cluster: &EtcdCluster, lease: &EtcdLease) {
         let id = lease.id;
         let call = cluster.call(CallKind::Read, |client| async move {
             let request = futures::stream::iter([LeaseKeepAliveRequest { id }]);
@@ -107,7 +107,7 @@ fn reserve(time_to_live: Duration) -> Duration {
     (time_to_live / 20).clamp(MIN_RESERVE, MAX_RESERVE)
 }
 
-async fn grant(cluster: &Cluster, time_to_live: Duration) -> Result<Lease, StoreError> {
+async fn grant(cluster: &EtcdCluster, time_to_live: Duration) -> Result<EtcdLease, StoreError> {
     let whole = time_to_live.saturating_add(reserve(time_to_live));
     let seconds = whole.as_secs() + u64::from(whole.subsec_nanos() > 0);
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
@@ -125,7 +125,7 @@ async fn grant(cluster: &Cluster, time_to_live: Duration) -> Result<Lease, Store
         });
     }
     let duration = Duration::from_secs(granted.ttl.max(seconds).try_into().unwrap_or_default());
-    Ok(Lease { id: granted.id, time_to_live, granted: before, duration })
+    Ok(EtcdLease { id: granted.id, time_to_live, granted: before, duration })
 }
 
 #[cfg(test)]
@@ -148,7 +148,8 @@ mod tests {
     fn a_lease_is_shared_only_while_its_reserve_lasts() {
         let time_to_live = Duration::from_secs(1000);
         let with_rest = |seconds: u64| {
-            let lease = Lease { id: 1, time_to_live, granted: Moment::now(), duration: Duration::from_secs(seconds) };
+            let lease =
+                EtcdLease { id: 1, time_to_live, granted: Moment::now(), duration: Duration::from_secs(seconds) };
             (lease.is_fresh(), lease.is_too_short())
         };
         assert_eq!(with_rest(1050), (true, false));

@@ -2,7 +2,7 @@
 //!
 //! Connecting is separate from calling, so that a call knows whether its request can have been sent.
 
-use crate::auth::{Token, TokenSource};
+use crate::auth::{AuthToken, TokenSource};
 use crate::failure::{Failure, Rejection, with_sources};
 use crate::proto::kv_client::KvClient;
 use crate::proto::maintenance_client::MaintenanceClient;
@@ -175,7 +175,7 @@ impl Dialer {
     }
 
     /// The cluster id and, if it may be read, the member's version.
-    async fn request_identity(&self, channel: &Channel, token: &Token) -> Result<(u64, Option<String>), Failure> {
+    async fn request_identity(&self, channel: &Channel, token: &AuthToken) -> Result<(u64, Option<String>), Failure> {
         let status = with_token(StatusRequest {}, token);
         match MaintenanceClient::new(channel.clone()).status(status).await {
             Ok(answer) => {
@@ -196,7 +196,7 @@ impl Dialer {
     }
 }
 
-fn with_token<T>(message: T, token: &Token) -> tonic::Request<T> {
+fn with_token<T>(message: T, token: &AuthToken) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Some(token) = token.value() {
         request.metadata_mut().insert("token", token.clone());

@@ -1,6 +1,6 @@
 //! `EtcdStore`: connects to the cluster, and implements the trait. Each call has a file of its own.
 
-use crate::cluster::{CallKind, Cluster};
+use crate::cluster::{CallKind, EtcdCluster};
 use crate::config::{ConfigError, EtcdConfig};
 use crate::failure::{CallError, Rejection};
 use crate::keyspace::Keyspace;
@@ -10,7 +10,7 @@ use crate::rollback::RollbackDetector;
 use crate::version::{Feature, ServerVersion};
 use async_trait::async_trait;
 use restow_store::{
-    Limits, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, Txn, TxnOutcome, Watch, WatchRequest,
+    Limits, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreStatus, Txn, TxnOutcome, Watch, WatchRequest,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use thiserror::Error;
 
 /// A store on an etcd cluster.
 pub struct EtcdStore {
-    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) cluster: Arc<EtcdCluster>,
     pub(crate) keyspace: Keyspace,
     pub(crate) limits: Limits,
     pub(crate) leases: Leases,
@@ -49,7 +49,7 @@ impl EtcdStore {
         let endpoints = config.resolve()?;
         let keyspace = Keyspace::new(&config.prefix);
         let store = EtcdStore {
-            cluster: Arc::new(Cluster::new(&config, endpoints, &keyspace.any_key())),
+            cluster: Arc::new(EtcdCluster::new(&config, endpoints, &keyspace.any_key())),
             keyspace,
             limits: config.limits,
             leases: Leases::default(),
@@ -104,7 +104,7 @@ impl Store for EtcdStore {
         self.compact_at(revision).await
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
         let revision = self.current_revision().await?;
         let call = self.cluster.call(CallKind::Read, |client| async move {
             let answer = match client.maintenance().status(client.request(proto::StatusRequest {})).await {
@@ -116,7 +116,7 @@ impl Store for EtcdStore {
             Ok(tonic::Response::new((client, answer)))
         });
         let (client, answer) = call.await?;
-        Ok(Status {
+        Ok(StoreStatus {
             backend: match client.version() {
                 Some(version) => format!("etcd {version}"),
                 None => "etcd (it reports its version and size only to root)".into(),

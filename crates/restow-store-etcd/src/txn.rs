@@ -3,13 +3,13 @@
 use crate::cluster::CallKind;
 use crate::failure::{CallError, Rejection};
 use crate::keyspace::{Keyspace, number};
-use crate::lease::Lease;
-use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
+use crate::lease::EtcdLease;
+use crate::proto::compare::{CompareResult, CompareTarget as WireTarget, TargetUnion};
 use crate::proto::{self, request_op, response_op};
 use crate::store::EtcdStore;
 use prost::Message;
 use restow_store::{
-    Compare, Entry, Key, Mutation, Put, RangeRequest, Relation, Revision, StoreError, Target, Txn, TxnOutcome,
+    Compare, CompareTarget, Entry, Key, Mutation, Put, RangeRequest, Relation, Revision, StoreError, Txn, TxnOutcome,
 };
 
 /// Requests up to this size are always sent. If they exceed the server's own limit, etcd refuses them with its own error.
@@ -61,7 +61,7 @@ impl EtcdStore {
     }
 
     /// One lease for each put with a time to live.
-    async fn claim_leases(&self, txn: &Txn) -> Result<Vec<Option<Lease>>, StoreError> {
+    async fn claim_leases(&self, txn: &Txn) -> Result<Vec<Option<EtcdLease>>, StoreError> {
         let mut leases = Vec::with_capacity(txn.then.len());
         for mutation in &txn.then {
             leases.push(match mutation {
@@ -75,7 +75,7 @@ impl EtcdStore {
     }
 
     /// Renews leases of which less than the time to live is left, because the write was slow.
-    async fn renew_leases(&self, leases: &[Option<Lease>]) {
+    async fn renew_leases(&self, leases: &[Option<EtcdLease>]) {
         let mut renewed = Vec::new();
         for lease in leases.iter().flatten() {
             if lease.is_too_short() && !renewed.contains(&lease.id()) {
@@ -85,12 +85,12 @@ impl EtcdStore {
         }
     }
 
-    fn encode(&self, txn: &Txn, leases: &[Option<Lease>]) -> proto::TxnRequest {
+    fn encode(&self, txn: &Txn, leases: &[Option<EtcdLease>]) -> proto::TxnRequest {
         let mutations = txn.then.iter().zip(leases).map(|(mutation, lease)| match mutation {
             Mutation::Put(put) => request_op::Request::RequestPut(proto::PutRequest {
                 key: self.keyspace.key(&put.key),
                 value: put.value.clone(),
-                lease: lease.as_ref().map_or(0, Lease::id),
+                lease: lease.as_ref().map_or(0, EtcdLease::id),
             }),
             Mutation::Delete(key) => {
                 request_op::Request::RequestDeleteRange(proto::DeleteRangeRequest { key: self.keyspace.key(key) })
@@ -202,12 +202,12 @@ fn encode_compare(keyspace: &Keyspace, compare: &Compare) -> proto::Compare {
         Relation::Less => CompareResult::Less,
     };
     let (target, union) = match &compare.target {
-        Target::Value(value) => (CompareTarget::Value, TargetUnion::Value(value.clone())),
-        Target::Version(version) => (CompareTarget::Version, TargetUnion::Version(number(*version))),
-        Target::CreateRevision(revision) => {
-            (CompareTarget::Create, TargetUnion::CreateRevision(number(revision.get())))
+        CompareTarget::Value(value) => (WireTarget::Value, TargetUnion::Value(value.clone())),
+        CompareTarget::Version(version) => (WireTarget::Version, TargetUnion::Version(number(*version))),
+        CompareTarget::CreateRevision(revision) => {
+            (WireTarget::Create, TargetUnion::CreateRevision(number(revision.get())))
         }
-        Target::ModRevision(revision) => (CompareTarget::Mod, TargetUnion::ModRevision(number(revision.get()))),
+        CompareTarget::ModRevision(revision) => (WireTarget::Mod, TargetUnion::ModRevision(number(revision.get()))),
     };
     proto::Compare {
         result: result.into(),

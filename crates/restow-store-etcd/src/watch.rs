@@ -4,7 +4,7 @@
 //! watch, when the revisions that it needs are compacted or rolled back, or when access is denied. After all other failures
 //! it opens the stream again.
 
-use crate::cluster::{CallKind, Client, Cluster};
+use crate::cluster::{CallKind, Client, EtcdCluster};
 use crate::failure::{CallError, Failure, Rejection};
 use crate::keyspace::{EtcdRange, Keyspace, number, revision};
 use crate::proto::{self, WatchCreateRequest, WatchProgressRequest, WatchResponse, watch_request};
@@ -84,7 +84,7 @@ impl EtcdStore {
 
 /// The task that serves a watch.
 struct WatchTask {
-    cluster: Arc<Cluster>,
+    cluster: Arc<EtcdCluster>,
     rollback_detector: Arc<RollbackDetector>,
     /// The last delivered change: its key and revision, and whether the key exists since then.
     last: Option<(Bytes, i64, Presence)>,

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use restow_local_etcd::{LocalEtcd, LocalEtcdOptions};
 use restow_store::conformance::{Fixture, Opened};
 use restow_store::{
-    Limits, Mutation, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome,
+    Limits, Mutation, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreExt, StoreStatus, Txn, TxnOutcome,
     Watch, WatchRequest,
 };
 use restow_store_etcd::{EtcdConfig, EtcdStore};
@@ -73,7 +73,7 @@ impl Store for SoleWriter {
         self.0.compact(revision).await
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
         self.0.status().await
     }
 

@@ -35,6 +35,6 @@ pub use key::{InvalidKey, Key, KeyRange};
 pub use limits::Limits;
 pub use range::{At, Content, RangeRequest, RangeResponse};
 pub use revision::Revision;
-pub use store::{Status, Store, StoreExt};
-pub use txn::{Compare, Mutation, Put, Relation, Target, Txn, TxnOutcome};
+pub use store::{Store, StoreExt, StoreStatus};
+pub use txn::{Compare, CompareTarget, Mutation, Put, Relation, Txn, TxnOutcome};
 pub use watch::{Change, Event, Watch, WatchBatch, WatchRequest};

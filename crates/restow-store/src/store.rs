@@ -31,7 +31,7 @@ pub trait Store: Send + Sync + 'static {
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
 
     /// The status of the store. It succeeds only if the store can serve reads now.
-    async fn status(&self) -> Result<Status, StoreError>;
+    async fn status(&self) -> Result<StoreStatus, StoreError>;
 
     /// Fails if the store cannot serve reads or accept writes now. A back end that learns only from a write that it cannot
     /// accept writes checks what [`Store::status`] does.
@@ -40,7 +40,7 @@ pub trait Store: Send + Sync + 'static {
 
 /// The status of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct StoreStatus {
     /// The back end and its version, for display: "embedded (fjall)", "etcd 3.4.23".
     pub backend: String,
     /// The latest revision.

@@ -24,7 +24,7 @@ pub struct Compare {
     /// How the key's property must relate to the target: "key's property `relation` target".
     pub relation: Relation,
     /// The property and what to compare it with.
-    pub target: Target,
+    pub target: CompareTarget,
 }
 
 /// How two values relate.
@@ -43,7 +43,7 @@ pub enum Relation {
 /// A property of a key. A key that does not exist has version and revisions of zero, and no value: a comparison of
 /// its value never holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum CompareTarget {
     /// [`Entry::value`].
     Value(Bytes),
     /// [`Entry::version`].
@@ -162,46 +162,48 @@ impl Txn {
 impl Compare {
     /// The key exists.
     pub fn exists(key: &Key) -> Self {
-        Compare { key: key.clone(), relation: Relation::Greater, target: Target::Version(0) }
+        Compare { key: key.clone(), relation: Relation::Greater, target: CompareTarget::Version(0) }
     }
 
     /// The key does not exist.
     pub fn absent(key: &Key) -> Self {
-        Self::equal(key, Target::Version(0))
+        Self::equal(key, CompareTarget::Version(0))
     }
 
     /// The key was last written at this revision.
     pub fn mod_revision(key: &Key, revision: Revision) -> Self {
-        Self::equal(key, Target::ModRevision(revision))
+        Self::equal(key, CompareTarget::ModRevision(revision))
     }
 
     /// The key was last created at this revision.
     pub fn create_revision(key: &Key, revision: Revision) -> Self {
-        Self::equal(key, Target::CreateRevision(revision))
+        Self::equal(key, CompareTarget::CreateRevision(revision))
     }
 
     /// The key exists and has this value.
     pub fn value(key: &Key, value: impl Into<Bytes>) -> Self {
-        Self::equal(key, Target::Value(value.into()))
+        Self::equal(key, CompareTarget::Value(value.into()))
     }
 
     /// The key's property equals the target.
-    pub fn equal(key: &Key, target: Target) -> Self {
+    pub fn equal(key: &Key, target: CompareTarget) -> Self {
         Compare { key: key.clone(), relation: Relation::Equal, target }
     }
 
     /// Whether the comparison holds for what is stored under its key.
     pub fn holds(&self, current: Option<&Entry>) -> bool {
         let ordering = match &self.target {
-            Target::Value(value) => match current {
+            CompareTarget::Value(value) => match current {
                 Some(entry) => entry.value.cmp(value),
                 None => return false,
             },
-            Target::Version(version) => current.map_or(0, |entry| entry.version).cmp(version),
-            Target::CreateRevision(revision) => {
+            CompareTarget::Version(version) => current.map_or(0, |entry| entry.version).cmp(version),
+            CompareTarget::CreateRevision(revision) => {
                 current.map_or(Revision::ZERO, |entry| entry.create_revision).cmp(revision)
             }
-            Target::ModRevision(revision) => current.map_or(Revision::ZERO, |entry| entry.mod_revision).cmp(revision),
+            CompareTarget::ModRevision(revision) => {
+                current.map_or(Revision::ZERO, |entry| entry.mod_revision).cmp(revision)
+            }
         };
         match self.relation {
             Relation::Equal => ordering.is_eq(),
@@ -237,7 +239,8 @@ mod tests {
         assert!(!Compare::exists(&missing).holds(None));
         assert!(Compare::mod_revision(&missing, Revision::ZERO).holds(None));
         assert!(Compare::create_revision(&missing, Revision::ZERO).holds(None));
-        let differs = Compare { key: missing.clone(), relation: Relation::NotEqual, target: Target::Value("x".into()) };
+        let differs =
+            Compare { key: missing.clone(), relation: Relation::NotEqual, target: CompareTarget::Value("x".into()) };
         assert!(!differs.holds(None), "a value comparison never holds for a missing key");
     }
 

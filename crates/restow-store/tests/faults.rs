@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use restow_store::conformance::{self, Fixture, ModelStore, Opened};
 use restow_store::{
-    At, Compare, Content, Limits, Mutation, RangeRequest, RangeResponse, Relation, Revision, Status, Store, StoreError,
-    StoreExt, Target, Txn, TxnOutcome, Watch, WatchBatch, WatchRequest,
+    At, Compare, CompareTarget, Content, Limits, Mutation, RangeRequest, RangeResponse, Relation, Revision, Store,
+    StoreError, StoreExt, StoreStatus, Txn, TxnOutcome, Watch, WatchBatch, WatchRequest,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -133,7 +133,8 @@ impl Store for Faulty {
             Fault::FindsMissingValuesDifferent => {
                 let mut kept: Vec<Compare> = Vec::new();
                 for compare in std::mem::take(&mut txn.when) {
-                    let differs = compare.relation == Relation::NotEqual && matches!(compare.target, Target::Value(_));
+                    let differs =
+                        compare.relation == Relation::NotEqual && matches!(compare.target, CompareTarget::Value(_));
                     if !differs || self.inner.get(&compare.key).await?.is_some() {
                         kept.push(compare);
                     }
@@ -196,7 +197,7 @@ impl Store for Faulty {
         }
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
         self.inner.status().await
     }
 

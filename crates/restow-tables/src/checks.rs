@@ -16,11 +16,11 @@ pub struct Check<'t> {
     /// The type that it holds for, as in `core/v1.PodSpec`.
     pub type_name: &'t str,
     /// The way from there to the field; none leads to the value itself.
-    pub steps: Vec<Step<'t>>,
+    pub steps: Vec<PathStep<'t>>,
     /// What is done about a value that is not set.
     pub unset: Unset,
     /// What the value must be.
-    pub rule: Rule<'t>,
+    pub rule: CheckRule<'t>,
     /// The message, where it is not the rule's own.
     pub detail: Option<&'t str>,
     /// When it holds.
@@ -29,7 +29,7 @@ pub struct Check<'t> {
 
 /// One step of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step<'t> {
+pub struct PathStep<'t> {
     /// The field.
     pub name: &'t str,
     /// Whether it goes on to the items of a list.
@@ -60,7 +60,7 @@ pub enum Unset {
 
 /// What a value must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rule<'t> {
+pub enum CheckRule<'t> {
     /// There must be something.
     Needed,
     /// It must be set.
@@ -169,44 +169,44 @@ fn check_of(line: usize, row: &str) -> Result<Check<'_>, String> {
     };
     let steps = if at == "." { Ok(Vec::new()) } else { at.split('.').map(step).collect::<Result<Vec<_>, _>>() }?;
     let rule = parse_rule(rule, words.collect())?;
-    if steps.is_empty() != matches!(rule, Rule::AnyOf(_)) {
+    if steps.is_empty() != matches!(rule, CheckRule::AnyOf(_)) {
         return Err("any-of checks the value itself, at \".\", and all other rules check fields".into());
     }
     Ok(Check { line, type_name, steps, unset, rule, detail, when: when.map(When::parse).transpose()? })
 }
 
-fn step(text: &str) -> Result<Step<'_>, String> {
+fn step(text: &str) -> Result<PathStep<'_>, String> {
     let (name, items) = match (text.strip_suffix("[]"), text.strip_suffix("[*]")) {
         (Some(name), _) => (name, Items::Each),
         (_, Some(name)) => (name, Items::AsOne),
         _ => (text, Items::None),
     };
-    path(name).map(|_| Step { name, items })
+    path(name).map(|_| PathStep { name, items })
 }
 
-fn parse_rule<'t>(name: &str, words: Vec<&'t str>) -> Result<Rule<'t>, String> {
+fn parse_rule<'t>(name: &str, words: Vec<&'t str>) -> Result<CheckRule<'t>, String> {
     let Ok(known) = RuleName::parse(name) else {
         let form = TextForm::parse(name).map_err(|forms| match RuleName::parse(name) {
             Err(rules) => format!("{rules}; or {}", forms.rsplit(": ").next().unwrap_or_default()),
             Ok(_) => forms,
         })?;
-        return if words.is_empty() { Ok(Rule::Text(form)) } else { Err(format!("{name} takes no words")) };
+        return if words.is_empty() { Ok(CheckRule::Text(form)) } else { Err(format!("{name} takes no words")) };
     };
     Ok(match (known, words.as_slice()) {
-        (RuleName::Needed, []) => Rule::Needed,
-        (RuleName::Present, []) => Rule::Present,
+        (RuleName::Needed, []) => CheckRule::Needed,
+        (RuleName::Present, []) => CheckRule::Present,
         // An empty text is written as "".
         (RuleName::OneOf, [_, ..]) => {
-            Rule::OneOf(words.into_iter().map(|word| if word == "\"\"" { "" } else { word }).collect())
+            CheckRule::OneOf(words.into_iter().map(|word| if word == "\"\"" { "" } else { word }).collect())
         }
-        (RuleName::Within, [low, high]) => Rule::Within(bound(low)?, bound(high)?),
-        (RuleName::Port, []) => Rule::Port,
-        (RuleName::Share, []) => Rule::Share { whole: false },
-        (RuleName::Share, ["whole"]) => Rule::Share { whole: true },
-        (RuleName::Labels, []) => Rule::Labels,
-        (RuleName::Unique, []) => Rule::Unique(None),
-        (RuleName::Unique, [field]) => Rule::Unique(Some(field)),
-        (RuleName::AnyOf, [_, ..]) => Rule::AnyOf(words),
+        (RuleName::Within, [low, high]) => CheckRule::Within(bound(low)?, bound(high)?),
+        (RuleName::Port, []) => CheckRule::Port,
+        (RuleName::Share, []) => CheckRule::Share { whole: false },
+        (RuleName::Share, ["whole"]) => CheckRule::Share { whole: true },
+        (RuleName::Labels, []) => CheckRule::Labels,
+        (RuleName::Unique, []) => CheckRule::Unique(None),
+        (RuleName::Unique, [field]) => CheckRule::Unique(Some(field)),
+        (RuleName::AnyOf, [_, ..]) => CheckRule::AnyOf(words),
         (_, words) => return Err(format!("{name} cannot be followed by {:?}", words.join(" "))),
     })
 }
@@ -242,27 +242,27 @@ pub fn check(checks: &[Check<'_>], types: &Types) -> Result<(), TableError> {
 
 fn fits(check: &Check<'_>, types: &Types, id: TypeId) -> Result<(), String> {
     let Some(at) = follow(check, types, id)? else {
-        let Rule::AnyOf(names) = &check.rule else { return Ok(()) };
+        let CheckRule::AnyOf(names) = &check.rule else { return Ok(()) };
         return names.iter().try_for_each(|name| types.follow(id, &[name]).map(drop));
     };
     let form = types.target_form(at);
     let is_number = matches!(form, Form::Scalar(Scalar::Int32 | Scalar::Int64));
     let is_number_or_text = matches!(form, Form::Special(Special::IntOrString, _));
     let fits = match &check.rule {
-        Rule::Needed | Rule::Present => true,
-        Rule::OneOf(_) | Rule::Text(_) => matches!(form, Form::Scalar(Scalar::String)),
-        Rule::Within(..) => is_number,
-        Rule::Port => is_number || is_number_or_text,
-        Rule::Share { .. } => is_number_or_text,
-        Rule::Labels => matches!(form, Form::Map(_)),
-        Rule::Unique(field) => {
+        CheckRule::Needed | CheckRule::Present => true,
+        CheckRule::OneOf(_) | CheckRule::Text(_) => matches!(form, Form::Scalar(Scalar::String)),
+        CheckRule::Within(..) => is_number,
+        CheckRule::Port => is_number || is_number_or_text,
+        CheckRule::Share { .. } => is_number_or_text,
+        CheckRule::Labels => matches!(form, Form::Map(_)),
+        CheckRule::Unique(field) => {
             let item = types.shape_of_item(at).ok_or("unique is only for lists")?;
             match field.filter(|field| types.shape_inside(item, field).is_none()) {
                 Some(field) => return Err(format!("the items have no field {field:?}")),
                 None => true,
             }
         }
-        Rule::AnyOf(_) => false,
+        CheckRule::AnyOf(_) => false,
     };
     if fits { Ok(()) } else { Err(format!("the rule does not fit the field, which is {}", types.form_name(form))) }
 }

@@ -38,13 +38,13 @@ pub struct Resource<'t> {
     /// What a field selector may name beside name and namespace.
     pub fields: Vec<&'t str>,
     /// What its strategy does beyond the usual.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<StrategyRule>,
     /// The group and resource whose objects it shares.
     pub shares: Option<(&'t str, &'t str)>,
     /// What the newest release can decode.
     pub decodable: Vec<Version<'t>>,
     /// What it is from each release on.
-    pub history: Vec<History<'t>>,
+    pub history: Vec<ReleaseVersions<'t>>,
 }
 
 /// A version of a group.
@@ -78,7 +78,7 @@ pub struct SubresourceKind<'t> {
 
 /// What a resource is from one release on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct History<'t> {
+pub struct ReleaseVersions<'t> {
     /// The number after "1." of the release.
     pub since_minor: u16,
     /// The versions that it has; none where the resource is gone.
@@ -121,7 +121,7 @@ words! {
 
 words! {
     /// What a resource's strategy does beyond the usual.
-    Rule, "rule" {
+    StrategyRule, "rule" {
         /// Replacing an object that does not exist creates it.
         CreateOnUpdate = "create-on-update",
         /// It has the strategy of CustomResourceDefinitions.
@@ -198,7 +198,9 @@ fn detail<'t>(resource: &mut Resource<'t>, words: &[&'t str]) -> Result<(), Stri
         ["short", names] => resource.short = list(names)?,
         ["categories", names] => resource.categories = list(names)?,
         ["fields", names] => resource.fields = list(names)?,
-        ["rules", rules] => resource.rules = list(rules)?.into_iter().map(Rule::parse).collect::<Result<_, _>>()?,
+        ["rules", rules] => {
+            resource.rules = list(rules)?.into_iter().map(StrategyRule::parse).collect::<Result<_, _>>()?
+        }
         ["sub", name, verbs] => {
             resource.subresources.push(Subresource { name: lower_case(name)?, verbs: parse_verbs(verbs)?, kind: None });
         }
@@ -223,11 +225,15 @@ fn detail<'t>(resource: &mut Resource<'t>, words: &[&'t str]) -> Result<(), Stri
     Ok(())
 }
 
-fn history<'t>(since: &str, versions: Vec<Version<'t>>, stored: Option<Version<'t>>) -> Result<History<'t>, String> {
+fn history<'t>(
+    since: &str,
+    versions: Vec<Version<'t>>,
+    stored: Option<Version<'t>>,
+) -> Result<ReleaseVersions<'t>, String> {
     let minor = since.strip_prefix("1.").and_then(|minor| minor.parse().ok());
     let minor = minor.filter(|minor| (OLDEST_MINOR..=NEWEST_MINOR).contains(minor));
     let unknown = || format!("{since:?} is not a release from 1.{OLDEST_MINOR} to 1.{NEWEST_MINOR}");
-    Ok(History { since_minor: minor.ok_or_else(unknown)?, versions, stored })
+    Ok(ReleaseVersions { since_minor: minor.ok_or_else(unknown)?, versions, stored })
 }
 
 fn versions<'t>(own: &'t str, text: &'t str) -> Result<Vec<Version<'t>>, String> {

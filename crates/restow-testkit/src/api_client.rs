@@ -1,4 +1,4 @@
-//! JSON requests to an API server as any user, and responses as they come, whatever their code.
+//! JSON requests to an API server as any user, and responses with any code.
 
 use crate::eventually::eventually;
 use crate::objects::{Crd, object};
@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// An administrator's client, which can impersonate others.
+/// A client of an administrator, which can impersonate others.
 #[derive(Clone)]
 pub struct ApiClient {
     client: kube::Client,
@@ -50,7 +50,7 @@ impl ApiClient {
         self.send(Method::PATCH, path, &format!("application/{kind}-patch+json"), body).await
     }
 
-    /// Sends a request. Returns the code and the body of the response, which is a string where it is no JSON.
+    /// Sends a request. Returns the code and the body of the response; a body that is not JSON is returned as a string.
     pub async fn send(&self, method: Method, path: &str, content_type: &str, body: Vec<u8>) -> (u16, Value) {
         let mut request = Request::builder().method(method).uri(path).header("content-type", content_type);
         if let Some(user) = &self.user {
@@ -63,7 +63,7 @@ impl ApiClient {
         (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
     }
 
-    /// Creates a namespace, and grants a user what a ClusterRole allows in it.
+    /// Creates a namespace, and binds a user to a ClusterRole in it.
     pub async fn create_namespace(&self, name: &str, user: &str, role: &str) {
         assert_eq!(self.post("/api/v1/namespaces", object("v1", "Namespace", name)).await.0, 201);
         let group = "rbac.authorization.k8s.io";
@@ -83,7 +83,7 @@ impl ApiClient {
         self.wait_for_code("the custom resource is served", &crd.path(), 200).await;
     }
 
-    /// Reads a path again and again until the response has this code.
+    /// Reads a path repeatedly until the response has this code.
     pub async fn wait_for_code(&self, condition: &str, path: &str, code: u16) {
         eventually(condition, async || self.get(path).await.0 == code).await;
     }

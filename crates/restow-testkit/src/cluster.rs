@@ -53,7 +53,7 @@ impl Cluster {
         self.servers.push(server);
     }
 
-    /// Suspends the etcd, which does not answer until it is resumed.
+    /// Suspends the etcd. It does not respond until it is resumed.
     pub fn pause_etcd(&self) {
         self.etcd.as_ref().unwrap().pause().unwrap();
     }
@@ -63,7 +63,7 @@ impl Cluster {
         self.etcd.as_ref().unwrap().resume().unwrap();
     }
 
-    /// Where the etcd listens, for tests that read it themselves.
+    /// The endpoint of the etcd, for tests that read it directly.
     pub fn etcd_endpoint(&self) -> String {
         self.etcd.as_ref().unwrap().endpoint()
     }

@@ -1,4 +1,4 @@
-//! What a client trusts and how it identifies itself, read from a kubeconfig, as TLS configuration.
+//! The credentials of a client (CA, certificate and key) from a kubeconfig, as TLS configuration.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct Credentials {
     /// The CA.
     pub ca: String,
-    /// The certificate and its key; nothing for an anonymous client.
+    /// The certificate and its key; `None` for an anonymous client.
     pub certificate: Option<(String, String)>,
 }
 
@@ -29,17 +29,17 @@ impl Credentials {
         Credentials { ca, certificate: Some(certificate) }
     }
 
-    /// Nobody, who trusts the CA of a `caBundle`.
+    /// An anonymous client that trusts the CA of a `caBundle`.
     pub fn anonymous(ca_bundle: &str) -> Self {
         Credentials { ca: decoded(&ca_bundle.into()), certificate: None }
     }
 
-    /// Nobody, who trusts the same CA.
+    /// An anonymous client that trusts the same CA.
     pub fn without_certificate(self) -> Self {
         Credentials { certificate: None, ..self }
     }
 
-    /// How connections are made with these.
+    /// The TLS configuration.
     pub fn tls(&self) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes()).unwrap()).unwrap();

@@ -9,7 +9,7 @@ pub async fn start_etcd() -> LocalEtcd {
     LocalEtcd::start().await.unwrap()
 }
 
-/// Opens what lies under a prefix of an etcd, as a store.
+/// Opens the keys below a prefix of an etcd as a store.
 pub async fn etcd_store(endpoint: &str, prefix: &str) -> EtcdStore {
     EtcdStore::connect(EtcdConfig { prefix: prefix.into(), ..EtcdConfig::new([endpoint]) }).await.unwrap()
 }

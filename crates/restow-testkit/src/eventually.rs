@@ -1,4 +1,4 @@
-//! Waiting until a condition holds, with a bound: a condition that never holds fails its test by name.
+//! Waits until a condition holds, with a time limit: a condition that never holds fails its test by name.
 
 use crate::TIMEOUT;
 use std::thread;

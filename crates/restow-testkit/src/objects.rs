@@ -4,7 +4,7 @@ use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-/// A CustomResourceDefinition. Unless told otherwise it is namespaced, has one version, `v1`, and takes every field.
+/// A CustomResourceDefinition. By default it is namespaced, has one version, `v1`, and preserves unknown fields.
 #[derive(Clone)]
 pub struct Crd {
     group: String,
@@ -31,23 +31,23 @@ impl Crd {
         }
     }
 
-    /// Its objects are in no namespace.
+    /// Makes it cluster-scoped.
     pub fn cluster_scoped(self) -> Self {
         Crd { scope: "Cluster", ..self }
     }
 
-    /// It serves these versions and stores the first.
+    /// Serves these versions and stores the first.
     pub fn versions(self, versions: &[&str]) -> Self {
         let versions: Vec<String> = versions.iter().map(|version| version.to_string()).collect();
         Crd { storage_version: versions[0].clone(), versions, ..self }
     }
 
-    /// It stores this version.
+    /// Stores this version.
     pub fn stored_in(self, version: &str) -> Self {
         Crd { storage_version: version.into(), ..self }
     }
 
-    /// All its versions have this `openAPIV3Schema`.
+    /// Sets the `openAPIV3Schema` of all versions.
     pub fn schema(self, schema: Value) -> Self {
         Crd { schema, ..self }
     }
@@ -78,7 +78,7 @@ impl Crd {
         format!("/apis/{}/{}/{}", self.group, self.versions[0], self.plural)
     }
 
-    /// A client for its objects in this version, in the namespace `default` where they have one.
+    /// A client for its objects in this version, in the namespace `default` if they are namespaced.
     pub fn api(&self, client: &kube::Client, version: &str) -> Api<DynamicObject> {
         match self.scope {
             "Cluster" => api(client, &self.group, version, &self.kind, &self.plural),
@@ -94,17 +94,17 @@ impl Crd {
     }
 }
 
-/// An object with nothing but a name.
+/// An object with only a name.
 pub fn object(api_version: &str, kind: &str, name: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}})
 }
 
-/// A schema that takes every field.
+/// A schema that preserves unknown fields.
 pub fn preserve_unknown_fields() -> Value {
     json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// A client for all objects of a kind, in all namespaces or in none.
+/// A client for all objects of a kind, in all namespaces.
 pub fn api(client: &kube::Client, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &api_resource(group, version, kind, plural))
 }

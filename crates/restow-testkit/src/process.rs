@@ -1,5 +1,5 @@
-//! Processes that end with their test, and waiting for them with a bound: a process that hangs fails its test by name and does
-//! not hang the whole run.
+//! Processes that end with their test, and waiting for them with a time limit: a process that hangs fails its test by
+//! name and does not block the whole run.
 
 use rustix::process::{Pid, kill_process};
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 pub use rustix::process::Signal;
 
-/// How long a test waits for a process or a condition. Much longer than any needs, on a loaded machine too.
+/// How long a test waits for a process or a condition. Much longer than needed, also on a loaded machine.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -24,15 +24,15 @@ impl Process {
         Process(command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}")))
     }
 
-    /// Starts a process and returns it with the first line that it prints, which says that it is ready. What it prints after
-    /// that is discarded.
+    /// Starts a process and returns it with the first line that it prints, which means that it is ready. Later output
+    /// is discarded.
     pub fn spawn_and_read_line(command: &mut Command) -> (Self, String) {
         let mut process = Self::spawn(command.stdout(Stdio::piped()));
         let line = process.read_line();
         (process, line)
     }
 
-    /// The first line that it prints; its standard output must be piped. What it prints after that is discarded.
+    /// The first line that it prints; its standard output must be piped. Later output is discarded.
     pub fn read_line(&mut self) -> String {
         let (line, rest) = next_line(BufReader::new(self.take_stdout()));
         assert!(!line.is_empty(), "process {} printed nothing", self.0.id());
@@ -60,12 +60,12 @@ impl Process {
         self.signal(Signal::STOP);
     }
 
-    /// Lets a suspended process run again.
+    /// Resumes a suspended process.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Asks it to stop (SIGTERM), and waits until it has.
+    /// Stops it (SIGTERM), and waits until it has ended.
     pub fn stop(mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
@@ -77,7 +77,7 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until it has ended.
     pub fn wait(&mut self) -> ExitStatus {
         wait(&mut self.0)
     }
@@ -98,7 +98,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs a command to its end and returns what it printed, as [`Command::output`] does.
+/// Runs a command and returns its output, like [`Command::output`].
 pub fn output(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
@@ -125,7 +125,7 @@ pub fn next_line<R: BufRead + Send + 'static>(reader: R) -> (String, R) {
     take(&in_background(reader, read), &"a process that should print a line")
 }
 
-/// Reads and discards whatever else a process prints, so that printing never blocks it.
+/// Reads and discards the rest of a process's output, so that it never blocks.
 pub fn drain(reader: impl Read + Send + 'static) {
     in_background(reader, |mut reader| io::copy(&mut reader, &mut io::sink()));
 }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_one_by_one() {
+    fn lines_of_a_process_are_read_one_by_one() {
         let (first, reader) = next_line(BufReader::new(Cursor::new("a\nb")));
         let (second, reader) = next_line(reader);
         assert_eq!((first, second, next_line(reader).0), ("a\n".into(), "b".into(), String::new()));

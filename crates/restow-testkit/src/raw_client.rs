@@ -1,4 +1,4 @@
-//! A client that sends whatever bytes it is given, each time on a TLS connection of its own.
+//! A client that sends any bytes, each time on a new TLS connection.
 
 use crate::credentials::Credentials;
 use crate::server::Server;
@@ -12,18 +12,18 @@ use tokio_rustls::client::TlsStream;
 /// Far longer than any response takes on a busy machine.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How to connect to a server.
+/// A client of one server.
 pub struct RawClient {
     address: String,
     tls: TlsConnector,
 }
 
-/// What a server sent until it closed the connection.
+/// The bytes that a server sent until it closed the connection.
 #[derive(Debug)]
 pub struct RawResponse {
     /// The status code.
     pub code: u16,
-    /// The head and the body, as they came.
+    /// The head and the body.
     pub text: String,
 }
 
@@ -43,20 +43,20 @@ impl RawClient {
         Self::new(&server.address, &Credentials::of(&server.kubeconfig).without_certificate())
     }
 
-    /// A connection with nothing sent on it yet.
+    /// A new connection.
     pub async fn connect(&self) -> io::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(&self.address).await?;
         let name = rustls::pki_types::ServerName::try_from("127.0.0.1").unwrap();
         self.tls.connect(name, stream).await
     }
 
-    /// Sends bytes on a connection of their own, and reads until the server closes it.
+    /// Sends bytes on a new connection, and reads until the server closes it.
     pub async fn try_send(&self, bytes: &[u8]) -> io::Result<RawResponse> {
         let exchange = async {
             let mut stream = self.connect().await?;
             stream.write_all(bytes).await?;
             let mut read = Vec::new();
-            // A server that closes the connection without a TLS alert may have sent a response all the same.
+            // A server that closes the connection without a TLS alert may still have sent a response.
             let _ = stream.read_to_end(&mut read).await;
             let text = String::from_utf8_lossy(&read).into_owned();
             let code = text.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -66,7 +66,7 @@ impl RawClient {
         outcome.unwrap_or_else(|_| Err(io::Error::other("no response in time")))
     }
 
-    /// Sends bytes, to which there must be a response.
+    /// Sends bytes and requires a response.
     pub async fn send(&self, bytes: &[u8]) -> RawResponse {
         self.try_send(bytes).await.unwrap_or_else(|error| panic!("{}: {error}", String::from_utf8_lossy(bytes)))
     }

@@ -7,14 +7,14 @@ use std::process::{Command, ExitStatus, Output};
 /// One server process. It is killed when this is dropped.
 pub struct Server {
     process: Process,
-    /// Where it listens, as `host:port`.
+    /// The address, as `host:port`.
     pub address: String,
-    /// A kubeconfig with all rights on it.
+    /// A kubeconfig of an administrator.
     pub kubeconfig: PathBuf,
 }
 
 impl Server {
-    /// `restow up` in this folder, without the controller: nothing changes unless the test changes it.
+    /// `restow up` in this folder, without the controller, so that only the test changes objects.
     pub fn up(folder: &Path) -> Self {
         Self::up_with(folder, &["--controller=false"])
     }
@@ -29,19 +29,19 @@ impl Server {
         Self::up_by(Command::new(restow_binary()), folder, address, flags)
     }
 
-    /// `restow up`, started by a command that is given the arguments.
+    /// `restow up`, started by a command to which the arguments are added.
     pub fn up_by(mut command: Command, folder: &Path, address: &str, flags: &[&str]) -> Self {
         let data = folder.join("data");
         command.args(["up", "--listen", address, "--data-dir"]).arg(&data).args(flags);
         Self::start(&mut command, data.join("kubeconfig"))
     }
 
-    /// Starts a server by a command, and waits until it is ready. The kubeconfig may be written later.
+    /// Starts a server with a command, and waits until it is ready. The kubeconfig may be written later.
     pub fn start(command: &mut Command, kubeconfig: PathBuf) -> Self {
         Self::ready(Process::spawn(command.stdout(std::process::Stdio::piped())), kubeconfig)
     }
 
-    /// Waits until a server process, whose standard output is piped, has printed the line that says that it is ready.
+    /// Waits until a server process, whose standard output is piped, has printed that it is ready.
     pub fn ready(mut process: Process, kubeconfig: PathBuf) -> Self {
         let line = process.read_line();
         let address = line.split("https://").nth(1).and_then(|rest| rest.split([' ', ';']).next());
@@ -49,7 +49,7 @@ impl Server {
         Server { process, address, kubeconfig }
     }
 
-    /// Runs kubectl, which must succeed, and returns what it printed.
+    /// Runs kubectl, which must succeed, and returns its output.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         let output = self.try_kubectl(arguments);
         let errors = String::from_utf8_lossy(&output.stderr).to_string();
@@ -57,14 +57,14 @@ impl Server {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs kubectl, which must fail, and returns what it printed to standard error.
+    /// Runs kubectl, which must fail, and returns its standard error.
     pub fn kubectl_fails(&self, arguments: &[&str]) -> String {
         let output = self.try_kubectl(arguments);
         assert!(!output.status.success(), "kubectl {} succeeded", arguments.join(" "));
         String::from_utf8_lossy(&output.stderr).to_string()
     }
 
-    /// Runs kubectl, whatever its exit code.
+    /// Runs kubectl with any exit code.
     pub fn try_kubectl(&self, arguments: &[&str]) -> Output {
         output(&mut self.kubectl_command(arguments))
     }
@@ -87,7 +87,7 @@ impl Server {
         &self.process
     }
 
-    /// Asks the server to stop, and waits until it has.
+    /// Stops the server, and waits until it has ended.
     pub fn stop(self) -> ExitStatus {
         self.process.stop()
     }
@@ -141,14 +141,14 @@ pub fn restow_binary() -> PathBuf {
     binary
 }
 
-/// Runs `restow` with these arguments: what came of it, and everything that it printed.
+/// Runs `restow` with these arguments. Returns its result and all its output.
 pub fn restow_output(arguments: &[&str]) -> (Output, String) {
     let output = output(Command::new(restow_binary()).args(arguments));
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     (output, text)
 }
 
-/// Runs a command, which must succeed, and returns what it printed.
+/// Runs a command, which must succeed, and returns its output.
 pub fn run(command: &mut Command) -> String {
     let output = output(command);
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -158,7 +158,7 @@ pub fn run(command: &mut Command) -> String {
 /// kubectl with these arguments and this kubeconfig.
 pub fn kubectl_command(kubeconfig: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("kubectl");
-    // A cache of its own: servers of different tests use the same ports one after the other.
+    // A separate cache: servers of different tests use the same ports one after the other.
     let cache = kubeconfig.with_extension("cache");
     command.env("KUBECONFIG", kubeconfig).env("KUBECACHEDIR", cache).args(arguments);
     command

@@ -1,4 +1,4 @@
-//! Saying that a test was skipped. The test harness hides what passing tests print, so `./test` collects it in a file.
+//! Reports skipped tests. The test harness hides the output of passing tests, so `./test` collects it in a file.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -7,9 +7,10 @@ use std::path::Path;
 /// The file that collects the lines.
 const VARIABLE: &str = "RESTOW_TEST_SKIPPED";
 
-/// Notes that the running test is skipped, and why; the caller returns. `./test` prints and counts these lines at its end.
+/// Records that the running test is skipped, and why; the caller returns. `./test` prints and counts these lines at its
+/// end.
 ///
-/// The reason says what to do for the test to run. A test that calls this twice is counted once.
+/// The reason says what to do so that the test can run. A test that calls this twice is counted once.
 pub fn skip(reason: &str) {
     let thread = std::thread::current();
     // The harness names the thread of a test after the test.
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_skipped_test_is_a_line() {
+    fn a_skipped_test_appends_one_line() {
         let path = std::env::temp_dir().join(format!("restow-skipped-{}", std::process::id()));
         note(&path, "first", "no cluster");
         note(&path, "second", "no folder");

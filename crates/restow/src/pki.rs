@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::Args;
-pub(crate) use restow_apiserver::serving::pki::{Identity, Pki, write_private};
+pub(crate) use restow_apiserver::serving::pki::{CertificateAndKey, Pki, write_private};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use crate::agreement_args::AgreementArgs;
 use crate::etcd_args::{EtcdArgs, connect_with_retries};
-use crate::pki::{Identity, read_pem};
+use crate::pki::{CertificateAndKey, read_pem};
 use crate::serving::{self, Setup};
 use anyhow::Context;
 use clap::Args;
@@ -52,7 +52,8 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
-    let identity = Identity { certificate: read_pem(&args.tls_cert_file)?, key: read_pem(&args.tls_private_key_file)? };
+    let identity =
+        CertificateAndKey { certificate: read_pem(&args.tls_cert_file)?, key: read_pem(&args.tls_private_key_file)? };
     let tls = restow_apiserver::serving::pki::tls_config(&identity, &read_pem(&args.client_ca_file)?)?;
     let config = args.etcd.config(&args.etcd_endpoints)?;
     let prefix = config.prefix.clone();

@@ -37,19 +37,19 @@ async fn keys(etcd: &LocalEtcd) -> Vec<String> {
 }
 
 #[test]
-fn everything_that_the_demo_claims_is_true() {
+fn the_checks_of_the_demo_pass() {
     runs_to_the_end(&[]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_that_the_demo_claims_is_true_of_processes_on_etcd() {
+async fn the_checks_of_the_demo_pass_with_processes_on_etcd() {
     let etcd = start_etcd().await;
     runs_to_the_end(&["--etcd-endpoints", &etcd.endpoint()]);
     assert_eq!(keys(&etcd).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_left_when_it_is_interrupted() {
+async fn an_interrupted_demo_leaves_no_processes_or_files() {
     let etcd = start_etcd().await;
     let folder = tempfile::tempdir().unwrap();
     for arguments in [&[][..], &["--etcd-endpoints", &etcd.endpoint()]] {

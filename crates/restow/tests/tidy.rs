@@ -235,7 +235,7 @@ fn no_crate_has_a_cycle_between_its_modules() {
 }
 
 #[test]
-fn every_source_file_says_what_it_is_for_and_stays_readable() {
+fn every_source_file_has_a_header_and_a_bounded_length() {
     let mut files = Vec::new();
     for folder in ["crates", "examples"] {
         source_files(&root().join(folder), &mut files);
@@ -257,7 +257,7 @@ fn every_source_file_says_what_it_is_for_and_stays_readable() {
 /// A header that cannot be decoded must not be ignored: a request with an undecodable `Impersonate-User` once ran as the caller.
 /// `request/headers.rs` reads headers.
 #[test]
-fn no_header_is_left_out_because_it_cannot_be_read() {
+fn http_headers_with_invalid_bytes_are_not_ignored() {
     let mut files = Vec::new();
     source_files(&root().join("crates/restow-apiserver/src"), &mut files);
     assert!(!files.is_empty());

@@ -41,7 +41,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plants are served in two versions, stored in the newer one, and have a status apart.
+/// Plants are served in two versions, stored in the newer one, and have a status subresource.
 fn plants() -> Result<Resource, InvalidResource> {
     Resource::builder("garden.example", "plants", "Plant")
         .served(["v2", "v1"])
@@ -53,7 +53,7 @@ fn plants() -> Result<Resource, InvalidResource> {
         .build()
 }
 
-/// In v1 a plant's size is one text, as in `30x40`; since v2 it is a height and a width.
+/// In v1 the size of a plant is one text, such as `30x40`; since v2 it is a height and a width.
 fn convert(plant: &mut Object, _from: &str, to: &str) -> Result<(), String> {
     let (height, width) = size(plant).ok_or("the size cannot be read")?;
     let Some(spec) = plant.fields_mut().get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Runs the example beside a main API server, and looks at what it reports there.
+//! Runs the example with a main API server, and checks its reports there.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -23,13 +23,13 @@ impl Main {
         String::from_utf8_lossy(&self.0.try_kubectl(arguments).stdout).to_string()
     }
 
-    /// The status of the StorageVersion of plants; null when there is none.
+    /// The status of the StorageVersion of plants; null if it does not exist.
     fn report(&self) -> Value {
         let text = self.kubectl(&["get", "storageversion", PLANTS, "-o", "json", "--ignore-not-found"]);
         serde_json::from_str::<Value>(&text).unwrap_or_default()["status"].take()
     }
 
-    /// The uid of the lease of the garden; empty when there is none.
+    /// The uid of the lease of the garden; empty if it does not exist.
     fn lease(&self) -> String {
         let which = "-l=apiserver.kubernetes.io/identity=garden";
         self.kubectl(&["-n", "kube-system", "get", "leases", which, "-o", "jsonpath={.items[*].metadata.uid}"])
@@ -42,7 +42,7 @@ fn an_aggregated_server_reports_to_the_main_one_and_is_collected_like_all_others
     let main = Main(Server::up(folder.path()));
     let garden = start_garden(folder.path(), &main);
 
-    // It said that it is ready, so it has reported.
+    // It printed that it is ready, so it has reported.
     let report = main.report();
     assert_eq!(report["commonEncodingVersion"], "garden.example/v2", "{report}");
     let entry = &report["storageVersions"][0];
@@ -51,7 +51,7 @@ fn an_aggregated_server_reports_to_the_main_one_and_is_collected_like_all_others
         main.kubectl(&["-n", "kube-system", "get", "leases", "-l=apiserver.kubernetes.io/identity=garden", "-o=name"]);
     assert_eq!(name.trim(), format!("lease.coordination.k8s.io/{}", entry["apiServerID"].as_str().unwrap()));
 
-    // Whatever somebody removes comes back.
+    // A removed report is written again.
     main.kubectl(&["delete", "storageversion", PLANTS]);
     eventually_blocking("it is reported again", || main.report()["commonEncodingVersion"] == "garden.example/v2");
     let first = main.lease();
@@ -59,13 +59,13 @@ fn an_aggregated_server_reports_to_the_main_one_and_is_collected_like_all_others
     eventually_blocking("it takes another lease", || !["", &first].contains(&main.lease().as_str()));
     eventually_blocking("and is still reported", || main.report()["commonEncodingVersion"] == "garden.example/v2");
 
-    // A server that sleeps for longer than its lease is collected, and comes back by itself.
+    // A server that is suspended for longer than its lease is collected, and registers again.
     garden.pause();
     eventually_blocking("the sleeper is collected", || main.lease().is_empty() && main.report().is_null());
     garden.resume();
     eventually_blocking("the sleeper is back", || main.report()["commonEncodingVersion"] == "garden.example/v2");
 
-    // A clean stop takes the lease along; what the server reported is collected.
+    // A clean stop deletes the lease; the reports of the server are collected.
     garden.signal(Signal::INT);
     eventually_blocking("it has left", || main.lease().is_empty());
     eventually_blocking("its report is collected", || main.report().is_null());

@@ -1,10 +1,10 @@
-//! The StorageVersion object, field by field as client-go's types have it.
+//! The StorageVersion object, with the fields of client-go's types.
 
 use crate::object_meta::is_zero;
 use crate::{GroupResource, ListMeta, ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
-/// How the API servers of a cluster store one resource. Cluster-scoped; the status is a subresource.
+/// The versions in which the API servers of a cluster store one resource. Cluster-scoped; the status is a subresource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageVersion {
@@ -14,9 +14,9 @@ pub struct StorageVersion {
     pub kind: String,
     /// The name is that of [`StorageVersion::name_for`].
     pub metadata: ObjectMeta,
-    /// Empty, and there because Kubernetes' objects have one.
+    /// Empty.
     pub spec: StorageVersionSpec,
-    /// What the servers report.
+    /// The reports of the servers.
     pub status: StorageVersionStatus,
 }
 
@@ -38,22 +38,22 @@ pub struct StorageVersionList {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageVersionSpec {}
 
-/// What the servers report, and whether they agree.
+/// The reports of the servers, and whether they agree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageVersionStatus {
     /// One entry for each server, no server twice.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub storage_versions: Vec<ServerStorageVersion>,
-    /// The encoding version of all servers when they have the same one, else nothing.
+    /// The encoding version of all servers if it is the same, else absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub common_encoding_version: Option<String>,
-    /// What there is to say about the state, each type once.
+    /// The conditions, each type once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<StorageVersionCondition>,
 }
 
-/// What one server reports.
+/// The report of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerStorageVersion {
@@ -63,7 +63,7 @@ pub struct ServerStorageVersion {
     /// The version in which the server stores objects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub encoding_version: String,
-    /// The versions that the server can read from the store; the encoding version is one of them.
+    /// The versions that the server can decode from the store; the encoding version is one of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decodable_versions: Vec<String>,
     /// The versions that the server serves to clients; all of them are decodable.
@@ -71,16 +71,16 @@ pub struct ServerStorageVersion {
     pub served_versions: Vec<String>,
 }
 
-/// One observation about a StorageVersion.
+/// A condition of a StorageVersion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageVersionCondition {
-    /// The kind of observation, such as [`StorageVersionCondition::ALL_ENCODING_VERSIONS_EQUAL`].
+    /// The type of the condition, such as [`StorageVersionCondition::ALL_ENCODING_VERSIONS_EQUAL`].
     #[serde(rename = "type")]
     pub condition_type: String,
     /// Whether it holds.
     pub status: ConditionStatus,
-    /// The generation of the object when this was observed; zero when it is not kept.
+    /// The generation of the object when this was observed; zero if it is not set.
     #[serde(skip_serializing_if = "is_zero")]
     pub observed_generation: i64,
     /// When the status last changed.
@@ -93,7 +93,7 @@ pub struct StorageVersionCondition {
     pub message: String,
 }
 
-/// Whether a condition holds. Kubernetes leaves the set of values open, and so do we.
+/// The status of a condition. Kubernetes allows other values, and so does this type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum ConditionStatus {
@@ -101,10 +101,10 @@ pub enum ConditionStatus {
     True,
     /// It does not hold.
     False,
-    /// Nobody knows.
+    /// It is not known.
     #[default]
     Unknown,
-    /// Something that a later release may say.
+    /// Another value, for example of a later release.
     Other(String),
 }
 

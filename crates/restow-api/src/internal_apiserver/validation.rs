@@ -1,11 +1,11 @@
-//! Which StorageVersions are valid: Kubernetes' rules, in its words and with its field paths, oddities included (the
-//! paths of conditions lack the word "conditions"). One rule differs: a common encoding version may be withheld.
+//! Validation of StorageVersions: Kubernetes' rules, messages and field paths, with their quirks (the paths of
+//! conditions lack the word "conditions"). One rule differs: the common encoding version may be unset.
 
 use super::{ServerStorageVersion, StorageVersion, StorageVersionCondition, StorageVersionStatus};
 use crate::validation::{FieldError, is_dns1035_label, is_dns1123_subdomain, is_label_key, is_valid_api_version};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything that is wrong with an object.
+/// All validation errors of an object.
 pub fn validate_storage_version(object: &StorageVersion) -> Vec<FieldError> {
     let name = &object.metadata.name;
     let mut errors: Vec<FieldError> = match name.is_empty() {
@@ -19,7 +19,7 @@ pub fn validate_storage_version(object: &StorageVersion) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a name, which is a group and a resource with a dot between them.
+/// The validation errors of a name, which is a group and a resource with a dot between them.
 pub fn validate_storage_version_name(name: &str) -> Vec<String> {
     let Some((group, resource)) = name.rsplit_once('.') else {
         return vec!["name must be in the form of <group>.<resource>".to_owned()];
@@ -30,7 +30,7 @@ pub fn validate_storage_version_name(name: &str) -> Vec<String> {
     group_problems.chain(resource_problems).collect()
 }
 
-/// Everything that is wrong with a status: all that is checked when the status subresource is updated.
+/// All validation errors of a status, for updates of the status subresource.
 pub fn validate_storage_version_status(status: &StorageVersionStatus) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut seen = BTreeSet::new();
@@ -82,8 +82,8 @@ fn validate_common_version(status: &StorageVersionStatus) -> Option<FieldError> 
     let first = status.storage_versions.first().map(|entry| &entry.encoding_version);
     let actual = first.filter(|first| status.storage_versions.iter().all(|entry| entry.encoding_version == **first));
     match (actual, &status.common_encoding_version) {
-        // Kubernetes wants it set where all entries are equal. It may be withheld: a server that takes part and has no entry
-        // agrees with nobody.
+        // Kubernetes requires it if all entries are equal. Here it may be unset: a participating server without an
+        // entry is no agreement.
         (_, None) => None,
         (None, Some(claimed)) => Some(FieldError::invalid(
             path,

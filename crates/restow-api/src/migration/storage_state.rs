@@ -1,10 +1,10 @@
-//! The StorageState object: in which versions the stored objects of a resource may be.
+//! The StorageState object: the versions in which objects of a resource may be stored.
 
 use super::{API_VERSION, MigrationCondition};
 use crate::{GroupResource, InvalidName, ObjectMeta, ResourceVersion, StorageVersionHash, Time};
 use serde::{Deserialize, Serialize};
 
-/// What is known about the stored objects of one resource. Cluster-scoped; the status is a subresource.
+/// The known storage state of one resource. Cluster-scoped; the status is a subresource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageState {
@@ -14,13 +14,13 @@ pub struct StorageState {
     pub kind: String,
     /// The name is that of [`StorageState::name_for`].
     pub metadata: ObjectMeta,
-    /// Which resource this is about.
+    /// The resource.
     pub spec: StorageStateSpec,
-    /// What is known.
+    /// The known versions.
     pub status: StorageStateStatus,
 }
 
-/// Which resource a StorageState is about.
+/// The resource of a StorageState.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageStateSpec {
@@ -28,7 +28,7 @@ pub struct StorageStateSpec {
     pub resource: GroupResourceReference,
 }
 
-/// A group and a resource as two fields, the way this API writes them.
+/// A group and a resource as two fields, as in this API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupResourceReference {
@@ -40,35 +40,36 @@ pub struct GroupResourceReference {
     pub resource: String,
 }
 
-/// What is known about the stored objects of a resource.
+/// The known versions of the stored objects of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageStateStatus {
-    /// The versions in which stored objects may be. With "Unknown" among them they may be in any.
+    /// The versions in which objects may be stored. With "Unknown" among them, any version is possible.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub persisted_storage_version_hashes: Vec<StorageVersionHash>,
     /// The version in which objects are stored now; "Unknown" while the servers do not agree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_storage_version_hash: Option<StorageVersionHash>,
-    /// When the versions were last looked at.
+    /// When the versions were last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_time: Option<Time>,
-    /// Ours: the revision of the StorageVersion when the versions were last looked at; nothing where they come from
-    /// discovery. Whoever starts anew sees by it whether anything was missed.
+    /// Ours: the revision of the StorageVersion when the versions were last checked; absent if they come from
+    /// discovery. A controller that starts again compares it to find out whether it missed a change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_revision: Option<ResourceVersion>,
-    /// Ours: the API servers of which the versions were last seen, each as it was started; nothing where that cannot be
-    /// told. Whoever starts anew sees by it whether one of them was started with another version meanwhile.
+    /// Ours: the API servers whose versions were last checked, each with its start; absent if that is unknown. A
+    /// controller that starts again compares it to find out whether a server was started with another version
+    /// meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_servers: Option<String>,
-    /// Ours: the uids of the migrations whose success is accounted for in the persisted versions. Without it, a success
-    /// that was counted once could be counted again after other versions had been written.
+    /// Ours: the uids of the migrations whose success is included in the persisted versions. Without it, a success
+    /// could be counted again after other versions were written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub applied_migrations: Vec<String>,
-    /// Ours: since when stored objects may be in other versions than the current one; nothing when they are not.
+    /// Ours: since when objects may be stored in other versions than the current one; absent if they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmigrated_since: Option<Time>,
-    /// Ours: whether the servers agree, and if not, which of them stores what. Absent as long as they always did.
+    /// Ours: whether the servers agree, and if not, the version of each server. Absent if they always agreed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<MigrationCondition>,
 }

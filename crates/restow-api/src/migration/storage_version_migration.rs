@@ -1,4 +1,4 @@
-//! The StorageVersionMigration object: a request to rewrite the stored objects of a resource, and how far it came.
+//! The StorageVersionMigration object: a request to rewrite the stored objects of a resource, and its progress.
 
 use super::API_VERSION;
 use crate::internal_apiserver::ConditionStatus;
@@ -18,7 +18,7 @@ pub struct StorageVersionMigration {
     pub metadata: ObjectMeta,
     /// What to migrate.
     pub spec: StorageVersionMigrationSpec,
-    /// How far it came.
+    /// The progress.
     pub status: StorageVersionMigrationStatus,
 }
 
@@ -26,14 +26,14 @@ pub struct StorageVersionMigration {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageVersionMigrationSpec {
-    /// The resource, in the version whose endpoint is asked to rewrite the objects. Immutable.
+    /// The resource, in the version whose endpoint is used to rewrite the objects. Immutable.
     pub resource: GroupVersionResourceReference,
-    /// Where the next page of objects begins.
+    /// The continue token of the next page of objects.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub continue_token: String,
 }
 
-/// A group, a version and a resource as three fields, the way this API writes them.
+/// A group, a version and a resource as three fields, as in this API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupVersionResourceReference {
@@ -48,48 +48,48 @@ pub struct GroupVersionResourceReference {
     pub resource: String,
 }
 
-/// How far a migration came. Everything but the conditions is ours.
+/// The progress of a migration. All fields except the conditions are ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageVersionMigrationStatus {
     /// Running, Succeeded or Failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<MigrationCondition>,
-    /// The storage version that this migration is for. A success says something about this version and no other.
+    /// The storage version that this migration is for. Its success proves nothing about other versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_storage_version_hash: Option<StorageVersionHash>,
     /// The revision of the StorageVersion whose agreement this migration relies on. It must be the same at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agreement_revision: Option<ResourceVersion>,
-    /// Which attempt at this storage version this is, from 1.
+    /// The number of this attempt at this storage version, from 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub attempt: i64,
-    /// Why the migration waits or ended, in one sentence.
+    /// Why the migration waits or has ended, in one sentence.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// How many objects have been dealt with.
+    /// The numbers of processed objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<MigrationCounts>,
     /// The objects that could not be rewritten, as many as fit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<MigrationFailure>,
-    /// What is known of the objects that did not fail; nothing when nothing is.
+    /// The objects that are known to be current, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<SettledObjects>,
 }
 
-/// What a migration that failed because of some objects has made sure of for all the others.
+/// The objects that a failed migration has shown to be current, besides the failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SettledObjects {
-    /// Objects that have not been written since this resource version are in the target version, except for the failures.
+    /// Objects that were not written since this resource version are in the target version, except for the failures.
     pub resource_version: String,
-    /// The generation of the custom resource definition at that time; zero for other resources.
+    /// The generation of the CRD at that time; zero for other resources.
     #[serde(skip_serializing_if = "is_zero")]
     pub definition_generation: i64,
 }
 
-/// A state that a migration is or was in.
+/// A condition of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationCondition {
@@ -109,7 +109,7 @@ pub struct MigrationCondition {
     pub message: String,
 }
 
-/// How many objects have been dealt with.
+/// The numbers of processed objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationCounts {
@@ -117,11 +117,11 @@ pub struct MigrationCounts {
     pub seen: u64,
     /// Objects that were rewritten.
     pub rewritten: u64,
-    /// Objects that were already in the target version, or that someone else rewrote or removed.
+    /// Objects that were already in the target version, or that another client rewrote or removed.
     pub skipped: u64,
     /// Objects that could not be rewritten.
     pub failed: u64,
-    /// Objects still to come, as the server estimates.
+    /// Remaining objects, as the server estimates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<u64>,
 }
@@ -138,7 +138,7 @@ pub struct MigrationFailure {
     /// The object's uid.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The HTTP code of the server's answer; zero when there was none.
+    /// The HTTP code of the server's response; zero if there was no response.
     #[serde(skip_serializing_if = "is_zero")]
     pub code: i64,
     /// The server's reason, such as "Forbidden".
@@ -153,33 +153,33 @@ impl StorageVersionMigration {
     pub const KIND: &'static str = "StorageVersionMigration";
     /// The plural name in request paths.
     pub const RESOURCE: &'static str = "storageversionmigrations";
-    /// The annotation that carries the target hash from creation on, because a status cannot be given at creation and an
-    /// unknown field of the spec would be pruned.
+    /// The annotation with the target hash from creation on: a status cannot be set at creation, and an unknown field
+    /// of the spec would be pruned.
     pub const TARGET_HASH_ANNOTATION: &'static str = "restow.dev/target-storage-version-hash";
-    /// The annotation that carries the agreement's revision from creation on.
+    /// The annotation with the agreement's revision from creation on.
     pub const AGREEMENT_REVISION_ANNOTATION: &'static str = "restow.dev/agreement-revision";
-    /// The annotation that carries the attempt from creation on.
+    /// The annotation with the attempt from creation on.
     pub const ATTEMPT_ANNOTATION: &'static str = "restow.dev/attempt";
 
-    /// The storage version that this migration is for; nothing when its author did not say.
+    /// The storage version that this migration is for; `None` if its creator did not set it.
     pub fn target_hash(&self) -> Option<StorageVersionHash> {
         let annotated = || self.metadata.annotations.get(Self::TARGET_HASH_ANNOTATION).map(StorageVersionHash::new);
         self.status.target_storage_version_hash.clone().or_else(annotated)
     }
 
-    /// The revision of the agreement that this migration relies on; nothing when there is none to rely on.
+    /// The revision of the agreement that this migration relies on; `None` if there is no agreement.
     pub fn agreement_revision(&self) -> Option<ResourceVersion> {
         let annotated = || self.metadata.annotations.get(Self::AGREEMENT_REVISION_ANNOTATION).map(ResourceVersion::new);
         self.status.agreement_revision.clone().or_else(annotated)
     }
 
-    /// Which attempt this is; the first when nothing says otherwise.
+    /// The number of this attempt; by default 1.
     pub fn attempt(&self) -> u32 {
         let annotated = self.metadata.annotations.get(Self::ATTEMPT_ANNOTATION).and_then(|text| text.parse().ok());
         u32::try_from(self.status.attempt).ok().filter(|attempt| *attempt > 0).or(annotated).unwrap_or(1)
     }
 
-    /// The condition of this type, if it is there and true.
+    /// The condition of this type, if it exists and is true.
     pub fn true_condition(&self, condition_type: &str) -> Option<&MigrationCondition> {
         let matches = |condition: &&MigrationCondition| {
             condition.condition_type == condition_type && condition.status == ConditionStatus::True
@@ -207,9 +207,9 @@ impl MigrationCondition {
     pub const SUCCEEDED: &'static str = "Succeeded";
     /// The migration has ended without completing.
     pub const FAILED: &'static str = "Failed";
-    /// The reason of a condition "Running" that is false, though the migration has not ended: it waits.
+    /// The reason of a false condition "Running" of a migration that waits.
     pub const WAITING: &'static str = "Waiting";
-    /// The reason of a condition "Running" that is false, though the migration has not ended: someone paused it.
+    /// The reason of a false condition "Running" of a migration that was paused.
     pub const PAUSED: &'static str = "Paused";
     /// On a StorageState: all servers store the same version.
     pub const AGREED: &'static str = "Agreed";

@@ -1,4 +1,4 @@
-//! A resource whatever its version: what has one storage, one storage version and one migration at a time.
+//! A resource without its version. It has one storage, one storage version and one migration at a time.
 
 use super::{GroupVersionResource, InvalidName, check_group, check_resource, serialise_as_text};
 use std::fmt;
@@ -20,7 +20,7 @@ impl GroupResource {
         Ok(GroupResource { group, resource })
     }
 
-    /// What remains of a versioned resource without its version.
+    /// A versioned resource without its version.
     pub(super) fn of(versioned: &GroupVersionResource) -> Self {
         GroupResource { group: versioned.group().to_owned(), resource: versioned.resource().to_owned() }
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_parts_say_the_same() {
+    fn parsing_and_formatting_are_inverse() {
         for (text, group, resource) in
             [("pods", "", "pods"), ("ingresses.networking.k8s.io", "networking.k8s.io", "ingresses")]
         {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_resource_is_refused() {
+    fn invalid_resources_are_refused() {
         for text in ["", ".", "pods.", ".apps", "Pods", "pods/status", "pods.Apps"] {
             assert!(text.parse::<GroupResource>().is_err(), "{text:?} was accepted");
         }

@@ -1,4 +1,4 @@
-//! A group and one of its versions: what `apiVersion` holds.
+//! A group and one of its versions, as in `apiVersion`.
 
 use super::{InvalidName, check_group, check_version, serialise_as_text};
 use crate::compare_versions;
@@ -32,8 +32,8 @@ impl GroupVersion {
         &self.version
     }
 
-    /// Orders by group, and within a group by priority, the preferred version first. (The derived order is plain
-    /// alphabetical: good for sets, wrong for people.)
+    /// Orders by group, and within a group by priority, the preferred version first. (The derived order is
+    /// alphabetical, for sets.)
     pub fn compare_by_priority(&self, other: &GroupVersion) -> Ordering {
         self.group.cmp(&other.group).then_with(|| compare_versions(&self.version, &other.version))
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_parts_say_the_same() {
+    fn parsing_and_formatting_are_inverse() {
         for (text, group, version) in
             [("v1", "", "v1"), ("apps/v1beta2", "apps", "v1beta2"), ("a.b.io/v2", "a.b.io", "v2")]
         {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_api_version_is_refused() {
+    fn invalid_api_versions_are_refused() {
         for text in ["", "/", "/v1", "apps/", "apps/v1/pods", "Apps/v1", "apps/V1", "apps/1", "a_b/v1", "v1 "] {
             assert!(text.parse::<GroupVersion>().is_err(), "{text:?} was accepted");
             assert!(serde_json::from_str::<GroupVersion>(&format!("{text:?}")).is_err(), "{text:?} was read");

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_parts_say_the_same() {
+    fn parsing_and_formatting_are_inverse() {
         for (text, group, version, kind) in
             [("Pod.v1", "", "v1", "Pod"), ("Ingress.v1.networking.k8s.io", "networking.k8s.io", "v1", "Ingress")]
         {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_kind_is_refused() {
+    fn invalid_kinds_are_refused() {
         for text in ["", "Pod", ".v1", "Pod.", "My_Kind.v1", "Pod.v1.-apps"] {
             assert!(text.parse::<GroupVersionKind>().is_err(), "{text:?} was accepted");
         }

@@ -1,4 +1,4 @@
-//! A resource in a version of a group: what a request path addresses.
+//! A resource in a version of a group, as in a request path.
 
 use super::{GroupResource, GroupVersion, InvalidName, check_resource, serialise_as_text};
 use std::fmt;
@@ -39,7 +39,7 @@ impl GroupVersionResource {
         &self.resource
     }
 
-    /// The same resource, whatever its version.
+    /// The same resource without its version.
     pub fn group_resource(&self) -> GroupResource {
         GroupResource::of(self)
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_parts_say_the_same() {
+    fn parsing_and_formatting_are_inverse() {
         for (text, group, version, resource) in
             [("pods.v1", "", "v1", "pods"), ("leases.v1.coordination.k8s.io", "coordination.k8s.io", "v1", "leases")]
         {
@@ -84,7 +84,7 @@ mod tests {
             assert_eq!((parsed.group(), parsed.version(), parsed.resource()), (group, version, resource));
             assert_eq!(parsed.to_string(), text);
         }
-        // kubectl writes the core group with a dot and nothing after it.
+        // kubectl writes the core group as a trailing dot.
         assert_eq!("pods.v1.".parse::<GroupVersionResource>().unwrap().to_string(), "pods.v1");
     }
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_resource_is_refused() {
+    fn invalid_resources_are_refused() {
         for text in ["", "pods", "Pods.v1", "pods/status.v1", "pods.1.apps"] {
             assert!(text.parse::<GroupVersionResource>().is_err(), "{text:?} was accepted");
         }

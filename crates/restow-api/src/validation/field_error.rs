@@ -1,38 +1,38 @@
-//! One complaint about one field.
+//! A validation error of one field.
 
 use std::fmt;
 
-/// A field that breaks a rule.
+/// A validation error of a field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {}", self.body())]
 pub struct FieldError {
-    /// The kind of complaint.
+    /// The type of the error.
     pub kind: FieldErrorKind,
     /// The path of the field: `status.storageVersions[1].apiServerID`.
     pub field: String,
-    /// The value that was refused.
+    /// The invalid value.
     pub bad_value: BadValue,
-    /// The rule that it breaks.
+    /// The violated rule.
     pub detail: String,
 }
 
-/// The kinds of complaints that our own validation makes.
+/// The types of errors that our own validation reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// A value that breaks a rule.
+    /// A value is invalid.
     Invalid,
-    /// A value that must occur once only.
+    /// A value is a duplicate.
     Duplicate,
-    /// A value that is missing.
+    /// A value is missing.
     Required,
 }
 
-/// A refused value, in a form that can be shown.
+/// An invalid value in a printable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadValue {
-    /// There is no value, or showing it would not help.
+    /// There is no value, or it would not help to show it.
     Absent,
-    /// The field was not set though it should have been.
+    /// The field is not set.
     Null,
     /// A text.
     Text(String),
@@ -41,27 +41,27 @@ pub enum BadValue {
 }
 
 impl FieldError {
-    /// A complaint that a text breaks a rule.
+    /// The error for an invalid text.
     pub fn invalid(field: impl Into<String>, value: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Invalid, field, BadValue::Text(value.into()), detail)
     }
 
-    /// A complaint that a list of texts breaks a rule.
+    /// The error for an invalid list of texts.
     pub fn invalid_list(field: impl Into<String>, values: &[String], detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Invalid, field, BadValue::Texts(values.to_vec()), detail)
     }
 
-    /// A complaint that a field is not set though a rule gives it a value.
+    /// The error for a field that is not set but must have a value.
     pub fn unset(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Invalid, field, BadValue::Null, detail)
     }
 
-    /// A complaint that a text occurs twice.
+    /// The error for a duplicate text.
     pub fn duplicate(field: impl Into<String>, value: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Duplicate, field, BadValue::Text(value.into()), "")
     }
 
-    /// A complaint that a value is missing.
+    /// The error for a missing value.
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Required, field, BadValue::Absent, detail)
     }
@@ -70,7 +70,7 @@ impl FieldError {
         FieldError { kind, field: field.into(), bad_value, detail: detail.into() }
     }
 
-    /// The complaint without the field, as in the causes of a `Status`.
+    /// The message without the field, as in the causes of a `Status`.
     pub fn body(&self) -> String {
         let mut body = self.kind.to_string();
         if self.bad_value != BadValue::Absent {
@@ -104,7 +104,7 @@ impl fmt::Display for FieldErrorKind {
     }
 }
 
-/// Lists are shown in Go's syntax, because that is what Kubernetes' own message holds.
+/// Lists are shown in Go's syntax, as in Kubernetes' messages.
 impl fmt::Display for BadValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complaints_read_as_those_of_kubernetes() {
+    fn field_errors_have_the_messages_of_kubernetes() {
         let check = |error: FieldError, expected: &str| assert_eq!(error.to_string(), expected);
         check(FieldError::invalid("a.b", "x", "must be y"), r#"a.b: Invalid value: "x": must be y"#);
         check(FieldError::unset("a", "must be y"), r#"a: Invalid value: "null": must be y"#);

@@ -1,4 +1,4 @@
-//! Rules for single texts. Each function returns what is wrong, in Kubernetes' words; nothing when all is well.
+//! Rules for single texts. Each function returns the errors with Kubernetes' messages; none if the text is valid.
 
 const SUBDOMAIN_MAX_BYTES: usize = 253;
 const LABEL_MAX_BYTES: usize = 63;

@@ -1,5 +1,5 @@
-//! Server-side apply, without I/O: what a configuration speaks of, merging it into an object, and taking out what it no
-//! longer speaks of.
+//! Server-side apply, without I/O: the fields of a configuration, merging it into an object, and removing fields that
+//! it no longer contains.
 
 use super::compare::key_step;
 use super::ownership::{MergeRule, Node};
@@ -7,7 +7,7 @@ use super::set::{FieldSet, Member};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The fields that a configuration speaks of.
+/// The fields of a configuration.
 pub fn fields_of(root: Node<'_>, configuration: &Map<String, Value>) -> FieldSet {
     below_object(root, configuration)
 }
@@ -43,7 +43,7 @@ fn atomic_value(node: Node<'_>, value: &Value) -> Option<String> {
     }
 }
 
-/// Takes out of an object what `before` names, but for what is kept.
+/// Removes the fields in `before` from an object, except those that are kept.
 pub fn remove(root: Node<'_>, object: &mut Map<String, Value>, before: &FieldSet, kept: &FieldSet) {
     for (step, member) in before.members() {
         let Some(name) = step.strip_prefix("f:") else { continue };
@@ -58,12 +58,12 @@ pub fn remove(root: Node<'_>, object: &mut Map<String, Value>, before: &FieldSet
     }
 }
 
-/// Where a value stands.
+/// The position of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stands {
     /// In a field of its type.
     InField,
-    /// Among others: in a map, or in a list whose items are told apart.
+    /// In a map, or in a list whose items have keys.
     AmongOthers,
 }
 
@@ -110,8 +110,8 @@ fn merged_value(node: Node<'_>, before: Option<&Value>, wanted: &Value) -> Value
     }
 }
 
-/// Two lists as one: items of both in the order that is wanted, those of one in the place where they stood. Lists whose
-/// items cannot be told apart are taken as a whole.
+/// Merges two lists: items of both in the order of the configuration, the others in their position. Lists whose items
+/// have no keys are replaced.
 fn interleaved(
     before: &[Value],
     wanted: &[Value],
@@ -123,7 +123,7 @@ fn interleaved(
     };
     let (known, asked) = (by_step(before), by_step(wanted));
     if known.len() != before.len() || asked.len() != wanted.len() {
-        // Items that cannot be told apart cannot be merged.
+        // Items without distinct keys cannot be merged.
         return Value::Array(wanted.to_vec());
     }
     let is_in = |set: &BTreeMap<String, Value>, item: &Value| step(item).is_some_and(|step| set.contains_key(&step));
@@ -153,7 +153,7 @@ fn remove_below(node: Node<'_>, value: &mut Value, before: &FieldSet, kept: &Fie
             let Some(step) = key_step(&keys, node.item(), item) else { return true };
             let Some(member) = before.get(&step) else { return true };
             let Some(rest) = kept.get(&step) else { return false };
-            // What an item is known by stays as long as the item does.
+            // The keys of an item stay while the item exists.
             let mut rest = rest.below.clone();
             keys.iter().for_each(|key| rest.add(format!("f:{key}"), Member { own: true, ..Member::default() }));
             remove_below(node.item(), item, &member.below, &rest);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_speaks_of_leaves_and_of_what_stands_among_others() {
+    fn the_fields_of_a_configuration_are_its_leaves_and_list_items() {
         let configuration = object(json!({"metadata": {"labels": {"a": "b"}, "finalizers": ["x/y"]}, "spec": {
             "nodeSelector": {}, "containers": [{"name": "c", "args": ["1"], "ports": [{"containerPort": 80}]}]}}));
         assert_eq!(
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_speaks_of_any_more_goes() {
+    fn fields_that_no_manager_applies_any_more_are_removed() {
         let mut live = object(json!({"metadata": {"name": "p", "labels": {"a": "1", "b": "2"}}, "spec": {
             "hostname": "h", "containers": [{"name": "c", "image": "i", "tty": true}, {"name": "d", "image": "i"}]}}));
         let before = object(json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"hostname": "h",

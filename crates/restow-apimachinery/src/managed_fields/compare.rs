@@ -1,4 +1,4 @@
-//! Which fields differ between two objects of one type.
+//! The differences between two objects of one type.
 
 use super::ownership::{MergeRule, Node};
 use super::set::{FieldSet, Member};
@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// What differs.
+/// The differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Added, or of another value.
+    /// Fields that were added or changed.
     pub changed: FieldSet,
-    /// No longer there.
+    /// Fields that were removed.
     pub removed: FieldSet,
 }
 
@@ -36,7 +36,7 @@ struct Difference {
 }
 
 impl Difference {
-    /// What differs between two values that are not the same.
+    /// The differences between two values that are not equal.
     fn between(node: Node<'_>, old: Option<&Value>, new: Option<&Value>) -> Self {
         let mut found = Difference::default();
         let rule = node.rule();
@@ -70,7 +70,7 @@ impl Difference {
         found
     }
 
-    /// The value is owned as a whole.
+    /// Compares a value that is owned as a whole.
     fn whole(&mut self, old: Option<&Value>, new: Option<&Value>) {
         match (old, new) {
             (Some(_), None) => self.removed.own = true,
@@ -79,7 +79,7 @@ impl Difference {
         }
     }
 
-    /// What holds the parts is itself owned by who made it.
+    /// The container of the items is owned by the manager that created it.
     fn container(&mut self, old: Option<&Value>, new: Option<&Value>) {
         self.changed.own |= old.is_none();
         self.removed.own |= new.is_none();
@@ -112,7 +112,7 @@ impl Difference {
     }
 }
 
-/// Walks two sorted maps side by side: each key with what it has in either.
+/// Iterates over two sorted maps: each key with its values in both.
 fn pairs<'a, V: 'a>(
     old: impl IntoIterator<Item = (&'a String, &'a V)>,
     new: impl IntoIterator<Item = (&'a String, &'a V)>,
@@ -138,7 +138,7 @@ enum Form {
     Other,
 }
 
-/// What two values are, where nothing and `null` can be anything.
+/// The type of two values, of which one may be absent or `null`.
 fn form(old: Option<&Value>, new: Option<&Value>) -> Form {
     let one = |value: Option<&Value>| match value {
         None | Some(Value::Null) => None,
@@ -163,7 +163,7 @@ fn items_of(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The items by their keys; `None` when two have the same, or one has none, so that they cannot be told apart.
+/// The items by their keys; `None` if two have the same keys, or one has no keys.
 fn by_keys<'a>(keys: &[String], item: Node<'_>, list: Option<&'a Value>) -> Option<BTreeMap<String, &'a Value>> {
     let mut found = BTreeMap::new();
     for value in items_of(list) {
@@ -174,7 +174,7 @@ fn by_keys<'a>(keys: &[String], item: Node<'_>, list: Option<&'a Value>) -> Opti
     Some(found)
 }
 
-/// The step that leads to an item of a list whose items are told apart by keys; `None` when it has none of them.
+/// The step to an item of a list with keys; `None` if it has none of the keys.
 pub(super) fn key_step(keys: &[String], item: Node<'_>, value: &Value) -> Option<String> {
     let fields = value.as_object()?;
     let named = |key: &String| {

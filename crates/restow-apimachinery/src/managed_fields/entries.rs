@@ -1,20 +1,20 @@
-//! The entries of `metadata.managedFields`: one for each manager, version and part of the object.
+//! The entries of `metadata.managedFields`: one for each manager, operation, version and subresource.
 
 use super::compare::Comparison;
 use super::set::FieldSet;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many managers that update are told apart; the oldest beyond are merged.
+/// The maximum number of entries with the operation Update; older ones are merged.
 const MOST_MANAGERS: usize = 10;
-/// The operation of those who apply.
+/// The operation of server-side apply.
 const APPLY: &str = "Apply";
-/// What the merged ones are called.
+/// The manager of merged entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// Who writes, what and when.
+/// The writer of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Writer<'a> {
+pub struct FieldWriter<'a> {
     /// The field manager.
     pub manager: &'a str,
     /// The subresource that is written; empty for the object itself.
@@ -40,7 +40,7 @@ struct Entry {
 }
 
 impl Entries {
-    /// Reads the entries; `None` when they are not as they must be.
+    /// Parses the entries; `None` if they are invalid.
     pub fn from_value(value: Value) -> Option<Self> {
         let Value::Array(entries) = value else { return None };
         entries.into_iter().map(Entry::from_value).collect::<Option<_>>().map(Entries)
@@ -52,12 +52,12 @@ impl Entries {
         self.0.into_iter().map(Entry::into_value).collect()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether both say the same, in whatever order.
+    /// Whether both contain the same entries, in any order.
     pub fn is_same(&self, other: &Entries) -> bool {
         let sorted = |entries: &Entries| {
             let mut sorted: Vec<Entry> = entries.0.clone();
@@ -67,14 +67,14 @@ impl Entries {
         self.0.len() == other.0.len() && sorted(self) == sorted(other)
     }
 
-    /// The versions that the entries speak of.
+    /// The versions of the entries.
     pub fn versions(&self) -> BTreeSet<&str> {
         self.0.iter().map(|entry| entry.api_version.as_str()).collect()
     }
 
-    /// Takes what was changed or removed from everybody, and gives what was changed to who writes. Entries in a version
-    /// that the object can no longer be had in are dropped.
-    pub fn record(&mut self, writer: &Writer<'_>, mut compared: BTreeMap<String, Comparison>) {
+    /// Removes changed and removed fields from all managers, and adds the changed ones to the writer. Entries in a
+    /// version that the object can no longer be converted to are removed.
+    pub fn record(&mut self, writer: &FieldWriter<'_>, mut compared: BTreeMap<String, Comparison>) {
         self.0.retain_mut(|entry| {
             let Some(comparison) = compared.get(&entry.api_version) else { return false };
             entry.fields.subtract(&comparison.changed);
@@ -95,22 +95,22 @@ impl Entries {
         self.merge_oldest();
     }
 
-    /// What this manager applied last, and the version in which it did.
-    pub fn applied(&self, writer: &Writer<'_>) -> Option<(&str, &FieldSet)> {
+    /// The fields that this manager applied last, and their version.
+    pub fn applied(&self, writer: &FieldWriter<'_>) -> Option<(&str, &FieldSet)> {
         let mine = self.0.iter().find(|entry| entry.applied_by(writer))?;
         Some((&mine.api_version, &mine.fields))
     }
 
-    /// What everybody else manages than who applies: the managers as messages name them, versions and fields.
-    pub fn others(&self, writer: &Writer<'_>) -> Vec<(String, &str, &FieldSet)> {
+    /// The entries of other managers: their names in messages, versions and fields.
+    pub fn others(&self, writer: &FieldWriter<'_>) -> Vec<(String, &str, &FieldSet)> {
         let others = self.0.iter().filter(|entry| !entry.applied_by(writer));
         others.map(|entry| (entry.shown(), entry.api_version.as_str(), &entry.fields)).collect()
     }
 
-    /// Gives what was applied to who applied it, and takes what that changed or removed from everybody else.
+    /// Adds the applied fields to the manager, and removes changed and removed fields from all others.
     pub fn record_application(
         &mut self,
-        writer: &Writer<'_>,
+        writer: &FieldWriter<'_>,
         fields: FieldSet,
         compared: &BTreeMap<String, Comparison>,
     ) {
@@ -130,7 +130,7 @@ impl Entries {
         }
     }
 
-    /// Merges the oldest of those that update, by version, until there are few enough.
+    /// Merges the oldest entries with the operation Update, by version, until there are few enough.
     fn merge_oldest(&mut self) {
         let mut updates = self.0.iter().filter(|entry| entry.operation == "Update").count();
         if updates <= MOST_MANAGERS {
@@ -140,7 +140,7 @@ impl Entries {
         let (mut candidates, others): (Vec<Entry>, Vec<Entry>) =
             std::mem::take(&mut self.0).into_iter().partition(|entry| entry.operation == "Update" && !is_bucket(entry));
         candidates.sort_by(|one, other| (&one.time, &one.manager).cmp(&(&other.time, &other.manager)));
-        // Of each version the first bucket counts, and gets the time of what was merged into it last.
+        // The first bucket of each version is used, and gets the time of the last entry that was merged into it.
         let mut buckets: BTreeMap<String, (Entry, Vec<FieldSet>)> = BTreeMap::new();
         for entry in others {
             match is_bucket(&entry) && !buckets.contains_key(&entry.api_version) {
@@ -173,7 +173,7 @@ impl Entries {
 }
 
 impl Entry {
-    fn new(writer: &Writer<'_>) -> Self {
+    fn new(writer: &FieldWriter<'_>) -> Self {
         Entry {
             manager: writer.manager.to_string(),
             operation: "Update".into(),
@@ -184,16 +184,16 @@ impl Entry {
         }
     }
 
-    /// What Kubernetes orders the entries by.
+    /// Kubernetes' sort order of entries.
     fn order(&self) -> [&str; 5] {
         [&self.operation, &self.time, &self.manager, &self.api_version, &self.subresource]
     }
 
-    fn applied_by(&self, writer: &Writer<'_>) -> bool {
+    fn applied_by(&self, writer: &FieldWriter<'_>) -> bool {
         self.operation == APPLY && self.manager == writer.manager && self.subresource == writer.subresource
     }
 
-    /// The manager as messages about conflicts name it.
+    /// The manager in messages about conflicts.
     fn shown(&self) -> String {
         let mut shown = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -205,7 +205,7 @@ impl Entry {
         shown
     }
 
-    fn is_of(&self, writer: &Writer<'_>) -> bool {
+    fn is_of(&self, writer: &FieldWriter<'_>) -> bool {
         self.operation == "Update"
             && self.manager == writer.manager
             && self.api_version == writer.api_version

@@ -1,20 +1,20 @@
-//! What a request says about `metadata.managedFields` itself.
+//! The `metadata.managedFields` in a request.
 
 use serde_json::{Value, json};
 
-/// What a client said about the entries themselves.
+/// The managed fields that a client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Given {
-    /// What the object has, or nothing.
+    /// Those in the object, if there are any.
     Object,
-    /// They are to go.
+    /// The client resets them.
     Reset,
-    /// Nothing; a configuration was applied, after which they are these.
+    /// None. A configuration was applied, with these as the result.
     Applied(Value),
 }
 
 impl Given {
-    /// Reads it off a body as it was sent: an empty list, or a list of one empty entry, resets.
+    /// Parses a request body: an empty list, or a list of one empty entry, resets the managed fields.
     pub fn of(sent: &Value) -> Given {
         let entries = sent.pointer("/metadata/managedFields").and_then(Value::as_array);
         match entries.map(Vec::as_slice) {

@@ -1,40 +1,40 @@
-//! What the fields of an object can belong to: whether a list or a map is owned as a whole or item by item.
+//! The ownership of fields: whether a list or a map is owned as a whole or item by item.
 
 use crate::types::{FieldShape, TypeId, TypeTable};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// How the objects of a custom kind are owned. Built-in kinds have this in the table of types.
+/// The ownership of the fields of a custom kind. That of built-in kinds is in the table of types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ownership {
-    /// How this value is owned.
+    /// The ownership of this value.
     pub rule: MergeRule,
-    /// The fields that are known.
+    /// The declared fields.
     pub fields: BTreeMap<String, Ownership>,
     /// All other fields, or the items of a list.
     pub others: Option<Box<Ownership>>,
-    /// What a field is that is not there, where items of a list are told apart by it.
+    /// The default of a field that is a key of a list.
     pub default: Option<Value>,
 }
 
-/// How a value is owned.
+/// The ownership of a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MergeRule {
-    /// As its form suggests: objects by field, everything else as a whole.
+    /// By its JSON type: objects by field, everything else as a whole.
     #[default]
     ByForm,
     /// As a whole.
     Whole,
     /// By field.
     Fields,
-    /// Item by item; items are told apart by these fields.
+    /// Item by item; these fields are the keys of items.
     Items(Vec<String>),
     /// Value by value.
     Values,
 }
 
 impl Ownership {
-    /// Reads it off a structural schema: its list types, list keys and map types.
+    /// Reads the list types, list keys and map types of a structural schema.
     pub fn from_schema(schema: &Value) -> Self {
         let text = |name: &str| schema[name].as_str().unwrap_or_default();
         let rule = match (text("x-kubernetes-list-type"), text("x-kubernetes-map-type")) {
@@ -61,7 +61,7 @@ fn is_container(value: &Value) -> bool {
     value.is_object() || value.is_array()
 }
 
-/// A place in a type, while an object of that type is walked.
+/// A position in a type while an object of that type is traversed.
 #[derive(Clone, Copy)]
 pub enum Node<'a> {
     /// An object of a custom kind, whose metadata is that of every object.
@@ -72,7 +72,7 @@ pub enum Node<'a> {
     Field(FieldShape),
     /// A value in an object of a custom kind.
     Custom(&'a Ownership),
-    /// Something that nothing is known about.
+    /// A value of unknown type.
     Unknown,
 }
 
@@ -119,11 +119,11 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What a field is taken for that is not there, where items of a list are told apart by it.
+    /// The default of a field that is a key of a list.
     pub fn key_default(self, name: &str) -> Option<Value> {
         match self {
             Node::Custom(ownership) => ownership.fields.get(name)?.default.clone(),
-            // Of all keys in built-in types only this one can be left out.
+            // In built-in types, only this key is optional.
             Node::Field(_) if name == "protocol" => Some("TCP".into()),
             _ => None,
         }

@@ -1,9 +1,9 @@
-//! A set of fields, as `fieldsV1` writes it: a tree whose steps are `f:NAME`, `k:{KEYS}`, `v:VALUE` or `i:INDEX`.
+//! A set of fields in the format of `fieldsV1`: a tree whose steps are `f:NAME`, `k:{KEYS}`, `v:VALUE` or `i:INDEX`.
 
 use serde_json::{Map, Value};
 
-/// A set of fields: steps with what is in the set of each, sorted by step. Most sets are made in order from sorted maps
-/// and only read after that, which a list does with the least work.
+/// A set of fields: sorted steps with their members. Most sets are created in order from sorted maps and then only
+/// read; a list is the cheapest structure for that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet(Vec<(String, Member)>);
 
@@ -12,19 +12,19 @@ pub struct FieldSet(Vec<(String, Member)>);
 pub struct Member {
     /// The field itself is in the set.
     pub own: bool,
-    /// What of it is in the set.
+    /// The fields below it that are in the set.
     pub below: FieldSet,
 }
 
 impl Member {
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         !self.own && self.below.is_empty()
     }
 }
 
 impl FieldSet {
-    /// Reads `fieldsV1`; `None` when it is none.
+    /// Parses `fieldsV1`; `None` if it is invalid.
     pub fn from_value(value: Value) -> Option<Self> {
         let Value::Object(fields) = value else { return None };
         let mut set = FieldSet(Vec::with_capacity(fields.len()));
@@ -47,12 +47,12 @@ impl FieldSet {
         Value::Object(self.0.into_iter().map(|(step, member)| (step, member.into_value())).collect())
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds a member, in place of one that is there, unless there is nothing in it.
+    /// Adds a member, or replaces the one of the same step. An empty member is not added.
     pub fn add(&mut self, step: String, member: Member) {
         if member.is_empty() {
             return;
@@ -66,10 +66,10 @@ impl FieldSet {
         }
     }
 
-    /// The set of these members, in whatever order they come; of several of one step the last one counts.
+    /// The set of these members, in any order; of several with the same step, the last one is used.
     pub fn of(mut members: Vec<(String, Member)>) -> Self {
         members.retain(|(_, member)| !member.is_empty());
-        // Sorting keeps equal steps in order, and the later one is kept in place of the earlier.
+        // The sort is stable, so the last of equal steps wins.
         members.sort_by(|(one, _), (other, _)| one.cmp(other));
         members.dedup_by(|later, kept| {
             let same = later.0 == kept.0;
@@ -81,7 +81,7 @@ impl FieldSet {
         FieldSet(members)
     }
 
-    /// Everything that is in one of these.
+    /// The union of these sets.
     pub fn union(sets: impl IntoIterator<Item = FieldSet>) -> Self {
         let mut members: Vec<(String, Member)> = sets.into_iter().flat_map(|set| set.0).collect();
         members.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -102,19 +102,19 @@ impl FieldSet {
         FieldSet(united)
     }
 
-    /// Takes a field and everything below it out.
+    /// Removes a field and everything below it.
     pub fn remove(&mut self, step: &str) {
         if let Ok(index) = self.position(step) {
             self.0.remove(index);
         }
     }
 
-    /// Where a step stands, or would stand.
+    /// The position of a step, or the position to insert it at.
     fn position(&self, step: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| known.as_str().cmp(step))
     }
 
-    /// Takes a field itself out, and some of the fields below it.
+    /// Removes a field itself, and some of the fields below it.
     pub fn remove_below(&mut self, step: &str, below: &[&str]) {
         if let Ok(index) = self.position(step) {
             let member = &mut self.0[index].1;
@@ -126,22 +126,22 @@ impl FieldSet {
         }
     }
 
-    /// What the set holds of a field.
+    /// The member of a step.
     pub fn get(&self, step: &str) -> Option<&Member> {
         self.position(step).ok().map(|index| &self.0[index].1)
     }
 
-    /// The fields at the top, with what is below them.
+    /// The top-level members.
     pub fn members(&self) -> impl Iterator<Item = (&str, &Member)> {
         self.0.iter().map(|(step, member)| (step.as_str(), member))
     }
 
-    /// Keeps only some of the fields at the top.
+    /// Keeps only some of the top-level members.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.0.retain(|(step, _)| keep(step));
     }
 
-    /// The paths of all fields that are in both, as Kubernetes writes them.
+    /// The paths of all fields that are in both, in Kubernetes' format.
     pub fn shared_paths(&self, other: &FieldSet) -> Vec<String> {
         let mut found = Vec::new();
         self.share(other, "", &mut found);
@@ -159,7 +159,7 @@ impl FieldSet {
         }
     }
 
-    /// Adds everything that is in the other.
+    /// Adds all fields of the other set.
     pub fn unite(&mut self, other: FieldSet) {
         if self.0.is_empty() {
             *self = other;
@@ -168,9 +168,9 @@ impl FieldSet {
         *self = FieldSet::union([std::mem::take(self), other]);
     }
 
-    /// Takes out everything that is in the other.
+    /// Removes all fields of the other set.
     pub fn subtract(&mut self, other: &FieldSet) {
-        // Of many managers each may have little, so that what is taken from them is looked up and not walked through.
+        // With many managers, each may have few fields: look them up instead of iterating over the other set.
         if self.0.len() < other.0.len() / 16 {
             return self.0.retain_mut(|(step, mine)| {
                 if let Some(theirs) = other.get(step) {
@@ -205,7 +205,7 @@ impl Member {
     }
 }
 
-/// A step as messages show it: `.name`, `[key="value"]`, `[="value"]` or `[index]`.
+/// A step in a message: `.name`, `[key="value"]`, `[="value"]` or `[index]`.
 fn shown(step: &str) -> String {
     match step.split_once(':') {
         Some(("k", keys)) => {

@@ -1,14 +1,14 @@
 //! Who owns what after which writes.
 
-use super::entries::{Entries, Writer};
+use super::entries::{Entries, FieldWriter};
 use super::*;
 use crate::types::TypeTable;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-fn writer<'a>(manager: &'a str, now: &'a str) -> Writer<'a> {
-    Writer { manager, subresource: "", api_version: "v1", now }
+fn writer<'a>(manager: &'a str, now: &'a str) -> FieldWriter<'a> {
+    FieldWriter { manager, subresource: "", api_version: "v1", now }
 }
 
 fn pod_root() -> Node<'static> {
@@ -20,7 +20,7 @@ fn changed(root: Node<'_>, old: Value, new: Value) -> Value {
 }
 
 #[test]
-fn a_new_object_is_compared_with_a_blank_one() {
+fn the_fields_of_a_new_object_are_those_that_differ_from_an_empty_one() {
     let kind = TypeTable::shared().kind("apps/v1", "Deployment").unwrap();
     let blank = TypeTable::shared().blank(kind);
     let created = json!({
@@ -70,7 +70,7 @@ fn lists_are_owned_item_by_item_or_as_a_whole() {
 }
 
 #[test]
-fn custom_kinds_bring_their_own_rules() {
+fn custom_kinds_have_the_list_types_of_their_schema() {
     let schema = json!({"properties": {"spec": {"properties": {
         "items": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"], "items": {}},
         "whole": {"x-kubernetes-map-type": "atomic"},
@@ -96,7 +96,7 @@ fn labels(labels: Value) -> Value {
 }
 
 #[test]
-fn whoever_changes_a_value_takes_it_over() {
+fn the_manager_that_changes_a_field_owns_it() {
     let mut entries = Entries::default();
     step(&mut entries, "one", "2026-01-01T00:00:00Z", labels(json!({})), labels(json!({"a": "1", "b": "1"})));
     step(&mut entries, "two", "2026-01-02T00:00:00Z", labels(json!({"a": "1", "b": "1"})), labels(json!({"a": "2"})));
@@ -133,7 +133,7 @@ fn the_oldest_managers_are_merged() {
 }
 
 #[test]
-fn an_empty_list_or_entry_resets() {
+fn an_empty_list_or_entry_resets_the_managed_fields() {
     let sent = |entries: Value| json!({"metadata": {"managedFields": entries}});
     assert_eq!(Given::of(&sent(json!([]))), Given::Reset);
     assert_eq!(Given::of(&sent(json!([{}]))), Given::Reset);
@@ -154,7 +154,7 @@ fn value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_taken_out_of_two_sets_together_leaves_nothing(one in value(), other in value()) {
+    fn subtracting_the_union_of_two_sets_leaves_nothing(one in value(), other in value()) {
         let set = |value: Value| compare(Node::Root(None), &Map::new(), json!({"spec": value}).as_object().unwrap()).changed;
         let (one, other) = (set(one), set(other));
         let mut united = one.clone();
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn sets_come_back_as_they_were_written(old in value(), new in value()) {
+    fn field_sets_survive_a_round_trip(old in value(), new in value()) {
         let compared = compare(Node::Root(None), json!({"spec": old}).as_object().unwrap(), json!({"spec": new}).as_object().unwrap());
         for set in [&compared.changed, &compared.removed] {
             prop_assert_eq!(FieldSet::from_value(set.clone().into_value()), Some(set.clone()));

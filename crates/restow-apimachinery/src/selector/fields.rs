@@ -4,22 +4,22 @@ use crate::object::Object;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
-/// Requirements on fields; all of them must hold. They lie by field, joined: a selector has room for thousands.
+/// Requirements on fields; all must hold. They are combined by field, because a selector can have thousands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector(BTreeMap<String, Required>);
 
-/// What the text of one field must be.
+/// The combined requirement on the text of one field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Required {
-    /// This.
+    /// It equals this.
     equal: Option<String>,
-    /// None of these.
+    /// It equals none of these.
     denied: HashSet<String>,
-    /// Two things at once.
+    /// Two requirements contradict each other.
     impossible: bool,
 }
 
-/// One requirement as it is written.
+/// One parsed requirement.
 struct Requirement {
     field: String,
     value: String,
@@ -27,7 +27,7 @@ struct Requirement {
 }
 
 impl FieldSelector {
-    /// Objects in which this field has this value.
+    /// Selects the objects in which this field has this value.
     pub fn only(field: &str, value: &str) -> Self {
         let required = Required { equal: Some(value.to_string()), ..Required::default() };
         FieldSelector(BTreeMap::from([(field.to_string(), required)]))
@@ -48,7 +48,7 @@ impl FieldSelector {
         self.0.get(field)?.equal.as_deref()
     }
 
-    /// The fields that the selector looks at.
+    /// The fields in the selector.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -62,7 +62,7 @@ impl FieldSelector {
         }
     }
 
-    /// Reads a selector; the error says what is wrong with it. A backslash keeps a comma or an equals sign as it is.
+    /// Parses a selector; the error is its message. A backslash escapes a comma or an equals sign.
     pub fn parse(text: &str) -> Result<Self, String> {
         let clauses = split_unescaped(text, ',');
         let clauses = clauses.iter().map(|clause| clause.trim()).filter(|clause| !clause.is_empty());
@@ -91,7 +91,7 @@ impl Required {
     }
 }
 
-/// The text of a field; numbers and truth values as they are written, missing ones as empty.
+/// The text of a field: numbers and booleans as in JSON; empty if it is absent.
 fn field_text(object: &Object, field: &str) -> String {
     let path: Vec<&str> = field.split('.').collect();
     match object.at(&path) {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_compared_as_text() {
+    fn field_selectors_compare_fields_as_text() {
         check("", true);
         check("metadata.name=web", true);
         check("metadata.name==web,metadata.namespace!=b", true);

@@ -5,16 +5,16 @@ use crate::object::Object;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Requirements on labels; all of them must hold. They lie by key, joined, so that matching takes time by the labels of
-/// an object and not by the length of the selector, which has room for thousands of requirements.
+/// Requirements on labels; all must hold. They are combined by key, so that matching depends on the number of labels of
+/// an object and not on the length of the selector, which can have thousands of requirements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     keys: HashMap<String, Required>,
-    /// How many of the keys must be there.
+    /// The number of keys that must exist.
     present: usize,
 }
 
-/// What one label must be.
+/// The combined requirement on one label.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Required {
     presence: BTreeSet<Presence>,
@@ -26,14 +26,14 @@ struct Required {
     below: Option<i64>,
 }
 
-/// Whether a label must be there.
+/// Whether a label must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Presence {
     Present,
     Absent,
 }
 
-/// One requirement as it is written.
+/// One parsed requirement.
 struct Requirement {
     key: String,
     test: Test,
@@ -95,7 +95,7 @@ impl LabelSelector {
         }
     }
 
-    /// Reads a selector; the error says what is wrong with it.
+    /// Parses a selector; the error is its message.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut selector = LabelSelector::default();
         let mut rest = text.trim();
@@ -111,7 +111,7 @@ impl LabelSelector {
     }
 }
 
-/// Where the first clause ends: at a comma that stands in no parentheses.
+/// The end of the first clause: a comma outside of parentheses.
 fn clause_end(text: &str) -> usize {
     let mut depth = 0;
     for (offset, character) in text.char_indices() {
@@ -172,7 +172,7 @@ impl Requirement {
 }
 
 impl Required {
-    /// Whether a label that is there may have this value.
+    /// Whether the value of an existing label is allowed.
     fn holds(&self, label: &str) -> bool {
         let number = || label.parse::<i64>().ok();
         !self.presence.contains(&Presence::Absent)
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_requirement_is_understood() {
+    fn label_selectors_support_all_operators() {
         let web = || json!({"app": "web", "tier": "front", "n": "5"});
         check("", web(), true);
         check("app=web", web(), true);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_selectors_are_refused() {
         for bad in ["a b c", "a in b", "=x", "a=b c", "-a", "x>y", "a in (b", "/a=b"] {
             assert!(LabelSelector::parse(bad).is_err(), "{bad}");
         }

@@ -1,8 +1,8 @@
-//! Reading an object's JSON the way a Go server reads it into a struct: which fields do not exist, which occur twice,
-//! which hold the wrong type, and what remains.
+//! Decodes an object's JSON as a Go server decodes it into a struct: finds fields that do not exist, duplicate fields
+//! and wrong types.
 //!
-//! Unknown fields are dropped and reported; what the caller does with the report is `fieldValidation`. A value of the
-//! wrong type makes the whole object undecodable, and the message is the one that Kubernetes gives.
+//! Unknown fields are dropped and reported; the caller treats them by `fieldValidation`. A value of the wrong type
+//! makes the whole object undecodable; the message is that of Kubernetes.
 
 mod special;
 #[cfg(test)]
@@ -17,17 +17,17 @@ use super::table::{TypeId, TypeTable};
 use crate::go_syntax::quote;
 use walk::Walker;
 
-/// How deep an object may be nested; the same as for text.
+/// The maximum nesting of an object; the same as for text.
 const MAXIMUM_DEPTH: usize = 128;
 
-/// Something that is wrong with an object's fields.
+/// A problem of an object's fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldProblem {
-    /// A field that the type does not have; the path is written as Kubernetes writes it, `spec.containers[0].foo`.
+    /// A field that the type does not have, with its path in Kubernetes' format: `spec.containers[0].foo`.
     Unknown(String),
     /// A field that occurs more than once.
     Duplicate(String),
-    /// A value that the field cannot hold, in the words of Go's decoder. The object cannot be decoded at all.
+    /// A value of the wrong type, with the message of Go's decoder. The object cannot be decoded at all.
     Undecodable(String),
 }
 
@@ -41,11 +41,11 @@ impl fmt::Display for FieldProblem {
     }
 }
 
-/// An object that could be decoded.
+/// A decoded object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The object as a Go server would write it back: known fields only, unset fields filled in or left out by their
-    /// tags, times and quantities in their usual form.
+    /// The object as a Go server would encode it: only known fields, unset fields with zero values or omitted by their
+    /// tags, times and quantities in canonical form.
     pub value: Value,
     /// Unknown and duplicate fields, in the order in which they occur; at most 100.
     pub problems: Vec<FieldProblem>,
@@ -57,10 +57,10 @@ pub enum JsonError {
     /// The text is not JSON, or is nested too deeply.
     #[error("{0}")]
     Syntax(serde_json::Error),
-    /// A value has the wrong type; the message is the one that Kubernetes gives.
+    /// A value has the wrong type; the message is that of Kubernetes.
     #[error("{0}")]
     Type(String),
-    /// The value is nested more deeply than any text that is read may be, which patches can bring about.
+    /// The value is nested too deeply. Patches can create such values.
     #[error("exceeded max depth")]
     TooDeep,
 }
@@ -90,7 +90,7 @@ pub fn normalize(kind: TypeId, value: Value) -> Result<Decoded, JsonError> {
     walker.into_decoded(value)
 }
 
-/// Everything that is wrong with an object's fields. If it cannot be decoded, that is the only problem reported.
+/// All problems of an object's fields. If it cannot be decoded, that is the only problem.
 pub fn check_fields(kind: TypeId, value: &Value) -> Vec<FieldProblem> {
     match normalize(kind, value.clone()) {
         Ok(decoded) => decoded.problems,
@@ -98,7 +98,7 @@ pub fn check_fields(kind: TypeId, value: &Value) -> Vec<FieldProblem> {
     }
 }
 
-/// The message with which strict field validation refuses an object; `None` if there is nothing to refuse.
+/// The message of strict field validation; `None` if there is no problem.
 pub fn strict_decoding_error(problems: &[FieldProblem]) -> Option<String> {
     let list: Vec<_> = problems.iter().map(ToString::to_string).collect();
     (!list.is_empty()).then(|| format!("strict decoding error: {}", list.join(", ")))

@@ -1,7 +1,7 @@
 //! OpenAPI schemas of the built-in types, for versions 2 and 3 of the format.
 //!
-//! The schemas say what the types are: names, types, formats, required fields, defaults, list and map types, patch
-//! strategies, unions, and which kinds they belong to. They carry no descriptions. Paths are not made here.
+//! The schemas contain names, types, formats, required fields, defaults, list and map types, patch strategies, unions,
+//! and their kinds. They have no descriptions. Paths are not generated here.
 
 #[cfg(test)]
 mod tests;
@@ -21,8 +21,8 @@ pub fn schema_name(id: TypeId) -> String {
     format!("{}.{}", table.package(id).openapi_prefix, table.name(id))
 }
 
-/// The types that the document of one group and version starts from: its kinds that are objects or lists of objects,
-/// and what every API answers with.
+/// The root types of the document of one group and version: its kinds that are objects or lists of objects, and types
+/// such as `Status` that every API responds with.
 pub fn group_version_roots(group: &str, version: &str) -> Vec<TypeId> {
     let table = TypeTable::shared();
     let mut roots: Vec<_> =
@@ -44,7 +44,7 @@ pub fn openapi_v3(group_version: &str) -> Option<Value> {
     Some(Value::Object(openapi_v3_schemas(&group_version_roots(group, version), (group, version))))
 }
 
-/// Version 3 schemas of some types and of all that they refer to, for the document of one group and version.
+/// Version 3 schemas of some types and of all types that they refer to, for the document of one group and version.
 pub fn openapi_v3_schemas(roots: &[TypeId], group_version: (&str, &str)) -> Map<String, Value> {
     let mut group_versions = vec![("", "v1")];
     if group_version != ("", "v1") {
@@ -53,8 +53,8 @@ pub fn openapi_v3_schemas(roots: &[TypeId], group_version: (&str, &str)) -> Map<
     Publisher { table: TypeTable::shared(), version: Version::Three, group_versions: &group_versions }.publish(roots)
 }
 
-/// Version 2 definitions of some types and of all that they refer to. The group-versions are those that the server
-/// serves; kinds that belong to every group, such as DeleteOptions, name them all.
+/// Version 2 definitions of some types and of all types that they refer to. The group-versions are those that the
+/// server serves; kinds that belong to every group, such as DeleteOptions, name them all.
 pub fn openapi_v2_definitions(roots: &[TypeId], group_versions: &[(&str, &str)]) -> Map<String, Value> {
     Publisher { table: TypeTable::shared(), version: Version::Two, group_versions }.publish(roots)
 }
@@ -193,7 +193,7 @@ impl Publisher<'_> {
         Value::Object(schema)
     }
 
-    /// The default that is declared, or the zero value of a field that is always there.
+    /// The declared default, or the zero value of a field that is always present.
     fn default(&self, field: &Field) -> Option<Value> {
         if let Some(declared) = self.table.extra(field).default {
             return serde_json::from_str(declared).ok();
@@ -228,7 +228,7 @@ impl Publisher<'_> {
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// The members of a union are its fields but the discriminator, by their names in Go.
+    /// The members of a union: its fields except the discriminator, with their names in Go.
     fn union(&self, id: TypeId) -> Value {
         let mut union = Map::new();
         let mut members = Map::new();

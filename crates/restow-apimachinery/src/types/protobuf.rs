@@ -28,16 +28,16 @@ use super::table::{TypeId, TypeTable};
 use node::Node;
 use wire::{Payload, Reader, Writer};
 
-/// The bytes that every encoded object begins with.
+/// The first bytes of every encoded object.
 const MAGIC: &[u8; 4] = b"k8s\0";
 
-/// How deep messages may be nested. The deepest real ones are schemas of custom resources.
+/// The maximum nesting of messages. The deepest real ones are schemas of CRDs.
 const MAXIMUM_DEPTH: usize = 200;
 
-/// Why something could not be decoded or encoded.
+/// Why decoding or encoding failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtobufError {
-    /// The bytes do not begin as an encoded object does.
+    /// The bytes do not begin with the magic number.
     #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
     Prefix,
     /// The bytes end too early, or are not protobuf.
@@ -46,10 +46,10 @@ pub enum ProtobufError {
     /// Messages are nested too deeply.
     #[error("protobuf messages are nested too deeply")]
     TooDeep,
-    /// The object does not say what it is.
+    /// The object has no `kind`.
     #[error("object has no kind or no apiVersion")]
     MissingKind,
-    /// The object is of a kind without a known protobuf form, for instance a custom resource.
+    /// The kind has no protobuf encoding, for example a custom resource.
     #[error("no protobuf form is known for kind {kind:?} in version {api_version:?}")]
     UnknownKind {
         /// The object's apiVersion.
@@ -60,7 +60,7 @@ pub enum ProtobufError {
     /// The object's content is in an encoding other than protobuf.
     #[error("content type {0:?} inside a protobuf envelope is not supported")]
     ContentType(String),
-    /// What is to be encoded is no JSON.
+    /// The input is not JSON.
     #[error("malformed JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// A value does not fit its field.
@@ -68,12 +68,12 @@ pub enum ProtobufError {
     Value {
         /// The JSON name of the field.
         field: String,
-        /// What is wrong with it.
+        /// The problem of the value.
         problem: String,
     },
 }
 
-/// Whether bytes begin as an encoded object does.
+/// Whether bytes begin with the magic number.
 pub fn is_protobuf(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
@@ -102,7 +102,7 @@ pub fn transcode_protobuf(json: &[u8]) -> Result<Vec<u8>, ProtobufError> {
     envelope(&Node::parse(json)?)
 }
 
-/// A value that is not nested too deeply.
+/// Checks the nesting of a value.
 fn node(value: &Value) -> Result<Node<'_>, ProtobufError> {
     match exceeds_depth(value, MAXIMUM_DEPTH) {
         true => Err(ProtobufError::TooDeep),
@@ -120,7 +120,7 @@ fn envelope(object: &Node<'_>) -> Result<Vec<u8>, ProtobufError> {
     Ok(writer.finish())
 }
 
-/// Begins an envelope. What it holds is next.
+/// Begins an envelope. Its content follows.
 fn begin(writer: &mut Writer, api_version: &str, kind: &str) -> Result<(), ProtobufError> {
     writer.raw(MAGIC);
     writer.message(1, |writer| {

@@ -1,20 +1,20 @@
-//! Resource quantities (`500m`, `1Gi`, `2e3`) in the form in which Kubernetes writes them back.
+//! Resource quantities (`500m`, `1Gi`, `2e3`) in Kubernetes' canonical form.
 //!
-//! Kubernetes reads `0.5` and writes `500m`, reads `1024Mi` and writes `1Gi`; but what looks canonical at first sight, such
-//! as `1.234` or `12E6`, it keeps as it was written. Quantities of more than 38 digits, and decimal ones for which there
-//! is no suffix, are passed through unchanged.
+//! Kubernetes parses `0.5` and writes `500m`, parses `1024Mi` and writes `1Gi`. But it does not change quantities that
+//! look canonical, such as `1.234` or `12E6`. Quantities of more than 38 digits, and decimal ones without a matching
+//! suffix, are not changed here either.
 
 use serde_json::Value;
 use std::cmp::Ordering;
 use std::ops::{Add, Sub};
 
-/// Why a text is not a quantity; the wording is Kubernetes'.
+/// Why a text is not a quantity, with Kubernetes' message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// The text does not have a quantity's form.
+    /// The text has the wrong format.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    /// The text ends in a suffix that does not exist.
+    /// The text has an unknown suffix.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -29,7 +29,7 @@ enum Format {
 const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// Nothing smaller than a billionth is kept.
+/// The smallest unit is a billionth.
 const SMALLEST_EXPONENT: i64 = -9;
 
 /// The quantity as Kubernetes writes it.
@@ -51,7 +51,7 @@ pub fn canonical_quantity(text: &str) -> Result<String, QuantityError> {
     })
 }
 
-/// Which of two quantities is larger; nothing where one is none, or too long to be reckoned with.
+/// Compares two quantities; `None` if one is invalid or has too many digits.
 pub fn compare_quantities(one: &str, other: &str) -> Option<Ordering> {
     Some(Amount::parse(one).ok()?.cmp(&Amount::parse(other).ok()?))
 }
@@ -61,7 +61,7 @@ pub fn compare_quantities(one: &str, other: &str) -> Option<Ordering> {
 pub struct Amount(i128);
 
 impl Amount {
-    /// A number of things.
+    /// An integer amount.
     pub fn whole(number: u64) -> Self {
         Amount(i128::from(number) * 10_i128.pow(SMALLEST_EXPONENT.unsigned_abs() as u32))
     }
@@ -91,7 +91,7 @@ impl Amount {
         Amount(billionths)
     }
 
-    /// The same of a quantity as it stands in an object, where it may also be a number.
+    /// Parses a quantity in an object, where it may also be a number.
     pub fn read(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => Self::parse(text.trim()).ok(),
@@ -100,12 +100,12 @@ impl Amount {
         }
     }
 
-    /// How many times another amount it is.
+    /// The ratio to another amount.
     pub fn over(self, other: Amount) -> f64 {
         self.0 as f64 / other.0 as f64
     }
 
-    /// The amount as a quantity, of powers of 1024 or of ten.
+    /// The amount as a quantity, with a binary or decimal suffix.
     pub fn write(self, binary: bool) -> String {
         let format = if binary { Format::Binary } else { Format::Decimal };
         let decimal = Decimal { mantissa: self.0.saturating_abs(), exponent: SMALLEST_EXPONENT };
@@ -138,7 +138,7 @@ struct Parts<'t> {
     suffix: &'t str,
 }
 
-/// Splits a text. A missing number is zero, so that even a lone suffix is a quantity.
+/// Splits a text. A missing number is zero, so that a suffix alone is a quantity.
 fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     if text.is_empty() {
         return Err(QuantityError::Format);
@@ -174,11 +174,11 @@ fn interpret(suffix: &str) -> Result<(Format, i32), QuantityError> {
     exponent.map(|exponent| (Format::Exponent, exponent)).ok_or(QuantityError::Suffix)
 }
 
-/// Whether Kubernetes takes the text for canonical without a closer look.
+/// Whether Kubernetes treats the text as canonical without parsing it.
 fn is_kept(parts: &Parts<'_>, format: Format, exponent: i32) -> bool {
     let digits = parts.whole.len() + parts.fraction.len();
     if format == Format::Binary {
-        // So many digits fit a 64-bit integer after multiplication with certainty, by Kubernetes' estimate.
+        // By Kubernetes' estimate, this many digits fit a 64-bit integer after multiplication.
         let limit = 14 - 3 * i64::from(exponent);
         let odd = parts.whole.parse::<i64>().is_ok_and(|value| value % 8 != 0);
         return parts.fraction.is_empty() && i64::try_from(digits).is_ok_and(|digits| digits <= limit) && odd;
@@ -198,7 +198,7 @@ struct Decimal {
     exponent: i64,
 }
 
-/// The amount, rounded up to a whole number of billionths; nothing if it has too many digits.
+/// The amount, rounded up to a whole number of billionths; `None` if it has too many digits.
 fn decimal(parts: &Parts<'_>, format: Format, exponent: i32) -> Option<Decimal> {
     let digits = format!("{}{}", parts.whole, parts.fraction);
     let mut mantissa: i128 = digits.parse().ok()?;
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_looks_canonical_or_is_too_large() {
+    fn quantities_that_look_canonical_or_are_too_large_do_not_change() {
         for text in ["1500m", "1536Mi", "1.234", "1.500", "100.035k", "12E6", "1e3", "1E", "+5", "01Gi", "1e60"] {
             check(text, text);
         }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_compared_by_what_they_amount_to() {
+    fn quantities_are_compared_by_value() {
         for (one, other, expected) in [
             ("1", "1000m", Some(Ordering::Equal)),
             ("1Gi", "1G", Some(Ordering::Greater)),
@@ -353,14 +353,14 @@ mod tests {
     }
 
     #[test]
-    fn takes_a_missing_number_for_zero() {
+    fn a_quantity_without_a_number_is_zero() {
         for text in ["-", ".", "Ki", "m", "e5"] {
             check(text, "0");
         }
     }
 
     #[test]
-    fn refuses_what_is_no_quantity() {
+    fn invalid_quantities_are_refused() {
         for text in ["", "abc", "1 ", " 1", "1Ki5x", "1.2.3", "1+1.0M"] {
             assert_eq!(canonical_quantity(text), Err(QuantityError::Format), "{text}");
         }

@@ -1,8 +1,8 @@
-//! How Go prints a type, and what it writes for values that nobody set.
+//! Go's names of types, and the JSON of unset values.
 //!
-//! Kubernetes' JSON is what Go's encoder makes of Go structs: a field that was never set is left out, or written as
-//! `null`, `0`, `""` or `{}`, depending on its type and its tags. Both decoders build an object from what they were
-//! given and then call [`TypeTable::finish`], so that both give the JSON that a Go server would give.
+//! Kubernetes' JSON is the result of Go's encoder: depending on its type and tags, an unset field is omitted, or
+//! written as `null`, `0`, `""` or `{}`. Both decoders build an object from their input and then call
+//! [`TypeTable::finish`], so that both return the JSON that a Go server would return.
 
 use serde_json::{Map, Value};
 
@@ -17,7 +17,7 @@ impl TypeTable {
         }
     }
 
-    /// How Go prints the type, for instance `[]v1.Container`.
+    /// Go's name of the type, for example `[]v1.Container`.
     pub fn go_name(&self, shape: ShapeId) -> String {
         match self.shape(shape) {
             Shape::Scalar(scalar) => scalar.word().to_owned(),
@@ -29,7 +29,7 @@ impl TypeTable {
         }
     }
 
-    /// What Go writes for a value that was never set.
+    /// The JSON of an unset value.
     pub fn zero(&self, shape: ShapeId) -> Value {
         match self.form(shape) {
             Form::Scalar(Scalar::String) => Value::String(String::new()),
@@ -47,8 +47,8 @@ impl TypeTable {
         }
     }
 
-    /// Completes a decoded object as Go's encoder would write it: fields with nothing in them are left out where their
-    /// tags say so, and the others are filled in. In `object`, `null` stands for "not set".
+    /// Completes a decoded object as Go's encoder would write it: omits empty fields by their tags, and sets the
+    /// others. In `object`, `null` means "not set".
     pub fn finish(&self, id: TypeId, object: &mut Map<String, Value>) {
         for field in self.fields(id) {
             if let Some(inlined) = self.inline_type(field) {
@@ -68,7 +68,7 @@ impl TypeTable {
         }
     }
 
-    /// What Go writes for an unset field, if anything.
+    /// The JSON of an unset field; `None` if it is omitted.
     fn unset(&self, field: &Field) -> Option<Value> {
         let omitted = match self.form(field.shape) {
             Form::Struct(_) | Form::Special(..) => field.flags.omit_zero,
@@ -77,8 +77,7 @@ impl TypeTable {
         (!omitted).then(|| self.zero(field.shape))
     }
 
-    /// Whether Go's `omitempty` leaves the value out. Structs are never empty in that sense, nor are pointers that
-    /// point to something.
+    /// Whether Go's `omitempty` omits the value. Structs and non-nil pointers are never empty.
     fn is_empty_value(&self, shape: ShapeId, value: &Value) -> bool {
         match (self.form(shape), value) {
             (Form::Scalar(_), Value::String(text)) => text.is_empty(),

@@ -21,7 +21,7 @@ use thiserror::Error;
 /// A patch that cannot be applied.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum PatchError {
-    /// A directive is not one of those that exist, or is not of the right form.
+    /// A directive is unknown or invalid.
     #[error("invalid directive {0}")]
     Directive(String),
     /// An item of a list that is merged by a key does not have that key.
@@ -56,14 +56,14 @@ struct Patcher {
     table: &'static TypeTable,
 }
 
-/// What is known about the fields of an object: they are those of a struct, or all have one type.
+/// The type of the fields of an object: those of a struct, or one type for all.
 #[derive(Clone, Copy)]
 enum Within {
     Struct(TypeId),
     Map(ShapeId),
 }
 
-/// What is known about one field.
+/// The type of one field.
 #[derive(Clone, Copy, Default)]
 struct Known {
     shape: Option<ShapeId>,
@@ -117,7 +117,7 @@ impl Patcher {
                 None => None,
             };
         }
-        // An order without a patch of the list itself still orders it.
+        // An order without a patch of the list itself still sorts it.
         for (field, order) in orders {
             let known = self.field(within, &field);
             if let Some(Value::Array(items)) = target.remove(&field) {
@@ -237,7 +237,7 @@ fn merge_values(old: Vec<Value>, patch: Vec<Value>, order: Option<&Value>) -> Ve
     arrange(all, |value| value, &wanted, &places)
 }
 
-/// Where values stand first in a list. Lists are long where somebody wants them to be, so nothing searches them.
+/// The first positions of values in a list. Lists can be long, so they are not searched.
 struct Places(HashMap<String, usize>);
 
 impl Places {
@@ -254,8 +254,8 @@ impl Places {
     }
 }
 
-/// Puts items in order: those that the patch knows of as it wants them, the others where they were before. Where both
-/// could come first, an item that is new comes first.
+/// Sorts items: those in the patch in its order, the others in their old order. If both could come first, a new item
+/// comes first.
 fn arrange(items: Vec<Value>, name_of: impl Fn(&Value) -> &Value, wanted: &Places, places: &Places) -> Vec<Value> {
     let place = |list: &Places, item: &Value| list.get(name_of(item));
     let (mut first, second): (Vec<Value>, Vec<Value>) =
@@ -282,7 +282,7 @@ fn remove_values(target: &mut Fields, field: &str, values: &Value) {
     }
 }
 
-/// An object that replaces another says what it is, not what to do.
+/// Removes directives from an object that replaces another.
 fn without_directives(fields: Fields) -> Fields {
     fields.into_iter().filter(|(field, value)| !field.starts_with('$') && !value.is_null()).collect()
 }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_named_things_are_merged_by_name() {
+    fn lists_with_a_merge_key_are_merged_by_it() {
         let original = || containers(json!([{"name": "a", "image": "1"}, {"name": "b", "image": "2"}]));
         check(
             original(),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_merged_replaced_or_thinned() {
+    fn maps_are_merged_replaced_or_retained_by_directives() {
         let labels = |map: Value| json!({"metadata": {"labels": map}});
         check(
             labels(json!({"a": "1", "b": "2"})),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_strategic_merge_patches_are_refused() {
         let pod = TypeTable::shared().kind("v1", "Pod").unwrap();
         for patch in [
             containers(json!([{"image": "x"}])),

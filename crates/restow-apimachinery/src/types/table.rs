@@ -1,4 +1,4 @@
-//! The table of built-in types, `kubernetes.types`. `restow-tables` reads it; the build script has checked it.
+//! The table of built-in types, `kubernetes.types`. `restow-tables` parses it; the build script has checked it.
 
 #[cfg(test)]
 mod tests;
@@ -18,12 +18,12 @@ const TEXT: &str = include_str!("kubernetes.types");
 
 static SHARED: LazyLock<TypeTable> = LazyLock::new(|| TypeTable(checked(Types::parse(TEXT))));
 
-/// All built-in types, with what this crate knows about their values. Lookups are those of [`Types`].
+/// All built-in types, with functions on their values. Lookups are those of [`Types`].
 #[derive(Debug)]
 pub struct TypeTable(Types);
 
 impl TypeTable {
-    /// The table of built-in types. It is read on first use and shared by everyone.
+    /// The table of built-in types. It is parsed on first use and shared.
     pub fn shared() -> &'static TypeTable {
         &SHARED
     }

@@ -1,10 +1,10 @@
-//! Points in time as the Kubernetes API writes them: RFC 3339 in UTC, with whole seconds or with microseconds.
+//! Times in the format of the Kubernetes API: RFC 3339 in UTC, with seconds or microseconds.
 
 use jiff::Timestamp;
 
 use crate::go_syntax::quote;
 
-/// How precise a kind of time is written.
+/// The precision of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precision {
     Seconds,
@@ -33,7 +33,7 @@ pub(super) fn parse(text: &str, precision: Precision) -> Result<Option<Timestamp
     Ok((timestamp.as_second() != ZERO_TIME).then_some(timestamp))
 }
 
-/// Writes a time; `None` if it lies outside the years that can be written.
+/// Formats a time; `None` if the year is out of range.
 pub(super) fn format(seconds: i64, nanoseconds: i32, precision: Precision) -> Option<String> {
     let written = Timestamp::new(seconds, 0).ok()?.to_string();
     let microseconds = nanoseconds / 1000;
@@ -60,7 +60,7 @@ const LAYOUT: [(&str, usize); 11] = [
     ("05", 2),
 ];
 
-/// Takes one element of the layout: so many digits, or, where that is none, the element itself.
+/// Takes one element of the layout: so many digits, or the element itself if that is 0.
 fn take<'t>(text: &'t str, element: &str, digits: usize) -> Option<&'t str> {
     if digits == 0 {
         return text.strip_prefix(element);
@@ -90,7 +90,7 @@ fn take_zone(text: &str) -> Option<&str> {
     take(take(rest, ":", 0)?, "00", 2)
 }
 
-/// The first part of a well-formed time whose number is too high, by the name that Go gives it.
+/// The first number of a well-formed time that is out of range, with its name in Go.
 fn out_of_range(text: &str) -> Option<&'static str> {
     let number = |from: usize| text.get(from..from + 2).and_then(|digits| digits.parse::<u8>().ok());
     let checks: [(usize, std::ops::RangeInclusive<u8>, &'static str); 5] = [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn explains_itself_in_the_words_of_go() {
+    fn invalid_times_are_reported_with_gos_messages() {
         let layout = "2006-01-02T15:04:05Z07:00";
         assert_eq!(
             seconds("yesterday"),

@@ -1,11 +1,10 @@
-//! Walking an object along its type: what stands behind a field, how a list or map is merged, and what an object is in
-//! which nothing was set.
+//! Traversing an object by its type: the types of fields, the merge rules of lists and maps, and empty objects.
 
 use super::table::{FieldExtra, Form, ListType, MapType, PatchStrategy, ShapeId, TypeId, TypeTable};
 use crate::managed_fields::MergeRule;
 use serde_json::{Map, Value};
 
-/// A field's type together with what the field says about it.
+/// The type of a field together with the field's tags.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldShape {
     shape: ShapeId,
@@ -13,7 +12,7 @@ pub struct FieldShape {
 }
 
 impl TypeTable {
-    /// An object of this kind in which nothing was set.
+    /// An object of this kind with no fields set.
     pub fn blank(&self, kind: TypeId) -> Value {
         let mut fields = Map::new();
         self.finish(kind, &mut fields);
@@ -58,7 +57,7 @@ impl TypeTable {
         self.field_shape(self.kind("v1", "ConfigMap")?, "metadata")
     }
 
-    /// How a value is owned.
+    /// The ownership of a value.
     pub fn merge_rule(&self, field: FieldShape) -> MergeRule {
         let extra = field.extra;
         match self.target_form(field.shape) {
@@ -76,7 +75,7 @@ impl TypeTable {
     }
 }
 
-/// A list says how it is merged, or it is merged as strategic merge patches merge it.
+/// The list type of a list; without one, the merge rule of strategic merge patches.
 fn list_rule(extra: FieldExtra) -> MergeRule {
     let keys = |text: &str| MergeRule::Items(text.split(',').map(str::to_string).collect());
     let merged = extra.patch_strategy.is_some_and(PatchStrategy::merges);

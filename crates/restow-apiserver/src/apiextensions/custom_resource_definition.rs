@@ -14,15 +14,15 @@ pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CustomResourceDefinition {
-    pub(crate) metadata: Metadata,
-    pub(crate) spec: Spec,
-    pub(crate) status: Status,
+    pub(crate) metadata: CrdMetadata,
+    pub(crate) spec: CrdSpec,
+    pub(crate) status: CrdStatus,
 }
 
 /// The metadata of a CRD that is used.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Metadata {
+pub(crate) struct CrdMetadata {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) generation: i64,
@@ -34,11 +34,11 @@ pub(crate) struct Metadata {
 /// The spec of a CRD.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Spec {
+pub(crate) struct CrdSpec {
     pub(crate) group: String,
-    pub(crate) names: Names,
+    pub(crate) names: CrdNames,
     pub(crate) scope: String,
-    pub(crate) versions: Vec<Version>,
+    pub(crate) versions: Vec<CrdVersion>,
     pub(crate) conversion: Conversion,
     pub(crate) preserve_unknown_fields: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Spec {
 /// The names of a custom resource.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Names {
+pub(crate) struct CrdNames {
     pub(crate) plural: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) singular: String,
@@ -62,7 +62,7 @@ pub(crate) struct Names {
 /// A version of a custom resource.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Version {
+pub(crate) struct CrdVersion {
     pub(crate) name: String,
     pub(crate) served: bool,
     pub(crate) storage: bool,
@@ -115,13 +115,13 @@ pub(crate) struct SelectableField {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Conversion {
     pub(crate) strategy: String,
-    pub(crate) webhook: Option<Webhook>,
+    pub(crate) webhook: Option<WebhookConversion>,
 }
 
 /// A conversion webhook.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Webhook {
+pub(crate) struct WebhookConversion {
     pub(crate) client_config: Option<ClientConfig>,
     pub(crate) conversion_review_versions: Vec<String>,
 }
@@ -148,16 +148,16 @@ pub(crate) struct ServiceReference {
 /// The status of a CRD.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Status {
-    pub(crate) conditions: Vec<Condition>,
-    pub(crate) accepted_names: Names,
+pub(crate) struct CrdStatus {
+    pub(crate) conditions: Vec<CrdCondition>,
+    pub(crate) accepted_names: CrdNames,
     pub(crate) stored_versions: Vec<String>,
 }
 
 /// A condition of a CRD.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Condition {
+pub(crate) struct CrdCondition {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     pub(crate) status: String,
@@ -191,7 +191,7 @@ impl CustomResourceDefinition {
     }
 
     /// The condition of this type.
-    pub(crate) fn condition(&self, kind: &str) -> Option<&Condition> {
+    pub(crate) fn condition(&self, kind: &str) -> Option<&CrdCondition> {
         self.status.conditions.iter().find(|condition| condition.kind == kind)
     }
 

@@ -4,7 +4,7 @@ use super::AuditLog;
 use crate::error::ApiError;
 use crate::error::status::status_of;
 use crate::request::headers;
-use crate::request::request_info::Target;
+use crate::request::request_info::RequestTarget;
 use http::{HeaderMap, header};
 use jiff::Timestamp;
 use restow_auth::User;
@@ -102,16 +102,17 @@ impl PendingEvent {
     }
 
     /// Completes the event and adds it to the log.
-    pub(crate) fn complete(&mut self, target: &Target, code: u16) {
+    pub(crate) fn complete(&mut self, target: &RequestTarget, code: u16) {
         let mut line = self.line(target, code, Timestamp::now()).to_string().into_bytes();
         line.push(b'\n');
         self.log.add(line);
     }
 
-    fn line(&mut self, target: &Target, code: u16, now: Timestamp) -> Value {
+    fn line(&mut self, target: &RequestTarget, code: u16, now: Timestamp) -> Value {
         let mut status = self.failure.take().unwrap_or_default();
         // An error message about a secret may quote it, once the request is authorized.
-        if self.decision == Some("allow") && matches!(target, Target::Resource(target) if target.resource == "secrets")
+        if self.decision == Some("allow")
+            && matches!(target, RequestTarget::Resource(target) if target.resource == "secrets")
         {
             status.remove("message");
         }
@@ -123,8 +124,8 @@ impl PendingEvent {
             "responseStatus": status,
             "requestReceivedTimestamp": format!("{:.6}", self.received), "stageTimestamp": format!("{now:.6}"),
             "verb": match target {
-                Target::Resource(target) => target.verb.as_str(),
-                Target::Path(_) => &self.method,
+                RequestTarget::Resource(target) => target.verb.as_str(),
+                RequestTarget::Path(_) => &self.method,
             },
             "user": self.user.as_ref().map_or_else(|| json!({}), User::to_user_info),
         });
@@ -145,8 +146,8 @@ impl PendingEvent {
     }
 }
 
-fn object_reference(target: &Target) -> Option<Value> {
-    let Target::Resource(target) = target else { return None };
+fn object_reference(target: &RequestTarget) -> Option<Value> {
+    let RequestTarget::Resource(target) = target else { return None };
     let mut reference = json!({"resource": target.resource, "apiVersion": target.version});
     for (field, text) in [
         ("namespace", &target.namespace),
@@ -168,7 +169,7 @@ mod tests {
     use crate::request::request_info::target;
 
     #[test]
-    fn a_line_does_not_grow_with_what_a_stranger_sends() {
+    fn an_audit_line_is_bounded_for_anonymous_requests() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let log = Arc::new(AuditLog::open(AuditConfig { path, max_bytes: 1 << 20, max_backups: 1 }).unwrap());
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_who_did_what_and_holds_no_credential() {
+    fn an_audit_line_has_the_user_and_verb_and_no_credentials() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let log =

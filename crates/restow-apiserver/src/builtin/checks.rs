@@ -10,7 +10,7 @@ use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{TypeId, TypeTable};
 use restow_tables::checked;
-use restow_tables::checks::{self, Check as Row, Items, Rule, Step, Unset};
+use restow_tables::checks::{self, Check as Row, CheckRule, Items, PathStep, Unset};
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -18,14 +18,14 @@ use std::sync::LazyLock;
 pub(super) type Fields = Map<String, Value>;
 
 static CHECKS: LazyLock<HashMap<TypeId, Vec<Check>>> = LazyLock::new(rows_by_type);
-/// The types in which, or below which, there is something to check.
+/// The types that have checks, or that contain types with checks.
 static CONCERNED: LazyLock<HashSet<TypeId>> = LazyLock::new(concerned);
 
 /// One row of the table.
 #[derive(Debug)]
 struct Check(Row<'static>);
 
-/// Everything that is wrong with an object of a built-in kind.
+/// All validation errors of an object of a built-in kind.
 pub(super) fn problems(object: &Object) -> Vec<FieldError> {
     let table = TypeTable::shared();
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn below(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_string() } else { format!("{path}.{name}") }
 }
 
-/// The text at a path; empty where there is none.
+/// The text at a path; empty if it is absent.
 pub(super) fn text_at<'a>(fields: &'a Fields, path: &[&str]) -> &'a str {
     let Some((first, rest)) = path.split_first() else { return "" };
     let first = fields.get(*first);
@@ -74,7 +74,7 @@ pub(super) fn text_at<'a>(fields: &'a Fields, path: &[&str]) -> &'a str {
     value.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether there is nothing in a value that could be meant.
+/// Whether a value is unset: absent, null or empty.
 pub(super) fn is_unset(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -86,8 +86,8 @@ pub(super) fn is_unset(value: Option<&Value>) -> bool {
 }
 
 impl Check {
-    /// Goes to where the row leads, and checks what is there.
-    fn follow(&self, steps: &[Step<'_>], fields: &Fields, path: &str, found: &mut Vec<FieldError>) {
+    /// Follows the steps of the row's path, and checks the values there.
+    fn follow(&self, steps: &[PathStep<'_>], fields: &Fields, path: &str, found: &mut Vec<FieldError>) {
         let Some((step, rest)) = steps.split_first() else {
             return self.examine_fields(fields, path, found);
         };
@@ -101,7 +101,7 @@ impl Check {
         }
     }
 
-    fn arrive(&self, rest: &[Step<'_>], value: Option<&Value>, at: &str, found: &mut Vec<FieldError>) {
+    fn arrive(&self, rest: &[PathStep<'_>], value: Option<&Value>, at: &str, found: &mut Vec<FieldError>) {
         if rest.is_empty() {
             self.examine(value, at, found);
         } else if let Some(Value::Object(fields)) = value {
@@ -109,9 +109,9 @@ impl Check {
         }
     }
 
-    /// Checks the fields of a value themselves.
+    /// Checks the fields of a value.
     fn examine_fields(&self, fields: &Fields, at: &str, found: &mut Vec<FieldError>) {
-        if let Rule::AnyOf(names) = &self.0.rule
+        if let CheckRule::AnyOf(names) = &self.0.rule
             && names.iter().all(|name| fields.get(*name).is_none_or(Value::is_null))
         {
             found.push(FieldError::required(at, self.0.detail.unwrap_or_default()));
@@ -120,8 +120,8 @@ impl Check {
 
     fn examine(&self, value: Option<&Value>, at: &str, found: &mut Vec<FieldError>) {
         let missing = match self.0.rule {
-            Rule::Needed => is_unset(value),
-            Rule::Present => value.is_none_or(Value::is_null),
+            CheckRule::Needed => is_unset(value),
+            CheckRule::Present => value.is_none_or(Value::is_null),
             _ => false,
         };
         if missing {
@@ -142,27 +142,27 @@ impl Check {
         let text = || value.as_str().unwrap_or_default();
         let worded = |detail: String| self.0.detail.map_or(detail, str::to_string);
         match &self.0.rule {
-            Rule::OneOf(supported) if !supported.contains(&text()) => {
+            CheckRule::OneOf(supported) if !supported.contains(&text()) => {
                 found.push(super::validation::unsupported(at, text(), supported))
             }
-            Rule::Within(low, high) => {
+            CheckRule::Within(low, high) => {
                 let number = value.as_i64().unwrap_or_default();
                 let outside = low.is_some_and(|low| number < low) || high.is_some_and(|high| number > high);
                 if outside {
                     found.push(FieldError::invalid(at, &number.into(), worded(values::bounds(*low, *high))));
                 }
             }
-            Rule::Text(form) => {
+            CheckRule::Text(form) => {
                 let problems = values::text_problems(*form)(text()).into_iter().map(worded);
                 found.extend(problems.map(|problem| FieldError::invalid(at, &text().into(), problem)));
             }
-            Rule::Port => found.extend(
+            CheckRule::Port => found.extend(
                 values::port(value).into_iter().map(|(value, problem)| FieldError::invalid(at, &value, problem)),
             ),
-            Rule::Share { whole } => {
+            CheckRule::Share { whole } => {
                 found.extend(values::share(value, *whole).map(|problem| FieldError::invalid(at, value, problem)));
             }
-            Rule::Labels => {
+            CheckRule::Labels => {
                 for (key, label) in value.as_object().into_iter().flatten() {
                     let label = label.as_str().unwrap_or_default();
                     let keys = restow_apimachinery::names::qualified_name_problems(key);
@@ -172,7 +172,7 @@ impl Check {
                     found.extend(labels.into_iter().map(|problem| FieldError::invalid(at, &label.into(), problem)));
                 }
             }
-            Rule::Unique(field) => {
+            CheckRule::Unique(field) => {
                 let mut seen = HashSet::new();
                 for (index, item) in value.as_array().into_iter().flatten().enumerate() {
                     let item = field.map_or(item, |field| &item[field]);
@@ -183,12 +183,12 @@ impl Check {
                     }
                 }
             }
-            Rule::Needed | Rule::Present | Rule::OneOf(_) | Rule::AnyOf(_) => {}
+            CheckRule::Needed | CheckRule::Present | CheckRule::OneOf(_) | CheckRule::AnyOf(_) => {}
         }
     }
 }
 
-/// The types that have rows or special checks, and those that hold them.
+/// The types that have rows or special checks, and the types that contain them.
 fn concerned() -> HashSet<TypeId> {
     let table = TypeTable::shared();
     let special = table.ids().filter(|id| by_type::knows(table.package_name(*id), table.name(*id)));

@@ -39,10 +39,10 @@ use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, TypeTable};
 use std::sync::Arc;
 
-/// Changes the fields of an object from one version to another, both given as in `apps/v1`.
+/// Converts the fields of an object from one version to another, both given as in `apps/v1`.
 type Reshape = fn(&mut Object, &str, &str) -> Result<(), String>;
 
-/// How objects of this kind get from one version to another.
+/// The converter of this kind.
 pub(super) fn converter(group: &str, kind: &str) -> Arc<dyn Converter> {
     match reshape(group, kind) {
         Some(reshape) => Arc::new(Reshaping { reshape }),
@@ -72,7 +72,7 @@ fn reshape(group: &str, kind: &str) -> Option<Reshape> {
     })
 }
 
-/// Converts with a function, and writes the result as its type writes itself.
+/// Converts with a function, and normalizes the result by its type.
 struct Reshaping {
     reshape: Reshape,
 }

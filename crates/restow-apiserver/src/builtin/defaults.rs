@@ -1,4 +1,4 @@
-//! Defaults of fields that a client leaves out. Most are rows of `defaults.txt`; those that follow from other values are named
+//! Defaults of fields that a client omits. Most are rows of `defaults.txt`; those that depend on other values are named
 //! in `defaults/by_type.rs`.
 
 mod by_type;
@@ -20,14 +20,14 @@ static RULES: LazyLock<HashMap<TypeId, Vec<Rule>>> = LazyLock::new(rules);
 #[derive(Debug)]
 struct Rule {
     path: Vec<&'static str>,
-    /// Whether an empty text is a value, and not none.
+    /// Whether an empty text counts as set.
     empty_counts: bool,
     value: Value,
-    /// When it holds.
+    /// The condition of the default.
     when: Option<When<'static>>,
 }
 
-/// Sets what is open in an object of a built-in kind.
+/// Sets the defaults of an object of a built-in kind.
 pub(super) fn apply(object: &mut Object) {
     let table = TypeTable::shared();
     let Some(kind) = table.kind(object.api_version(), object.kind()) else { return };
@@ -55,7 +55,7 @@ fn complete(table: &TypeTable, id: TypeId, fields: &mut Map<String, Value>) {
     }
 }
 
-/// The text of a field; empty where there is none.
+/// The text of a field; empty if it is absent.
 pub(super) fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> &'a str {
     fields.get(name).and_then(Value::as_str).unwrap_or_default()
 }
@@ -72,10 +72,10 @@ fn set_open(fields: &mut Map<String, Value>, path: &[&str], rule: &Rule) {
     if rest.is_empty() {
         let open = match &*slot {
             Value::Null => true,
-            // An empty text stands for none, save where the default is one itself.
+            // An empty text counts as unset, except if the default is empty too.
             Value::String(text) => text.is_empty() && rule.value.is_string() && !rule.empty_counts,
             Value::Array(items) => items.is_empty(),
-            // So does a structure in which nothing is said.
+            // An empty struct counts as unset.
             Value::Object(fields) => fields.is_empty() && rule.value.is_object(),
             _ => false,
         };

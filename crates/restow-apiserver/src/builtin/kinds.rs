@@ -28,6 +28,7 @@ mod priority_class;
 pub(super) mod rbac;
 pub(super) mod replication_controller;
 pub(super) mod resource_quota;
+mod review;
 pub(super) mod secret;
 pub(crate) mod service;
 mod service_account;
@@ -38,7 +39,7 @@ mod workloads;
 
 use crate::resource::strategy::{Plain, Strategy};
 
-/// The rules of a kind, without those that its row in `resources.txt` names.
+/// The rules in the file of a kind, without those that its row in `resources.txt` names.
 pub(super) fn rules(group: &str, kind: &str) -> &'static dyn Strategy {
     match (group, kind) {
         ("", "Binding") => &pod::Binding,
@@ -60,6 +61,7 @@ pub(super) fn rules(group: &str, kind: &str) -> &'static dyn Strategy {
         ("apps", "Deployment") => &deployment::Deployment,
         ("apps", "ReplicaSet") => &workloads::ReplicaSet,
         ("apps", "StatefulSet") => &stateful_set::StatefulSet,
+        ("authentication.k8s.io" | "authorization.k8s.io", kind) => review::rules(kind),
         ("batch", "CronJob") => &cron_job::CronJob,
         ("batch", "Job") => &job::Job,
         ("certificates.k8s.io", "CertificateSigningRequest") => &certificate_signing_request::CertificateSigningRequest,

@@ -1,7 +1,7 @@
 //! The strategy of built-in kinds: the rule words of their row in `resources.txt`, the tables of defaults and checks, and the
 //! rules of the kind's file in `kinds/`.
 
-use crate::builtin::table::Row;
+use crate::builtin::table::ResourceRow;
 use crate::builtin::{checks, defaults, kinds, validation};
 use crate::crd::CrdStrategy;
 use crate::release::Release;
@@ -13,20 +13,20 @@ use restow_apimachinery::names::NameRule;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::TypeTable;
 use restow_store::Mutation;
-use restow_tables::resources::Rule;
+use restow_tables::resources::StrategyRule;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The rules of a row's kind.
-pub(super) fn of(row: &Row, release: Release) -> Arc<dyn Strategy> {
-    match row.rules.contains(&Rule::CustomResourceDefinition) {
+pub(super) fn of(row: &ResourceRow, release: Release) -> Arc<dyn Strategy> {
+    match row.rules.contains(&StrategyRule::CustomResourceDefinition) {
         true => Arc::new(CrdStrategy),
         false => Arc::new(BuiltinStrategy::of(row, release)),
     }
 }
 
-/// The kinds whose deletion is answered with the deleted object.
+/// The kinds for which the response to a deletion is the deleted object.
 const RETURNED: [&str; 18] = [
     "Namespace",
     "PersistentVolume",
@@ -50,11 +50,11 @@ const RETURNED: [&str; 18] = [
 
 /// The rules of a built-in kind.
 struct BuiltinStrategy {
-    /// `name-label`, `name-service`, `name-path`: the rule that names follow.
+    /// `name-label`, `name-service`, `name-path`: the validation rule of names.
     names: NameRule,
     /// `generation`: changes are counted.
     generation: bool,
-    /// `create-on-update`: replacing an object that does not exist creates it.
+    /// `create-on-update`: an update of an object that does not exist creates it.
     create_on_update: bool,
     /// `unconditional-update`: an object can be replaced without its resource version.
     unconditional_update: bool,
@@ -68,21 +68,24 @@ struct BuiltinStrategy {
 }
 
 impl BuiltinStrategy {
-    fn of(row: &Row, release: Release) -> Self {
-        let has = |rule: Rule| row.rules.contains(&rule);
+    fn of(row: &ResourceRow, release: Release) -> Self {
+        let has = |rule: StrategyRule| row.rules.contains(&rule);
         BuiltinStrategy {
             names: match () {
-                () if has(Rule::NameLabel) => NameRule::Label,
-                () if has(Rule::NameService) && release < Release::RELAXED_SERVICE_NAMES => NameRule::ServiceLabel,
-                () if has(Rule::NameService) => NameRule::Label,
-                () if has(Rule::NamePath) => NameRule::PathSegment,
+                () if has(StrategyRule::NameLabel) => NameRule::Label,
+                () if has(StrategyRule::NameService) && release < Release::RELAXED_SERVICE_NAMES => {
+                    NameRule::ServiceLabel
+                }
+                () if has(StrategyRule::NameService) => NameRule::Label,
+                () if has(StrategyRule::NamePath) => NameRule::PathSegment,
                 () => NameRule::Subdomain,
             },
-            generation: has(Rule::Generation),
-            create_on_update: has(Rule::CreateOnUpdate),
-            unconditional_update: has(Rule::UnconditionalUpdate),
-            status_alone: has(Rule::StatusAlone),
-            resets_status: row.subresources.iter().any(|sub| sub.name == "status") && !has(Rule::StatusOnCreate),
+            generation: has(StrategyRule::Generation),
+            create_on_update: has(StrategyRule::CreateOnUpdate),
+            unconditional_update: has(StrategyRule::UnconditionalUpdate),
+            status_alone: has(StrategyRule::StatusAlone),
+            resets_status: row.subresources.iter().any(|sub| sub.name == "status")
+                && !has(StrategyRule::StatusOnCreate),
             returns_deleted: RETURNED.contains(&row.kind.as_str()),
             rules: kinds::rules(row.group_resource.group(), &row.kind),
         }
@@ -90,7 +93,7 @@ impl BuiltinStrategy {
 }
 
 impl BuiltinStrategy {
-    /// Everything that is wrong with an object.
+    /// All validation errors of an object.
     fn problems(&self, object: &Object) -> Vec<FieldError> {
         let mut problems = self.rules.validate_create(object);
         problems.extend(checks::problems(object));
@@ -126,7 +129,7 @@ impl Strategy for BuiltinStrategy {
 
     fn validate_update(&self, object: &Object, old: &Object) -> Vec<FieldError> {
         let mut found = self.problems(object);
-        // What is wrong with the stored object already does not prevent other changes.
+        // An error that the stored object has already does not prevent other changes.
         if !found.is_empty() {
             let before = self.problems(old);
             found.retain(|problem| !before.contains(problem));
@@ -134,19 +137,19 @@ impl Strategy for BuiltinStrategy {
         found
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        let changes = validation::change_problems(self.rules, object, granted);
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        let changes = validation::change_problems(self.rules, object, baseline);
         if changes.is_empty() {
             return changes;
         }
-        // A default that is newer than the stored object is not a change.
-        let mut completed = granted.clone();
+        // A default that is newer than the stored object does not count as a change.
+        let mut completed = baseline.clone();
         defaults::apply(&mut completed);
         validation::change_problems(self.rules, object, &completed)
     }
 
-    fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
-        self.rules.alongside(old, new)
+    fn additional_mutations(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+        self.rules.additional_mutations(old, new)
     }
 
     fn prepare_deletion(&self, object: &mut Object) {
@@ -193,8 +196,8 @@ impl Strategy for BuiltinStrategy {
         self.rules.prepare_subresource(subresource, object, sent, old);
     }
 
-    fn granted(&self, subresource: &str, object: &Object, old: &Object) -> Option<Object> {
-        self.rules.granted(subresource, object, old)
+    fn with_permitted_changes(&self, subresource: &str, object: &Object, old: &Object) -> Option<Object> {
+        self.rules.with_permitted_changes(subresource, object, old)
     }
 
     fn subresource_action(&self, subresource: &str) -> Option<SubresourceAction> {
@@ -205,6 +208,10 @@ impl Strategy for BuiltinStrategy {
         self.rules.connection(subresource, verb, object)
     }
 
+    fn unsupported_field_label(&self, field: &str) -> String {
+        self.rules.unsupported_field_label(field)
+    }
+
     fn scale(&self, api_version: &str) -> Option<ScaleFields> {
         self.rules.scale(api_version)
     }
@@ -213,7 +220,7 @@ impl Strategy for BuiltinStrategy {
         self.create_on_update
     }
 
-    fn status_alone(&self) -> bool {
+    fn status_update_keeps_metadata(&self) -> bool {
         self.status_alone
     }
 

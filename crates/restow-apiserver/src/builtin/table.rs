@@ -4,11 +4,11 @@ use crate::release::Release;
 use crate::resource::{Subresource, SubresourceKind, Verb};
 use restow_api::{GroupResource, GroupVersion};
 use restow_tables::checked;
-use restow_tables::resources::{self, Rule, Scope, Version};
+use restow_tables::resources::{self, Scope, StrategyRule, Version};
 
-/// One resource through all releases.
+/// A resource over all releases.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct ResourceRow {
     pub(crate) group_resource: GroupResource,
     pub(crate) kind: String,
     pub(crate) singular: String,
@@ -18,36 +18,36 @@ pub(crate) struct Row {
     pub(crate) categories: Vec<String>,
     pub(crate) subresources: Vec<Subresource>,
     pub(crate) fields: Vec<String>,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<StrategyRule>,
     pub(crate) location: GroupResource,
     pub(crate) decodable: Vec<GroupVersion>,
-    pub(crate) history: Vec<History>,
+    pub(crate) history: Vec<ReleaseVersions>,
 }
 
-/// What a resource is from one release on.
+/// The versions of a resource from one release on.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct History {
+pub(crate) struct ReleaseVersions {
     pub(crate) since: Release,
     pub(crate) versions: Vec<GroupVersion>,
     pub(crate) stored: Option<GroupVersion>,
 }
 
-impl Row {
-    /// What the resource is in a release; `None` when the release does not have it.
-    pub(crate) fn at(&self, release: Release) -> Option<&History> {
+impl ResourceRow {
+    /// The versions of the resource in a release; `None` if the release does not have it.
+    pub(crate) fn at(&self, release: Release) -> Option<&ReleaseVersions> {
         let history = self.history.iter().rev().find(|history| history.since <= release)?;
         (!history.versions.is_empty()).then_some(history)
     }
 
-    /// What a release can decode: of what the newest one can, all but the versions that came later; and what it
-    /// serves and stores itself.
+    /// The versions that a release can decode: those of the newest release without later ones, and those that it serves
+    /// and stores itself.
     pub(crate) fn decodable_at(&self, release: Release) -> Vec<GroupVersion> {
         let mut decodable: Vec<GroupVersion> =
             self.decodable.iter().filter(|version| !self.came_after(version, release)).cloned().collect();
         let own = self.history.iter().filter(|history| history.since <= release);
         let own = own.flat_map(|history| history.versions.iter().cloned().chain(history.stored.clone()));
         let mut missing: Vec<GroupVersion> = own.filter(|version| !decodable.contains(version)).collect();
-        // Versions that the newest release has dropped stand behind those it still has.
+        // Versions that the newest release no longer has come last.
         if release != Release::NEWEST || self.decodable.is_empty() {
             missing.sort_by(GroupVersion::compare_by_priority);
             missing.dedup();
@@ -57,25 +57,26 @@ impl Row {
     }
 
     fn came_after(&self, version: &GroupVersion, release: Release) -> bool {
-        let knows = |history: &&History| history.versions.contains(version) || history.stored.as_ref() == Some(version);
+        let knows =
+            |history: &&ReleaseVersions| history.versions.contains(version) || history.stored.as_ref() == Some(version);
         self.history.iter().find(knows).is_some_and(|first| first.since > release)
     }
 }
 
 /// The whole table. The build script has checked it.
-pub(crate) fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<ResourceRow> {
     checked(resources::parse(include_str!("resources.txt"))).into_iter().map(row).collect()
 }
 
-fn row(resource: resources::Resource<'static>) -> Row {
+fn row(resource: resources::Resource<'static>) -> ResourceRow {
     let strings = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
     let group_resource = group_resource(resource.group, resource.resource);
-    let history = resource.history.iter().map(|history| History {
+    let history = resource.history.iter().map(|history| ReleaseVersions {
         since: checked(format!("1.{}", history.since_minor).parse()),
         versions: history.versions.iter().map(group_version).collect(),
         stored: history.stored.as_ref().map(group_version),
     });
-    Row {
+    ResourceRow {
         location: resource
             .shares
             .map_or_else(|| group_resource.clone(), |(group, name)| self::group_resource(group, name)),
@@ -126,16 +127,16 @@ fn group_version(version: &Version<'_>) -> GroupVersion {
 mod tests {
     use super::*;
 
-    /// What Kubernetes' strategies say. Of kinds that hold what others decide by, none is replaced unseen.
+    /// The values of Kubernetes' strategies. Kinds with security settings have no unconditional update.
     #[test]
-    fn kinds_are_replaced_and_made_by_put_as_in_kubernetes() {
+    fn create_on_update_and_unconditional_update_are_as_in_kubernetes() {
         let rows = rows();
-        let having = |rule: Rule| -> Vec<String> {
+        let having = |rule: StrategyRule| -> Vec<String> {
             let rows = rows.iter().filter(|row| row.rules.contains(&rule));
             rows.map(|row| row.group_resource.to_string()).collect()
         };
         assert_eq!(
-            having(Rule::CreateOnUpdate),
+            having(StrategyRule::CreateOnUpdate),
             [
                 "endpoints",
                 "events",
@@ -151,7 +152,7 @@ mod tests {
                 "roles.rbac.authorization.k8s.io",
             ]
         );
-        let unseen = having(Rule::UnconditionalUpdate);
+        let unseen = having(StrategyRule::UnconditionalUpdate);
         for group in ["admissionregistration.k8s.io", "coordination.k8s.io", "policy", "apiextensions.k8s.io"] {
             assert!(!unseen.iter().any(|resource| resource.ends_with(&format!(".{group}"))), "{group}");
         }

@@ -1,7 +1,7 @@
-//! Validation of whole objects of built-in kinds, with Kubernetes' messages: fields that cannot change, and helpers for the
-//! kinds' own rules, which are in `kinds/`.
+//! Validation of whole objects of built-in kinds, with Kubernetes' messages: immutable fields, and helpers for the
+//! rules of single kinds, which are in `kinds/`.
 //!
-//! This is not all that Kubernetes checks: it is what people run into, and what clients rely on not being able to change.
+//! It is a subset of Kubernetes' validation: frequent errors, and fields that clients rely on to be immutable.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::object::Object;
 use serde_json::Value;
 
-/// Fields that cannot change.
+/// Immutable fields.
 const FIXED: [(&str, &str, &[&[&str]]); 15] = [
     ("v1", "ResourceQuota", &[&["spec", "scopes"]]),
     ("v1", "Secret", &[&["type"]]),
@@ -38,10 +38,10 @@ const FIXED: [(&str, &str, &[&[&str]]); 15] = [
     ),
 ];
 
-/// A field at the top and the message when it changes.
+/// A top-level field and the message when it changes.
 type Forbidden = (&'static str, &'static str);
 
-/// Fields at the top that cannot change, with the message.
+/// Immutable top-level fields with their messages.
 const FORBIDDEN: [(&str, &str, &[Forbidden]); 2] = [
     ("scheduling.k8s.io/v1", "PriorityClass", &[("value", "may not be changed in an update.")]),
     (
@@ -54,7 +54,7 @@ const FORBIDDEN: [(&str, &str, &[Forbidden]); 2] = [
     ),
 ];
 
-/// Everything that is wrong with replacing `old` by this object, whose kind has these rules.
+/// All validation errors of replacing `old` by this object, whose kind has these rules.
 pub(super) fn change_problems(rules: &dyn Strategy, object: &Object, old: &Object) -> Vec<FieldError> {
     let kind = (object.api_version(), object.kind());
     let fixed = FIXED.iter().find(|(version, name, _)| (*version, *name) == kind);
@@ -65,19 +65,19 @@ pub(super) fn change_problems(rules: &dyn Strategy, object: &Object, old: &Objec
     problems
 }
 
-/// The changed ones of these fields, with their messages.
+/// The errors for those of these fields that changed.
 pub(super) fn forbidden_changes(object: &Object, old: &Object, fields: &[(&str, &str)]) -> Vec<FieldError> {
     let changed = fields.iter().filter(|(field, _)| object.get(field) != old.get(field));
     changed.map(|(field, why)| FieldError::forbidden(*field, *why)).collect()
 }
 
-/// The changed ones of these fields.
+/// The errors for those of these fields that changed.
 pub(super) fn immutable(object: &Object, old: &Object, paths: &[&[&str]]) -> Vec<FieldError> {
     let changed = paths.iter().filter(|path| object.at(path) != old.at(path));
     changed.map(|path| FieldError::immutable(path.join("."), object.at(path).unwrap_or(&Value::Null))).collect()
 }
 
-/// The value is not supported.
+/// The error for an unsupported value.
 pub(super) fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> FieldError {
     let supported: Vec<String> = supported.iter().map(|text| format!("{text:?}")).collect();
     FieldError {
@@ -87,12 +87,12 @@ pub(super) fn unsupported(field: impl Into<String>, value: &str, supported: &[&s
     }
 }
 
-/// The value occurs twice.
+/// The error for a duplicate value.
 pub(super) fn duplicate(field: impl Into<String>, value: &Value) -> FieldError {
     FieldError { field: field.into(), rule: FieldRule::Duplicate(value.to_string()), detail: String::new() }
 }
 
-/// A number that must not be below zero.
+/// The error for a negative number.
 pub(super) fn not_negative(object: &Object, path: &[&str]) -> Option<FieldError> {
     let value = object.at(path)?;
     (value.as_i64()? < 0).then(|| FieldError::invalid(path.join("."), value, "must be greater than or equal to 0"))

@@ -243,15 +243,15 @@ impl StoredObject {
     }
 
     async fn change(&self, handlers: &Handlers, step: GcStep<'_>, uid: &str) -> Result<(), ApiError> {
-        let place = ObjectRef {
+        let object_ref = ObjectRef {
             resource: &self.resource,
             version: &self.version,
             namespace: &self.namespace,
             name: &self.name,
         };
-        let call = Call { handlers, request: Request::by_controller(ACCOUNT, self.resource.clone(), place) };
+        let call = Call { handlers, request: Request::by_controller(ACCOUNT, self.resource.clone(), object_ref) };
         let mut decision = GcDecision { call, step, uid, attempts: 0 };
-        handlers.objects().change(place, &mut decision).await.map(drop)
+        handlers.objects().change(object_ref, &mut decision).await.map(drop)
     }
 }
 

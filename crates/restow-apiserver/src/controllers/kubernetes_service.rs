@@ -184,8 +184,9 @@ async fn remove_other_slices(core: &Core, wanted: &[Value]) -> Result<(), ApiErr
         };
         let ours = slice.text(&["metadata", "labels", OF_SERVICE]) == NAME && slice.name().starts_with(NAME);
         if ours && wanted.iter().all(|other| other["metadata"]["name"] != slice.name()) {
-            let place = ObjectRef { resource: &resource, version: &version, namespace: "default", name: slice.name() };
-            core.objects().change(place, &mut Remove).await?;
+            let object_ref =
+                ObjectRef { resource: &resource, version: &version, namespace: "default", name: slice.name() };
+            core.objects().change(object_ref, &mut Remove).await?;
         }
     }
     Ok(())
@@ -207,8 +208,8 @@ enum Existing {
 async fn put(core: &Core, version: &str, plural: &str, wanted: Value, existing: Existing) -> Result<(), ApiError> {
     let Some((resource, version)) = find(core, version, plural) else { return Ok(()) };
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_string();
-    let place = ObjectRef { resource: &resource, version: &version, namespace: "default", name: &name };
-    core.objects().change(place, &mut Put { core, wanted, existing, claims: Vec::new() }).await.map(|_| ())
+    let object_ref = ObjectRef { resource: &resource, version: &version, namespace: "default", name: &name };
+    core.objects().change(object_ref, &mut Put { core, wanted, existing, claims: Vec::new() }).await.map(|_| ())
 }
 
 struct Put<'a> {

@@ -115,8 +115,8 @@ async fn empty(handlers: &Handlers, name: &str) -> Result<Outcome, ApiError> {
     let Some((namespaces, namespaces_version)) = handlers.core.core_resource("namespaces") else {
         return Ok(Outcome::Done);
     };
-    let place = ObjectRef { resource: &namespaces, version: &namespaces_version, namespace: "", name };
-    let Some(instance) = NamespaceInstance::terminating(handlers, place).await? else { return Ok(Outcome::Done) };
+    let object_ref = ObjectRef { resource: &namespaces, version: &namespaces_version, namespace: "", name };
+    let Some(instance) = NamespaceInstance::terminating(handlers, object_ref).await? else { return Ok(Outcome::Done) };
     let (mut left, mut failure) = (0, None);
     for resource in handlers.registry().resources() {
         let Some((storage, version)) = deletable(resource) else { continue };
@@ -142,7 +142,7 @@ async fn empty(handlers: &Handlers, name: &str) -> Result<Outcome, ApiError> {
     if let Some(folder) = find_not_served(handlers, name).await? {
         return Ok(Outcome::NotServed(folder));
     }
-    handlers.objects().change(place, &mut RemoveFinalizer { instance: &instance }).await?;
+    handlers.objects().change(object_ref, &mut RemoveFinalizer { instance: &instance }).await?;
     Ok(Outcome::Done)
 }
 
@@ -156,9 +156,9 @@ struct NamespaceInstance {
 
 impl NamespaceInstance {
     /// The stored namespace, if it is terminating.
-    async fn terminating(handlers: &Handlers, place: ObjectRef<'_>) -> Result<Option<Self>, ApiError> {
-        let Some(entry) = handlers.objects().get(place).await? else { return Ok(None) };
-        let object = place.resource.decode(&entry, place.version).await?;
+    async fn terminating(handlers: &Handlers, object_ref: ObjectRef<'_>) -> Result<Option<Self>, ApiError> {
+        let Some(entry) = handlers.objects().get(object_ref).await? else { return Ok(None) };
+        let object = object_ref.resource.decode(&entry, object_ref.version).await?;
         let uid = object.uid().to_string();
         Ok(object.is_being_deleted().then_some(NamespaceInstance { entry, uid }))
     }
@@ -211,9 +211,9 @@ async fn delete_object(
     (namespace, name): (&str, &str),
     instance: &NamespaceInstance,
 ) -> Result<Changed, ApiError> {
-    let place = ObjectRef { resource, version, namespace, name };
-    let call = Call { handlers, request: Request::by_controller(ACCOUNT, resource.clone(), place) };
-    handlers.objects().change(place, &mut AdmittedDeletion { call, instance, attempts: 0 }).await
+    let object_ref = ObjectRef { resource, version, namespace, name };
+    let call = Call { handlers, request: Request::by_controller(ACCOUNT, resource.clone(), object_ref) };
+    handlers.objects().change(object_ref, &mut AdmittedDeletion { call, instance, attempts: 0 }).await
 }
 
 /// Deletes or marks an object if admission allows it, and its namespace is still the same terminating one.

@@ -1,4 +1,5 @@
-//! What a kind does beside its own object when it is written, such as taking a cluster IP.
+//! Hooks of a kind that run when its objects are written and that need other keys of the store, such as the allocation
+//! of a cluster IP.
 
 use crate::error::ApiError;
 use crate::request::Request;
@@ -6,10 +7,10 @@ use async_trait::async_trait;
 use restow_apimachinery::object::Object;
 use restow_store::Compare;
 
-/// Completes objects of one kind from what else is in the store.
+/// A hook that completes objects of one kind from other keys of the store.
 #[async_trait]
 pub(crate) trait WriteHook: Send + Sync {
-    /// Completes an object that is about to be created, or to replace `old`. Returns what must hold in the store when it is written.
+    /// Completes an object before it is created or replaces `old`. Returns conditions for its transaction.
     async fn claim(
         &self,
         request: &Request,

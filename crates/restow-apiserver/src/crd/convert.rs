@@ -158,7 +158,7 @@ impl Converter for ConvertByWebhook {
         Ok(done.into_iter().filter_map(|slot| slot.or_else(|| converted.next())).collect())
     }
 
-    fn asks_others(&self) -> bool {
+    fn calls_webhook(&self) -> bool {
         true
     }
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 /// Continues the deletion of a CRD. If finalizers hold some of its objects, it has to be called again.
 pub(crate) async fn remove(
     core: &Core,
-    place: ObjectRef<'_>,
+    object_ref: ObjectRef<'_>,
     crd: &CustomResourceDefinition,
     handler: Option<&Handler>,
 ) -> Result<(), ApiError> {
@@ -38,12 +38,12 @@ pub(crate) async fn remove(
                 crd = crd.metadata.name,
                 "a CRD that is not established has objects; it is established again so that they can be deleted"
             );
-            core.objects().change(place, &mut Reestablish { uid: &crd.metadata.uid }).await?;
+            core.objects().change(object_ref, &mut Reestablish { uid: &crd.metadata.uid }).await?;
             return Ok(());
         }
-        return release(core, place, crd, "NeverEstablished", "resource was never established").await;
+        return release(core, object_ref, crd, "NeverEstablished", "resource was never established").await;
     };
-    if handler.storage.write_gate().takes_new() {
+    if handler.storage.write_gate().allows_create() {
         return Ok(());
     }
     // The reconciler reports the storage version too; waiting for that here would block it.
@@ -51,9 +51,9 @@ pub(crate) async fn remove(
         return Ok(());
     }
     if delete_all(core, handler).await? == 0 {
-        return release(core, place, crd, "InstanceDeletionCompleted", "removed all instances").await;
+        return release(core, object_ref, crd, "InstanceDeletionCompleted", "removed all instances").await;
     }
-    core.objects().change(place, &mut Waiting { uid: &crd.metadata.uid }).await?;
+    core.objects().change(object_ref, &mut Waiting { uid: &crd.metadata.uid }).await?;
     Ok(())
 }
 
@@ -119,8 +119,8 @@ async fn delete_all(core: &Core, handler: &Handler) -> Result<usize, ApiError> {
     while let Some(keys) = pages.next(core.objects().store().as_ref()).await? {
         for key in keys {
             let namespace = if resource.scope == Scope::Namespaced { namespace_of(&key) } else { "" };
-            let place = ObjectRef { resource, version, namespace, name: name_of(&key) };
-            match core.objects().change(place, &mut DeleteOrMark).await {
+            let object_ref = ObjectRef { resource, version, namespace, name: name_of(&key) };
+            match core.objects().change(object_ref, &mut DeleteOrMark).await {
                 Ok(Changed::Removed(_) | Changed::Absent) => {}
                 Ok(Changed::Created(_) | Changed::Updated(_)) => left += 1,
                 // One failure must not stop the others.
@@ -134,13 +134,13 @@ async fn delete_all(core: &Core, handler: &Handler) -> Result<usize, ApiError> {
 /// Removes the server's finalizer from a CRD; the CRD is deleted if it was the last one.
 async fn release(
     core: &Core,
-    place: ObjectRef<'_>,
+    object_ref: ObjectRef<'_>,
     crd: &CustomResourceDefinition,
     reason: &'static str,
     message: &'static str,
 ) -> Result<(), ApiError> {
     let mut decision = Release { uid: &crd.metadata.uid, reason, message };
-    core.objects().change(place, &mut decision).await?;
+    core.objects().change(object_ref, &mut decision).await?;
     Ok(())
 }
 

@@ -91,7 +91,7 @@ impl Handler {
         let all_versions = Arc::new(all_versions);
         let encoding = storage.encoding();
         if wanted.terminating {
-            storage.write_gate().refuse_new();
+            storage.write_gate().refuse_create();
         }
         let fence = Fence::InForce(fence);
         if encoding.version != version || encoding.fences.as_slice() != [fence.clone()] {

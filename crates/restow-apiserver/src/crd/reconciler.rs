@@ -3,7 +3,7 @@
 //! Every server does all of it, in the same way from the same state; when several write the same status, the first one
 //! wins and the others find nothing left to do.
 
-use crate::apiextensions::custom_resource_definition::{CustomResourceDefinition, GROUP, Status};
+use crate::apiextensions::custom_resource_definition::{CrdStatus, CustomResourceDefinition, GROUP};
 use crate::core::Core;
 use crate::core::reflector::{ReflectedStore, reflect};
 use crate::crd::finalizer;
@@ -121,7 +121,7 @@ impl CustomResources {
     }
 
     /// The first CRD whose status has to be written, with that status.
-    fn next_status(&self, time: &str) -> Option<(TrackedCrd, Status)> {
+    fn next_status(&self, time: &str) -> Option<(TrackedCrd, CrdStatus)> {
         let known = self.known();
         known.values().find_map(|it| {
             let others = known
@@ -298,9 +298,9 @@ async fn update_statuses(custom: &CustomResources) {
     let Some((resource, version)) = custom.crd_resource() else { return };
     while let Some((known, status)) = custom.next_status(&now()) {
         let name = &known.crd.metadata.name;
-        let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
+        let object_ref = ObjectRef { resource: &resource, version: &version, namespace: "", name };
         let mut decision = WriteStatus { known: &known, status: &status };
-        if let Err(error) = custom.core.objects().change(place, &mut decision).await {
+        if let Err(error) = custom.core.objects().change(object_ref, &mut decision).await {
             tracing::warn!(crd = name, %error, "the status of a CRD could not be written");
             return;
         }
@@ -317,7 +317,7 @@ async fn update_statuses(custom: &CustomResources) {
 /// Writes a status, unless the CRD has changed since.
 struct WriteStatus<'a> {
     known: &'a TrackedCrd,
-    status: &'a Status,
+    status: &'a CrdStatus,
 }
 
 #[async_trait]
@@ -335,8 +335,8 @@ impl Decision for WriteStatus<'_> {
 async fn remove(custom: Arc<CustomResources>, known: TrackedCrd) {
     let Some((resource, version)) = custom.crd_resource() else { return };
     let name = &known.crd.metadata.name;
-    let place = ObjectRef { resource: &resource, version: &version, namespace: "", name };
-    if let Err(error) = finalizer::remove(&custom.core, place, &known.crd, known.handler.as_ref()).await {
+    let object_ref = ObjectRef { resource: &resource, version: &version, namespace: "", name };
+    if let Err(error) = finalizer::remove(&custom.core, object_ref, &known.crd, known.handler.as_ref()).await {
         tracing::warn!(crd = name, %error, "the objects of a CRD could not be deleted yet; trying again");
     }
 }

@@ -1,7 +1,7 @@
 //! Builds the resources of a CRD: one for each served version, all with the same storage.
 
 use crate::apiextensions::CustomVersion;
-use crate::apiextensions::custom_resource_definition::{CustomResourceDefinition, Scale as ScalePaths, Version};
+use crate::apiextensions::custom_resource_definition::{CrdVersion, CustomResourceDefinition, Scale as ScalePaths};
 use crate::apiextensions::printer_columns::columns;
 use crate::apiextensions::schemas::VersionSchemas;
 use crate::crd::convert::ConvertByWebhook;
@@ -82,7 +82,11 @@ pub(crate) fn decodable(crd: &CustomResourceDefinition) -> Vec<GroupVersion> {
     versions
 }
 
-fn resource(crd: &CustomResourceDefinition, version: &Version, shared: &SharedParts) -> Result<Resource, InvalidName> {
+fn resource(
+    crd: &CustomResourceDefinition,
+    version: &CrdVersion,
+    shared: &SharedParts,
+) -> Result<Resource, InvalidName> {
     let names = &crd.status.accepted_names;
     let group_version = GroupVersion::new(crd.spec.group.as_str(), version.name.as_str())?;
     let terminating = crd.is_terminating();
@@ -118,7 +122,7 @@ fn resource(crd: &CustomResourceDefinition, version: &Version, shared: &SharedPa
     })
 }
 
-fn subresources(version: &Version) -> Result<Vec<Subresource>, InvalidName> {
+fn subresources(version: &CrdVersion) -> Result<Vec<Subresource>, InvalidName> {
     let verbs = || vec![Verb::Get, Verb::Patch, Verb::Update];
     let mut found = Vec::new();
     if version.subresources.status.is_some() {
@@ -131,12 +135,12 @@ fn subresources(version: &Version) -> Result<Vec<Subresource>, InvalidName> {
     Ok(found)
 }
 
-fn selectable_fields(version: &Version) -> Vec<String> {
+fn selectable_fields(version: &CrdVersion) -> Vec<String> {
     let paths = version.selectable_fields.iter().map(|field| field.json_path.as_str());
     paths.map(|path| path.strip_prefix('.').unwrap_or(path).to_string()).collect()
 }
 
-fn warning(crd: &CustomResourceDefinition, version: &Version) -> Option<String> {
+fn warning(crd: &CustomResourceDefinition, version: &CrdVersion) -> Option<String> {
     if !version.deprecated {
         return None;
     }
@@ -189,7 +193,7 @@ impl Strategy for CustomStrategy {
         }
     }
 
-    fn status_alone(&self) -> bool {
+    fn status_update_keeps_metadata(&self) -> bool {
         true
     }
 }

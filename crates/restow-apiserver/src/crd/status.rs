@@ -1,6 +1,6 @@
 //! Computes the status of a CRD: its accepted names and its conditions. Pure.
 
-use crate::apiextensions::custom_resource_definition::{Condition, CustomResourceDefinition, Names, Status};
+use crate::apiextensions::custom_resource_definition::{CrdCondition, CrdNames, CrdStatus, CustomResourceDefinition};
 use std::collections::HashSet;
 
 /// The names that other CRDs of the group use.
@@ -25,7 +25,7 @@ impl<'a> NamesInUse<'a> {
 }
 
 /// The desired status of a CRD; `None` when it is up to date.
-pub(crate) fn decide(crd: &CustomResourceDefinition, taken: &NamesInUse<'_>, now: &str) -> Option<Status> {
+pub(crate) fn decide(crd: &CustomResourceDefinition, taken: &NamesInUse<'_>, now: &str) -> Option<CrdStatus> {
     let mut status = crd.status.clone();
     if crd.metadata.deletion_timestamp.is_none() {
         let (names, accepted) = accept(crd, taken);
@@ -48,7 +48,7 @@ pub(crate) fn decide(crd: &CustomResourceDefinition, taken: &NamesInUse<'_>, now
 }
 
 /// Sets a condition. Its transition time changes only when its status changes.
-pub(crate) fn set(status: &mut Status, mut condition: Condition, now: &str) {
+pub(crate) fn set(status: &mut CrdStatus, mut condition: CrdCondition, now: &str) {
     condition.last_transition_time = Some(now.to_string());
     match status.conditions.iter_mut().find(|known| known.kind == condition.kind) {
         None => status.conditions.push(condition),
@@ -63,18 +63,18 @@ pub(crate) fn set(status: &mut Status, mut condition: Condition, now: &str) {
 }
 
 /// A condition without a time.
-pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
-    Condition {
+pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str) -> CrdCondition {
+    CrdCondition {
         kind: kind.into(),
         status: status.into(),
         reason: reason.into(),
         message: message.into(),
-        ..Condition::default()
+        ..CrdCondition::default()
     }
 }
 
 /// An established CRD stays established, whatever happens to its names.
-fn establish(status: &mut Status, names_accepted: bool, now: &str) {
+fn establish(status: &mut CrdStatus, names_accepted: bool, now: &str) {
     let established = status.conditions.iter().any(|known| known.kind == "Established" && known.status == "True");
     if established {
         return;
@@ -87,7 +87,7 @@ fn establish(status: &mut Status, names_accepted: bool, now: &str) {
 }
 
 /// The names of the spec that are accepted, and the condition NamesAccepted.
-fn accept(crd: &CustomResourceDefinition, taken: &NamesInUse<'_>) -> (Names, Condition) {
+fn accept(crd: &CustomResourceDefinition, taken: &NamesInUse<'_>) -> (CrdNames, CrdCondition) {
     let (wanted, had) = (&crd.spec.names, &crd.status.accepted_names);
     let mut names = had.clone();
     let mut conflict: Option<(&str, String)> = None;
@@ -172,7 +172,7 @@ pub(crate) fn approval_of(annotation: &str) -> (Approval, String) {
     }
 }
 
-fn approval(crd: &CustomResourceDefinition) -> Option<Condition> {
+fn approval(crd: &CustomResourceDefinition) -> Option<CrdCondition> {
     if !is_protected(&crd.spec.group) {
         return None;
     }

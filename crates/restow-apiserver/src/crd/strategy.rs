@@ -34,8 +34,8 @@ impl Strategy for CrdStrategy {
         validation::update(object, old)
     }
 
-    fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
-        version_in_force::alongside(old, new)
+    fn additional_mutations(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+        version_in_force::additional_mutations(old, new)
     }
 
     /// A CRD stays until all its objects are deleted.
@@ -55,7 +55,7 @@ impl Strategy for CrdStrategy {
         set_condition(object, pending);
     }
 
-    fn status_alone(&self) -> bool {
+    fn status_update_keeps_metadata(&self) -> bool {
         true
     }
 }
@@ -63,7 +63,7 @@ impl Strategy for CrdStrategy {
 /// Sets a condition of a CRD, with the current time.
 pub(crate) fn set_condition(
     object: &mut Object,
-    condition: crate::apiextensions::custom_resource_definition::Condition,
+    condition: crate::apiextensions::custom_resource_definition::CrdCondition,
 ) {
     let Some(mut status) = CustomResourceDefinition::of(object).map(|crd| crd.status) else { return };
     super::status::set(&mut status, condition, &crate::resource::object_meta::now());
@@ -71,7 +71,7 @@ pub(crate) fn set_condition(
 }
 
 /// Sets names, conditions and stored versions of a CRD; other fields of its status stay.
-pub(crate) fn set_status(object: &mut Object, status: &crate::apiextensions::custom_resource_definition::Status) {
+pub(crate) fn set_status(object: &mut Object, status: &crate::apiextensions::custom_resource_definition::CrdStatus) {
     let mut value = object.get("status").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
     value["conditions"] = json!(status.conditions);
     value["acceptedNames"] = json!(status.accepted_names);

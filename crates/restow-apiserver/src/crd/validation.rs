@@ -1,6 +1,8 @@
 //! Validation of CustomResourceDefinitions, with Kubernetes' messages.
 
-use crate::apiextensions::custom_resource_definition::{Conversion, CustomResourceDefinition, Names, Scale, Version};
+use crate::apiextensions::custom_resource_definition::{
+    Conversion, CrdNames, CrdVersion, CustomResourceDefinition, Scale,
+};
 use crate::apiextensions::schemas::field_error;
 use crate::crd::status::{APPROVED, Approval, approval_of, is_protected};
 use restow_apimachinery::field::{FieldError, FieldRule};
@@ -149,7 +151,7 @@ fn label(field: String, text: &str) -> Option<FieldError> {
     (!wrong.is_empty()).then(|| FieldError::invalid(field, &text.into(), wrong.join(",")))
 }
 
-fn version_problems(version: &Version, raw: &Value, old: Option<&Value>, path: &str) -> Vec<FieldError> {
+fn version_problems(version: &CrdVersion, raw: &Value, old: Option<&Value>, path: &str) -> Vec<FieldError> {
     let mut problems = Vec::new();
     problems.extend(label(format!("{path}.name"), &version.name));
     problems.extend(schema_problems(version, raw, old, path));
@@ -183,7 +185,7 @@ fn version_problems(version: &Version, raw: &Value, old: Option<&Value>, path: &
 }
 
 /// Validates a schema, unless it is stored already.
-fn schema_problems(version: &Version, raw: &Value, old: Option<&Value>, path: &str) -> Vec<FieldError> {
+fn schema_problems(version: &CrdVersion, raw: &Value, old: Option<&Value>, path: &str) -> Vec<FieldError> {
     let field = format!("{path}.schema.openAPIV3Schema");
     let schema = match raw.pointer("/schema/openAPIV3Schema") {
         None | Some(Value::Null) => return vec![FieldError::required(field, "")],
@@ -217,7 +219,7 @@ fn schema_problems(version: &Version, raw: &Value, old: Option<&Value>, path: &s
     problems
 }
 
-fn deprecation_problems(version: &Version) -> Vec<String> {
+fn deprecation_problems(version: &CrdVersion) -> Vec<String> {
     let Some(warning) = &version.deprecation_warning else { return Vec::new() };
     if !version.deprecated {
         return vec!["can only be set for deprecated versions".into()];
@@ -262,7 +264,7 @@ fn simple_path(text: &str, field: String, required: bool) -> Option<FieldError> 
     }
 }
 
-fn selectable_problems(version: &Version, path: &str) -> Vec<FieldError> {
+fn selectable_problems(version: &CrdVersion, path: &str) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let mut seen: Vec<&str> = Vec::new();
     for (number, field) in version.selectable_fields.iter().enumerate() {
@@ -288,7 +290,7 @@ fn selectable_problems(version: &Version, path: &str) -> Vec<FieldError> {
     problems
 }
 
-fn names_problems(names: &Names) -> Vec<FieldError> {
+fn names_problems(names: &CrdNames) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let path = "spec.names";
     for (field, text) in [("plural", &names.plural), ("singular", &names.singular)] {

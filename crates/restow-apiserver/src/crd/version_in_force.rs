@@ -52,7 +52,7 @@ pub(crate) fn key(name: &str) -> Result<Key, InvalidKey> {
 }
 
 /// The mutations of the key when a CRD is created, changed or deleted.
-pub(crate) fn alongside(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+pub(crate) fn additional_mutations(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
     let in_force =
         |object: Option<&Object>| object.and_then(CustomResourceDefinition::of).and_then(|found| InForce::of(&found));
     let Some(key) = new.or(old).and_then(|object| key(object.name()).ok()) else { return Vec::new() };
@@ -81,7 +81,7 @@ mod tests {
     }
 
     fn check(old: Option<Object>, new: Option<Object>, expected: Option<Option<(&str, bool)>>) {
-        let found = alongside(old.as_ref(), new.as_ref());
+        let found = additional_mutations(old.as_ref(), new.as_ref());
         let found = found.into_iter().next().map(|mutation| match mutation {
             Mutation::Put(put) => InForce::parse(&put.value).map(|says| (says.version, says.terminating)),
             Mutation::Delete(_) => None,

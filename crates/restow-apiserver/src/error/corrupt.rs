@@ -4,7 +4,7 @@ use restow_store::{Entry, Revision};
 use std::fmt;
 
 /// The most corrupt objects that a list error names.
-pub(crate) const MOST_NAMED: usize = 100;
+pub(crate) const MAX_REPORTED: usize = 100;
 
 /// An object that cannot be decoded. An authorized user can delete it with the option
 /// `ignoreStoreReadErrorWithClusterBreakingPotential`.

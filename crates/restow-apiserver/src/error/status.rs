@@ -1,7 +1,7 @@
 //! Maps an error to an HTTP code and a `Status`. This is the only place that does.
 
 use crate::error::ApiError;
-use crate::error::corrupt::{CorruptObject, MOST_NAMED};
+use crate::error::corrupt::{CorruptObject, MAX_REPORTED};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ fn details_of(error: &ApiError, retry_after: Option<Duration>) -> Option<Value> 
 fn corrupt_causes(objects: &[CorruptObject]) -> Vec<Value> {
     let cause = |object: &CorruptObject| json!({"reason": "UnexpectedServerResponse", "message": object.to_string(), "field": object.key});
     let mut causes: Vec<Value> = objects.iter().map(cause).collect();
-    if objects.len() >= MOST_NAMED {
+    if objects.len() >= MAX_REPORTED {
         causes.push(json!({"reason": "FieldValueTooMany", "message": "too many errors, the list is truncated"}));
     }
     causes

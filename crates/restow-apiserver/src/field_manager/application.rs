@@ -3,7 +3,7 @@
 use super::{Layout, UNOWNED_METADATA, comparison_in};
 use crate::resource::Resource;
 use restow_apimachinery::managed_fields::apply::{fields_of, merged, remove};
-use restow_apimachinery::managed_fields::{Comparison, Entries, FieldSet, Writer};
+use restow_apimachinery::managed_fields::{Comparison, Entries, FieldSet, FieldWriter};
 use restow_apimachinery::object::Object;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// A configuration that is applied.
 pub(crate) struct Application<'a> {
     pub(crate) resource: &'a Resource,
-    pub(crate) writer: Writer<'a>,
+    pub(crate) writer: FieldWriter<'a>,
     /// The configuration in the version of the writer, restricted to the fields of the subresource.
     pub(crate) configuration: Object,
 }
@@ -27,7 +27,7 @@ pub(crate) struct FieldConflict {
 
 impl<'a> Application<'a> {
     /// Restricts the configuration to what this endpoint writes: `status` for the subresource, the rest otherwise.
-    pub(crate) fn new(resource: &'a Resource, writer: Writer<'a>, mut configuration: Object) -> Self {
+    pub(crate) fn new(resource: &'a Resource, writer: FieldWriter<'a>, mut configuration: Object) -> Self {
         let has_status = resource.subresource("status").is_some();
         configuration.fields_mut().retain(|name, _| match (name.as_str(), writer.subresource) {
             ("apiVersion" | "kind" | "metadata", _) => true,

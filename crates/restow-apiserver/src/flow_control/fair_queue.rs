@@ -334,7 +334,7 @@ mod tests {
     /// Two workers, and more heavy work than that which ends only when light work was done: it would never end if it held
     /// the workers up.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn heavy_work_does_not_hold_light_work_up() {
+    async fn heavy_work_does_not_delay_light_work() {
         let queue = Arc::new(FairQueue::new(4));
         let mut ends = Vec::new();
         let mut started = Vec::new();

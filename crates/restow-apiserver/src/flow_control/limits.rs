@@ -6,7 +6,7 @@
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::{Flow, KeyedSemaphore};
 use crate::metrics::{Metrics, RequestKind};
-use crate::request::request_info::Target;
+use crate::request::request_info::RequestTarget;
 use crate::resource::Verb;
 use prometheus_client::metrics::gauge::Gauge;
 use restow_auth::User;
@@ -132,8 +132,12 @@ impl InFlight {
     }
 
     /// Waits briefly for a permit. `None` for requests that need none.
-    pub(crate) async fn acquire(&self, user: &User, target: &Target) -> Result<Option<InFlightPermit>, ApiError> {
-        if matches!(target, Target::Resource(target) if target.verb == Verb::Watch) {
+    pub(crate) async fn acquire(
+        &self,
+        user: &User,
+        target: &RequestTarget,
+    ) -> Result<Option<InFlightPermit>, ApiError> {
+        if matches!(target, RequestTarget::Resource(target) if target.verb == Verb::Watch) {
             return Ok(None);
         }
         let pool = match kind(target) {
@@ -186,10 +190,10 @@ async fn acquire_within(semaphore: Arc<Semaphore>) -> Result<OwnedSemaphorePermi
     }
 }
 
-fn kind(target: &Target) -> RequestKind {
+fn kind(target: &RequestTarget) -> RequestKind {
     match target {
-        Target::Path(_) => RequestKind::ReadOnly,
-        Target::Resource(target) => match target.verb {
+        RequestTarget::Path(_) => RequestKind::ReadOnly,
+        RequestTarget::Resource(target) => match target.verb {
             Verb::Get | Verb::List | Verb::Watch => RequestKind::ReadOnly,
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => RequestKind::Mutating,
         },
@@ -197,7 +201,7 @@ fn kind(target: &Target) -> RequestKind {
 }
 
 /// Whether a request may use a connection of the reserve.
-pub(crate) fn is_urgent(user: &User, target: &Target) -> bool {
+pub(crate) fn is_urgent(user: &User, target: &RequestTarget) -> bool {
     priority_level(user, target) != PriorityLevel::Workload
 }
 
@@ -206,16 +210,16 @@ pub(crate) fn too_many_requests() -> ApiError {
     ApiError::TooManyRequests { retry_after: RETRY_AFTER }
 }
 
-fn priority_level(user: &User, target: &Target) -> PriorityLevel {
+fn priority_level(user: &User, target: &RequestTarget) -> PriorityLevel {
     // Administrators must be able to repair an overloaded server.
     if user.groups.iter().any(|group| group == MASTERS) {
         return PriorityLevel::Exempt;
     }
     match target {
-        Target::Path(path) if ["/healthz", "/livez", "/readyz"].iter().any(|known| path.starts_with(known)) => {
+        RequestTarget::Path(path) if ["/healthz", "/livez", "/readyz"].iter().any(|known| path.starts_with(known)) => {
             PriorityLevel::Exempt
         }
-        Target::Resource(target) if target.group == "coordination.k8s.io" && target.resource == "leases" => {
+        RequestTarget::Resource(target) if target.group == "coordination.k8s.io" && target.resource == "leases" => {
             PriorityLevel::System
         }
         _ if is_system(user) => PriorityLevel::System,
@@ -224,7 +228,7 @@ fn priority_level(user: &User, target: &Target) -> PriorityLevel {
 }
 
 /// The flow of a request in the fair queue.
-pub(crate) fn flow(user: &User, target: &Target) -> Flow {
+pub(crate) fn flow(user: &User, target: &RequestTarget) -> Flow {
     match priority_level(user, target) {
         PriorityLevel::Exempt => Flow::Exempt,
         PriorityLevel::System | PriorityLevel::Workload => Flow::Named(user.flow().into_owned()),
@@ -246,7 +250,7 @@ mod tests {
         User { name: name.into(), groups: groups.iter().map(|group| group.to_string()).collect(), ..User::default() }
     }
 
-    fn of(method: &str, path: &str) -> Target {
+    fn of(method: &str, path: &str) -> RequestTarget {
         target(&http::Method::from_bytes(method.as_bytes()).unwrap(), path, false)
     }
 
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_user_does_not_take_the_places_of_others() {
+    async fn one_user_does_not_take_the_share_of_others() {
         let in_flight = limits(8, 8);
         let (anna, bert, read) = (user("anna", &[]), user("bert", &[]), of("GET", "/api/v1/pods"));
         let taken = [in_flight.acquire(&anna, &read).await.unwrap(), in_flight.acquire(&anna, &read).await.unwrap()];
@@ -296,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_accounts_of_one_namespace_share_their_places() {
+    async fn the_service_accounts_of_one_namespace_share_one_limit() {
         let in_flight = limits(8, 8);
         let account = |namespace: &str, name: &str| User::service_account(namespace, name, "");
         let (read, lease) = (of("GET", "/api/v1/pods"), of("GET", "/apis/coordination.k8s.io/v1/leases"));

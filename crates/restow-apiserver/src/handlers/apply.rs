@@ -1,35 +1,36 @@
-//! Server-side apply: a client says which fields it wants to be how, and the server keeps account of who wants what.
+//! Server-side apply: a client sends the fields that it wants to manage, and the server records the manager of each
+//! field.
 
 use crate::error::ApiError;
 use crate::field_manager::{Application, FieldConflict};
 use crate::handlers::pipeline::{self, DesiredObject};
-use crate::handlers::{Answer, Call, patch, update};
+use crate::handlers::{Call, HandlerResponse, patch, update};
 use crate::request::body;
 use crate::request::negotiation::Media;
 use crate::resource::object_meta;
 use async_trait::async_trait;
 use restow_apimachinery::field::FieldError;
-use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::managed_fields::{FieldWriter, Given};
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, FieldProblem};
 use serde_json::{Value, json};
 
-/// What a configuration to be applied is sent as.
+/// The media type of an apply patch.
 pub(super) const MEDIA_TYPE: &str = "application/apply-patch+yaml";
 
-pub(super) async fn apply(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn apply(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     check_manager(call)?;
     let configuration = read(call)?;
     let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
     let subresource = &call.target.subresource;
-    let writer = Writer { manager: &manager, subresource, api_version: &version, now: &now };
+    let writer = FieldWriter { manager: &manager, subresource, api_version: &version, now: &now };
     let application = Application::new(&call.resource, writer, configuration);
-    let applied = Applied { call, application, force: call.query.is_on("force") };
+    let applied = AppliedObject { call, application, force: call.query.is_on("force") };
     let (code, written) = pipeline::write(call, &applied).await?;
-    Ok(call.written(code, written).await)
+    Ok(call.written_response(code, written).await)
 }
 
-/// Refuses a configuration that nobody wants to answer for.
+/// Refuses an apply patch without a field manager.
 pub(super) fn check_manager(call: &Call<'_>) -> Result<(), ApiError> {
     match call.query.text("fieldManager") {
         "" => Err(patch::invalid_options(FieldError::required("fieldManager", "is required for apply patch"))),
@@ -37,17 +38,17 @@ pub(super) fn check_manager(call: &Call<'_>) -> Result<(), ApiError> {
     }
 }
 
-/// A configuration on its way into the object of a call.
-struct Applied<'a> {
+/// The object of a call, with an apply patch merged into it.
+struct AppliedObject<'a> {
     call: &'a Call<'a>,
     application: Application<'a>,
     force: bool,
 }
 
 #[async_trait]
-impl DesiredObject for Applied<'_> {
+impl DesiredObject for AppliedObject<'_> {
     async fn replace(&self, live: &Object) -> Result<(Object, Given), ApiError> {
-        update::check_expectations(self.call, &self.application.configuration, live)?;
+        update::check_preconditions(self.call, &self.application.configuration, live)?;
         let merged = self.application.merged(live).await;
         let object = body::normalized(self.call, merged.into_value())?;
         let (entries, conflicts) = self.application.entries(live, &object).await;
@@ -57,7 +58,7 @@ impl DesiredObject for Applied<'_> {
         Ok((object, Given::Applied(entries)))
     }
 
-    /// Whatever can be created is created by applying it, but no subresource.
+    /// Apply creates a missing object, but never a subresource.
     fn create(&self) -> Result<Option<(Object, Given)>, ApiError> {
         let call = self.call;
         if !call.target.subresource.is_empty() {
@@ -74,7 +75,7 @@ impl DesiredObject for Applied<'_> {
     }
 }
 
-/// The configuration in the body.
+/// The apply patch in the body.
 fn read(call: &Call<'_>) -> Result<Object, ApiError> {
     let (value, problems) = parse(call)?;
     let mut object = Object::from_value(value)
@@ -106,14 +107,14 @@ fn read(call: &Call<'_>) -> Result<Object, ApiError> {
     Ok(object)
 }
 
-/// The text in the body, which is YAML, and JSON more often than not.
+/// Parses the body as YAML; JSON is YAML too.
 pub(super) fn parse(call: &Call<'_>) -> Result<(Value, Vec<FieldProblem>), ApiError> {
     body::read(&call.body, Media::Json)
         .or_else(|_| body::read(&call.body, Media::Yaml))
         .map_err(|error| ApiError::BadRequest(format!("error decoding patch: {error}")))
 }
 
-/// Refuses fields that the type does not have: nobody can manage them.
+/// Refuses fields that the type does not have.
 fn check_fields(call: &Call<'_>, object: &Object) -> Result<(), ApiError> {
     let problems = match call.resource.type_id(&call.version) {
         Some(kind) => match types::normalize(kind, object.clone().into_value()) {
@@ -131,14 +132,14 @@ fn check_fields(call: &Call<'_>, object: &Object) -> Result<(), ApiError> {
         FieldProblem::Unknown(path) => Some(path),
         _ => None,
     });
-    // Kubernetes walks the fields in their order, and stops at the first that it does not know.
+    // Kubernetes checks the fields in order, and reports the first unknown one.
     match unknown.min() {
         Some(path) => Err(untyped(object, &format!(".{path}: field not declared in schema"))),
         None => Ok(()),
     }
 }
 
-/// Kubernetes says this too, but calls it a fault of the server.
+/// Kubernetes sends the same message, but with code 500.
 fn untyped(object: &Object, problem: &str) -> ApiError {
     let (namespace, name, kind) = (object.namespace(), object.name(), object.kind());
     let (group, version) = object.api_version().split_once('/').unwrap_or(("", object.api_version()));
@@ -147,7 +148,7 @@ fn untyped(object: &Object, problem: &str) -> ApiError {
     ))
 }
 
-/// The error for fields that others manage.
+/// The conflict with the managers of other fields.
 pub(super) fn conflict(conflicts: &[FieldConflict]) -> ApiError {
     let message = match conflicts {
         [one] => format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, one.path),

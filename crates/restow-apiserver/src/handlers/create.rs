@@ -3,18 +3,18 @@
 use crate::error::ApiError;
 use crate::field_manager;
 use crate::handlers::pipeline::{self, DesiredObject};
-use crate::handlers::{Answer, Call, metadata};
+use crate::handlers::{Call, HandlerResponse, metadata};
 use crate::namespaces::Freshness;
 use crate::request::body;
 use crate::resource::object_meta;
 use async_trait::async_trait;
-use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::managed_fields::{FieldWriter, Given};
 use restow_apimachinery::object::Object;
 
-/// How often a generated name that is taken is replaced by another.
+/// The number of attempts to generate a name that is not taken.
 const NAME_ATTEMPTS: usize = 8;
 
-pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn create(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     if !call.target.name.is_empty() {
         return Err(ApiError::MethodNotAllowed);
     }
@@ -26,28 +26,28 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
         true => 1,
         false => NAME_ATTEMPTS,
     };
-    let posted = Posted { call, object };
+    let posted = PostedObject { call, object };
     for attempt in 1..=attempts {
         match pipeline::write(call, &posted).await {
             Err(ApiError::AlreadyExists { .. }) if attempt < attempts => {}
             Err(ApiError::AlreadyExists { .. }) if attempts > 1 => break,
             written => {
                 let (code, written) = written?;
-                return Ok(call.written(code, written).await);
+                return Ok(call.written_response(code, written).await);
             }
         }
     }
     Err(ApiError::Timeout("no free name could be generated; try again".into()))
 }
 
-/// An object as it was sent, to be created.
-struct Posted<'a> {
+/// An object from the body of a POST.
+struct PostedObject<'a> {
     call: &'a Call<'a>,
     object: Object,
 }
 
 #[async_trait]
-impl DesiredObject for Posted<'_> {
+impl DesiredObject for PostedObject<'_> {
     fn create(&self) -> Result<Option<(Object, Given)>, ApiError> {
         Ok(Some((self.object.clone(), Given::Object)))
     }
@@ -58,8 +58,8 @@ impl DesiredObject for Posted<'_> {
     }
 }
 
-/// The default stage of a new object: its metadata, defaults and managed fields. What admission sets later belongs to no
-/// manager.
+/// The default stage of a new object: its metadata, defaults and managed fields. Fields that admission sets later have
+/// no manager.
 pub(super) async fn defaulted(call: &Call<'_>, mut object: Object, given: Given) -> Result<Object, ApiError> {
     metadata::prepare_new(call, &mut object)?;
     call.check_namespace(object.name(), Freshness::Cached).await?;
@@ -69,12 +69,12 @@ pub(super) async fn defaulted(call: &Call<'_>, mut object: Object, given: Given)
         return Ok(object);
     }
     let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
-    let writer = Writer { manager: &manager, subresource: "", api_version: &version, now: &now };
+    let writer = FieldWriter { manager: &manager, subresource: "", api_version: &version, now: &now };
     field_manager::record_creation(&call.resource, &writer, &mut object);
     Ok(object)
 }
 
-/// The validate stage of a new object: what the kind sets, and everything that is wrong with it.
+/// The validate stage of a new object: sets the fields of its strategy, and collects all validation errors.
 pub(super) fn validated(call: &Call<'_>, mut object: Object) -> Result<Object, ApiError> {
     call.resource.strategy.default(&mut object);
     call.resource.strategy.prepare_create(&mut object);

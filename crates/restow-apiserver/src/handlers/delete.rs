@@ -1,8 +1,8 @@
-//! Removing an object.
+//! Delete: removes an object, or marks it as deleted while finalizers or its grace period keep it.
 
 use crate::admission;
 use crate::error::{ApiError, GroupKind};
-use crate::handlers::{Answer, Call};
+use crate::handlers::{Call, HandlerResponse};
 use crate::request::body;
 use crate::storage::deletion::{self, DeleteOptions, IGNORE_READ_ERROR};
 use crate::storage::object_store::{Change, Changed, Decision};
@@ -13,7 +13,7 @@ use restow_apimachinery::types::{self, TypeTable};
 use restow_auth::{Attributes, ResourceAttributes};
 use serde_json::json;
 
-pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn delete(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     let options = options(call)?;
     if options.ignore_read_error {
         return delete_unreadable(call, &options).await;
@@ -22,11 +22,11 @@ pub(super) async fn delete(call: &Call<'_>) -> Result<Answer, ApiError> {
         call.warn(warning.into());
     }
     let name = &call.target.name;
-    delete_one(call, name, &options, Admission::Due).await?.ok_or_else(|| call.not_found(name))
+    delete_one(call, name, &options, DeleteAdmission::Run).await?.ok_or_else(|| call.not_found(name))
 }
 
-/// Deletes an object that cannot be read, for whoever may do even that.
-async fn delete_unreadable(call: &Call<'_>, options: &DeleteOptions) -> Result<Answer, ApiError> {
+/// Deletes an object that cannot be decoded. The user needs the permission for this unsafe deletion.
+async fn delete_unreadable(call: &Call<'_>, options: &DeleteOptions) -> Result<HandlerResponse, ApiError> {
     const VERB: &str = "unsafe-delete-ignore-read-errors";
     let name = &call.target.name;
     call.annotate("apiserver.k8s.io/unsafe-delete-ignore-read-error".into(), String::new());
@@ -44,15 +44,15 @@ async fn delete_unreadable(call: &Call<'_>, options: &DeleteOptions) -> Result<A
         name: name.clone(),
         message: format!("not permitted to do {VERB:?}, reason: "),
     })?;
-    call.handlers.objects().remove_unreadable(call.place(name), options.dry_run).await?;
+    call.handlers.objects().remove_unreadable(call.object_ref(name), options.dry_run).await?;
     let details = json!({"name": name, "kind": call.resource.names.kind});
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details, "code": 200,
     });
-    Ok(Answer::Object { code: 200, object: Object::from_value(status).unwrap_or_default() })
+    Ok(HandlerResponse::Object { code: 200, object: Object::from_value(status).unwrap_or_default() })
 }
 
-/// How to delete, from the body or, where there is none, from the query.
+/// The delete options from the body or, if it is empty, from the query.
 pub(super) fn options(call: &Call<'_>) -> Result<DeleteOptions, ApiError> {
     let mut given = body::value(call)?;
     if given["kind"].as_str().is_some_and(|kind| kind != "DeleteOptions") {
@@ -98,34 +98,34 @@ pub(super) fn invalid_options(causes: Vec<FieldError>) -> ApiError {
     ApiError::Invalid { kind, name: String::new(), causes }
 }
 
-/// Whether a removal has yet to be admitted.
+/// Whether admission still has to run for a deletion.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// Nobody has been asked.
-    Due,
-    /// What leads to the removal has been admitted instead.
-    Settled,
+pub(super) enum DeleteAdmission {
+    /// Admission runs before the deletion.
+    Run,
+    /// Admission has run for the request that leads to the deletion, for example an eviction.
+    AlreadyRun,
 }
 
-/// Deletes one object; `None` when there is none.
+/// Deletes one object; `None` when it does not exist.
 pub(super) async fn delete_one(
     call: &Call<'_>,
     name: &str,
     options: &DeleteOptions,
-    admission: Admission,
-) -> Result<Option<Answer>, ApiError> {
-    let mut removal = Removal { call, name, options, admission };
-    let object = match call.handlers.objects().commit(call.place(name), &mut removal, options.dry_run).await? {
+    admission: DeleteAdmission,
+) -> Result<Option<HandlerResponse>, ApiError> {
+    let mut decision = DeleteDecision { call, name, options, admission };
+    let object = match call.handlers.objects().commit(call.object_ref(name), &mut decision, options.dry_run).await? {
         Changed::Absent => return Ok(None),
         Changed::Removed(object) => removed(call, object),
         Changed::Created(written) | Changed::Updated(written) => {
-            return Ok(Some(call.written(200, written).await));
+            return Ok(Some(call.written_response(200, written).await));
         }
     };
-    Ok(Some(Answer::Object { code: 200, object }))
+    Ok(Some(HandlerResponse::Object { code: 200, object }))
 }
 
-/// What is answered when an object is gone.
+/// The response after the object was removed.
 fn removed(call: &Call<'_>, mut object: Object) -> Object {
     if !call.resource.strategy.returns_deleted() {
         return success(call, &object);
@@ -134,16 +134,16 @@ fn removed(call: &Call<'_>, mut object: Object) -> Object {
     object
 }
 
-/// Removes an object, or marks it.
-struct Removal<'a> {
+/// Decides whether an object is removed, or only marked as deleted.
+struct DeleteDecision<'a> {
     call: &'a Call<'a>,
     name: &'a str,
     options: &'a DeleteOptions,
-    admission: Admission,
+    admission: DeleteAdmission,
 }
 
 #[async_trait]
-impl Decision for Removal<'_> {
+impl Decision for DeleteDecision<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let Some(old) = before else { return Ok(Change::Keep) };
         if let Some(unmet) = self.options.unmet(old) {
@@ -151,7 +151,7 @@ impl Decision for Removal<'_> {
             let kind = self.call.resource.names.kind.clone();
             return Err(ApiError::ConflictOn { kind, name: self.name.to_string(), message: unmet });
         }
-        if self.admission == Admission::Due {
+        if self.admission == DeleteAdmission::Run {
             admission::admit_removal(&self.call.admission(), old, self.options.dry_run).await?;
         }
         let strategy = self.call.resource.strategy.as_ref();
@@ -159,7 +159,7 @@ impl Decision for Removal<'_> {
     }
 }
 
-/// What the server says when an object is gone.
+/// The `Status` that confirms a deletion.
 fn success(call: &Call<'_>, object: &Object) -> Object {
     let mut details =
         json!({"name": object.name(), "kind": call.resource.group_resource.resource(), "uid": object.uid()});

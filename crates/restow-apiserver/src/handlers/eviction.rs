@@ -3,8 +3,8 @@
 //! `decide` is the policy and writes nothing. The disruption controller counts what a budget allows; here it is only spent.
 
 use crate::error::ApiError;
-use crate::handlers::delete::{self, Admission};
-use crate::handlers::{Answer, Call, subresource};
+use crate::handlers::delete::{self, DeleteAdmission};
+use crate::handlers::{Call, HandlerResponse, subresource};
 use crate::request::body;
 use crate::request::options::DryRun;
 use crate::resource::ObjectRef;
@@ -21,27 +21,27 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When to retry while the disruption controller has not processed a change of the budget.
+/// The `Retry-After` while the disruption controller has not processed a change of the budget.
 const PROCESSING: Duration = Duration::from_secs(10);
 
-/// What the eviction of a pod does to its budget.
+/// The effect of an eviction on the pod's budget.
 #[derive(Debug, PartialEq)]
 enum BudgetDecision {
-    /// The pod does not count; nothing is spent.
+    /// The pod does not count against the budget; nothing is spent.
     Free,
     /// The pod may be evicted, and this is the new status of the budget.
     Spend(Value),
 }
 
-pub(super) async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
-    let eviction = subresource::admitted(call, body::value(call)?).await?.into_value();
+pub(super) async fn evict(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
+    let eviction = subresource::admit(call, body::value(call)?).await?.into_value();
     let name = &call.target.name;
     if eviction["metadata"]["name"].as_str().is_some_and(|given| given != name) {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
     let mut options = DeleteOptions::from_value(&eviction["deleteOptions"]).map_err(delete::invalid_options)?;
     options.dry_run = options.dry_run.or(call.dry_run()?);
-    let entry = call.handlers.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let entry = call.handlers.objects().get(call.object_ref(name)).await?.ok_or_else(|| call.not_found(name))?;
     let pod = call.resource.decode(&entry, &call.version).await?;
     if let Some(message) = options.unmet(&pod) {
         return Err(ApiError::ConflictOn { kind: "Pod".into(), name: name.clone(), message });
@@ -49,9 +49,9 @@ pub(super) async fn evict(call: &Call<'_>) -> Result<Answer, ApiError> {
     if counts(&pod) {
         spend(call, &pod, options.dry_run).await?;
     }
-    call.handlers.objects().commit(call.place(name), &mut Mark, options.dry_run).await?;
-    delete::delete_one(call, name, &options, Admission::Settled).await?.ok_or_else(|| call.not_found(name))?;
-    Ok(Answer::Object { code: 201, object: subresource::success(201) })
+    call.handlers.objects().commit(call.object_ref(name), &mut Mark, options.dry_run).await?;
+    delete::delete_one(call, name, &options, DeleteAdmission::AlreadyRun).await?.ok_or_else(|| call.not_found(name))?;
+    Ok(HandlerResponse::Object { code: 201, object: subresource::success(201) })
 }
 
 /// Whether a pod counts against a budget.
@@ -75,8 +75,8 @@ async fn spend(call: &Call<'_>, pod: &Object, dry_run: DryRun) -> Result<(), Api
             )),
         };
     };
-    let place = ObjectRef { resource, version: &version, namespace: &call.target.namespace, name: budget.name() };
-    call.handlers.objects().commit(place, &mut Spending { pod }, dry_run).await?;
+    let budget = ObjectRef { resource, version: &version, namespace: &call.target.namespace, name: budget.name() };
+    call.handlers.objects().commit(budget, &mut Spending { pod }, dry_run).await?;
     Ok(())
 }
 
@@ -153,7 +153,7 @@ fn decide(budget: &Object, pod: &Object, now: &str) -> Result<BudgetDecision, Ap
     Ok(BudgetDecision::Spend(status))
 }
 
-/// Sets the condition that says why the pod is deleted.
+/// Sets the `DisruptionTarget` condition on the pod.
 struct Mark;
 
 #[async_trait]

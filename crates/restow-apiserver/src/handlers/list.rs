@@ -1,4 +1,4 @@
-//! Reading all objects that match, whole or page by page.
+//! List: all objects that match, in one response, page by page (`limit`, `continue`), or as a stream.
 
 mod items;
 mod protobuf;
@@ -7,8 +7,8 @@ mod stream;
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::YieldBudget;
 use crate::handlers::pages::{Pages, revision_of};
-use crate::handlers::{Answer, Call};
-use crate::request::negotiation::{Media, Shape};
+use crate::handlers::{Call, HandlerResponse};
+use crate::request::negotiation::{Media, Representation};
 use crate::resource::{Scope, Storage};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -23,17 +23,17 @@ use serde_json::{Value, json};
 use std::num::IntErrorKind;
 pub(crate) use stream::ListStream;
 
-/// About how many bytes an object has.
-const ABOUT: usize = 4 << 10;
+/// The estimated size of an object in bytes.
+const ESTIMATED_OBJECT_BYTES: usize = 4 << 10;
 
-/// Where a list goes on.
+/// The continue token of a list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct ContinueToken {
     v: String,
-    /// The revision of the list; -1 to go on at the latest one.
+    /// The revision of the list; -1 to continue at the latest revision.
     rv: i64,
-    /// The key after which to go on, without the part that all keys of the collection share.
+    /// The key after which to continue, without the prefix of the collection's keys.
     start: String,
 }
 
@@ -47,22 +47,22 @@ struct Page {
     remaining: Option<u64>,
 }
 
-pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn list(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     match (call.accepted.media, call.accepted.shape) {
         (Media::Json, _) => json_list(call).await,
-        (Media::Protobuf, Shape::Whole | Shape::MetadataOnly) => protobuf_list(call).await,
+        (Media::Protobuf, Representation::Whole | Representation::MetadataOnly) => protobuf_list(call).await,
         (Media::Yaml | Media::Protobuf, _) => {
-            let (objects, metadata) = matching(call).await?;
-            Ok(Answer::List { objects, metadata })
+            let (objects, metadata) = read_matching(call).await?;
+            Ok(HandlerResponse::List { objects, metadata })
         }
     }
 }
 
-async fn json_list(call: &Call<'_>) -> Result<Answer, ApiError> {
+async fn json_list(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
     let mut items = ItemWriter::new(call);
     if !call.query.selector()?.is_everything() {
-        let (objects, metadata) = matching(call).await?;
+        let (objects, metadata) = read_matching(call).await?;
         let mut body = items.begin(&metadata, &[]);
         let mut breath = YieldBudget::default();
         for object in objects {
@@ -71,14 +71,14 @@ async fn json_list(call: &Call<'_>) -> Result<Answer, ApiError> {
             breath.spend(body.len() - before).await;
         }
         items.end(&mut body);
-        return Ok(Answer::json(200, body));
+        return Ok(HandlerResponse::json(200, body));
     }
     let whole = limit(call)? == 0;
-    let page = if whole && !storage.is_troubled() && !call.resource.converter.asks_others() {
+    let page = if whole && !storage.has_undecodable() && !call.resource.converter.calls_webhook() {
         let (page, pages) = first_page(call, storage).await?;
         if let Some(pages) = pages {
             let metadata = list_metadata(call, &page)?;
-            return Ok(Answer::Stream(Box::new(ListStream::new(items, &metadata, page.entries, pages))));
+            return Ok(HandlerResponse::Stream(Box::new(ListStream::new(items, &metadata, page.entries, pages))));
         }
         page
     } else {
@@ -88,20 +88,20 @@ async fn json_list(call: &Call<'_>) -> Result<Answer, ApiError> {
     items.write(&page.entries, &mut body).await?;
     items.end(&mut body);
     if whole && call.target.namespace.is_empty() {
-        storage.set_troubled(false);
+        storage.set_has_undecodable(false);
     }
-    Ok(Answer::json(200, body))
+    Ok(HandlerResponse::json(200, body))
 }
 
-async fn protobuf_list(call: &Call<'_>) -> Result<Answer, ApiError> {
+async fn protobuf_list(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
     let mut list = ProtobufWriter::new(call)?;
     if !call.query.selector()?.is_everything() {
-        let (objects, metadata) = matching(call).await?;
+        let (objects, metadata) = read_matching(call).await?;
         let mut breath = YieldBudget::default();
         for object in objects {
             list.write_object(object)?;
-            breath.spend(ABOUT).await;
+            breath.spend(ESTIMATED_OBJECT_BYTES).await;
         }
         return list.finish(&metadata);
     }
@@ -112,7 +112,7 @@ async fn protobuf_list(call: &Call<'_>) -> Result<Answer, ApiError> {
     let metadata = list_metadata(call, &first)?;
     let mut entries = first.entries;
     while let Some(rest) = &mut pages {
-        // The store is asked for the next page before this one is written.
+        // Read the next page while this one is encoded.
         let (page, written) = tokio::join!(biased; rest.next(), list.write(&entries));
         written?;
         let page = page?;
@@ -123,18 +123,18 @@ async fn protobuf_list(call: &Call<'_>) -> Result<Answer, ApiError> {
     list.finish(&metadata)
 }
 
-/// The first page of everything that a call is about, and how to read the others where there are any.
+/// The first page of the range of a call, and the reader of the pages after it, if there are any.
 async fn first_page(call: &Call<'_>, storage: &Storage) -> Result<(Page, Option<Pages>), ApiError> {
-    let (at, after) = start(call, storage).await?;
-    let range = rest(call, storage, &Selector::default(), after.as_ref());
+    let (at, after) = start_position(call, storage).await?;
+    let range = key_range(call, storage, &Selector::default(), after.as_ref());
     let mut pages = Pages::new(call.handlers.objects().store().clone(), range, at);
-    let first = pages.next().await.map_err(|error| failed(call, error, after.as_ref()))?;
+    let first = pages.next().await.map_err(|error| list_error(call, error, after.as_ref()))?;
     let page = Page { revision: revision_of(at, &first), entries: first.entries, ..Page::default() };
     Ok((page, first.more.then_some(pages)))
 }
 
-/// The objects that a call is about, decoded, with the metadata of their list.
-pub(super) async fn matching(call: &Call<'_>) -> Result<(Vec<Object>, Value), ApiError> {
+/// Reads the objects that match a call and decodes them. Also returns the metadata of their list.
+pub(super) async fn read_matching(call: &Call<'_>) -> Result<(Vec<Object>, Value), ApiError> {
     let page = read(call).await?;
     let metadata = list_metadata(call, &page)?;
     let objects = match call.query.selector()?.is_everything() {
@@ -147,19 +147,19 @@ pub(super) async fn matching(call: &Call<'_>) -> Result<(Vec<Object>, Value), Ap
 async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
     let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
     let selector = call.query.selector()?;
-    check_fields(call, &selector)?;
+    check_field_selector(call, &selector)?;
     let limit = limit(call)?;
-    let (at, after) = start(call, storage).await?;
-    let range = rest(call, storage, &selector, after.as_ref());
+    let (at, after) = start_position(call, storage).await?;
+    let range = key_range(call, storage, &selector, after.as_ref());
     if selector.is_everything() {
         let response = fetch(call, range.clone(), at, limit, after.as_ref()).await?;
         return whole_page(call, response, at, &range).await;
     }
     let mut page = Page::default();
-    // Most of what is read may not match, so it is read as for a list in parts, and never lies in memory whole.
+    // With a selector, most objects may not match. Read page by page to bound the memory.
     let mut pages = Pages::new(call.handlers.objects().store().clone(), range, at);
     loop {
-        let response = pages.next().await.map_err(|error| failed(call, error, after.as_ref()))?;
+        let response = pages.next().await.map_err(|error| list_error(call, error, after.as_ref()))?;
         if page.revision == Revision::ZERO {
             page.revision = revision_of(at, &response);
         }
@@ -181,13 +181,13 @@ async fn read(call: &Call<'_>) -> Result<Page, ApiError> {
     }
 }
 
-/// How many objects are asked for at most; 0 for all. A limit below zero is none.
+/// The maximum number of objects; 0 means all. A negative limit is ignored.
 fn limit(call: &Call<'_>) -> Result<usize, ApiError> {
     Ok(call.query.number("limit")?.map_or(0, |limit| usize::try_from(limit).unwrap_or(0)))
 }
 
-/// The keys of everything that can match and comes after this key. One object that is asked for by name needs no search.
-pub(super) fn rest(call: &Call<'_>, storage: &Storage, selector: &Selector, after: Option<&Key>) -> KeyRange {
+/// The keys that can match, after this key. A selector for one name needs only one key.
+pub(super) fn key_range(call: &Call<'_>, storage: &Storage, selector: &Selector, after: Option<&Key>) -> KeyRange {
     let namespace = &call.target.namespace;
     let placed = call.resource.scope == Scope::Cluster || !namespace.is_empty();
     let name = selector.fields.required("metadata.name").filter(|name| placed && !name.is_empty());
@@ -223,11 +223,12 @@ async fn fetch(
     after: Option<&Key>,
 ) -> Result<RangeResponse, ApiError> {
     let request = RangeRequest { at, ..RangeRequest::new(range) }.limit(limit);
-    call.handlers.objects().store().range(request).await.map_err(|error| failed(call, error, after))
+    call.handlers.objects().store().range(request).await.map_err(|error| list_error(call, error, after))
 }
 
-/// Why a list cannot be read. One that cannot go on as it began gets a token to go on at the latest revision.
-fn failed(call: &Call<'_>, error: StoreError, after: Option<&Key>) -> ApiError {
+/// The error of a failed list. If the revision was compacted, the client gets a token to continue at the latest
+/// revision.
+fn list_error(call: &Call<'_>, error: StoreError, after: Option<&Key>) -> ApiError {
     let (StoreError::Compacted { .. }, Some(after), Some(storage)) = (&error, after, &call.resource.storage) else {
         return error.into();
     };
@@ -242,8 +243,8 @@ fn failed(call: &Call<'_>, error: StoreError, after: Option<&Key>) -> ApiError {
     }
 }
 
-/// Where to read: at which revision, and after which key.
-async fn start(call: &Call<'_>, storage: &Storage) -> Result<(At, Option<Key>), ApiError> {
+/// The revision to read at, and the key to read after.
+async fn start_position(call: &Call<'_>, storage: &Storage) -> Result<(At, Option<Key>), ApiError> {
     let (version, matching) = (call.query.text("resourceVersion"), call.query.text("resourceVersionMatch"));
     let given = call.query.text("continue");
     if !given.is_empty() {
@@ -262,7 +263,7 @@ async fn start(call: &Call<'_>, storage: &Storage) -> Result<(At, Option<Key>), 
         };
         return Ok((at, Some(after)));
     }
-    match (matching, wanted_revision(call)?) {
+    match (matching, requested_resource_version(call)?) {
         (_, None) => Ok((At::Latest, None)),
         ("Exact", Some(exact)) => Ok((At::Revision(Revision::new(exact)), None)),
         (_, Some(oldest)) => {
@@ -275,19 +276,19 @@ async fn start(call: &Call<'_>, storage: &Storage) -> Result<(At, Option<Key>), 
     }
 }
 
-/// The resource version that a request asks for. Kubernetes refuses one that is none in a list, and calls it a fault of its
-/// own in everything else; it is the client's in all of them.
-pub(super) fn wanted_revision(call: &Call<'_>) -> Result<Option<u64>, ApiError> {
-    revision(call.query.text("resourceVersion"))
+/// The resource version in the query. Kubernetes responds to an invalid one with 400 in a list and with 500 elsewhere;
+/// this server always responds with 400.
+pub(super) fn requested_resource_version(call: &Call<'_>) -> Result<Option<u64>, ApiError> {
+    parse_resource_version(call.query.text("resourceVersion"))
         .map_err(|problem| ApiError::BadRequest(format!("invalid resource version: resourceVersion: {problem}")))
 }
 
-/// A resource version that a client gave, in Go's words where it is none.
-pub(super) fn revision(text: &str) -> Result<Option<u64>, String> {
+/// Parses a resource version. The error has the words of Go's `strconv`.
+pub(super) fn parse_resource_version(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    // Go's unsigned numbers have no sign at all.
+    // Go's `ParseUint` accepts no sign.
     let parsed = if text.starts_with('+') { "+".parse() } else { text.parse::<u64>() };
     parsed.map(Some).map_err(|error| {
         let (text, problem) = match error.kind() {
@@ -298,8 +299,8 @@ pub(super) fn revision(text: &str) -> Result<Option<u64>, String> {
     })
 }
 
-/// Refuses a field selector that names a field which cannot be selected by.
-pub(super) fn check_fields(call: &Call<'_>, selector: &Selector) -> Result<(), ApiError> {
+/// Refuses a field selector with a field that the resource does not support.
+pub(super) fn check_field_selector(call: &Call<'_>, selector: &Selector) -> Result<(), ApiError> {
     for field in selector.fields.names() {
         let known = matches!(field, "metadata.name" | "metadata.namespace")
             || call.resource.selectable_fields.iter().any(|selectable| selectable == field);
@@ -310,12 +311,11 @@ pub(super) fn check_fields(call: &Call<'_>, selector: &Selector) -> Result<(), A
     Ok(())
 }
 
-/// Kinds that can be selected by fields of their own have a shorter way to say no.
+/// The message for a field label that the resource does not support.
 fn unknown_field(call: &Call<'_>, field: &str) -> String {
-    match (call.resource.names.kind.as_str(), call.resource.selectable_fields.is_empty()) {
-        (_, true) => format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
-        ("Job", _) => format!("field label {field:?} not supported for Job"),
-        _ => format!("field label not supported: {field}"),
+    match call.resource.selectable_fields.is_empty() {
+        true => format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+        false => call.resource.strategy.unsupported_field_label(field),
     }
 }
 
@@ -340,7 +340,7 @@ fn token(storage: &Storage, revision: i64, after: &Key) -> Result<String, ApiErr
     Ok(URL_SAFE_NO_PAD.encode(json))
 }
 
-/// Reads a token; the error says what is wrong with it. A token cannot lead out of its collection.
+/// Parses a continue token. The key in it must stay inside of the collection.
 fn read_token(text: &str) -> Result<ContinueToken, String> {
     let decoded = URL_SAFE_NO_PAD.decode(text.trim_end_matches('='));
     let json = decoded.map_err(|error| match error {
@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_that_are_none_are_refused_in_the_words_of_kubernetes() {
+    fn invalid_continue_tokens_are_refused_with_kubernetes_messages() {
         let read = |token: &str| read_token(&URL_SAFE_NO_PAD.encode(token)).map(|token| (token.rv, token.start));
         let token = |rv: i64, start: &str| read(&json!({"v": "meta.k8s.io/v1", "rv": rv, "start": start}).to_string());
         assert_eq!(token(5, "default/a"), Ok((5, "default/a".into())));
@@ -390,8 +390,8 @@ mod tests {
 
     #[test]
     fn resource_versions_are_numbers_without_a_sign() {
-        assert_eq!(revision(""), Ok(None));
-        assert_eq!(revision("18446744073709551615"), Ok(Some(u64::MAX)));
+        assert_eq!(parse_resource_version(""), Ok(None));
+        assert_eq!(parse_resource_version("18446744073709551615"), Ok(Some(u64::MAX)));
         for (text, problem) in [
             ("abc", "invalid syntax"),
             ("-1", "invalid syntax"),
@@ -400,7 +400,7 @@ mod tests {
             ("18446744073709551616", "value out of range"),
         ] {
             let expected = format!("Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {problem}");
-            assert_eq!(revision(text), Err(expected));
+            assert_eq!(parse_resource_version(text), Err(expected));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The metadata that every object has: what the server sets, what clients may change, and what is checked.
+//! The metadata of objects: fields that the server sets, fields that clients may change, and validation.
 
 use crate::error::ApiError;
 use crate::handlers::Call;
@@ -10,20 +10,20 @@ use restow_apimachinery::object::Object;
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The most bytes of all annotations together.
+/// The maximum total size of annotations in bytes.
 const ANNOTATION_BYTES: usize = 256 * 1024;
-/// The most owners that a client may give to an object. Kubernetes has no limit; here an object loses owners a few at a time,
-/// and is written as often.
-const MOST_OWNERS: usize = 1_000;
-/// The finalizers that need no domain in front of them.
+/// The maximum number of owner references that a client may set. Kubernetes has no limit. Here the garbage collector
+/// removes a few owners at a time and writes the object each time.
+const MAX_OWNERS: usize = 1_000;
+/// The finalizers that need no domain.
 const STANDARD_FINALIZERS: [&str; 4] =
     ["foregroundDeletion", "kubernetes", "orphan", "customresourcecleanup.apiextensions.k8s.io"];
-/// What the server keeps from the stored object, whatever a client sends.
+/// The fields that an update takes from the stored object.
 const KEPT: [&str; 4] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
 /// Completes the metadata of a new object.
 pub(super) fn prepare_new(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
-    settle_namespace(call, object)?;
+    set_namespace(call, object)?;
     if object.name().is_empty() && !object.meta("generateName").is_empty() {
         let base: String =
             object.meta("generateName").chars().take(call.resource.strategy.name_rule().longest_base()).collect();
@@ -41,9 +41,9 @@ pub(super) fn prepare_new(call: &Call<'_>, object: &mut Object) -> Result<(), Ap
     Ok(())
 }
 
-/// Carries over what a client cannot change.
+/// Copies the fields that a client cannot change from the stored object.
 pub(super) fn prepare_replacement(call: &Call<'_>, object: &mut Object, old: &Object) -> Result<(), ApiError> {
-    settle_namespace(call, object)?;
+    set_namespace(call, object)?;
     for field in KEPT {
         let kept = old.at(&["metadata", field]).cloned();
         let metadata = object.metadata_mut();
@@ -60,21 +60,21 @@ pub(super) fn prepare_replacement(call: &Call<'_>, object: &mut Object, old: &Ob
     Ok(())
 }
 
-/// Counts a change of the specification.
-pub(super) fn count_change(call: &Call<'_>, object: &mut Object, old: &Object) {
+/// Increments `metadata.generation` if the specification has changed.
+pub(super) fn increment_generation(call: &Call<'_>, object: &mut Object, old: &Object) {
     if call.resource.strategy.has_generation() && specification(call, object) != specification(call, old) {
         object.metadata_mut().insert("generation".into(), (old.generation() + 1).into());
     }
 }
 
-/// Everything but metadata and status. A custom resource whose status is not apart has none.
+/// All fields except metadata and status. A custom resource without the status subresource has no separate status.
 fn specification<'a>(call: &Call<'_>, object: &'a Object) -> Vec<(&'a String, &'a Value)> {
     let whole = call.resource.origin == Origin::Custom && call.resource.subresource("status").is_none();
     let counts = |name: &str| !matches!(name, "metadata" | "apiVersion" | "kind") && (whole || name != "status");
     object.fields().iter().filter(|(name, _)| counts(name)).collect()
 }
 
-/// Everything that is wrong with an object's metadata.
+/// All validation errors of an object's metadata.
 pub(super) fn problems(call: &Call<'_>, object: &Object) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let name = object.name();
@@ -111,7 +111,7 @@ pub(super) fn problems(call: &Call<'_>, object: &Object) -> Vec<FieldError> {
     problems
 }
 
-/// Each owner is named in full, and one at most is in charge.
+/// Every owner reference is complete, and at most one is the controller.
 fn owner_problems(object: &Object) -> Vec<FieldError> {
     let Some(owners) = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array) else { return Vec::new() };
     let text = |owner: &Value, field: &str| owner[field].as_str().unwrap_or_default().to_string();
@@ -137,19 +137,19 @@ fn owner_problems(object: &Object) -> Vec<FieldError> {
     problems
 }
 
-/// Refuses more owners than the collector can look at in a few rounds, where a client adds them.
+/// Refuses a client that adds more owners than the garbage collector can process in a few rounds.
 pub(super) fn owner_count_problem(object: &Object, old: Option<&Object>) -> Option<FieldError> {
     let owners = ["metadata", "ownerReferences"];
     let count = |object: &Object| object.at(&owners).and_then(Value::as_array).map_or(0, Vec::len);
     let (now, before) = (count(object), old.map_or(0, count));
-    (now > MOST_OWNERS && now > before).then(|| FieldError {
+    (now > MAX_OWNERS && now > before).then(|| FieldError {
         field: "metadata.ownerReferences".into(),
         rule: FieldRule::TooMany(now.to_string()),
-        detail: format!("must have at most {MOST_OWNERS} items"),
+        detail: format!("must have at most {MAX_OWNERS} items"),
     })
 }
 
-/// What is wrong with a change from `old` to `object`.
+/// The validation errors of a change from `old` to `object`.
 pub(super) fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
     let mut problems: Vec<FieldError> = owner_count_problem(object, Some(old)).into_iter().collect();
     if old.is_being_deleted() {
@@ -193,7 +193,7 @@ fn map_problems(object: &Object, field: &str, value_problem: impl Fn(&str) -> Op
     problems
 }
 
-fn settle_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
+fn set_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), ApiError> {
     if call.resource.scope == Scope::Cluster {
         object.set_meta("namespace", "");
         return Ok(());

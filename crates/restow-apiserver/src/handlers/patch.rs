@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, GroupKind};
 use crate::handlers::pipeline::{self, DesiredObject};
-use crate::handlers::{Answer, Call, apply, update};
+use crate::handlers::{Call, HandlerResponse, apply, update};
 use crate::request::body;
 use async_trait::async_trait;
 use restow_apimachinery::bounded_patch::{self, BoundedPatchError, json_size};
@@ -12,27 +12,27 @@ use restow_apimachinery::object::Object;
 use restow_apimachinery::types;
 use serde_json::Value;
 
-/// The most bytes of JSON that a patch may make of an object: as many as an object that is sent may have.
-const MAX_OUTCOME: usize = 3 << 20;
+/// The maximum size of a patched object in bytes of JSON; the same as for an object in a request body.
+const MAX_PATCHED_BYTES: usize = 3 << 20;
 
-/// A patch that has been read.
+/// A parsed patch.
 pub(crate) enum Patch {
     Json(json_patch::Patch),
     Merge(Value),
     Strategic(Value),
 }
 
-pub(super) async fn patch(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn patch(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     if call.patch_type == apply::MEDIA_TYPE {
         return apply::apply(call).await;
     }
     refuse_force(call)?;
     let patch = read(call)?;
-    let (code, written) = pipeline::write(call, &Patched { call, patch }).await?;
-    Ok(call.written(code, written).await)
+    let (code, written) = pipeline::write(call, &PatchedObject { call, patch }).await?;
+    Ok(call.written_response(code, written).await)
 }
 
-/// Only what is applied can be forced.
+/// Refuses `force` on patches other than apply.
 pub(super) fn refuse_force(call: &Call<'_>) -> Result<(), ApiError> {
     match call.query.has("force") {
         true => Err(invalid_options(FieldError::forbidden("force", "may not be specified for non-apply patch"))),
@@ -40,20 +40,20 @@ pub(super) fn refuse_force(call: &Call<'_>) -> Result<(), ApiError> {
     }
 }
 
-/// What is wrong with the options of a patch.
+/// The error for invalid patch options.
 pub(super) fn invalid_options(cause: FieldError) -> ApiError {
     let kind = GroupKind { group: "meta.k8s.io".into(), kind: "PatchOptions".into() };
     ApiError::Invalid { kind, name: String::new(), causes: vec![cause] }
 }
 
 /// A patch of the object of a call.
-struct Patched<'a> {
+struct PatchedObject<'a> {
     call: &'a Call<'a>,
     patch: Patch,
 }
 
 #[async_trait]
-impl DesiredObject for Patched<'_> {
+impl DesiredObject for PatchedObject<'_> {
     fn create(&self) -> Result<Option<(Object, Given)>, ApiError> {
         Ok(None)
     }
@@ -108,10 +108,10 @@ fn json(call: &Call<'_>) -> Result<Value, ApiError> {
     }
 }
 
-/// What Go calls an object of which it knows nothing.
+/// Go's name for the type of an untyped object.
 const MAP: &str = "map[string]interface {}";
 
-/// Go's words for a value that is not of the type that it should be.
+/// Go's message for a value of the wrong type.
 fn not_a(value: &Value, wanted: &str) -> String {
     let found = match value {
         Value::Array(_) => "array",
@@ -124,7 +124,7 @@ fn not_a(value: &Value, wanted: &str) -> String {
     format!("json: cannot unmarshal {found} into Go value of type {wanted}")
 }
 
-/// A value with a patch applied to it.
+/// Applies a patch to a value.
 pub(crate) fn patched(patch: &Patch, mut value: Value, kind: Option<types::TypeId>) -> Result<Value, ApiError> {
     match patch {
         Patch::Merge(merge) => json_patch::merge(&mut value, merge),
@@ -137,14 +137,14 @@ pub(crate) fn patched(patch: &Patch, mut value: Value, kind: Option<types::TypeI
             bounded_patch::apply(&mut value, operations).map_err(refused)?;
         }
     }
-    // What a patch makes is looked at from all sides before it reaches the store, which would refuse it.
-    match json_size(&value) > MAX_OUTCOME {
-        true => Err(ApiError::TooLarge(format!("Request entity too large: limit is {MAX_OUTCOME}"))),
+    // Check the size before the validation of the result, which takes time. The store would refuse the object anyway.
+    match json_size(&value) > MAX_PATCHED_BYTES {
+        true => Err(ApiError::TooLarge(format!("Request entity too large: limit is {MAX_PATCHED_BYTES}"))),
         false => Ok(value),
     }
 }
 
-/// What is said of a JSON patch that cannot be carried out.
+/// The error for a JSON patch that cannot be applied.
 fn refused(error: BoundedPatchError) -> ApiError {
     match error {
         BoundedPatchError::Operations(_) => ApiError::TooLarge(error.to_string()),
@@ -157,7 +157,7 @@ fn patched_object(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Objec
     let kind = call.resource.type_id(&call.version);
     let value = patched(patch, old.clone().into_value(), kind)?;
     let entries = Given::of(&value);
-    let object = body::normalized(call, value).map_err(|error| senseless(call, patch, old, error))?;
+    let object = body::normalized(call, value).map_err(|error| invalid_result(call, patch, old, error))?;
     if object.api_version() != old.api_version() || object.kind() != old.kind() {
         let error = ApiError::BadRequest(format!(
             "a patch cannot make a {} of {} of a {} of {}",
@@ -166,7 +166,7 @@ fn patched_object(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Objec
             old.kind(),
             old.api_version()
         ));
-        return Err(senseless(call, patch, old, error));
+        return Err(invalid_result(call, patch, old, error));
     }
     if object.name() != old.name() {
         return Err(update::name_mismatch(object.name(), old.name()));
@@ -179,9 +179,9 @@ fn patched_object(call: &Call<'_>, patch: &Patch, old: &Object) -> Result<(Objec
     Ok((object, entries))
 }
 
-/// What is said of a patch whose outcome is not an object of the kind: Kubernetes shows the outcome, or a strategic merge
-/// patch itself.
-pub(super) fn senseless(call: &Call<'_>, patch: &Patch, old: &Object, error: ApiError) -> ApiError {
+/// The error for a patch whose result is not an object of the kind. Kubernetes shows the result, or the patch itself if
+/// it is a strategic merge patch.
+pub(super) fn invalid_result(call: &Call<'_>, patch: &Patch, old: &Object, error: ApiError) -> ApiError {
     let ApiError::BadRequest(message) = error else { return error };
     let shown = match patch {
         Patch::Strategic(patch) => patch.clone(),

@@ -26,14 +26,14 @@ use restow_apimachinery::object::Object;
 use restow_store::{Compare, Mutation};
 use std::borrow::Cow;
 
-/// The object that a verb wants to be written.
+/// The object that a verb wants to write.
 #[async_trait]
 pub(super) trait DesiredObject: Send + Sync {
-    /// The object to create where there is none, and what the request says of its managed fields; `None` where the verb creates
-    /// nothing.
+    /// The object to create if it does not exist, with the managed fields in the request; `None` if the verb does not
+    /// create.
     fn create(&self) -> Result<Option<(Object, Given)>, ApiError>;
 
-    /// The object to put in the place of `old`.
+    /// The object that replaces `old`.
     async fn replace(&self, old: &Object) -> Result<(Object, Given), ApiError>;
 
     /// The stages decode and mutate of a replacement. A subresource with a kind of its own is admitted as that kind.
@@ -43,22 +43,22 @@ pub(super) trait DesiredObject: Send + Sync {
         Ok((object, given))
     }
 
-    /// What validating admission sees of an object.
+    /// The object as validating admission sees it.
     fn admitted<'a>(&self, object: &'a Object) -> Cow<'a, Object> {
         Cow::Borrowed(object)
     }
 }
 
-/// Writes what a verb wants. Returns the code of the answer, and the object as it is then.
+/// Runs the write pipeline. Returns the status code and the written object.
 pub(super) async fn write(call: &Call<'_>, desired: &dyn DesiredObject) -> Result<(u16, Written), ApiError> {
     let mut write = Write::new(call, desired);
-    // The name of a new object is known when admission has had its say.
+    // Admission can set the name of a new object.
     let name = match call.target.verb {
         Verb::Create => write.prepare_new().await?,
         _ => call.target.name.clone(),
     };
     let objects = call.handlers.objects();
-    match objects.commit(call.place(&name), &mut write, call.dry_run()?).await? {
+    match objects.commit(call.object_ref(&name), &mut write, call.dry_run()?).await? {
         Changed::Created(written) => Ok((201, written)),
         Changed::Updated(written) => Ok((200, written)),
         Changed::Removed(object) => Ok((200, Written::not_stored(write.last_state.unwrap_or(object)))),
@@ -66,28 +66,28 @@ pub(super) async fn write(call: &Call<'_>, desired: &dyn DesiredObject) -> Resul
     }
 }
 
-/// A write on its way through the stages. It is tried again when others changed what it depends on.
+/// A write in the pipeline. It runs again when another write changed an object that it depends on.
 struct Write<'a> {
     call: &'a Call<'a>,
     desired: &'a dyn DesiredObject,
-    /// A new object that is admitted already, so that no webhook is called twice for it.
+    /// A new object that has passed admission. A retry does not call webhooks again.
     new: Option<NewObject>,
-    /// How the namespace is looked at: first as cached, then as stored.
+    /// How the namespace is read: from the cache first, from the store in a retry.
     freshness: Freshness,
-    /// What must hold of the namespace.
+    /// The condition on the namespace in the transaction.
     namespace: Option<Compare>,
-    /// What must hold for what the object claims.
+    /// The conditions for the claimed values, such as cluster IPs.
     claims: Vec<Compare>,
-    /// What it takes from quotas.
+    /// The charge to resource quotas.
     charge: Charge,
-    /// What the object would have become, had the write not removed it.
+    /// The object as the update left it, if the update removed it because its last finalizer is gone.
     last_state: Option<Object>,
 }
 
 /// A new object after admission.
 struct NewObject {
     object: Object,
-    /// The same without what it claims.
+    /// The object before the claim stage, for a retry.
     unclaimed: Object,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// The stages of a new object up to admit. Returns its name.
+    /// The stages of a new object from decode to admit. Returns its name.
     async fn prepare_new(&mut self) -> Result<String, ApiError> {
         let call = self.call;
         let (object, given) = self.desired.create()?.ok_or_else(|| call.not_found(&call.target.name))?;
@@ -121,11 +121,11 @@ impl<'a> Write<'a> {
         Ok(name)
     }
 
-    /// The object where there is none yet.
+    /// All stages of an object that does not exist yet.
     async fn create(&mut self) -> Result<Object, ApiError> {
         let call = self.call;
         if self.new.is_none() {
-            // Creating by update or apply is creating: whoever does so must be allowed to.
+            // An update or apply that creates the object needs permission to create.
             if self.desired.create()?.is_some() {
                 call.authorize_creation()?;
             }
@@ -134,7 +134,7 @@ impl<'a> Write<'a> {
                 return Err(update::name_mismatch(&name, &call.target.name));
             }
         } else if self.freshness == Freshness::Live {
-            // What was claimed at first may have been taken meanwhile.
+            // Another object may have claimed the same values since the first attempt.
             if let Some(mut object) = self.new.as_ref().map(|new| new.unclaimed.clone()) {
                 self.claim(&mut object, None).await?;
                 self.new = self.new.take().map(|new| NewObject { object, ..new });
@@ -148,10 +148,10 @@ impl<'a> Write<'a> {
         Ok(object)
     }
 
-    /// The object in the place of `old`.
+    /// All stages of an object that replaces `old`.
     async fn replace(&mut self, old: &Object) -> Result<Object, ApiError> {
         let call = self.call;
-        // Nobody waits for the quotas of a namespace while webhooks are called.
+        // Do not hold the lock on the namespace's quotas while webhooks are called.
         (self.namespace, self.charge) = (None, Charge::default());
         let (object, given) = self.desired.mutated(call, old).await?;
         let mut object = update::validated(call, object, old, given).await?;
@@ -186,7 +186,7 @@ impl Decision for Write<'_> {
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError> {
         let Some(old) = before else { return self.create().await.map(Change::Write) };
         let mut object = self.replace(old).await?;
-        if !update::ends(self.call, &object, old) {
+        if !update::completes_deletion(self.call, &object, old) {
             return Ok(Change::Write(object));
         }
         object.set_meta("resourceVersion", old.resource_version());
@@ -198,11 +198,11 @@ impl Decision for Write<'_> {
         self.namespace.iter().chain(&self.claims).chain(&self.charge.conditions).cloned().collect()
     }
 
-    fn alongside(&self) -> Vec<Mutation> {
+    fn additional_mutations(&self) -> Vec<Mutation> {
         self.charge.mutations.clone()
     }
 
-    fn beside(&self) -> Option<EncodedBy> {
+    fn mutations_encoded_by(&self) -> Option<EncodedBy> {
         self.charge.encoded_by.clone()
     }
 }

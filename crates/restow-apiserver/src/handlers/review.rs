@@ -1,43 +1,43 @@
 //! Kinds that are not stored: access reviews, token reviews, and the `token` subresource of service accounts.
 
 use crate::error::ApiError;
-use crate::handlers::{Answer, Call, subresource};
+use crate::handlers::{Call, HandlerResponse, subresource};
 use crate::request::body;
+use crate::resource::strategy::ReviewKind;
 use restow_api::GroupResource;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::{self, TypeTable};
 use restow_auth::review::{self, ReviewError};
 use restow_auth::service_account::{Account, IssueError};
 
-/// Answers a review.
-pub(super) async fn review(call: &Call<'_>) -> Result<Answer, ApiError> {
+/// Evaluates a review.
+pub(super) async fn review(call: &Call<'_>, kind: ReviewKind) -> Result<HandlerResponse, ApiError> {
     let now = jiff::Timestamp::now();
     let access = call.handlers.access();
     let posted = body::object(call)?.into_value();
-    let answered = match call.resource.group_resource.resource() {
-        "subjectaccessreviews" => review::subject_access_review(access.authorizer(), &posted),
-        "selfsubjectaccessreviews" => review::self_subject_access_review(access.authorizer(), &call.user, &posted),
-        "localsubjectaccessreviews" => {
+    let reviewed = match kind {
+        ReviewKind::SubjectAccess => review::subject_access_review(access.authorizer(), &posted),
+        ReviewKind::SelfSubjectAccess => review::self_subject_access_review(access.authorizer(), &call.user, &posted),
+        ReviewKind::LocalSubjectAccess => {
             review::local_subject_access_review(access.authorizer(), &call.target.namespace, &posted)
         }
-        "selfsubjectrulesreviews" => review::self_subject_rules_review(access.authorizer(), &call.user, &posted),
-        "selfsubjectreviews" => Ok(review::self_subject_review(&call.user, &posted, now)),
-        "tokenreviews" => review::token_review(access.authenticators(), access, &posted, now),
-        _ => return Err(ApiError::MethodNotAllowed),
+        ReviewKind::SelfSubjectRules => review::self_subject_rules_review(access.authorizer(), &call.user, &posted),
+        ReviewKind::SelfSubject => Ok(review::self_subject_review(&call.user, &posted, now)),
+        ReviewKind::Token => review::token_review(access.authenticators(), access, &posted, now),
     };
-    let answer = answered.map_err(|error| match error {
+    let review = reviewed.map_err(|error| match error {
         ReviewError::BadRequest(message) => ApiError::BadRequest(message),
         ReviewError::Invalid(problems) => call.invalid("", problems),
     })?;
-    Ok(Answer::Object { code: 201, object: Object::from_value(answer).unwrap_or_default() })
+    Ok(HandlerResponse::Object { code: 201, object: Object::from_value(review).unwrap_or_default() })
 }
 
 /// Issues a token for a service account.
-pub(super) async fn token(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn token(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     let access = call.handlers.access();
     let Some(tokens) = &access.authenticators().tokens else { return Err(ApiError::NoSuchResource) };
     let name = &call.target.name;
-    let entry = call.handlers.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let entry = call.handlers.objects().get(call.object_ref(name)).await?.ok_or_else(|| call.not_found(name))?;
     let account = call.resource.decode(&entry, &call.version).await?;
     let account = Account { namespace: &call.target.namespace, name, uid: account.uid() };
     let mut request = body::value(call)?;
@@ -45,13 +45,13 @@ pub(super) async fn token(call: &Call<'_>) -> Result<Answer, ApiError> {
         let decoded = types::normalize(kind, request).map_err(|error| ApiError::BadRequest(error.to_string()))?;
         request = decoded.value;
     }
-    let request = subresource::admitted(call, request).await?.into_value();
+    let request = subresource::admit(call, request).await?.into_value();
     let issued = tokens.issue(&request, &account, access, jiff::Timestamp::now());
     let issued = issued.map_err(|error| issue_error(call, error))?;
     if let Some(warning) = issued.warning {
         call.warn(warning);
     }
-    Ok(Answer::Object { code: 201, object: Object::from_value(issued.answer).unwrap_or_default() })
+    Ok(HandlerResponse::Object { code: 201, object: Object::from_value(issued.answer).unwrap_or_default() })
 }
 
 fn issue_error(call: &Call<'_>, error: IssueError) -> ApiError {

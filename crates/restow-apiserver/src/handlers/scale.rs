@@ -1,31 +1,32 @@
-//! The `scale` subresource: how many, in one form for every kind that can be scaled.
+//! The `scale` subresource: the number of replicas in one format (`Scale`) for all kinds that can be scaled.
 
 use crate::admission::{self, Operation};
 use crate::error::ApiError;
 use crate::field_manager::Application;
 use crate::handlers::pipeline::{self, DesiredObject};
-use crate::handlers::{Answer, Call, apply, patch, update};
+use crate::handlers::{Call, HandlerResponse, apply, patch, update};
 use crate::request::body;
 use crate::resource::Verb;
 use crate::resource::object_meta;
 use crate::resource::strategy::{ScaleFields, ScaleSelector};
 use async_trait::async_trait;
 use restow_apimachinery::field::FieldError;
-use restow_apimachinery::managed_fields::{Given, Writer};
+use restow_apimachinery::managed_fields::{FieldWriter, Given};
 use restow_apimachinery::object::Object;
 use restow_apimachinery::selector::selector_text;
 use restow_apimachinery::types::{self, TypeTable};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn scale(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     let fields = call.resource.strategy.scale(&call.version.to_string()).ok_or(ApiError::NoSuchResource)?;
     let name = &call.target.name;
     let wanted = match call.target.verb {
         Verb::Get => {
-            let entry = call.handlers.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+            let entry =
+                call.handlers.objects().get(call.object_ref(name)).await?.ok_or_else(|| call.not_found(name))?;
             let object = call.resource.decode(&entry, &call.version).await?;
-            return Ok(Answer::Object { code: 200, object: scale_of(&fields, &object) });
+            return Ok(HandlerResponse::Object { code: 200, object: scale_of(&fields, &object) });
         }
         Verb::Patch if call.patch_type == apply::MEDIA_TYPE => Wanted::Applied(applied(call)?),
         Verb::Patch => {
@@ -34,27 +35,27 @@ pub(super) async fn scale(call: &Call<'_>) -> Result<Answer, ApiError> {
         }
         _ => Wanted::Whole(given(call)?),
     };
-    let (code, written) = pipeline::write(call, &Scaled { call, fields: &fields, wanted }).await?;
-    Ok(Answer::Object { code, object: scale_of(&fields, &written.into_object()) })
+    let (code, written) = pipeline::write(call, &ScaledObject { call, fields: &fields, wanted }).await?;
+    Ok(HandlerResponse::Object { code, object: scale_of(&fields, &written.into_object()) })
 }
 
-/// What a client wants the scale to be.
+/// The change of the scale that a client requests.
 enum Wanted {
     Whole(Value),
     Patch(patch::Patch),
-    /// Only what it says is wanted, and belongs to who applies it.
+    /// An apply patch: only its fields change, and its manager owns them.
     Applied(Value),
 }
 
-/// An object with the number of replicas that a client wants. Admission sees the Scale.
-struct Scaled<'a> {
+/// An object with the requested number of replicas. Admission sees the Scale.
+struct ScaledObject<'a> {
     call: &'a Call<'a>,
     fields: &'a ScaleFields,
     wanted: Wanted,
 }
 
 #[async_trait]
-impl DesiredObject for Scaled<'_> {
+impl DesiredObject for ScaledObject<'_> {
     fn create(&self) -> Result<Option<(Object, Given)>, ApiError> {
         Ok(None)
     }
@@ -70,7 +71,7 @@ impl DesiredObject for Scaled<'_> {
             return Err(update::name_mismatch(wanted.name(), name));
         }
         let wanted = admission::mutate(&call.admission(), Operation::Update, wanted, Some(&current)).await?;
-        update::check_expectations(call, &wanted, old)?;
+        update::check_preconditions(call, &wanted, old)?;
         let replicas = wanted.at(&["spec", "replicas"]).and_then(Value::as_i64).unwrap_or_default();
         let given = self.entries(old, replicas).await?;
         if replicas < 0 {
@@ -89,14 +90,14 @@ impl DesiredObject for Scaled<'_> {
     }
 }
 
-impl Scaled<'_> {
-    /// The Scale that the client wants, given the present one.
+impl ScaledObject<'_> {
+    /// The requested Scale, given the current one.
     fn wanted_scale(&self, current: &Object) -> Result<Object, ApiError> {
         let wanted = match &self.wanted {
             Wanted::Whole(value) => value.clone(),
             Wanted::Patch(patch) => {
                 let value = patch::patched(patch, current.clone().into_value(), scale_type())?;
-                normalized(value).map_err(|error| patch::senseless(self.call, patch, current, error))?
+                normalized(value).map_err(|error| patch::invalid_result(self.call, patch, current, error))?
             }
             Wanted::Applied(configuration) => {
                 let mut wanted = current.clone().into_value();
@@ -109,7 +110,7 @@ impl Scaled<'_> {
         Ok(wanted)
     }
 
-    /// Who manages what then. Who applies a scale is in the way of whoever manages how many there are.
+    /// The managed fields after the change. Applying a scale conflicts with another manager of the replicas field.
     async fn entries(&self, old: &Object, replicas: i64) -> Result<Given, ApiError> {
         let Wanted::Applied(configuration) = &self.wanted else { return Ok(Given::Object) };
         let call = self.call;
@@ -120,7 +121,7 @@ impl Scaled<'_> {
         }
         let (manager, now, version) = (call.manager(), object_meta::now(), call.version.to_string());
         let writer =
-            Writer { manager: &manager, subresource: &call.target.subresource, api_version: &version, now: &now };
+            FieldWriter { manager: &manager, subresource: &call.target.subresource, api_version: &version, now: &now };
         let application = Application { resource: &call.resource, writer, configuration: wanted };
         let mut object = old.clone();
         put(&mut object, &self.fields.replicas, replicas.into());
@@ -132,7 +133,7 @@ impl Scaled<'_> {
     }
 }
 
-/// The configuration of a scale that is applied.
+/// The Scale of an apply patch.
 fn applied(call: &Call<'_>) -> Result<Value, ApiError> {
     apply::check_manager(call)?;
     let (value, _) = apply::parse(call)?;
@@ -145,7 +146,7 @@ fn applied(call: &Call<'_>) -> Result<Value, ApiError> {
     if value["spec"].get("replicas").is_none()
         && let Some(spec) = configuration["spec"].as_object_mut()
     {
-        // What is not said is not wanted, whatever its type takes for it.
+        // The type has a default for `replicas`. Remove it: an apply patch manages only the fields that it contains.
         spec.remove("replicas");
     }
     Ok(configuration)
@@ -168,14 +169,14 @@ fn given(call: &Call<'_>) -> Result<Value, ApiError> {
     normalized(value)
 }
 
-/// A scale as its type reads it: whatever else is stored as a number of replicas, nobody could encode it.
+/// Normalizes a Scale by its type, so that every stored number of replicas can be encoded.
 fn normalized(value: Value) -> Result<Value, ApiError> {
     let Some(kind) = scale_type() else { return Ok(value) };
     let decoded = types::normalize(kind, value).map_err(|error| ApiError::BadRequest(error.to_string()))?;
     Ok(decoded.value)
 }
 
-/// The scale of an object.
+/// The Scale of an object.
 fn scale_of(fields: &ScaleFields, object: &Object) -> Object {
     let mut metadata = Map::new();
     for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -183,7 +184,7 @@ fn scale_of(fields: &ScaleFields, object: &Object) -> Object {
             metadata.insert(name.into(), value.clone());
         }
     }
-    // A custom resource may say any number, and a scale has 32 bits for it.
+    // A custom resource may contain any number; a Scale has 32 bits.
     let shown = |path: &[String]| {
         number(path, object).map_or(0, |number| number.clamp(i64::from(i32::MIN), i64::from(i32::MAX)))
     };

@@ -1,22 +1,20 @@
-//! Subresources: which fields of an object each of them writes, and those that are actions.
+//! Subresources: the fields that each of them writes, and those that are actions.
 //!
 //! What is special about a kind's subresources is in its strategy.
 
 mod binding;
 
-pub(super) use binding::bind;
-
 use crate::admission::{self, Operation};
 use crate::error::ApiError;
-use crate::handlers::{Answer, Call, eviction, review, scale};
+use crate::handlers::{Call, HandlerResponse, eviction, review, scale};
 use crate::resource::strategy::{Connection, SubresourceAction};
 use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Answers a request for a subresource; `None` when the subresource is written like its object.
-pub(super) async fn answer(call: &Call<'_>) -> Result<Option<Answer>, ApiError> {
+/// Handles a request for a subresource; `None` when the subresource is written like its object.
+pub(super) async fn handle(call: &Call<'_>) -> Result<Option<HandlerResponse>, ApiError> {
     let subresource = call.target.subresource.as_str();
     let (first, _) = subresource.split_once('/').unwrap_or((subresource, ""));
     let known = call.resource.subresource(subresource).or_else(|| match first {
@@ -33,17 +31,33 @@ pub(super) async fn answer(call: &Call<'_>) -> Result<Option<Answer>, ApiError> 
     }
     let strategy = &call.resource.strategy;
     match strategy.subresource_action(first) {
-        Some(SubresourceAction::Bind) => bind(call, &call.target.name).await.map(Some),
-        Some(SubresourceAction::Evict) => eviction::evict(call).await.map(Some),
-        Some(SubresourceAction::IssueToken) => review::token(call).await.map(Some),
-        Some(SubresourceAction::Connect) => connect(call).await.map(Some),
+        Some(action) => run(call, action).await.map(Some),
         None if strategy.subresource_fields(first).is_some() => Ok(None),
         None => Err(ApiError::NoSuchResource),
     }
 }
 
-/// Takes from what was sent only what this subresource writes. A write of the object itself leaves the status as stored.
-pub(super) fn keep_part(call: &Call<'_>, object: &mut Object, old: &Object) {
+/// Handles a create of a kind that is not stored.
+pub(super) async fn create_unstored(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
+    match call.resource.strategy.subresource_action("") {
+        Some(action) => run(call, action).await,
+        None => Err(ApiError::MethodNotAllowed),
+    }
+}
+
+async fn run(call: &Call<'_>, action: SubresourceAction) -> Result<HandlerResponse, ApiError> {
+    match action {
+        SubresourceAction::Bind => binding::bind(call, &call.target.name).await,
+        SubresourceAction::Evict => eviction::evict(call).await,
+        SubresourceAction::IssueToken => review::token(call).await,
+        SubresourceAction::Connect => connect(call).await,
+        SubresourceAction::Review(kind) => review::review(call, kind).await,
+    }
+}
+
+/// Restores all fields that this subresource does not write from the stored object. A write of the object itself does
+/// not change its status.
+pub(super) fn restrict_to_writable_fields(call: &Call<'_>, object: &mut Object, old: &Object) {
     let (strategy, name) = (&call.resource.strategy, call.target.subresource.as_str());
     let Some(fields) = strategy.subresource_fields(name) else {
         if call.resource.subresource("status").is_some() {
@@ -52,7 +66,7 @@ pub(super) fn keep_part(call: &Call<'_>, object: &mut Object, old: &Object) {
         return strategy.restore_on_update(object, old);
     };
     let sent = std::mem::replace(object, old.clone());
-    if name == "status" && strategy.status_alone() {
+    if name == "status" && strategy.status_update_keeps_metadata() {
         return object.set("status", sent.get("status").cloned());
     }
     for path in fields {
@@ -62,15 +76,15 @@ pub(super) fn keep_part(call: &Call<'_>, object: &mut Object, old: &Object) {
 }
 
 /// The stored object with the changes that only this subresource may make.
-pub(super) fn granted<'a>(call: &Call<'_>, object: &Object, old: &'a Object) -> Cow<'a, Object> {
-    match call.resource.strategy.granted(&call.target.subresource, object, old) {
-        Some(granted) => Cow::Owned(granted),
+pub(super) fn with_permitted_changes<'a>(call: &Call<'_>, object: &Object, old: &'a Object) -> Cow<'a, Object> {
+    match call.resource.strategy.with_permitted_changes(&call.target.subresource, object, old) {
+        Some(baseline) => Cow::Owned(baseline),
         None => Cow::Borrowed(old),
     }
 }
 
-/// Runs admission for an object that is sent to a subresource with an action, and returns it as admission changed it.
-pub(super) async fn admitted(call: &Call<'_>, sent: Value) -> Result<Object, ApiError> {
+/// Runs admission for an object that was sent to a subresource with an action. Returns the object after mutation.
+pub(super) async fn admit(call: &Call<'_>, sent: Value) -> Result<Object, ApiError> {
     let sent = if sent.is_null() { json!({}) } else { sent };
     let mut sent = Object::from_value(sent)
         .map_err(|_| ApiError::bad_request("the object provided is unrecognized (must be of type object)"))?;
@@ -82,19 +96,19 @@ pub(super) async fn admitted(call: &Call<'_>, sent: Value) -> Result<Object, Api
     Ok(object)
 }
 
-/// A Status that says that an action was carried out.
+/// The `Status` that confirms an action.
 pub(super) fn success(code: u16) -> Object {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
     Object::from_value(status).unwrap_or_default()
 }
 
-/// Answers what only a node could: this server does not connect to nodes.
-async fn connect(call: &Call<'_>) -> Result<Answer, ApiError> {
+/// The response to a request that needs a connection to a node. This server does not connect to nodes.
+async fn connect(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     let name = &call.target.name;
-    let entry = call.handlers.objects().get(call.place(name)).await?.ok_or_else(|| call.not_found(name))?;
+    let entry = call.handlers.objects().get(call.object_ref(name)).await?.ok_or_else(|| call.not_found(name))?;
     let object = call.resource.decode(&entry, &call.version).await?;
     match call.resource.strategy.connection(&call.target.subresource, call.target.verb, &object) {
-        Connection::Empty => Ok(Answer::Nothing),
+        Connection::Empty => Ok(HandlerResponse::Empty),
         Connection::BadRequest(message) => Err(ApiError::BadRequest(message)),
         Connection::Unavailable(message) => Err(ApiError::Unavailable { message, retry_after: Duration::from_secs(1) }),
     }

@@ -1,11 +1,11 @@
-//! Following the changes of a collection.
+//! Watch: streams the changes of a collection.
 
 use crate::error::ApiError;
 use crate::error::status::status_of;
 use crate::handlers::pages::Pages;
-use crate::handlers::{Answer, Call, list};
+use crate::handlers::{Call, HandlerResponse, list};
 use crate::printing;
-use crate::request::negotiation::{Beside, Media, Shape};
+use crate::request::negotiation::{IncludeObject, Media, Representation};
 use crate::resource::Resource;
 use crate::resource::codec::Opening;
 use crate::resource::codec::{self, Typed};
@@ -22,86 +22,88 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a watch that allows bookmarks gets one.
+/// The interval of bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a watch lasts when the client does not say, before it has to be renewed.
+/// The timeout of a watch if the client sets none.
 const DEFAULT_SECONDS: u64 = 1800;
 
-/// A running watch, as lines of JSON.
-pub(crate) struct Changes {
+/// A running watch. It yields lines of JSON, or frames of protobuf.
+pub(crate) struct WatchStream {
     resource: Arc<Resource>,
     version: GroupVersion,
     selector: Selector,
-    shape: Shape,
-    columns_told: bool,
+    shape: Representation,
+    columns_sent: bool,
     media: Media,
-    /// How objects open that are stored in the version asked for, where changes can be passed on as they are stored.
+    /// The stored prefix of objects that are stored in the requested version. With it, events can be sent without
+    /// decoding.
     plain: Option<Opening>,
-    /// What is left of the objects that the watch begins with.
+    /// The pages of initial objects that are not sent yet.
     initial: Option<Initial>,
     source: Source,
     store: Arc<dyn Store>,
-    /// What is watched.
+    /// The watched keys.
     range: KeyRange,
-    /// Changes that are not written yet. They are few, and each is written when the client takes the one before it, so that
-    /// a watch which nobody reads takes little memory.
+    /// Events that are not encoded yet. Each is encoded when the client has taken the one before it, so that a watch
+    /// that nobody reads takes little memory.
     taken: VecDeque<Arc<CacheEvent>>,
-    /// Lines that are ready.
+    /// Encoded events.
     ready: VecDeque<Bytes>,
     bookmarks: Option<Instant>,
-    /// Whether a bookmark follows the changes that were taken.
+    /// Whether to send a bookmark after the received events.
     bookmark_due: bool,
-    /// Up to where changes were taken.
+    /// The revision up to which events were received.
     delivered: Revision,
     end: Instant,
     ended: bool,
 }
 
-/// Objects that a watch begins with, before any change.
+/// The initial objects of a watch (`sendInitialEvents`).
 struct Initial {
     pages: Pages,
-    /// Whether their end is told.
+    /// Whether to send the `k8s.io/initial-events-end` bookmark.
     marked: bool,
 }
 
-/// Where the changes come from: the server's own recent memory, or the store's history.
+/// The source of events: the watch cache, or a watch on the store.
 enum Source {
-    Recent(Subscription),
-    History(Watch),
+    WatchCache(Subscription),
+    Store(Watch),
 }
 
-/// Why no more changes come from a source.
-enum Ended {
-    /// The recent changes have gone on without the watcher.
-    Overtaken,
-    /// The changes that follow are not kept any more.
-    Lost,
-    /// They cannot be read.
+/// Why a source has ended.
+enum SourceEnd {
+    /// The watch cache no longer has the next event.
+    FellBehind,
+    /// The store has compacted the next event.
+    Compacted,
+    /// Reading failed.
     Failed(ApiError),
 }
 
-pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn watch(call: &Call<'_>) -> Result<HandlerResponse, ApiError> {
     let storage = call.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
     let mut selector = call.query.selector()?;
-    list::check_fields(call, &selector)?;
+    list::check_field_selector(call, &selector)?;
     if !call.target.name.is_empty() {
         selector.fields = FieldSelector::only("metadata.name", &call.target.name);
     }
-    // What has another name is not even read.
-    let range = list::rest(call, storage, &selector, None);
+    // With a name in the selector, only its key is watched.
+    let range = list::key_range(call, storage, &selector, None);
     let seconds = call.query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
     let seconds = seconds.filter(|seconds| *seconds > 0).unwrap_or(DEFAULT_SECONDS).min(24 * 3600);
     let wants_bookmarks = call.query.is_on("allowWatchBookmarks");
     let (initial, from) = starting_point(call, &range).await?;
     let source = source(call, &storage.folder(), range.clone(), from).await?;
-    let plain = selector.is_everything() && call.accepted.shape == Shape::Whole && call.accepted.media != Media::Yaml;
-    let mut changes = Changes {
+    let plain =
+        selector.is_everything() && call.accepted.shape == Representation::Whole && call.accepted.media != Media::Yaml;
+    let mut stream = WatchStream {
         resource: call.resource.clone(),
         version: call.version.clone(),
         plain: plain.then(|| call.resource.opening(&call.version)),
         selector,
         shape: call.accepted.shape,
-        columns_told: false,
+        columns_sent: false,
         media: call.accepted.media,
         initial: None,
         source,
@@ -117,18 +119,17 @@ pub(super) async fn watch(call: &Call<'_>) -> Result<Answer, ApiError> {
     };
     if let Some((first, pages)) = initial {
         let marked = call.query.is_on("sendInitialEvents") && wants_bookmarks;
-        changes.begin_with(first, Initial { pages, marked }).await?;
+        stream.send_initial(first, Initial { pages, marked }).await?;
     }
-    Ok(Answer::Watch(Box::new(changes)))
+    Ok(HandlerResponse::Watch(Box::new(stream)))
 }
 
-/// The first of the objects to begin with and how to read the others, if there are to be any, and the revision after
-/// which changes follow.
+/// The first page of initial objects, if the client wants them, and the revision after which events follow.
 async fn starting_point(
     call: &Call<'_>,
     range: &KeyRange,
 ) -> Result<(Option<(RangeResponse, Pages)>, Revision), ApiError> {
-    let wanted = list::wanted_revision(call)?.unwrap_or(0);
+    let wanted = list::requested_resource_version(call)?.unwrap_or(0);
     let list_first =
         call.query.is_on("sendInitialEvents") || wanted == 0 && call.query.text("sendInitialEvents").is_empty();
     if !list_first {
@@ -149,16 +150,16 @@ async fn starting_point(
 
 async fn source(call: &Call<'_>, folder: &str, range: KeyRange, after: Revision) -> Result<Source, ApiError> {
     if let Ok(subscription) = call.handlers.watch_cache().subscribe(folder, range.clone(), after) {
-        return Ok(Source::Recent(subscription));
+        return Ok(Source::WatchCache(subscription));
     }
     history(call.handlers.objects().store(), range, after).await
 }
 
-/// The changes after a revision as the store has kept them.
+/// A watch on the store after a revision.
 async fn history(store: &Arc<dyn Store>, range: KeyRange, after: Revision) -> Result<Source, ApiError> {
     let request = WatchRequest::from(range, after.next()).with_previous().with_progress(Duration::from_secs(10));
     match store.watch(request).await {
-        Ok(watch) => Ok(Source::History(watch)),
+        Ok(watch) => Ok(Source::Store(watch)),
         Err(StoreError::Compacted { oldest }) => Err(too_old(after, Some(oldest))),
         Err(StoreError::HistoryLost) => Err(too_old(after, None)),
         Err(error) => Err(error.into()),
@@ -170,13 +171,13 @@ fn too_old(after: Revision, oldest: Option<Revision>) -> ApiError {
     ApiError::Expired { message: format!("too old resource version: {after}{oldest}"), continue_token: None }
 }
 
-impl Changes {
-    /// The form in which the changes are written.
+impl WatchStream {
+    /// The media type of the events.
     pub(crate) fn media(&self) -> Media {
         self.media
     }
 
-    /// The next line; `None` when the watch is over.
+    /// The next encoded event; `None` when the watch has ended.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(line) = self.ready.pop_front() {
@@ -198,7 +199,7 @@ impl Changes {
             if let Some(mut initial) = self.initial.take() {
                 let page = initial.pages.next().await.map_err(ApiError::from);
                 let begun = match page {
-                    Ok(page) => self.begin_with(page, initial).await,
+                    Ok(page) => self.send_initial(page, initial).await,
                     Err(error) => Err(error),
                 };
                 if let Err(error) = begun {
@@ -213,28 +214,28 @@ impl Changes {
                 tokio::select! {
                     biased;
                     next = source.next() => Some(next),
-                    () = gone(&resource) => None,
+                    () = resource_removed(&resource) => None,
                 }
             });
             let next = match next.await {
-                // The definition of what is watched was removed, after all its objects were.
+                // The CRD was removed. All objects were removed before, and their events are delivered.
                 Ok(None) => return None,
                 Ok(Some(next)) => Ok(next),
                 Err(elapsed) => Err(elapsed),
             };
             match next {
                 Ok(Ok((events, reached))) => self.take(events, reached),
-                Ok(Err(Ended::Overtaken)) => self.look_back().await,
-                Ok(Err(Ended::Lost)) => self.fail(&too_old(self.delivered, None)),
-                Ok(Err(Ended::Failed(error))) => self.fail(&error),
+                Ok(Err(SourceEnd::FellBehind)) => self.resume_from_store().await,
+                Ok(Err(SourceEnd::Compacted)) => self.fail(&too_old(self.delivered, None)),
+                Ok(Err(SourceEnd::Failed(error))) => self.fail(&error),
                 Err(_) if Instant::now() >= self.end => self.ended = true,
                 Err(_) => self.bookmark().await,
             }
         }
     }
 
-    /// Tells of a page of the objects that the watch begins with, as if they had just been created.
-    async fn begin_with(&mut self, page: RangeResponse, initial: Initial) -> Result<(), ApiError> {
+    /// Sends a page of initial objects as ADDED events.
+    async fn send_initial(&mut self, page: RangeResponse, initial: Initial) -> Result<(), ApiError> {
         let RangeResponse { entries, more, .. } = page;
         let plain = self.plain.as_ref().filter(|_| self.resource.reads_as_stored());
         if entries.iter().all(|entry| plain.is_some_and(|opening| opening.opens(&entry.value))) {
@@ -264,20 +265,19 @@ impl Changes {
 
     async fn bookmark(&mut self) {
         self.bookmarks = Some(Instant::now() + BOOKMARK_INTERVAL);
-        // Nothing was waiting a moment ago; what has come since is delivered before the mark.
-        if let Source::Recent(subscription) = &mut self.source {
+        // Events that arrived since the timeout are delivered before the bookmark.
+        if let Source::WatchCache(subscription) = &mut self.source {
             match subscription.take() {
                 Ok((events, reached)) => self.take(events, reached),
-                Err(_) => return self.look_back().await,
+                Err(_) => return self.resume_from_store().await,
             }
         }
         self.bookmark_due = true;
     }
 
-    /// The recent changes have overtaken this watch: it goes on with what the store has kept, where that is still the same
-    /// history.
-    async fn look_back(&mut self) {
-        let lost = matches!(&self.source, Source::Recent(subscription) if subscription.is_closed());
+    /// Continues with a watch on the store, because the watch cache no longer has the next event.
+    async fn resume_from_store(&mut self) {
+        let lost = matches!(&self.source, Source::WatchCache(subscription) if subscription.is_closed());
         let found = match lost {
             true => Err(too_old(self.delivered, None)),
             false => history(&self.store, self.range.clone(), self.delivered).await,
@@ -289,7 +289,7 @@ impl Changes {
     }
 
     async fn deliver(&mut self, event: &CacheEvent) -> Result<(), ApiError> {
-        // What was just written is complete, whatever it is of; what is gone may be older than its schema.
+        // A value that was just written has all defaults of its schema. A deleted one may be older than the schema.
         let complete = event.current.is_some() || self.resource.reads_as_stored();
         let media = self.media;
         if let Some(line) = self.plain.as_ref().filter(|_| complete).and_then(|opening| rendered(event, opening, media))
@@ -302,7 +302,7 @@ impl Changes {
             None => None,
         };
         let previous = match &event.previous {
-            // Only needed to tell what a watcher has seen before, and what is gone.
+            // The previous object is needed for a selector, and for a DELETED event.
             Some(entry) if current.is_none() || !self.selector.is_everything() => {
                 let previous = self.resource.decode(entry, &self.version).await;
                 Some(previous.map_err(|error| match error {
@@ -320,7 +320,7 @@ impl Changes {
                 self.push(if matched { "MODIFIED" } else { "ADDED" }, object);
             }
             current if matched => {
-                // What is gone, or matches no longer, is told with the revision of that change.
+                // A DELETED event has the revision of the deletion, also if the object only stopped matching.
                 let Some(mut object) = current.or(previous) else { return Ok(()) };
                 object.set_meta("resourceVersion", &event.revision.to_string());
                 self.push("DELETED", object);
@@ -332,18 +332,18 @@ impl Changes {
 
     fn push(&mut self, change: &str, object: Object) {
         let object = match self.shape {
-            Shape::Whole => object.into_value(),
-            Shape::MetadataOnly => printing::metadata_only(object),
-            Shape::Table(beside) => self.table(object, beside),
+            Representation::Whole => object.into_value(),
+            Representation::MetadataOnly => printing::metadata_only(object),
+            Representation::Table(beside) => self.table(object, beside),
         };
         self.push_event(change, object);
     }
 
-    /// A table with one row. The columns are told once.
-    fn table(&mut self, object: Object, beside: Beside) -> Value {
+    /// A table with one row. Only the first event has the column definitions.
+    fn table(&mut self, object: Object, beside: IncludeObject) -> Value {
         let metadata = json!({"resourceVersion": object.resource_version()});
         let mut table = printing::table(&self.resource, vec![object], metadata, beside);
-        if std::mem::replace(&mut self.columns_told, true) {
+        if std::mem::replace(&mut self.columns_sent, true) {
             table["columnDefinitions"] = Value::Null;
         }
         table
@@ -370,7 +370,7 @@ impl Changes {
             Media::Protobuf => match types::encode_watch_frame(change, &object) {
                 Ok(frame) => frame,
                 Err(error) => {
-                    tracing::error!(%error, "a change could not be written as protobuf");
+                    tracing::error!(%error, "a watch event cannot be encoded as protobuf");
                     self.ended = true;
                     return;
                 }
@@ -386,8 +386,8 @@ impl Changes {
     }
 }
 
-/// Completes when there is nothing left to watch.
-async fn gone(resource: &Resource) {
+/// Completes when the resource has been removed.
+async fn resource_removed(resource: &Resource) {
     match &resource.storage {
         Some(storage) => storage.write_gate().closing().await,
         None => std::future::pending().await,
@@ -395,23 +395,23 @@ async fn gone(resource: &Resource) {
 }
 
 impl Source {
-    /// The next changes, and how far they reach.
-    async fn next(&mut self) -> Result<(Vec<Arc<CacheEvent>>, Revision), Ended> {
+    /// The next events, and the revision that they reach.
+    async fn next(&mut self) -> Result<(Vec<Arc<CacheEvent>>, Revision), SourceEnd> {
         match self {
-            Source::Recent(subscription) => subscription.next().await.map_err(|_| Ended::Overtaken),
-            Source::History(watch) => match watch.next().await {
+            Source::WatchCache(subscription) => subscription.next().await.map_err(|_| SourceEnd::FellBehind),
+            Source::Store(watch) => match watch.next().await {
                 Some(Ok(batch)) => {
                     let events = batch.events.into_iter().map(|event| Arc::new(CacheEvent::from(event)));
                     Ok((events.collect(), batch.revision))
                 }
-                Some(Err(StoreError::Compacted { .. } | StoreError::HistoryLost)) | None => Err(Ended::Lost),
-                Some(Err(error)) => Err(Ended::Failed(error.into())),
+                Some(Err(StoreError::Compacted { .. } | StoreError::HistoryLost)) | None => Err(SourceEnd::Compacted),
+                Some(Err(error)) => Err(SourceEnd::Failed(error.into())),
             },
         }
     }
 }
-/// A change as a line of JSON, or a frame of protobuf, for watchers of everything in the version that it is stored in; `None` when
-/// it is stored in another. It is rendered once, however many watchers there are.
+/// The encoded event for watches without selectors in the stored version; `None` if it is stored in another version. It
+/// is encoded once for all watches.
 fn rendered(event: &CacheEvent, opening: &Opening, media: Media) -> Option<Bytes> {
     let form = match media {
         Media::Json => 0,
@@ -420,7 +420,7 @@ fn rendered(event: &CacheEvent, opening: &Opening, media: Media) -> Option<Bytes
     };
     event.rendered(form, opening, || {
         let (change, entry) = event.kind()?;
-        // What cannot be read is left to the decoder, which reports it.
+        // The decoder reports values that cannot be read.
         if !opening.opens(&entry.value) || codec::check(&entry.value).is_err() {
             return None;
         }

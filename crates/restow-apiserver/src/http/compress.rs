@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_answers_are_compressed_and_read_back_the_same() {
+    async fn large_responses_are_compressed_without_loss() {
         for (size, compressed) in [(1000, false), (MIN_BYTES, true), (1 << 20, true)] {
             let sent: Vec<u8> = (0..size).map(|index| (index % 7) as u8).collect();
             let answer = compress(Response::new(Body::Whole(sent.clone().into())), Some("gzip")).await;

@@ -5,7 +5,7 @@ use crate::discovery;
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::{self, Flow, FlowHandle};
 use crate::flow_control::limits::{self, InFlightPermit};
-use crate::handlers::{self, Answer, Call};
+use crate::handlers::{self, Call, HandlerResponse};
 use crate::http::body::Body;
 use crate::http::compress::compress;
 use crate::http::connections::Peer;
@@ -16,10 +16,10 @@ use crate::http::render;
 use crate::http::request_body;
 use crate::request::Request as ResourceRequest;
 use crate::request::headers;
-use crate::request::negotiation::{self, Beside, Media, Shape};
+use crate::request::negotiation::{self, IncludeObject, Media, Representation};
 use crate::request::options;
 use crate::request::query::Query;
-use crate::request::request_info::{ResourceTarget, Target, target};
+use crate::request::request_info::{RequestTarget, ResourceTarget, target};
 use crate::resource::Protobuf;
 use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
@@ -47,8 +47,8 @@ where
     let query = Query::parse(request.uri().query());
     let target = target(request.method(), request.uri().path(), query.is_on("watch"));
     let served = match &target {
-        Target::Resource(target) => find(server, target),
-        Target::Path(_) => None,
+        RequestTarget::Resource(target) => find(server, target),
+        RequestTarget::Path(_) => None,
     };
     let mut record = RequestRecord::begin(
         server,
@@ -78,7 +78,7 @@ where
 
 /// What the head of a request says.
 struct RequestHead {
-    target: Target,
+    target: RequestTarget,
     served: Option<ServedResource>,
     query: Query,
     accept: Option<String>,
@@ -124,7 +124,7 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    if matches!(&head.target, Target::Resource(target) if target.verb == Verb::Watch) {
+    if matches!(&head.target, RequestTarget::Resource(target) if target.verb == Verb::Watch) {
         return route(server, request, head, peer, record).await;
     }
     let time = deadline::allowed(head.query.text("timeout"), server.limits().request_timeout)?;
@@ -170,11 +170,11 @@ where
     record.set_allowed();
     let flow = limits::flow(&user, &head.target);
     let answer = match head.target {
-        Target::Path(path) => {
+        RequestTarget::Path(path) => {
             let answer = non_resource::answer(server, &path, &head.query, head.accept.as_deref(), request.headers());
             server.fair_queue().run(&flow, answer).await?
         }
-        Target::Resource(target) => {
+        RequestTarget::Resource(target) => {
             let served = head.served.ok_or_else(|| not_served(server, &target))?;
             let head = ResourceHead { target, served, query: head.query, accept: head.accept };
             let requester = Requester { user, permit: &mut permit, flow: flow.clone() };
@@ -206,10 +206,10 @@ where
     }
     options::check(target.verb, &query)?;
     let mut accepted = negotiation::accept(accept.as_deref(), resource.protobuf(&version))?;
-    if let Shape::Table(beside) = &mut accepted.shape {
-        *beside = Beside::read(query.text("includeObject"))?;
+    if let Representation::Table(beside) = &mut accepted.shape {
+        *beside = IncludeObject::read(query.text("includeObject"))?;
     }
-    if accepted.shape != Shape::Whole && resource.storage.is_none() {
+    if accepted.shape != Representation::Whole && resource.storage.is_none() {
         // A kind that is not stored, such as a review, has no metadata.
         return Err(negotiation::not_acceptable());
     }
@@ -259,16 +259,18 @@ where
         let _memory = server.fair_queue().acquire_body_memory(&requester.flow, call.body.len()).await;
         drop(incoming);
         fair_queue::wait_for_turn(call.body.len()).await;
-        Ok(match handlers::perform(&call).await? {
-            Answer::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
-            Answer::Nothing => render::nothing(),
-            Answer::Object { code, object } => render::object(code, &resource, object, &accepted),
-            Answer::List { objects, metadata } => render::list(&resource, &version, objects, metadata, &accepted),
-            Answer::Stream(list) => {
+        Ok(match handlers::handle(&call).await? {
+            HandlerResponse::Bytes { code, body, media } => render::bytes_answer(code, body, media.content_type()),
+            HandlerResponse::Empty => render::nothing(),
+            HandlerResponse::Object { code, object } => render::object(code, &resource, object, &accepted),
+            HandlerResponse::List { objects, metadata } => {
+                render::list(&resource, &version, objects, metadata, &accepted)
+            }
+            HandlerResponse::Stream(list) => {
                 let queue = FlowHandle { queue: server.fair_queue().clone(), flow: requester.flow.clone() };
                 render::chunks(list.start(requester.permit.take(), queue, server.limits().stall_timeout))
             }
-            Answer::Watch(changes) => {
+            HandlerResponse::Watch(changes) => {
                 let queue = FlowHandle { queue: server.fair_queue().clone(), flow: requester.flow.clone() };
                 render::watch(*changes, queue, server.core.stopping())
             }
@@ -295,10 +297,10 @@ fn not_served(server: &ApiServer, target: &ResourceTarget) -> ApiError {
 }
 
 /// The attributes of a request for authorization.
-fn attributes(target: &Target, method: &http::Method, query: &Query) -> Attributes {
+fn attributes(target: &RequestTarget, method: &http::Method, query: &Query) -> Attributes {
     match target {
-        Target::Path(path) => Attributes::path(method.as_str().to_ascii_lowercase(), path.clone()),
-        Target::Resource(target) => Attributes::Resource(ResourceAttributes {
+        RequestTarget::Path(path) => Attributes::path(method.as_str().to_ascii_lowercase(), path.clone()),
+        RequestTarget::Resource(target) => Attributes::Resource(ResourceAttributes {
             verb: target.verb.to_string(),
             group: target.group.clone(),
             version: target.version.clone(),

@@ -4,7 +4,7 @@ use crate::audit::{PendingEvent, RequestOrigin};
 use crate::error::ApiError;
 use crate::http::body::{Body, StreamKind};
 use crate::metrics::{LongRunning, Metrics, RequestLabels};
-use crate::request::request_info::{ResourceTarget, Target};
+use crate::request::request_info::{RequestTarget, ResourceTarget};
 use crate::resource::{Resource, Verb};
 use crate::server::ApiServer;
 use http::header::HeaderName;
@@ -25,7 +25,7 @@ pub(crate) struct RequestRecord {
     metrics: Arc<Metrics>,
     begun: Instant,
     method: &'static str,
-    target: Target,
+    target: RequestTarget,
     resource: Option<Arc<Resource>>,
     dry_run: bool,
     code: u16,
@@ -36,7 +36,7 @@ pub(crate) struct RequestRecord {
 /// The parts of a request that are recorded.
 pub(crate) struct RecordedRequest<'a> {
     pub(crate) origin: RequestOrigin<'a>,
-    pub(crate) target: &'a Target,
+    pub(crate) target: &'a RequestTarget,
     /// The resource, if it is served.
     pub(crate) resource: Option<Arc<Resource>>,
     pub(crate) dry_run: bool,
@@ -111,7 +111,7 @@ impl RequestRecord {
 
     fn labels(&self) -> RequestLabels<'_> {
         match (&self.target, &self.resource) {
-            (Target::Resource(target), Some(resource)) => RequestLabels {
+            (RequestTarget::Resource(target), Some(resource)) => RequestLabels {
                 verb: verb_label(target.verb),
                 dry_run: self.dry_run,
                 group: &target.group,
@@ -120,10 +120,10 @@ impl RequestRecord {
                 subresource: resource.subresource(&target.subresource).map_or("", |found| &found.name),
                 scope: scope_label(target),
             },
-            (Target::Resource(target), None) => {
+            (RequestTarget::Resource(target), None) => {
                 RequestLabels { verb: verb_label(target.verb), scope: scope_label(target), ..RequestLabels::default() }
             }
-            (Target::Path(path), _) => RequestLabels {
+            (RequestTarget::Path(path), _) => RequestLabels {
                 verb: self.method,
                 subresource: PATHS.iter().find(|known| path.starts_with(**known)).unwrap_or(&""),
                 ..RequestLabels::default()

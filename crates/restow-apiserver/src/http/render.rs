@@ -4,10 +4,10 @@ use crate::error::ApiError;
 use crate::error::status::status_of;
 use crate::flow_control::fair_queue::FlowHandle;
 use crate::handlers::Interrupted;
-use crate::handlers::watch::Changes;
+use crate::handlers::watch::WatchStream;
 use crate::http::body::{Body, StreamKind};
 use crate::printing;
-use crate::request::negotiation::{Accepted, Media, Shape};
+use crate::request::negotiation::{Accepted, Media, Representation};
 use crate::resource::{Origin, Resource};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -73,9 +73,9 @@ pub(crate) fn object(code: u16, resource: &Resource, object: Object, accepted: &
     let plain = object.kind() == "Status";
     let body = match accepted.shape {
         _ if plain => object.into_value(),
-        Shape::Whole => object.into_value(),
-        Shape::MetadataOnly => printing::metadata_only(object),
-        Shape::Table(beside) => {
+        Representation::Whole => object.into_value(),
+        Representation::MetadataOnly => printing::metadata_only(object),
+        Representation::Table(beside) => {
             let metadata = json!({"resourceVersion": object.resource_version()});
             printing::table(resource, vec![object], metadata, beside)
         }
@@ -92,14 +92,14 @@ pub(crate) fn list(
     accepted: &Accepted,
 ) -> Response<Body> {
     let (kind, api_version, items): (_, _, Vec<Value>) = match accepted.shape {
-        Shape::Table(beside) => {
+        Representation::Table(beside) => {
             return value(200, &printing::table(resource, objects, metadata, beside), accepted.media);
         }
-        Shape::MetadataOnly => {
+        Representation::MetadataOnly => {
             let items = objects.into_iter().map(printing::metadata_only).collect();
             ("PartialObjectMetadataList", "meta.k8s.io/v1".to_string(), items)
         }
-        Shape::Whole => {
+        Representation::Whole => {
             // Protobuf needs to know what each item is; JSON says it for custom resources only.
             let typed = resource.origin == Origin::Custom || accepted.media == Media::Protobuf;
             let items = objects.into_iter().map(|mut object| {
@@ -123,7 +123,7 @@ pub(crate) fn list(
 
 /// A response that streams a watch until it ends or the server stops.
 pub(crate) fn watch(
-    changes: Changes,
+    changes: WatchStream,
     queue: FlowHandle,
     stopping: impl Future<Output = ()> + Send + 'static,
 ) -> Response<Body> {

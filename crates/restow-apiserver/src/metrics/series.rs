@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_key_finds_the_same_series_and_a_wrong_one_is_not_taken() {
+    fn a_hash_collision_in_the_series_cache_returns_no_wrong_series() {
         let cache = SeriesCache::<String>::default();
         let first = cache.find("a", |series| series == "a", || "a".into());
         let again = cache.find("a", |series| series == "a", || unreachable!());

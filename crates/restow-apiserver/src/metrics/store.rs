@@ -8,8 +8,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use restow_store::{
-    Content, KeyRange, Mutation, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, Txn, TxnOutcome,
-    Watch, WatchRequest,
+    Content, KeyRange, Mutation, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreStatus, Txn,
+    TxnOutcome, Watch, WatchRequest,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -122,7 +122,7 @@ impl Store for MeasuredStore {
         outcome
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
         let begun = Instant::now();
         let outcome = self.store.status().await;
         self.record("status", b"", begun, &outcome);

@@ -1,4 +1,4 @@
-//! The columns of built-in kinds, which are rows of `builtin/columns.txt`, and what stands in a cell.
+//! The columns of built-in kinds, which are rows of `builtin/columns.txt`, and their cells.
 
 use super::special;
 use crate::printing::duration;
@@ -25,7 +25,7 @@ pub(super) fn columns_of(name: &str) -> &'static [Column<'static>] {
     COLUMNS.get(name).unwrap_or(&USUAL)
 }
 
-/// What stands in the cell of an object: numbers as such, everything else as text.
+/// The cell of an object: a number stays a number, everything else is text.
 pub(super) fn cell(object: &Object, what: &Cell<'_>, now: jiff::Timestamp) -> Value {
     let Some(text) = text(object, what, now) else { return "".into() };
     match (what, text.parse::<i64>()) {
@@ -34,7 +34,7 @@ pub(super) fn cell(object: &Object, what: &Cell<'_>, now: jiff::Timestamp) -> Va
     }
 }
 
-/// What a cell says; `None` where there is nothing to say.
+/// The text of a cell; `None` if it is empty.
 fn text(object: &Object, what: &Cell<'_>, now: jiff::Timestamp) -> Option<String> {
     let of = |what: &Cell<'_>| text(object, what, now);
     match what {
@@ -64,7 +64,7 @@ fn text(object: &Object, what: &Cell<'_>, now: jiff::Timestamp) -> Option<String
     }
 }
 
-/// What is made of the values at a path.
+/// Applies a function to the values at a path.
 fn function_text(function: Function, found: &[&Value], now: jiff::Timestamp) -> Option<String> {
     let fields = || found.first().and_then(|value| value.as_object()).into_iter().flatten();
     let joined = |parts: Vec<String>, between: &str| (!parts.is_empty()).then(|| parts.join(between));
@@ -104,7 +104,7 @@ fn function_text(function: Function, found: &[&Value], now: jiff::Timestamp) -> 
     }
 }
 
-/// What is used of each bound of a quota: of what pods are held to, or of everything else.
+/// The used and hard amounts of a quota: those of limits, or all others.
 fn quota_shares(status: &Value, held: bool) -> Vec<String> {
     let bounds = status["hard"].as_object().into_iter().flatten();
     let bounds = bounds.filter(|(name, _)| name.starts_with("limits.") == held);
@@ -128,7 +128,7 @@ fn age(time: &Value, now: jiff::Timestamp) -> Option<String> {
     Some(duration(now.as_second() - time.as_second()))
 }
 
-/// The values at a path, which goes through every item of a list that it meets.
+/// The values at a path. The path visits every item of a list.
 fn values<'a>(object: &'a Object, path: &[&str]) -> Vec<&'a Value> {
     let Some((first, rest)) = path.split_first() else { return Vec::new() };
     let mut found: Vec<&Value> = object.get(first).into_iter().collect();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_say_what_their_columns_ask() {
+    fn cells_have_the_values_of_their_columns() {
         check("status.phase", json!({"status": {"phase": "Active"}}), "Active");
         check("status.phase", json!({}), "");
         check("or(status.phase,<none>)", json!({}), "<none>");

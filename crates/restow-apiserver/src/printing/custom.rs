@@ -4,7 +4,7 @@ use crate::apiextensions::printer_columns::Column;
 use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
-/// What the columns of a table are: the name, and those of the definition.
+/// The column definitions: the name, and the columns of the CRD.
 pub(crate) fn definitions(columns: &[Column]) -> Vec<Value> {
     let name = json!({"name": "Name", "type": "string", "format": "name", "description": "Name", "priority": 0});
     let others = columns.iter().map(|column| {
@@ -17,7 +17,7 @@ pub(crate) fn definitions(columns: &[Column]) -> Vec<Value> {
     std::iter::once(name).chain(others).collect()
 }
 
-/// What stands in the columns for one object.
+/// The cells of one object.
 pub(crate) fn cells(columns: &[Column], object: &Object, now: jiff::Timestamp) -> Vec<Value> {
     let others = columns.iter().map(|column| cell(column, object.as_value(), now));
     std::iter::once(object.name().into()).chain(others).collect()
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_hold_what_their_paths_lead_to() {
+    fn cells_have_the_values_at_their_json_paths() {
         check("integer", ".spec.replicas", json!(3));
         check("integer", ".spec.ratio", json!(0));
         check("number", ".spec.ratio", json!(0.5));

@@ -1,4 +1,4 @@
-//! Cells that follow from more of an object than a path leads to.
+//! Cells that need more of an object than the value at a path.
 
 use super::duration;
 use restow_apimachinery::object::Object;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 type Cell = fn(&Object) -> Option<String>;
 
-/// What stands in a special cell.
+/// The function of a special cell.
 pub(super) fn cell(special: Special) -> Cell {
     match special {
         Special::AutoscalerTargets => autoscaler_targets,
@@ -39,7 +39,7 @@ fn texts<'a>(values: impl Iterator<Item = &'a Value>) -> Vec<String> {
     values.filter_map(Value::as_str).map(str::to_string).collect()
 }
 
-/// Where a service is reached from outside.
+/// The external address of a service.
 fn service_address(service: &Object) -> Option<String> {
     let own = texts(list(service, &["spec", "externalIPs"]));
     match service.text(&["spec", "type"]) {
@@ -83,7 +83,7 @@ fn node_address(node: &Object, kind: &str) -> Option<String> {
     addresses.find(|address| address["type"] == kind)?["address"].as_str().map(str::to_string)
 }
 
-/// The places that stand behind a service: the first few, and how many more there are.
+/// The addresses of an Endpoints: the first few, and the number of the others.
 fn endpoints(endpoints: &Object) -> Option<String> {
     const SHOWN: usize = 3;
     let mut places = Vec::new();
@@ -106,7 +106,7 @@ fn endpoints(endpoints: &Object) -> Option<String> {
     Some(if more > 0 { format!("{shown} + {more} more...") } else { shown })
 }
 
-/// Who tells of an event, and where that one runs; the names of the fields depend on the version.
+/// The source of an event and its host. The field names depend on the version.
 fn event_source(event: &Object) -> Option<String> {
     let first = |paths: [&[&str]; 4]| paths.into_iter().map(|path| event.text(path)).find(|text| !text.is_empty());
     let who: [&[&str]; 4] = [
@@ -137,7 +137,7 @@ fn requested_time(request: &Object) -> Option<String> {
     request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).map(duration)
 }
 
-/// Whom a role is given to.
+/// The subjects of a role binding.
 fn subjects(binding: &Object, kind: &str) -> Option<String> {
     let named = list(binding, &["subjects"]).filter(|subject| subject["kind"] == kind);
     let names = named.filter_map(|subject| match (subject["namespace"].as_str(), subject["name"].as_str()?) {
@@ -148,7 +148,7 @@ fn subjects(binding: &Object, kind: &str) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// What is measured, against what is wanted.
+/// The current and target values of the metrics.
 fn autoscaler_targets(autoscaler: &Object) -> Option<String> {
     const SHOWN: usize = 2;
     if let Some(wanted) = autoscaler.at(&["spec", "targetCPUUtilizationPercentage"]).and_then(Value::as_i64) {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn services_say_where_they_are_reached() {
+    fn the_address_cell_of_a_service() {
         let service = |kind: &str, ips: Value, given: Value| {
             json!({"spec": {"type": kind, "externalIPs": ips, "externalName": "a.b"},
                 "status": {"loadBalancer": {"ingress": given}}})
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_say_whether_they_are_ready_and_what_they_are_for() {
+    fn the_status_and_role_cells_of_a_node() {
         let node = |ready: &str, closed: bool| {
             json!({"spec": {"unschedulable": closed}, "metadata": {"labels": {"node-role.kubernetes.io/worker": "",
                 "node-role.kubernetes.io/control-plane": ""}}, "status": {"conditions": [{"type": "Ready", "status": ready}],
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn autoscalers_say_what_they_measure() {
+    fn the_targets_cell_of_an_autoscaler() {
         let metric =
             |name: &str| json!({"type": "Resource", "resource": {"name": name, "target": {"averageUtilization": 50}}});
         let current = json!([{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}]);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_counted_and_named() {
+    fn the_cells_of_other_kinds() {
         let subset = json!({"addresses": [{"ip": "1.1.1.1"}, {"ip": "::2"}], "ports": [{"port": 1}, {"port": 2}]});
         check("endpoints", json!({"subsets": [subset]}), Some("1.1.1.1:1,[::2]:1,1.1.1.1:2 + 1 more..."));
         check("endpoints", json!({}), None);

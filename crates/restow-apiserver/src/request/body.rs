@@ -1,4 +1,4 @@
-//! Reading the object that a request carries.
+//! Decodes the body of a request.
 
 use crate::error::ApiError;
 use crate::request::Request;
@@ -11,10 +11,10 @@ use restow_apimachinery::types::{self, FieldProblem};
 use restow_apimachinery::untyped;
 use serde_json::Value;
 
-/// The object in a request's body, which must be of the call's kind and version.
+/// The object in a request's body, which must be of the request's kind and version.
 pub(crate) fn object(call: &Request) -> Result<Object, ApiError> {
     let (value, problems) = match (call.resource.type_id(&call.version), call.content.unwrap_or(Media::Json)) {
-        // The type decides how the text is read, so that fields which occur twice are noticed.
+        // The type determines how the text is parsed, so that duplicate fields are found.
         (Some(kind), Media::Json) => {
             let decoded = types::decode_json(kind, &call.body);
             if decoded.is_err() || !call.body.trim_ascii_start().starts_with(b"{") {
@@ -39,7 +39,7 @@ pub(crate) fn object(call: &Request) -> Result<Object, ApiError> {
     Ok(object)
 }
 
-/// An object that a patch has made, read as its type would read it.
+/// Normalizes the result of a patch by its type.
 pub(crate) fn normalized(call: &Request, value: Value) -> Result<Object, ApiError> {
     let Some(kind) = call.resource.type_id(&call.version) else {
         let mut object = as_object(value)?;
@@ -52,8 +52,8 @@ pub(crate) fn normalized(call: &Request, value: Value) -> Result<Object, ApiErro
     as_object(decoded.value)
 }
 
-/// Reads an object whose type is not in the table of types as its schema says, and its metadata as that of every object:
-/// whoever reads only metadata reads that of all kinds alike. Tells which fields are unknown.
+/// Prunes and defaults a custom resource by its schema, and its metadata by the type of metadata, since clients may
+/// read the metadata of all kinds alike. Returns the unknown fields.
 fn read_custom(call: &Request, object: &mut Object) -> Result<Vec<FieldProblem>, ApiError> {
     if call.resource.type_id(&call.version).is_some() {
         return Ok(call.resource.strategy.read(object));
@@ -63,7 +63,7 @@ fn read_custom(call: &Request, object: &mut Object) -> Result<Vec<FieldProblem>,
     Ok([metadata, unknown].concat())
 }
 
-/// Reads the metadata of an object of whatever kind; tells which of its fields are unknown.
+/// Normalizes the metadata of an object of any kind; returns its unknown fields.
 pub(crate) fn read_metadata(object: &mut Object) -> Result<Vec<FieldProblem>, types::JsonError> {
     let table = types::TypeTable::shared();
     let kind = table.metadata_shape().and_then(|shape| table.struct_of(shape));
@@ -83,7 +83,7 @@ fn as_object(value: Value) -> Result<Object, ApiError> {
         .map_err(|_| ApiError::bad_request("the object provided is unrecognized (must be of type object)"))
 }
 
-/// Refuses an object of another kind before it is read as one of this kind.
+/// Refuses an object of another kind before it is decoded as one of this kind.
 fn untyped_kind(call: &Request, text: &[u8]) -> Result<(), ApiError> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -95,7 +95,7 @@ fn untyped_kind(call: &Request, text: &[u8]) -> Result<(), ApiError> {
     }
     let given = match serde_json::from_slice::<TypeMeta>(text) {
         Ok(given) => given,
-        // What is no object, or no JSON at all, has no kind; other types are told with the field that has one.
+        // Invalid JSON, or a value that is not an object, has no kind. Other wrong types are reported with their field.
         Err(error) if !error.is_data() || !text.trim_ascii_start().starts_with(b"{") => {
             return Err(unrecognized(call, &error));
         }
@@ -107,7 +107,7 @@ fn untyped_kind(call: &Request, text: &[u8]) -> Result<(), ApiError> {
     check_type(call, &mut object)
 }
 
-/// What is said of bytes that are no object.
+/// The error for a body that is not an object.
 fn unrecognized(call: &Request, error: &serde_json::Error) -> ApiError {
     let problem = match () {
         () if error.is_eof() => "unexpected end of JSON input".to_string(),
@@ -121,7 +121,7 @@ fn unrecognized(call: &Request, error: &serde_json::Error) -> ApiError {
     ))
 }
 
-/// The beginning of a body, for whoever has to find out what it was: as text where it may be JSON, else in hexadecimal.
+/// The beginning of a body for an error message: as text if it may be JSON, else in hexadecimal.
 fn preview(body: &[u8]) -> String {
     const MOST: usize = 30;
     let shown = &body[..body.len().min(MOST)];
@@ -137,13 +137,13 @@ fn undecodable(call: &Request, error: &types::JsonError) -> ApiError {
     ApiError::BadRequest(format!("{}{error}", unhandled(call)))
 }
 
-/// How Kubernetes begins to say that a body is not of its kind.
+/// The beginning of Kubernetes' message for a body that is not of its kind.
 pub(crate) fn unhandled(call: &Request) -> String {
     let kind = &call.resource.names.kind;
     format!("{kind} in version {:?} cannot be handled as a {kind}: ", call.version.version())
 }
 
-/// Does with unknown and duplicate fields what the client asked for.
+/// Ignores, reports as warnings, or refuses unknown and duplicate fields, as `fieldValidation` requests.
 fn report(call: &Request, problems: &[FieldProblem]) -> Result<(), ApiError> {
     match call.query.text("fieldValidation") {
         "Ignore" => {}
@@ -162,7 +162,7 @@ fn report(call: &Request, problems: &[FieldProblem]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What the client says about the entries of managed fields. An empty list is lost when an object is read as its type.
+/// The managed fields in the request. An empty list would be lost when an object is decoded by its type.
 pub(crate) fn given_entries(call: &Request) -> Result<Given, ApiError> {
     const FIELD: &[u8] = b"managedFields";
     if !call.body.windows(FIELD.len()).any(|window| window == FIELD) {
@@ -171,7 +171,7 @@ pub(crate) fn given_entries(call: &Request) -> Result<Given, ApiError> {
     Ok(Given::of(&value(call)?))
 }
 
-/// The JSON value in a request's body, or `null` when there is none.
+/// The JSON value in a request's body; `null` if the body is empty.
 pub(crate) fn value(call: &Request) -> Result<Value, ApiError> {
     value_and_problems(call, call.content.unwrap_or(Media::Json)).map(|(value, _)| value)
 }
@@ -185,7 +185,7 @@ pub(crate) fn parse(body: &[u8], media: Media) -> Result<Value, ApiError> {
     read(body, media).map(|(value, _)| value)
 }
 
-/// Parses a body, and tells what strict reading would refuse: fields that occur twice.
+/// Parses a body, and returns what strict decoding would refuse: duplicate fields.
 pub(crate) fn read(body: &[u8], media: Media) -> Result<(Value, Vec<FieldProblem>), ApiError> {
     let (value, problems) = match media {
         Media::Json => untyped::read(body).map_err(|error| unreadable(&error))?,
@@ -202,7 +202,7 @@ pub(crate) fn read(body: &[u8], media: Media) -> Result<(Value, Vec<FieldProblem
     Ok((value, problems))
 }
 
-/// Reads YAML. Where a key occurs twice the last one counts, and the first such place is told in the words of Go's parser.
+/// Parses YAML. Of duplicate keys the last one wins; the first duplicate is reported in the words of Go's parser.
 fn yaml(text: &str) -> Result<(Value, Option<FieldProblem>), serde_saphyr::Error> {
     let error = match serde_saphyr::from_str(text) {
         Ok(value) => return Ok((value, None)),
@@ -226,7 +226,7 @@ fn unreadable(error: &dyn std::fmt::Display) -> ApiError {
 fn check_type(call: &Request, object: &mut Object) -> Result<(), ApiError> {
     let expected_version = call.version.to_string();
     let expected_kind = &call.resource.names.kind;
-    // Of a built-in kind the path says enough.
+    // For a built-in kind, the path determines the type.
     let builtin = call.resource.origin == Origin::Builtin;
     if object.kind().is_empty() && (builtin || object.api_version().is_empty()) {
         object.set("kind", Some(expected_kind.clone().into()));
@@ -246,7 +246,7 @@ fn check_type(call: &Request, object: &mut Object) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What is said of an object of another kind or version. Kubernetes tells kinds that it has from those that it has not.
+/// The message for an object of another kind or version. Kubernetes has different messages for known and unknown kinds.
 fn wrong_type(call: &Request, object: &Object) -> String {
     let (expected, wanted) = (call.version.to_string(), &call.resource.names.kind);
     let (given, kind) = (object.api_version(), object.kind());
@@ -279,7 +279,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn keys_that_occur_twice_in_yaml_are_told_by_their_line() {
+    fn duplicate_keys_in_yaml_are_reported_with_their_line() {
         let (value, problems) = read(b"\nspec:\n  foo: 1\n  foo: 2\n", Media::Yaml).unwrap();
         assert_eq!(value, json!({"spec": {"foo": 2}}));
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_may_look_like_careless_json() {
+    fn yaml_that_resembles_json_is_parsed() {
         let (value, problems) = read(b"{\n\t\"a\": [{\n\t\t\"b\": 1,\n\t}]\n}", Media::Yaml).unwrap();
         assert_eq!((value, problems), (json!({"a": [{"b": 1}]}), vec![]));
     }

@@ -1,14 +1,13 @@
-//! Reading the headers that say how a client wants to be answered.
+//! Headers that describe the response that a client wants.
 //!
-//! A header is never left out because it cannot be read: bytes that are no text are replaced, so that what nobody knows stays
-//! unknown, and whoever reads it refuses it as it refuses any other unknown value. Headers that say who asks are not read
-//! here; `access.rs` refuses those outright.
+//! An undecodable header is not ignored: invalid bytes are replaced, so that the value is refused like any other
+//! unknown value. Headers that identify the user are not read here; authentication refuses such requests.
 
 use http::HeaderMap;
 use http::header::AsHeaderName;
 use std::borrow::Cow;
 
-/// A header's text; of several, the first counts, as in Kubernetes.
+/// The text of a header; of several, the first one, as in Kubernetes.
 pub(crate) fn text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Cow<'_, str>> {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
 }
@@ -19,7 +18,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn a_header_that_is_no_text_is_still_there() {
+    fn a_header_with_invalid_bytes_is_not_ignored() {
         let mut headers = HeaderMap::new();
         assert_eq!(text(&headers, "accept"), None);
         headers.insert("accept", HeaderValue::from_bytes(b"application/j\xffson").unwrap());

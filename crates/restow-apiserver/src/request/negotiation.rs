@@ -1,9 +1,9 @@
-//! Which representation a client accepts, and which one it sent.
+//! Content negotiation: the `Accept` and `Content-Type` headers.
 
 use crate::error::ApiError;
 use crate::resource::Protobuf;
 
-/// A form in which bytes can carry an object.
+/// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Media {
     /// JSON.
@@ -14,44 +14,44 @@ pub(crate) enum Media {
     Protobuf,
 }
 
-/// What a client wants to get.
+/// The result of content negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
-    /// The bytes' form.
+    /// The encoding.
     pub media: Media,
-    /// The object's form.
-    pub shape: Shape,
+    /// What is sent of an object.
+    pub shape: Representation,
 }
 
-/// Which form of an object, or of a list of objects, is sent.
+/// What is sent of an object or a list of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// The objects themselves.
+pub(crate) enum Representation {
+    /// The complete objects.
     Whole,
-    /// Only their metadata.
+    /// Only their metadata (`PartialObjectMetadata`).
     MetadataOnly,
-    /// A table for people.
-    Table(Beside),
+    /// A `Table`, as `kubectl get` requests it.
+    Table(IncludeObject),
 }
 
-/// What each row of a table has beside its cells.
+/// The `includeObject` option: what each row of a table has besides its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Beside {
+pub(crate) enum IncludeObject {
     Nothing,
     /// The metadata of the object.
     #[default]
     Metadata,
-    /// The object itself.
+    /// The complete object.
     Object,
 }
 
-impl Beside {
-    /// What a client asks for.
+impl IncludeObject {
+    /// Parses the value of the option.
     pub(crate) fn read(text: &str) -> Result<Self, ApiError> {
         match text {
-            "" | "Metadata" => Ok(Beside::Metadata),
-            "Object" => Ok(Beside::Object),
-            "None" => Ok(Beside::Nothing),
+            "" | "Metadata" => Ok(IncludeObject::Metadata),
+            "Object" => Ok(IncludeObject::Object),
+            "None" => Ok(IncludeObject::Nothing),
             other => Err(ApiError::BadRequest(format!("unrecognized includeObject value: {other:?}"))),
         }
     }
@@ -68,14 +68,14 @@ impl Media {
     }
 }
 
-/// What a server of objects can send; says so when a client accepts none of it.
+/// The supported media types, for the error when a client accepts none of them.
 const OFFERED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// Chooses what to send: the first that is possible, in the client's order of preference.
+/// Chooses the first possible media type in the client's order of preference.
 pub(crate) fn accept(header: Option<&str>, protobuf: Protobuf) -> Result<Accepted, ApiError> {
     let header = header.unwrap_or("*/*");
     let mut clauses: Vec<(f32, Clause<'_>)> = header.split(',').filter_map(Clause::parse).collect();
-    // A stable sort keeps the client's order among equals.
+    // A stable sort keeps the client's order among equal preferences.
     clauses.sort_by(|one, other| other.0.total_cmp(&one.0));
     clauses.iter().find_map(|(_, clause)| clause.accepted(protobuf)).ok_or_else(|| {
         let known = clauses.iter().any(|(_, clause)| clause.is_known_media());
@@ -86,12 +86,12 @@ pub(crate) fn accept(header: Option<&str>, protobuf: Protobuf) -> Result<Accepte
     })
 }
 
-/// What is asked for cannot be had in the form that it is asked for in.
+/// No requested media type is possible.
 pub(crate) fn not_acceptable() -> ApiError {
     ApiError::NotAcceptable(format!("only the following media types are accepted: {OFFERED}"))
 }
 
-/// The form of a request's body.
+/// The encoding of a request's body.
 pub(crate) fn content_media(header: Option<&str>) -> Result<Media, ApiError> {
     let media = header.unwrap_or("application/json").split(';').next().unwrap_or_default().trim();
     match media {
@@ -140,8 +140,8 @@ impl<'a> Clause<'a> {
         let media = match self.media {
             "application/json" | "*/*" | "application/*" => Media::Json,
             "application/yaml" => Media::Yaml,
-            // Metadata has the same form whatever it belongs to. Tables are sent in JSON, which every client that asks
-            // for them accepts too.
+            // Metadata of all kinds can be sent as protobuf. Tables are sent as JSON, which every client that requests
+            // them accepts too.
             "application/vnd.kubernetes.protobuf" if self.version == Some("v1") && self.wants_metadata() => {
                 Media::Protobuf
             }
@@ -151,13 +151,15 @@ impl<'a> Clause<'a> {
             _ => return None,
         };
         let shape = match (self.shape, self.group, self.version) {
-            (None, ..) => Shape::Whole,
-            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Shape::Table(Beside::default()),
+            (None, ..) => Representation::Whole,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => {
+                Representation::Table(IncludeObject::default())
+            }
             (
                 Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
                 Some("meta.k8s.io"),
                 Some("v1" | "v1beta1"),
-            ) => Shape::MetadataOnly,
+            ) => Representation::MetadataOnly,
             _ => return None,
         };
         Some(Accepted { media, shape })
@@ -168,35 +170,35 @@ impl<'a> Clause<'a> {
 mod tests {
     use super::*;
 
-    fn check(header: &str, expected: Option<(Media, Shape)>) {
+    fn check(header: &str, expected: Option<(Media, Representation)>) {
         let found = accept(Some(header), Protobuf::Possible).ok().map(|accepted| (accepted.media, accepted.shape));
         assert_eq!(found, expected, "{header}");
     }
 
     #[test]
-    fn the_first_possible_form_is_chosen_in_the_clients_order() {
-        check("*/*", Some((Media::Json, Shape::Whole)));
-        check("application/yaml", Some((Media::Yaml, Shape::Whole)));
+    fn the_first_possible_media_type_is_chosen_in_the_clients_order() {
+        check("*/*", Some((Media::Json, Representation::Whole)));
+        check("application/yaml", Some((Media::Yaml, Representation::Whole)));
         check(
             "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
-            Some((Media::Json, Shape::Table(Beside::default()))),
+            Some((Media::Json, Representation::Table(IncludeObject::default()))),
         );
         check(
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            Some((Media::Json, Shape::MetadataOnly)),
+            Some((Media::Json, Representation::MetadataOnly)),
         );
-        check("application/vnd.unknown, application/json;q=0.5", Some((Media::Json, Shape::Whole)));
-        check("application/json;q=0.1, application/yaml;q=0.9", Some((Media::Yaml, Shape::Whole)));
+        check("application/vnd.unknown, application/json;q=0.5", Some((Media::Json, Representation::Whole)));
+        check("application/json;q=0.1, application/yaml;q=0.9", Some((Media::Yaml, Representation::Whole)));
         check("application/json;as=Picture;g=meta.k8s.io;v=v1", None);
         check("text/html", None);
-        check("application/vnd.kubernetes.protobuf,application/json", Some((Media::Protobuf, Shape::Whole)));
+        check("application/vnd.kubernetes.protobuf,application/json", Some((Media::Protobuf, Representation::Whole)));
         check(
             "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json;as=Table;g=meta.k8s.io;v=v1",
-            Some((Media::Json, Shape::Table(Beside::default()))),
+            Some((Media::Json, Representation::Table(IncludeObject::default()))),
         );
         check(
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
-            Some((Media::Protobuf, Shape::MetadataOnly)),
+            Some((Media::Protobuf, Representation::MetadataOnly)),
         );
         let json = accept(Some("application/vnd.kubernetes.protobuf,application/json"), Protobuf::Impossible);
         assert_eq!(json.map(|accepted| accepted.media), Ok(Media::Json));

@@ -1,4 +1,4 @@
-//! Checks of the options that requests take in their query.
+//! Validation of the options in the query of a request.
 
 use crate::error::{ApiError, GroupKind};
 use crate::request::query::Query;
@@ -7,17 +7,17 @@ use restow_apimachinery::field::{FieldError, FieldRule};
 use restow_apimachinery::go_syntax::quote;
 use serde_json::json;
 
-/// Whether nothing is to be written.
+/// Whether a request is a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DryRun {
     /// Everything is checked, and nothing is written.
     Yes,
-    /// It is a real request.
+    /// A real request.
     No,
 }
 
 impl DryRun {
-    /// A dry run where either of two asks for it.
+    /// A dry run if one of the two is.
     pub(crate) fn or(self, other: DryRun) -> DryRun {
         if self == DryRun::Yes { self } else { other }
     }
@@ -29,10 +29,10 @@ impl From<bool> for DryRun {
     }
 }
 
-/// The longest name of a field manager, in bytes.
-pub(crate) const MOST_MANAGER_BYTES: usize = 128;
+/// The maximum length of the name of a field manager in bytes.
+pub(crate) const MAX_MANAGER_BYTES: usize = 128;
 
-/// Refuses options that mean nothing, before anything else of the request is looked at.
+/// Validates the options before anything else of the request.
 pub(crate) fn check(verb: Verb, query: &Query) -> Result<(), ApiError> {
     if let Verb::List | Verb::Watch | Verb::DeleteCollection = verb {
         query.number("limit")?;
@@ -66,11 +66,11 @@ pub(crate) fn check(verb: Verb, query: &Query) -> Result<(), ApiError> {
     refuse(kind, causes)
 }
 
-/// What is wrong with the name of a field manager.
+/// The validation errors of the name of a field manager.
 fn manager_problems(name: &str) -> Vec<FieldError> {
     let mut problems = Vec::new();
-    if name.len() > MOST_MANAGER_BYTES {
-        let detail = format!("may not be more than {MOST_MANAGER_BYTES} bytes");
+    if name.len() > MAX_MANAGER_BYTES {
+        let detail = format!("may not be more than {MAX_MANAGER_BYTES} bytes");
         problems.push(FieldError { field: "fieldManager".into(), rule: FieldRule::TooLong, detail });
     }
     problems.extend(name.char_indices().filter(|(_, letter)| !is_printable(*letter)).map(|(position, letter)| {
@@ -80,7 +80,7 @@ fn manager_problems(name: &str) -> Vec<FieldError> {
     problems
 }
 
-/// Whether a letter can be shown. Behind another letter, Rust escapes what cannot.
+/// Whether a character is printable. Rust escapes unprintable ones after another character.
 pub(crate) fn is_printable(letter: char) -> bool {
     match letter.is_ascii() {
         true => letter == ' ' || letter.is_ascii_graphic(),
@@ -96,7 +96,7 @@ fn refuse(kind: &str, causes: Vec<FieldError>) -> Result<(), ApiError> {
     Err(ApiError::Invalid { kind, name: String::new(), causes })
 }
 
-/// How a list says which resource version it wants.
+/// The validation errors of the resource version options of a list.
 fn list_problems(query: &Query) -> Vec<FieldError> {
     let forbidden = |detail: &str| FieldError::forbidden("resourceVersionMatch", detail);
     let (matching, version) = (query.text("resourceVersionMatch"), query.text("resourceVersion"));
@@ -122,7 +122,7 @@ fn list_problems(query: &Query) -> Vec<FieldError> {
     causes
 }
 
-/// Only a watch that begins with a list says which resource version that needs, and in one way.
+/// The validation errors of the resource version options of a watch: only `sendInitialEvents` allows them.
 fn watch_problems(query: &Query) -> Vec<FieldError> {
     let forbidden = |detail: &str| FieldError::forbidden("resourceVersionMatch", detail);
     let matching = query.text("resourceVersionMatch");
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_refused_in_the_words_of_kubernetes() {
+    fn invalid_options_are_refused_with_kubernetes_messages() {
         let refused = |verb, query: &str| check(verb, &Query::parse(Some(query))).err().map(|error| error.to_string());
         assert_eq!(refused(Verb::Create, "dryRun=All&fieldValidation=Strict"), None);
         assert_eq!(refused(Verb::Get, "dryRun=Some"), None);

@@ -1,4 +1,4 @@
-//! The options that stand in a request's query.
+//! The options in the query of a request.
 
 use crate::error::ApiError;
 use crate::request::options::DryRun;
@@ -9,12 +9,12 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::num::IntErrorKind;
 
-/// The query of a request: all values of each option. Of an option that takes one, the first counts.
+/// The query of a request: all values of each option. Of an option with a single value, the first one is used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(HashMap<String, Vec<String>>);
 
 impl Query {
-    /// Reads a query.
+    /// Parses a query.
     pub(crate) fn parse(text: Option<&str>) -> Self {
         let mut options: HashMap<String, Vec<String>> = HashMap::new();
         for (name, value) in form_urlencoded::parse(text.unwrap_or_default().as_bytes()).into_owned() {
@@ -23,28 +23,28 @@ impl Query {
         Query(options)
     }
 
-    /// An option's text; empty where it is not given.
+    /// The value of an option; empty if it is absent.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.values(name).first().map(String::as_str).unwrap_or_default()
     }
 
-    /// All texts of an option that may be repeated.
+    /// All values of an option that may be repeated.
     pub(crate) fn values(&self, name: &str) -> &[String] {
         self.0.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether an option is given, with whatever value.
+    /// Whether an option is present, with any value.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Whether an option is on. As in Kubernetes, every value but `false` and `0` turns it on: the Python client 30.1 sends
-    /// `True`.
+    /// Whether an option is on. As in Kubernetes, every value except `false` and `0` turns it on: the Python client
+    /// 30.1 sends `True`.
     pub(crate) fn is_on(&self, name: &str) -> bool {
         self.has(name) && self.text(name) != "0" && !self.text(name).eq_ignore_ascii_case("false")
     }
 
-    /// A number. One that is given and empty is none, as in Kubernetes.
+    /// A number. As in Kubernetes, an empty value is ignored.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
         if !self.has(name) {
             return Ok(None);
@@ -59,7 +59,7 @@ impl Query {
         })
     }
 
-    /// Whether nothing is to be written.
+    /// Whether the request is a dry run.
     pub(crate) fn dry_run(&self) -> Result<DryRun, FieldError> {
         let values: Vec<&String> = self.values("dryRun").iter().filter(|value| !value.is_empty()).collect();
         match values.iter().all(|value| *value == "All") {
@@ -72,7 +72,7 @@ impl Query {
         }
     }
 
-    /// Which objects of a collection are meant.
+    /// The label and field selectors.
     pub(crate) fn selector(&self) -> Result<Selector, ApiError> {
         let labels = LabelSelector::parse(self.text("labelSelector")).map_err(ApiError::BadRequest)?;
         let fields = FieldSelector::parse(self.text("fieldSelector")).map_err(ApiError::BadRequest)?;
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_go_reads_them() {
+    fn numbers_are_parsed_as_in_go() {
         let number = |text: &str| Query::parse(Some(text)).number("limit").map_err(|error| error.to_string());
         assert_eq!(number(""), Ok(None));
         assert_eq!(number("limit=-5"), Ok(Some(-5)));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_of_a_dry_run_must_be_known() {
+    fn unknown_dry_run_values_are_refused() {
         let dry_run = |text: &str| Query::parse(Some(text)).dry_run().map_err(|error| error.to_string());
         assert_eq!(dry_run("dryRun="), Ok(DryRun::No));
         assert_eq!(dry_run("dryRun=All&dryRun=All"), Ok(DryRun::Yes));

@@ -1,49 +1,49 @@
-//! What a request is about, read off its method and path.
+//! The request info: the resource or path and the verb of a request, from its method and path.
 
 use crate::resource::Verb;
 use std::sync::Arc;
 
-/// A request's target.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// A resource, or something in it.
+pub(crate) enum RequestTarget {
+    /// A resource, an object or a subresource.
     Resource(Arc<ResourceTarget>),
-    /// Anything else, such as `/healthz` or `/apis`.
+    /// A non-resource path, such as `/healthz` or `/apis`.
     Path(String),
 }
 
-/// A resource, or something in it.
+/// A resource, an object or a subresource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourceTarget {
     /// The group; empty for the core group.
     pub group: String,
     /// The version.
     pub version: String,
-    /// The namespace; empty for all, or for resources without.
+    /// The namespace; empty for all namespaces, or for cluster-scoped resources.
     pub namespace: String,
     /// The resource's plural name.
     pub resource: String,
     /// The object's name; empty for the collection.
     pub name: String,
-    /// The subresource and whatever follows it; empty for the object itself.
+    /// The subresource and the rest of the path; empty for the object itself.
     pub subresource: String,
-    /// What is to be done.
+    /// The verb.
     pub verb: Verb,
 }
 
-/// Reads a request's target. `watch` tells whether the query asks for a watch.
+/// Parses the target of a request. `watch` says whether the query requests a watch.
 ///
-/// The path is decoded once, and whatever it is then is what the policy is asked about and what is answered. As in
-/// Kubernetes, nothing in it is taken for another spelling: `a//b` and `a/./b` are not `a/b`.
-pub(crate) fn target(method: &http::Method, path: &str, watch: bool) -> Target {
+/// The path is decoded once; authorization and handlers use the result. As in Kubernetes, it is not normalized: `a//b`
+/// and `a/./b` are not `a/b`.
+pub(crate) fn target(method: &http::Method, path: &str, watch: bool) -> RequestTarget {
     let path = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
     match resource_target(method, &path, watch) {
-        Some(target) => Target::Resource(Arc::new(target)),
-        None => Target::Path(path.into_owned()),
+        Some(target) => RequestTarget::Resource(Arc::new(target)),
+        None => RequestTarget::Path(path.into_owned()),
     }
 }
 
-/// The parts of a path; a part between two slashes may be empty.
+/// The segments of a path; a segment between two slashes may be empty.
 pub(crate) fn parts(path: &str) -> Vec<&str> {
     match path.trim_matches('/') {
         "" => Vec::new(),
@@ -61,7 +61,7 @@ fn resource_target(method: &http::Method, path: &str, watch: bool) -> Option<Res
     if parts.contains(&"") {
         return None;
     }
-    // The old way to watch puts the word in the path.
+    // The deprecated form of a watch has `watch` in the path.
     let (version, rest, watching) = match rest {
         [version, "watch", rest @ ..] => (version, rest, Watching::InPath),
         [version, rest @ ..] if watch => (version, rest, Watching::InQuery),
@@ -77,7 +77,7 @@ fn resource_target(method: &http::Method, path: &str, watch: bool) -> Option<Res
     Some(ResourceTarget { group, version, namespace, resource, name, subresource, verb })
 }
 
-/// Splits `namespaces/NAME/RESOURCE…`. A namespace itself, and what lies beneath it, is a resource of its own.
+/// Splits `namespaces/NAME/RESOURCE…`. A namespace itself and its subresources are not split.
 fn split_namespace<'a, 'b>(parts: &'b [&'a str]) -> (&'a str, &'b [&'a str]) {
     match parts {
         ["namespaces", _, "status" | "finalize", ..] => ("", parts),
@@ -86,7 +86,7 @@ fn split_namespace<'a, 'b>(parts: &'b [&'a str]) -> (&'a str, &'b [&'a str]) {
     }
 }
 
-/// Where a request says that it wants to watch.
+/// How a request asks for a watch.
 #[derive(Clone, Copy)]
 enum Watching {
     No,
@@ -98,7 +98,7 @@ fn verb(method: &http::Method, named: bool, watching: Watching) -> Option<Verb> 
     Some(match (method.as_str(), named, watching) {
         ("GET" | "HEAD", _, Watching::InPath) => Verb::Watch,
         (_, _, Watching::InPath) => return None,
-        // One object is got, whatever the query says.
+        // A request for one object is a get, even if the query requests a watch.
         ("GET" | "HEAD", true, _) => Verb::Get,
         ("GET" | "HEAD", false, Watching::InQuery) => Verb::Watch,
         ("GET" | "HEAD", false, Watching::No) => Verb::List,
@@ -118,8 +118,8 @@ mod tests {
     fn check(method: &str, path: &str, expected: Option<(&str, &str, &str, &str, &str, &str, Verb)>) {
         let method = http::Method::from_bytes(method.as_bytes()).unwrap();
         let target = match target(&method, path, false) {
-            Target::Resource(target) => Some(target),
-            Target::Path(_) => None,
+            RequestTarget::Resource(target) => Some(target),
+            RequestTarget::Path(_) => None,
         };
         let found = target.as_ref().map(|t| {
             (
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_read_as_kubernetes_reads_them() {
+    fn paths_are_parsed_as_in_kubernetes() {
         check("GET", "/api/v1/pods", Some(("", "v1", "", "pods", "", "", Verb::List)));
         check("GET", "/api/v1/namespaces/a/pods/b", Some(("", "v1", "a", "pods", "b", "", Verb::Get)));
         check("PUT", "/api/v1/namespaces/a/pods/b/status", Some(("", "v1", "a", "pods", "b", "status", Verb::Update)));
@@ -177,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn the_query_makes_a_watch_of_a_list_and_of_nothing_else() {
+    fn the_watch_query_applies_only_to_lists() {
         let verb = |path: &str| match target(&http::Method::GET, path, true) {
-            Target::Resource(target) => Some(target.verb),
-            Target::Path(_) => None,
+            RequestTarget::Resource(target) => Some(target.verb),
+            RequestTarget::Path(_) => None,
         };
         assert_eq!(verb("/api/v1/namespaces/a/secrets"), Some(Verb::Watch));
         assert_eq!(verb("/api/v1/namespaces/a/secrets/b"), Some(Verb::Get));

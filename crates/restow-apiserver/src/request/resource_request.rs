@@ -1,8 +1,9 @@
-//! A request about a resource: who asks for what, with its body, and the warnings and audit annotations that it collects.
+//! A request for a resource: its user, target, options and body, and the warnings and audit annotations that handlers
+//! add.
 
 use crate::error::{ApiError, GroupKind};
-use crate::request::negotiation::{Accepted, Media, Shape};
-use crate::request::options::{DryRun, MOST_MANAGER_BYTES, is_printable};
+use crate::request::negotiation::{Accepted, Media, Representation};
+use crate::request::options::{DryRun, MAX_MANAGER_BYTES, is_printable};
 use crate::request::query::Query;
 use crate::request::request_info::ResourceTarget;
 use crate::resource::{ObjectRef, Origin, Resource, Scope, Verb};
@@ -12,10 +13,10 @@ use restow_apimachinery::field::FieldError;
 use restow_auth::User;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The most reasons that are given why an object is invalid. A long list may be wrong in each of its items.
-const MOST_CAUSES: usize = 1000;
+/// The maximum number of validation errors in a response. Every item of a long list may be invalid.
+const MAX_CAUSES: usize = 1000;
 
-/// A request about a resource, with everything that is known of it before its verb is carried out.
+/// A request for a resource, after it was parsed and authorized.
 pub(crate) struct Request {
     pub(crate) user: User,
     pub(crate) resource: Arc<Resource>,
@@ -28,29 +29,29 @@ pub(crate) struct Request {
     pub(crate) user_agent: String,
     pub(crate) body: Bytes,
     pub(crate) warnings: Mutex<Vec<String>>,
-    /// What the audit log is told beside the rest.
+    /// Annotations for the audit log.
     pub(crate) annotations: Mutex<Vec<(String, String)>>,
 }
 
 impl Request {
-    /// The removal of one object by a controller of this server, in the name that Kubernetes gives to that controller.
-    pub(crate) fn by_controller(controller: &str, resource: Arc<Resource>, place: ObjectRef<'_>) -> Self {
+    /// The deletion of an object by a controller of this server, as the user that Kubernetes has for that controller.
+    pub(crate) fn by_controller(controller: &str, resource: Arc<Resource>, object_ref: ObjectRef<'_>) -> Self {
         let target = ResourceTarget {
-            group: place.version.group().to_string(),
-            version: place.version.version().to_string(),
-            namespace: place.namespace.to_string(),
+            group: object_ref.version.group().to_string(),
+            version: object_ref.version.version().to_string(),
+            namespace: object_ref.namespace.to_string(),
             resource: resource.group_resource.resource().to_string(),
-            name: place.name.to_string(),
+            name: object_ref.name.to_string(),
             subresource: String::new(),
             verb: Verb::Delete,
         };
         Request {
             user: User::service_account("kube-system", controller, "").authenticated(),
             resource,
-            version: place.version.clone(),
+            version: object_ref.version.clone(),
             target: target.into(),
             query: Query::default(),
-            accepted: Accepted { media: Media::Json, shape: Shape::Whole },
+            accepted: Accepted { media: Media::Json, shape: Representation::Whole },
             content: None,
             patch_type: String::new(),
             user_agent: controller.to_string(),
@@ -66,10 +67,10 @@ impl Request {
         let in_namespace = !self.target.namespace.is_empty();
         match (self.resource.scope, self.target.verb) {
             (Scope::Cluster, _) if in_namespace => Err(ApiError::NoSuchResource),
-            // Collections can be read across namespaces; nothing else can be done there.
+            // Only list and watch work across namespaces.
             (Scope::Namespaced, Verb::List | Verb::Watch) => Ok(()),
             (Scope::Namespaced, _) if in_namespace => Ok(()),
-            // The path is there, for those who read.
+            // The path exists, but only for list and watch.
             (Scope::Namespaced, _) if self.target.name.is_empty() && self.resource.origin == Origin::Builtin => {
                 Err(ApiError::MethodNotAllowed)
             }
@@ -78,11 +79,12 @@ impl Request {
         }
     }
 
-    pub(crate) fn place<'b>(&'b self, name: &'b str) -> ObjectRef<'b> {
+    /// An object of the request's resource, version and namespace.
+    pub(crate) fn object_ref<'b>(&'b self, name: &'b str) -> ObjectRef<'b> {
         ObjectRef { resource: &self.resource, version: &self.version, namespace: &self.target.namespace, name }
     }
 
-    /// Whether nothing is to be written.
+    /// Whether the request is a dry run.
     pub(crate) fn dry_run(&self) -> Result<DryRun, ApiError> {
         let options = match self.target.verb {
             Verb::Create => "CreateOptions",
@@ -95,37 +97,37 @@ impl Request {
         asked.map_err(|problem| ApiError::Invalid { kind, name: String::new(), causes: vec![problem] })
     }
 
-    /// Who manages the fields that this call sets.
+    /// The field manager of this request.
     pub(crate) fn manager(&self) -> String {
         let named = self.query.text("fieldManager");
         let name = match named {
             "" => self.user_agent.split('/').next().unwrap_or_default(),
             named => named,
         };
-        // What is named was checked with the other options; what is only guessed from the client is made to fit.
+        // A `fieldManager` option was validated with the other options. A name from the user agent is truncated to fit.
         let mut manager: String = name.chars().filter(|letter| is_printable(*letter)).collect();
-        while manager.len() > MOST_MANAGER_BYTES {
+        while manager.len() > MAX_MANAGER_BYTES {
             manager.pop();
         }
         manager
     }
 
-    /// Tells the client something beside the answer.
+    /// Adds a warning to the response.
     pub(crate) fn warn(&self, warning: String) {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
     }
 
-    /// Tells the audit log something beside the rest.
+    /// Adds an annotation to the audit log.
     pub(crate) fn annotate(&self, key: String, value: String) {
         self.annotations.lock().unwrap_or_else(PoisonError::into_inner).push((key, value));
     }
 
-    /// What the audit log is to be told.
+    /// The annotations for the audit log.
     pub(crate) fn annotations(&self) -> Vec<(String, String)> {
         std::mem::take(&mut *self.annotations.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What is to be told beside the answer.
+    /// The warnings for the response.
     pub(crate) fn warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -140,7 +142,7 @@ impl Request {
     }
 
     pub(crate) fn invalid(&self, name: &str, mut causes: Vec<FieldError>) -> ApiError {
-        causes.truncate(MOST_CAUSES);
+        causes.truncate(MAX_CAUSES);
         let kind = GroupKind { group: self.version.group().to_string(), kind: self.resource.names.kind.clone() };
         ApiError::Invalid { kind, name: name.to_string(), causes }
     }

@@ -1,4 +1,4 @@
-//! Making a resource of one's own, with everything that was not said filled in as most kinds have it.
+//! Builder of a [`Resource`], with the usual defaults.
 
 use crate::resource::conversion::{ConvertWith, Converter, RenameVersion};
 use crate::resource::strategy::{Plain, Strategy};
@@ -8,7 +8,7 @@ use restow_apimachinery::object::Object;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// A resource in the making; see [`Resource::builder`].
+/// Builds a resource; see [`Resource::builder`].
 pub struct ResourceBuilder {
     group: String,
     plural: String,
@@ -23,10 +23,10 @@ pub struct ResourceBuilder {
     converter: Arc<dyn Converter>,
 }
 
-/// Why a resource cannot be as it was described.
+/// Why a resource is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum InvalidResource {
-    /// A name breaks the rules.
+    /// A name is invalid.
     #[error(transparent)]
     Name(#[from] InvalidName),
     /// It is served in no version.
@@ -82,44 +82,44 @@ impl ResourceBuilder {
         self
     }
 
-    /// Versions that are served and stored no longer, in which stored objects can still be read.
+    /// Versions that are no longer served or stored, but that stored objects can still be decoded from.
     pub fn readable<V: Into<String>>(mut self, versions: impl IntoIterator<Item = V>) -> Self {
         self.readable = versions.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Its objects live beside the namespaces.
+    /// Makes the resource cluster-scoped.
     pub fn cluster_scoped(mut self) -> Self {
         self.scope = Scope::Cluster;
         self
     }
 
-    /// The name of one of them, where it is not the kind in small letters.
+    /// The singular name, if it is not the kind in lower case.
     pub fn singular(mut self, name: &str) -> Self {
         self.names.singular = name.to_string();
         self
     }
 
-    /// Short names that command lines accept.
+    /// Short names for kubectl.
     pub fn short_names<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.names.short = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Groups of resources that it belongs to, as in `all`.
+    /// Categories, such as `all`.
     pub fn categories<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.names.categories = names.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Its status is written through a subresource, apart from the rest.
+    /// Adds the status subresource.
     pub fn with_status(mut self) -> Self {
         let verbs = vec![Verb::Get, Verb::Patch, Verb::Update];
         self.subresources.push(Subresource { name: "status".into(), verbs, kind: None });
         self
     }
 
-    /// The fields, beside name and namespace, that a field selector may name.
+    /// The fields, besides name and namespace, that a field selector may contain.
     pub fn selectable_fields<F: Into<String>>(mut self, fields: impl IntoIterator<Item = F>) -> Self {
         self.selectable_fields = fields.into_iter().map(Into::into).collect();
         self
@@ -131,13 +131,13 @@ impl ResourceBuilder {
         self
     }
 
-    /// How objects get from one version to another.
+    /// The conversion between versions.
     pub fn converter(mut self, converter: impl Converter + 'static) -> Self {
         self.converter = Arc::new(converter);
         self
     }
 
-    /// A function that changes the fields of an object from one version, given as `group/version`, to another.
+    /// Converts with a function from one version, given as `group/version`, to another.
     pub fn convert_with<F>(self, convert: F) -> Self
     where
         F: Fn(&mut Object, &str, &str) -> Result<(), String> + Send + Sync + 'static,
@@ -145,7 +145,7 @@ impl ResourceBuilder {
         self.converter(ConvertWith(convert))
     }
 
-    /// The resource, unless something said about it cannot be.
+    /// Builds the resource.
     pub fn build(self) -> Result<Resource, InvalidResource> {
         let group_resource = GroupResource::new(&*self.group, &*self.plural)?;
         let version = |version: &String| GroupVersion::new(&*self.group, version.as_str());
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_as_most_kinds_have_it() {
+    fn the_builder_sets_defaults() {
         let shelves = Resource::builder("library.example", "shelves", "Shelf").served(["v2", "v1"]).build().unwrap();
         let storage = shelves.storage.as_ref().unwrap();
         assert_eq!(storage.encoding().version.to_string(), "library.example/v2");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn every_version_that_may_lie_in_the_store_can_be_read() {
+    fn served_stored_and_readable_versions_can_be_decoded() {
         let builder = Resource::builder("library.example", "shelves", "Shelf").served(["v2"]);
         let shelves = builder.stored("v3").readable(["v1", "v2"]).build().unwrap();
         let storage = shelves.storage.as_ref().unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn an_invalid_resource_is_refused() {
         let refused = |builder: ResourceBuilder| builder.build().map(|_| ()).unwrap_err().to_string();
         let builder = Resource::builder("library.example", "shelves", "Shelf");
         assert_eq!(

@@ -1,8 +1,7 @@
-//! How objects lie in the store: JSON that opens with `apiVersion`, `kind` and `metadata`, in that order.
+//! The stored encoding of objects: JSON that begins with `apiVersion`, `kind` and `metadata`, in that order.
 //!
-//! The fixed opening tells the stored version without parsing, and lets the resource version, which is the store's
-//! revision and so cannot be stored, be spliced in on the way out. An object that is asked for in the version that it
-//! is stored in is never parsed.
+//! This fixed prefix shows the stored version without parsing. The resource version is the store's revision and is not
+//! stored; it is inserted when an object is sent. An object that is requested in its stored version is never parsed.
 
 use crate::error::ApiError;
 use bytes::Bytes;
@@ -15,10 +14,10 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use thiserror::Error;
 
-/// How deep JSON may be nested for the parser to read it.
+/// The maximum nesting of JSON that the parser accepts.
 const READABLE_DEPTH: usize = 127;
 
-/// An object that is not stored because nobody could read it again.
+/// The object is not stored because it could not be decoded again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the object is nested more than {MAX_DEPTH} levels deep, with its metadata.managedFields")]
 pub(crate) struct TooDeep;
@@ -29,14 +28,14 @@ impl From<TooDeep> for ApiError {
     }
 }
 
-/// The opening of every stored object of one version and kind.
+/// The fixed prefix of stored objects of one version and kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
     text: String,
 }
 
 impl Opening {
-    /// The opening for this group and version, and kind.
+    /// The prefix for this `apiVersion` and kind.
     pub fn new(api_version: &str, kind: &str) -> Self {
         Opening {
             text: format!(
@@ -52,7 +51,7 @@ impl Opening {
         stored.starts_with(self.text.as_bytes())
     }
 
-    /// Writes a stored object of this version, with its resource version, to `out`.
+    /// Appends a stored object of this version, with its resource version, to `out`.
     pub fn splice(&self, stored: &[u8], revision: Revision, typed: Typed, out: &mut Vec<u8>) {
         match typed {
             Typed::Yes => out.extend_from_slice(self.text.as_bytes()),
@@ -70,8 +69,8 @@ impl Opening {
 }
 
 impl Opening {
-    /// Writes the metadata of a stored object of this version, with its resource version, to `out`, as an object of
-    /// its own. The rest of the object is not even looked at.
+    /// Appends the metadata of a stored object of this version, with its resource version, to `out` as an object of its
+    /// own. The rest of the object is not read.
     pub fn splice_metadata(&self, stored: &[u8], revision: Revision, out: &mut Vec<u8>) {
         let metadata = &stored[self.text.len()..];
         let metadata = &metadata[..end_of_object(metadata)];
@@ -85,47 +84,47 @@ impl Opening {
     }
 }
 
-/// Where an object ends, given what follows its opening brace: the place of its closing brace.
+/// The position of the closing brace of an object, given the text after its opening brace.
 fn end_of_object(json: &[u8]) -> usize {
-    let (mut place, mut depth) = (0, 1usize);
-    while let Some(byte) = json.get(place) {
+    let (mut position, mut depth) = (0, 1usize);
+    while let Some(byte) = json.get(position) {
         match byte {
-            b'"' => place = end_of_text(json, place + 1),
+            b'"' => position = end_of_text(json, position + 1),
             b'{' => depth += 1,
-            b'}' if depth == 1 => return place,
+            b'}' if depth == 1 => return position,
             b'}' => depth -= 1,
             _ => {}
         }
-        place += 1;
+        position += 1;
     }
     json.len()
 }
 
-/// The place of the quote that ends the text which begins at `place`.
-fn end_of_text(json: &[u8], mut place: usize) -> usize {
-    while let Some(byte) = json.get(place) {
+/// The position of the quote that ends the string that begins at `position`.
+fn end_of_text(json: &[u8], mut position: usize) -> usize {
+    while let Some(byte) = json.get(position) {
         match byte {
-            b'"' => return place,
-            b'\\' => place += 2,
-            _ => place += 1,
+            b'"' => return position,
+            b'\\' => position += 2,
+            _ => position += 1,
         }
     }
     json.len()
 }
 
-/// Whether an object says its version and kind; items of a list of built-ins do not.
+/// Whether an object has `apiVersion` and `kind`; items in lists of built-in kinds do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typed {
-    /// `apiVersion` and `kind` are there.
+    /// With `apiVersion` and `kind`.
     Yes,
-    /// They are left out.
+    /// Without them.
     No,
 }
 
-/// Encodes an object for the store. Equal objects give equal bytes. The resource version is left out.
+/// Encodes an object for the store. Equal objects have equal bytes. The resource version is omitted.
 ///
-/// Everything that is stored passes here, whoever made it: clients, patches, defaults, conversions, webhooks, policies. What
-/// could not be decoded again is refused.
+/// All stored objects pass here, also those from patches, defaults, conversions, webhooks and policies. Objects that
+/// could not be decoded again are refused.
 pub(crate) fn encode(object: &Object) -> Result<Bytes, TooDeep> {
     if exceeds_depth(object.as_value(), MAX_DEPTH) {
         return Err(TooDeep);
@@ -163,7 +162,7 @@ pub(crate) fn encode(object: &Object) -> Result<Bytes, TooDeep> {
     Ok(out.into())
 }
 
-/// Decodes a stored object and gives it its resource version.
+/// Decodes a stored object and sets its resource version.
 pub(crate) fn decode(stored: &[u8], revision: Revision) -> Result<Object, serde_json::Error> {
     let (value, _) = untyped::read(stored)?;
     let mut object = Object::from_value(value)
@@ -172,22 +171,22 @@ pub(crate) fn decode(stored: &[u8], revision: Revision) -> Result<Object, serde_
     Ok(object)
 }
 
-/// Whether stored bytes are what [`decode`] can read, for whoever passes them on as they are.
+/// Whether [`decode`] can decode these bytes, for callers that send them without decoding.
 pub(crate) fn check(stored: &[u8]) -> Result<(), serde_json::Error> {
     serde_json::from_slice::<IgnoredAny>(stored)?;
-    // Passing values over takes no recursion, so it has no limit to it; reading them does.
+    // `IgnoredAny` skips values without recursion, so it has no limit on nesting; the parser has one.
     match deepest(stored) > READABLE_DEPTH {
         true => Err(serde::de::Error::custom("recursion limit exceeded")),
         false => Ok(()),
     }
 }
 
-/// How deep JSON is nested, given that it is JSON.
+/// The nesting of valid JSON.
 fn deepest(json: &[u8]) -> usize {
-    let (mut place, mut depth, mut deepest) = (0, 0usize, 0);
-    while let Some(byte) = json.get(place) {
+    let (mut position, mut depth, mut deepest) = (0, 0usize, 0);
+    while let Some(byte) = json.get(position) {
         match byte {
-            b'"' => place = end_of_text(json, place + 1),
+            b'"' => position = end_of_text(json, position + 1),
             b'{' | b'[' => {
                 depth += 1;
                 deepest = deepest.max(depth);
@@ -195,7 +194,7 @@ fn deepest(json: &[u8]) -> usize {
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        place += 1;
+        position += 1;
     }
     deepest
 }
@@ -205,10 +204,10 @@ pub(crate) fn decode_briefly(stored: &[u8]) -> Result<Object, serde_json::Error>
     Object::from_value(untyped::read_briefly(stored)?).map_err(|_| serde::de::Error::custom("expected an object"))
 }
 
-/// Reads the metadata of a stored object, and nothing of what follows it.
+/// Decodes only the metadata of a stored object.
 pub(crate) fn read_metadata<T: DeserializeOwned>(stored: &[u8]) -> Result<T, serde_json::Error> {
     const FIELD: &[u8] = b"\"metadata\":";
-    // The version and the kind come before it, which cannot hold quotes that are not escaped.
+    // Version and kind come before it, and contain no unescaped quotes.
     let field = stored.windows(FIELD.len()).position(|window| window == FIELD);
     let metadata = field.map_or(&stored[..0], |start| &stored[start + FIELD.len()..]);
     T::deserialize(&mut serde_json::Deserializer::from_slice(metadata))
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_comes_back_with_its_resource_version() {
+    fn a_decoded_object_has_its_resource_version() {
         let original = object(json!({
             "kind": "ConfigMap", "apiVersion": "v1",
             "data": {"b": "2", "a": "1"},
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn splicing_equals_decoding() {
+    fn copying_a_stored_object_equals_decoding_it() {
         let opening = Opening::new("v1", "ConfigMap");
         for metadata in [json!({"name": "x", "namespace": "n"}), json!({})] {
             let stored =
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_cut_out_whatever_it_holds() {
+    fn metadata_is_copied_without_the_rest_of_the_object() {
         let opening = Opening::new("v1", "ConfigMap");
         for metadata in [
             json!({"name": "x", "labels": {"a": "b"}, "annotations": {"q": "}\\\"{\"}}", "u": "ü\\"}}),
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_the_check_can_be_decoded_and_nothing_else_does() {
+    fn the_check_accepts_exactly_what_can_be_decoded() {
         let nested = |levels: usize| format!("{}{}", "{\"a[{\\\"\":".repeat(levels) + "[]", "}".repeat(levels));
         let sound = |text: &str| (check(text.as_bytes()).is_ok(), decode(text.as_bytes(), Revision::new(1)).is_ok());
         for (text, expected) in [
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_can_be_read_again() {
+    fn every_encoded_object_can_be_decoded() {
         let nested = |levels: usize| {
             (0..levels).fold(json!(1), |inner, level| match level % 2 {
                 0 => json!([inner]),

@@ -1,4 +1,4 @@
-//! Getting objects from one version to another.
+//! Conversion of objects between versions.
 
 use async_trait::async_trait;
 use restow_api::GroupVersion;
@@ -8,32 +8,32 @@ use thiserror::Error;
 /// Converts the objects of one resource.
 #[async_trait]
 pub trait Converter: Send + Sync {
-    /// Converts each object to `target`, whatever version it is in, keeping their order and number.
+    /// Converts each object to `target` from its version, and keeps their order and number.
     async fn convert(&self, objects: Vec<Object>, target: &GroupVersion) -> Result<Vec<Object>, ConversionError>;
 
-    /// Whether somebody else is asked, who may not answer. Then nothing is sent before everything is converted.
-    fn asks_others(&self) -> bool {
+    /// Whether the conversion calls a webhook, which may fail. Then nothing is sent before all objects are converted.
+    fn calls_webhook(&self) -> bool {
         false
     }
 }
 
-/// Objects that could not be converted.
+/// A failed conversion.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("conversion of {object} to {target} failed: {reason}")]
 pub struct ConversionError {
-    /// The object by namespace and name, or what else names it.
+    /// The namespace and name of the object, or another description of it.
     pub object: String,
-    /// The version asked for.
+    /// The requested version.
     pub target: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// For kinds whose versions differ in name only: the version is replaced, everything else stays.
+/// The converter of kinds whose versions have the same fields: it replaces only `apiVersion`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RenameVersion;
 
-/// For kinds whose versions differ in shape: a function that changes the fields, after which the version is replaced.
+/// The converter of kinds whose versions have different fields: it calls a function, and then replaces `apiVersion`.
 pub struct ConvertWith<F>(pub F);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Which object is meant.
+//! References to objects.
 
 use crate::resource::Resource;
 use restow_api::GroupVersion;
@@ -8,9 +8,9 @@ use restow_api::GroupVersion;
 pub struct ObjectRef<'a> {
     /// The resource.
     pub resource: &'a Resource,
-    /// The version that objects are given and taken in.
+    /// The version in which the object is read and written.
     pub version: &'a GroupVersion,
-    /// The namespace; empty for resources without.
+    /// The namespace; empty for cluster-scoped resources.
     pub namespace: &'a str,
     /// The name.
     pub name: &'a str,

@@ -1,11 +1,11 @@
-//! All resources that a server serves at one moment.
+//! The resources that a server serves at one time.
 
 use crate::resource::Resource;
 use restow_api::{GroupVersion, compare_versions};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The resources of a server. It never changes; a change makes a new one.
+/// The resources of a server. A registry is immutable; a change creates a new one.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     groups: BTreeMap<String, Group>,
@@ -13,7 +13,7 @@ pub struct Registry {
     resources: Vec<Arc<Resource>>,
 }
 
-/// A group and the versions in which anything of it is served, the preferred one first.
+/// A group and its served versions, the preferred one first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// The versions.
@@ -35,7 +35,7 @@ impl Registry {
                 let table = registry.by_version.entry(version.clone()).or_default();
                 table.insert(resource.group_resource.resource().to_string(), resource.clone());
             }
-            // A custom resource comes once for each of its versions, which share one storage.
+            // A custom resource occurs once for each version; all share one storage.
             if registry.resources.last().is_none_or(|last| last.group_resource != resource.group_resource) {
                 registry.resources.push(resource);
             }

@@ -1,8 +1,8 @@
-//! How the objects of a resource are stored: where they lie, in which version they are written, and what must hold in the
-//! store for such a write to be allowed.
+//! How the objects of a resource are stored: their keys, the version in which they are written, and the conditions of a
+//! write.
 //!
-//! Whoever defines a resource sets its version and the fences that belong to it. Whether this server may write at all is
-//! another matter, its [`Membership`], and is set by the agreement between servers alone.
+//! The component that defines a resource (built-in table or CRD) sets its version and fences. Whether this server may
+//! write at all is its [`Membership`], which only the agreement between servers sets.
 
 use crate::resource::write_gate::WriteGate;
 use restow_api::{GroupResource, GroupVersion};
@@ -13,56 +13,56 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How the objects of a resource are stored.
 pub struct Storage {
-    /// The group and resource under which the objects lie; another resource's where two share one storage.
+    /// The group and resource in the keys of the objects. Two resources that share objects have the same one.
     pub location: GroupResource,
-    /// The versions that stored objects can be read in.
+    /// The versions in which stored objects can be decoded.
     pub decodable: Vec<GroupVersion>,
-    /// The version that this release would write if it were alone.
+    /// The version that this release prefers.
     pub preferred: GroupVersion,
-    /// The version that objects are written in now, what must hold for a write in it, and how it is changed.
+    /// The encoding in force, and the gate that changes it.
     write_gate: Arc<WriteGate>,
-    /// Whether an object was met that cannot be read.
-    troubled: AtomicBool,
+    /// Whether an object was found that cannot be decoded.
+    has_undecodable: AtomicBool,
 }
 
-/// The version that objects are written in, with everything that a write in it depends on.
+/// The version in which objects are written, and all conditions of a write in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoding {
     /// The version.
     pub version: GroupVersion,
-    /// What must hold in the store for a write in this version, besides the membership of this server.
+    /// Conditions on the store for a write in this version, besides the membership of this server.
     pub fences: Vec<Fence>,
     /// Whether this server may write.
     pub membership: Membership,
 }
 
-/// Something that must hold in the store for a write, and what it means when it does not.
+/// A condition on the store for a write. The variant determines what happens if it fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fence {
-    /// The definition of the resource has the storage version that its handler was made from. Else another one is in force,
-    /// which this server is about to hear of.
+    /// The in-force key of the CRD has the storage version that this server uses. If not, the reflector of this server
+    /// will see another one soon.
     InForce(Compare),
-    /// The version that was selected by vote is still this one. Else this server has to look again.
+    /// The version that was selected by vote is still this one. If not, this server reads the selection again.
     Selected(Compare),
-    /// The identity lease is the one that this server reported under. Else it has to report again.
+    /// The identity lease is the one that this server reported under. If not, it has to report again.
     Lease(Compare),
 }
 
 /// Whether a server may write a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Membership {
-    /// Storage versions are not reported: it may, and nobody will know in which version.
+    /// It may. Storage versions are not reported, so other servers do not know its version.
     Unmanaged,
-    /// It may not, until it has reported its storage version. That is under way, so writes wait for it.
+    /// It may not, until it has reported its storage version. The report is in progress, so writes wait for it.
     Pending,
-    /// It may, as long as this holds: that the server's identity lease is the one that it reported under.
+    /// It may, while this condition holds: the identity lease is the one that the server reported under.
     Registered(Compare),
-    /// It may not, for this reason, and waiting does not help.
+    /// It may not, for this reason. Writes do not wait.
     Refused(String),
 }
 
 impl Storage {
-    /// Objects at `location`, written in `encoding` and read in any of `decodable`. Nothing is compared on writing.
+    /// Objects at `location`, written in `encoding` and decoded from any of `decodable`. Writes have no fences.
     pub fn new(location: GroupResource, encoding: GroupVersion, decodable: Vec<GroupVersion>) -> Self {
         let preferred = encoding.clone();
         let encoding = Encoding { version: encoding, fences: Vec::new(), membership: Membership::Unmanaged };
@@ -71,29 +71,29 @@ impl Storage {
             decodable,
             preferred,
             write_gate: Arc::new(WriteGate::new(encoding)),
-            troubled: false.into(),
+            has_undecodable: false.into(),
         }
     }
 
-    /// The same objects, with another preferred version and read in other versions; their writes go the same way.
+    /// The same objects with another preferred version and other decodable versions. They share the write gate.
     pub(crate) fn redefined(&self, preferred: GroupVersion, decodable: Vec<GroupVersion>) -> Self {
         let (location, write_gate) = (self.location.clone(), self.write_gate.clone());
-        Storage { location, decodable, preferred, write_gate, troubled: false.into() }
+        Storage { location, decodable, preferred, write_gate, has_undecodable: false.into() }
     }
 
-    /// The way that writes of these objects go.
+    /// The gate of all writes of these objects.
     pub(crate) fn write_gate(&self) -> &WriteGate {
         &self.write_gate
     }
 
-    /// Whether an object was met that cannot be read, and all of them have not been read since.
-    pub(crate) fn is_troubled(&self) -> bool {
-        self.troubled.load(Ordering::Relaxed)
+    /// Whether an object was found that cannot be decoded, and no complete list has succeeded since.
+    pub(crate) fn has_undecodable(&self) -> bool {
+        self.has_undecodable.load(Ordering::Relaxed)
     }
 
-    /// An object was met that cannot be read, or all of them were read.
-    pub(crate) fn set_troubled(&self, troubled: bool) {
-        self.troubled.store(troubled, Ordering::Relaxed);
+    /// Records whether an object was found that cannot be decoded.
+    pub(crate) fn set_has_undecodable(&self, has_undecodable: bool) {
+        self.has_undecodable.store(has_undecodable, Ordering::Relaxed);
     }
 
     /// The encoding in force now.
@@ -101,8 +101,8 @@ impl Storage {
         self.write_gate.encoding()
     }
 
-    /// Puts another version with its fences in force, for the writes that begin from now on. What was granted for another
-    /// version does not count for this one: it has to be reported first, and whoever writes waits for that.
+    /// Sets another version with its fences for new writes. The grant for an earlier version does not apply to it:
+    /// writes wait until the new version was reported.
     pub fn set_encoding(&self, version: GroupVersion, fences: Vec<Fence>) {
         self.write_gate.replace(|encoding| {
             let membership = match &encoding.membership {
@@ -113,8 +113,8 @@ impl Storage {
         });
     }
 
-    /// Lets this server write in the version that it has reported, as long as `lease` holds. Where another version came into
-    /// force while the report was under way, writes wait: that one has yet to be reported. Tells whether it may write.
+    /// Allows this server to write in the version that it has reported, while `lease` holds. If another version came
+    /// into force during the report, writes wait until that one was reported. Returns whether this server may write.
     pub(crate) fn grant(&self, report: &ServerReport, lease: &Compare) -> bool {
         let mut granted = false;
         self.write_gate.replace(|encoding| {
@@ -129,7 +129,7 @@ impl Storage {
         granted
     }
 
-    /// Lets writes wait for the report of a resource that is new.
+    /// Makes writes wait for the report of a new resource.
     pub(crate) fn await_report(&self) {
         self.write_gate.replace(|encoding| match encoding.membership {
             Membership::Unmanaged => Encoding { membership: Membership::Pending, ..encoding.clone() },
@@ -137,12 +137,12 @@ impl Storage {
         });
     }
 
-    /// Says whether this server may write, for the writes that begin from now on.
+    /// Sets whether this server may write, for new writes.
     pub(crate) fn set_membership(&self, membership: Membership) {
         self.write_gate.replace(|encoding| Encoding { membership, ..encoding.clone() });
     }
 
-    /// Completes when another encoding than `known` is in force.
+    /// Completes when the encoding is not `known` any more.
     pub(crate) async fn changed_from(&self, known: &Arc<Encoding>) {
         self.write_gate.changed_from(known).await;
     }
@@ -163,7 +163,7 @@ impl Storage {
         }
     }
 
-    /// The start of every key, with a slash at its end.
+    /// The common prefix of the keys, with a slash at its end.
     pub fn folder(&self) -> String {
         let group = match self.location.group() {
             "" => "core",
@@ -174,7 +174,7 @@ impl Storage {
 }
 
 impl Encoding {
-    /// Everything that a write in this version compares.
+    /// All fences of a write in this version.
     pub fn comparisons(&self) -> Vec<Fence> {
         let mut comparisons = self.fences.clone();
         if let Membership::Registered(lease) = &self.membership {
@@ -185,7 +185,7 @@ impl Encoding {
 }
 
 impl Fence {
-    /// What is compared.
+    /// The comparison in the transaction.
     pub fn compare(&self) -> &Compare {
         match self {
             Fence::InForce(compare) | Fence::Selected(compare) | Fence::Lease(compare) => compare,
@@ -207,20 +207,24 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_belongs_to_the_version_that_was_reported() {
+    fn a_grant_applies_only_to_the_reported_version() {
         let storage = Storage::new("widgets.example.com".parse().unwrap(), version("v1"), Vec::new());
         let lease = Compare::absent(&Key::try_from("/lease").unwrap());
         storage.await_report();
         let reported = report("v1");
         storage.set_encoding(version("v2"), Vec::new());
-        assert!(!storage.grant(&reported, &lease), "the version changed while the report was under way");
+        assert!(!storage.grant(&reported, &lease), "the version changed during the report");
         assert_eq!(storage.encoding().membership, Membership::Pending);
         assert!(storage.grant(&report("v2"), &lease));
         assert_eq!(storage.encoding().membership, Membership::Registered(lease.clone()));
         storage.set_encoding(version("v2"), vec![Fence::InForce(lease.clone())]);
-        assert_eq!(storage.encoding().membership, Membership::Registered(lease), "another fence is no other version");
+        assert_eq!(
+            storage.encoding().membership,
+            Membership::Registered(lease),
+            "a new fence does not change the version"
+        );
         storage.set_encoding(version("v1"), Vec::new());
-        assert_eq!(storage.encoding().membership, Membership::Pending, "what was granted was granted for v2");
+        assert_eq!(storage.encoding().membership, Membership::Pending, "the grant was for v2");
         storage.await_report();
         assert_eq!(storage.encoding().membership, Membership::Pending);
     }

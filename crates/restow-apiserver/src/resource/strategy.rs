@@ -13,22 +13,22 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The rules of one kind. The defaults are those of a plain kind: everything but `metadata` and `status` is the
-/// specification, and whatever the schema allows is valid.
+/// The rules of one kind. The defaults are those of a plain kind: the specification is everything except `metadata` and
+/// `status`, and every object that the schema allows is valid.
 pub trait Strategy: Send + Sync {
-    /// The rule that names follow.
+    /// The validation rule of names.
     fn name_rule(&self) -> NameRule {
         NameRule::Subdomain
     }
 
-    /// Reads an object that a client sent by the kind's schema, and returns its unknown fields. Kinds whose type is in the
-    /// table of types have been read already.
+    /// Prunes and defaults an object from a request by the kind's schema, and returns its unknown fields. Built-in kinds are
+    /// decoded by the table of types before.
     fn read(&self, _object: &mut Object) -> Vec<FieldProblem> {
         Vec::new()
     }
 
-    /// Sets defaults, in whatever version the object is. It is called for every object that is written, before any check,
-    /// and changes nothing when it is called again.
+    /// Sets defaults, in the version of the object. It is called for every object that is written, before validation. It
+    /// must be idempotent.
     fn default(&self, _object: &mut Object) {}
 
     /// The status of a new object, which a client does not set; `None` for the empty status of its type.
@@ -52,9 +52,9 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// Checks what has changed in an object. `granted` is the stored object, in which the changes that only the subresource
-    /// may make are already (see [`Strategy::granted`]).
-    fn validate_change(&self, _object: &Object, _granted: &Object) -> Vec<FieldError> {
+    /// Checks the changes of an object. `baseline` is the stored object with those changes that only the subresource of this
+    /// request may make (see [`Strategy::with_permitted_changes`]).
+    fn validate_change(&self, _object: &Object, _baseline: &Object) -> Vec<FieldError> {
         Vec::new()
     }
 
@@ -66,7 +66,7 @@ pub trait Strategy: Send + Sync {
         0
     }
 
-    /// Whether something else than finalizers and the grace period keeps a deleted object.
+    /// Whether a condition of the kind, other than finalizers and the grace period, keeps a deleted object.
     fn is_occupied(&self, _object: &Object) -> bool {
         false
     }
@@ -76,7 +76,7 @@ pub trait Strategy: Send + Sync {
         false
     }
 
-    /// Whether a deletion is answered with the object that was deleted.
+    /// Whether the response to a deletion is the deleted object, and not a `Status`.
     fn returns_deleted(&self) -> bool {
         false
     }
@@ -86,39 +86,45 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Completes a deleted object for the answer to its deletion.
+    /// Completes a deleted object for the response to its deletion.
     fn finish_deletion(&self, _object: &mut Object, _now: Timestamp) {}
 
-    /// How long an object is kept after it was written; `None` for ever.
+    /// How long an object is stored after it was written; `None` means forever.
     fn time_to_live(&self) -> Option<Duration> {
         None
     }
 
-    /// The fields that a write through this subresource takes from what was sent; the rest stays as stored. `None` when the
+    /// The fields that a write of this subresource takes from the request; the others stay as stored. `None` when the
     /// subresource is not written like its object.
     fn subresource_fields(&self, subresource: &str) -> Option<&'static [&'static [&'static str]]> {
         (subresource == "status").then_some(&[&["status"], &["metadata"]])
     }
 
-    /// Undoes what a write of the object itself may not change, because only a subresource may.
+    /// Restores the fields that only a subresource may change, after a write of the object itself.
     fn restore_on_update(&self, _object: &mut Object, _old: &Object) {}
 
-    /// Completes an object that a write through this subresource made of `old` and `sent`, or undoes what it may not change.
+    /// Completes an object that a write of this subresource made of `old` and `sent`, or restores fields that it may not change.
     fn prepare_subresource(&self, _subresource: &str, _object: &mut Object, _sent: &Object, _old: &Object) {}
 
     /// The stored object with those changes of `object` that only this subresource may make; `None` when there are none.
-    fn granted(&self, _subresource: &str, _object: &Object, _old: &Object) -> Option<Object> {
+    fn with_permitted_changes(&self, _subresource: &str, _object: &Object, _old: &Object) -> Option<Object> {
         None
     }
 
-    /// The action of a subresource, or with an empty name of a kind that is not stored; `None` when it has no action.
+    /// The action of a subresource, or of a create of a kind that is not stored (then `subresource` is empty); `None` when
+    /// there is no action.
     fn subresource_action(&self, _subresource: &str) -> Option<SubresourceAction> {
         None
     }
 
-    /// The answer to a subresource with the action [`SubresourceAction::Connect`].
+    /// The response of a subresource with the action [`SubresourceAction::Connect`].
     fn connection(&self, _subresource: &str, _verb: Verb, _object: &Object) -> Connection {
         Connection::no_nodes()
+    }
+
+    /// The message for a field label in a field selector that this kind, which has selectable fields, does not support.
+    fn unsupported_field_label(&self, field: &str) -> String {
+        format!("field label not supported: {field}")
     }
 
     /// The fields of the `scale` subresource in this version, for kinds that have one.
@@ -126,39 +132,39 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// How the fields of a custom kind are owned in this version; without it, objects are owned by field and lists as a
-    /// whole.
+    /// The ownership of fields (`managedFields`) of a custom kind in this version. Without it, maps are owned by field and
+    /// lists as a whole.
     fn ownership(&self, _api_version: &str) -> Option<Arc<Ownership>> {
         None
     }
 
-    /// What else the transaction writes that replaces `old` by `new`; `None` stands for no object.
-    fn alongside(&self, _old: Option<&Object>, _new: Option<&Object>) -> Vec<Mutation> {
+    /// Other keys to write in the transaction that replaces `old` by `new`; `None` means that the object does not exist.
+    fn additional_mutations(&self, _old: Option<&Object>, _new: Option<&Object>) -> Vec<Mutation> {
         Vec::new()
     }
 
-    /// Whether replacing an object that does not exist creates it.
+    /// Whether an update of an object that does not exist creates it.
     fn create_on_update(&self) -> bool {
         false
     }
 
     /// Whether a write of the status leaves all metadata as stored.
-    fn status_alone(&self) -> bool {
+    fn status_update_keeps_metadata(&self) -> bool {
         false
     }
 
-    /// Whether an update may leave out the resource version. Where it may not, a client has read what it replaces.
+    /// Whether an update may omit the resource version. If not, a client must have read the object that it replaces.
     fn unconditional_update(&self) -> bool {
         false
     }
 
-    /// Whether `metadata.generation` counts changes.
+    /// Whether `metadata.generation` counts the changes of the specification.
     fn has_generation(&self) -> bool {
         true
     }
 }
 
-/// What a subresource does that is not written like its object.
+/// The action of a subresource that is not written like its object, or of a kind that is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubresourceAction {
     /// Assigns a pod to a node.
@@ -167,18 +173,37 @@ pub enum SubresourceAction {
     Evict,
     /// Issues a token for a service account.
     IssueToken,
-    /// Connects to what runs on a node.
+    /// Connects to a container or server on a node.
     Connect,
+    /// Evaluates a review, which is not stored.
+    Review(ReviewKind),
 }
 
-/// The answer to a request to connect to what runs on a node. This server never connects.
+/// The reviews of authentication and authorization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReviewKind {
+    /// A SubjectAccessReview.
+    SubjectAccess,
+    /// A SelfSubjectAccessReview.
+    SelfSubjectAccess,
+    /// A LocalSubjectAccessReview.
+    LocalSubjectAccess,
+    /// A SelfSubjectRulesReview.
+    SelfSubjectRules,
+    /// A SelfSubjectReview.
+    SelfSubject,
+    /// A TokenReview.
+    Token,
+}
+
+/// The response to a request for a connection to a node. This server never connects to nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// There is nothing to send.
+    /// An empty body.
     Empty,
     /// The object cannot be connected to.
     BadRequest(String),
-    /// Nothing answers now.
+    /// The server on the node is not available.
     Unavailable(String),
 }
 
@@ -189,7 +214,7 @@ impl Connection {
     }
 }
 
-/// The fields of a scale, as paths.
+/// The fields of the `scale` subresource, as paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScaleFields {
     /// The desired number of replicas.
@@ -200,10 +225,10 @@ pub struct ScaleFields {
     pub selector: ScaleSelector,
 }
 
-/// The form of the selector of pods.
+/// The selector of the pods, and its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScaleSelector {
-    /// There is none.
+    /// No selector.
     None,
     /// As text.
     Text(Vec<String>),

@@ -1,8 +1,8 @@
-//! The way that all writes of one resource go: the encoding in force, and holding writes up while it is changed.
+//! The write gate of one resource: it holds the encoding in force, and stops writes while it changes.
 //!
-//! A write takes the encoding, converts the object, and then asks to pass. Whoever changes the encoding first halts the
-//! write_gate, which waits for the writes that are on their way and lets others wait; they find the new encoding when the
-//! write_gate is free again. Nothing fails on the way, unless the resource is gone.
+//! A write takes the encoding, converts the object, and then enters the gate. To change the encoding, a component halts
+//! the gate: that waits for the writes in flight and blocks others, which find the new encoding when the gate opens
+//! again. Writes do not fail, unless the resource is removed.
 
 use crate::error::ApiError;
 use crate::resource::storage::{Encoding, Membership};
@@ -12,25 +12,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 
-/// The write_gate of one resource's writes.
+/// The write gate of one resource.
 pub(crate) struct WriteGate {
     encoding: watch::Sender<Arc<Encoding>>,
     open: RwLock<()>,
-    /// Objects that exist can be changed and removed; new ones cannot be created.
+    /// Existing objects can be changed and removed; new ones cannot be created.
     full: AtomicBool,
     closed: AtomicBool,
-    /// The leases under which writes were sent of which nobody knows what became.
+    /// The leases under which writes were sent whose outcome is unknown.
     doubts: Mutex<Vec<Compare>>,
 }
 
-/// A write that may go ahead; others can change the encoding when this is dropped.
+/// The permit of one write. The encoding cannot change until it is dropped.
 pub(crate) struct WritePermit<'a>(#[allow(dead_code, reason = "it is held, not read")] RwLockReadGuard<'a, ()>);
 
-/// A write_gate that nothing goes through until this is dropped.
+/// Halts a write gate until it is dropped.
 pub(crate) struct WriteHalt<'a>(#[allow(dead_code, reason = "it is held, not read")] RwLockWriteGuard<'a, ()>);
 
 impl WriteGate {
-    /// An open write_gate.
+    /// An open write gate.
     pub(crate) fn new(encoding: Encoding) -> Self {
         WriteGate {
             encoding: watch::Sender::new(Arc::new(encoding)),
@@ -46,18 +46,18 @@ impl WriteGate {
         self.encoding.borrow().clone()
     }
 
-    /// Puts another encoding in force for the writes that begin from now on.
+    /// Sets another encoding for new writes.
     pub(crate) fn replace(&self, change: impl FnOnce(&Encoding) -> Encoding) {
         self.encoding.send_modify(|encoding| *encoding = Arc::new(change(encoding)));
     }
 
-    /// Completes when another encoding than `known` is in force, or the write_gate is closed.
+    /// Completes when the encoding is not `known` any more, or the gate is closed.
     pub(crate) async fn changed_from(&self, known: &Arc<Encoding>) {
-        // The sender lives as long as this, so waiting cannot fail.
+        // `self` owns the sender, so waiting cannot fail.
         let _ = self.encoding.subscribe().wait_for(|encoding| !Arc::ptr_eq(encoding, known)).await;
     }
 
-    /// Lets a write pass that was prepared in this encoding; `None` when another is in force by now.
+    /// Admits a write that was prepared in this encoding; `None` if the encoding has changed.
     pub(crate) async fn enter(&self, prepared: &Arc<Encoding>) -> Result<Option<WritePermit<'_>>, ApiError> {
         let pass = WritePermit(self.open.read().await);
         if self.is_closed() {
@@ -66,36 +66,36 @@ impl WriteGate {
         Ok(Arc::ptr_eq(prepared, &self.encoding.borrow()).then_some(pass))
     }
 
-    /// Waits until the writes that are on their way are done, and lets no other pass.
+    /// Waits for the writes in flight, and blocks others.
     pub(crate) async fn halt(&self) -> WriteHalt<'_> {
         WriteHalt(self.open.write().await)
     }
 
-    /// Lets no new objects pass any more: the resource is about to go.
-    pub(crate) fn refuse_new(&self) {
+    /// Refuses new objects, because the resource is about to be removed.
+    pub(crate) fn refuse_create(&self) {
         self.full.store(true, Ordering::Release);
     }
 
     /// Whether new objects can be created.
-    pub(crate) fn takes_new(&self) -> bool {
+    pub(crate) fn allows_create(&self) -> bool {
         !self.full.load(Ordering::Acquire)
     }
 
-    /// Lets nothing pass any more: the resource is gone.
+    /// Refuses all writes, because the resource was removed.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // Whoever waits for another encoding has nothing to wait for.
+        // Wakes the writes that wait for another encoding.
         self.replace(Encoding::clone);
     }
 
-    /// Completes when the resource is gone.
+    /// Completes when the resource was removed.
     pub(crate) async fn closing(&self) {
         let _ = self.encoding.subscribe().wait_for(|_| self.is_closed()).await;
     }
 
-    /// Nobody knows whether a write in this encoding was, or will be, carried out. It compares the lease that it was sent
-    /// under; where it compares nothing that is about the version, it can land as long as that lease exists.
-    pub(crate) fn doubt(&self, encoding: &Encoding) {
+    /// Records a write whose outcome is unknown. It compares the lease that it was sent under. If it compares no fence
+    /// on the version, it can still commit while that lease exists.
+    pub(crate) fn record_unknown_outcome(&self, encoding: &Encoding) {
         let Membership::Registered(lease) = &encoding.membership else { return };
         let mut doubts = self.doubts();
         if encoding.fences.is_empty() && !doubts.contains(lease) {
@@ -103,16 +103,16 @@ impl WriteGate {
         }
     }
 
-    /// Whether a write of which nobody knows may still land, as long as this server has this lease.
-    pub(crate) fn is_doubted(&self, lease: &Compare) -> bool {
+    /// Whether a write with an unknown outcome may still commit while this server has this lease.
+    pub(crate) fn may_still_commit(&self, lease: &Compare) -> bool {
         let mut doubts = self.doubts();
-        // What was sent under an earlier lease is refused.
+        // Writes that were sent under an earlier lease are refused by their fence.
         doubts.retain(|sent_under| sent_under == lease);
         !doubts.is_empty()
     }
 
     fn doubts(&self) -> MutexGuard<'_, Vec<Compare>> {
-        // Nothing that can panic happens while the lock is held.
+        // No code panics while it holds the lock.
         self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,8 +121,8 @@ impl WriteGate {
     }
 }
 
-/// Whether writes to this resource in this namespace pass though it is not reported yet. Leases of the system are renewed or
-/// collected soon, so none of them stays behind in an old version.
+/// Whether writes of this resource in this namespace pass before it is reported. Leases in `kube-system` are renewed or
+/// collected soon, so none stays in an old version.
 pub(crate) fn passes_barrier(resource: &GroupResource, namespace: &str) -> bool {
     resource.group() == "coordination.k8s.io" && resource.resource() == "leases" && namespace == "kube-system"
 }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_waits_for_writes_on_their_way_and_holds_up_the_rest() {
+    async fn a_halt_waits_for_writes_in_flight_and_blocks_others() {
         let write_gate = Arc::new(WriteGate::new(encoding("v1")));
         let first = write_gate.encoding();
         let pass = write_gate.enter(&first).await.unwrap().unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_passes_once_it_is_closed() {
+    async fn a_closed_gate_refuses_all_writes() {
         let write_gate = WriteGate::new(encoding("v1"));
         let first = write_gate.encoding();
         write_gate.close();
@@ -175,26 +175,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_doubt_may_land_as_long_as_its_lease_exists_and_nothing_else_refuses_it() {
+    fn a_write_with_unknown_outcome_may_commit_while_its_lease_exists() {
         let lease = |revision: u64| {
             Compare::create_revision(&Key::try_from("/lease").unwrap(), restow_store::Revision::new(revision))
         };
         let write_gate = WriteGate::new(encoding("v1"));
-        write_gate.doubt(&encoding("v1"));
+        write_gate.record_unknown_outcome(&encoding("v1"));
         let registered = Encoding { membership: Membership::Registered(lease(1)), ..encoding("v1") };
-        write_gate.doubt(&Encoding { fences: vec![Fence::Selected(lease(5))], ..registered.clone() });
+        write_gate.record_unknown_outcome(&Encoding { fences: vec![Fence::Selected(lease(5))], ..registered.clone() });
         assert!(
-            !write_gate.is_doubted(&lease(1)),
+            !write_gate.may_still_commit(&lease(1)),
             "one is not bound to a lease, the other is refused once another is selected"
         );
-        write_gate.doubt(&registered);
-        write_gate.doubt(&registered);
-        assert!(write_gate.is_doubted(&lease(1)));
-        assert!(!write_gate.is_doubted(&lease(2)), "it was sent under another");
+        write_gate.record_unknown_outcome(&registered);
+        write_gate.record_unknown_outcome(&registered);
+        assert!(write_gate.may_still_commit(&lease(1)));
+        assert!(!write_gate.may_still_commit(&lease(2)), "it was sent under another");
     }
 
     #[test]
-    fn only_leases_of_the_system_pass_early() {
+    fn only_leases_in_kube_system_pass_before_registration() {
         let check = |resource: &str, namespace: &str, expected: bool| {
             assert_eq!(passes_barrier(&resource.parse().unwrap(), namespace), expected, "{resource} in {namespace:?}");
         };

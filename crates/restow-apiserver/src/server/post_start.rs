@@ -1,4 +1,4 @@
-//! What a server does once after it has joined the others: it creates what every cluster has.
+//! Post-start hooks: create the default objects of a cluster after the server has registered.
 
 use crate::authorization::Access;
 use crate::builtin::kinds::service::allocation;
@@ -10,10 +10,10 @@ use crate::storage_version::Agreement;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait before trying again what the store could not do.
+/// The delay between attempts after an error of the store.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The parts that are started.
+/// The components that have post-start hooks.
 pub(crate) struct PostStart {
     pub(crate) core: Arc<Core>,
     pub(crate) agreement: Arc<Agreement>,
@@ -22,13 +22,13 @@ pub(crate) struct PostStart {
     pub(crate) service: Arc<KubernetesService>,
 }
 
-/// Starts: waits until the storage versions are reported, then creates what every cluster has.
+/// Waits until the storage versions are reported, and then creates the default objects of a cluster.
 pub(crate) async fn start(hooks: PostStart) {
     hooks.agreement.registered().await;
     loop {
         match hooks.run().await {
             Err(error @ (ApiError::Unavailable { .. } | ApiError::Timeout(_))) => {
-                tracing::warn!(%error, "the server cannot start yet; trying again");
+                tracing::warn!(%error, "a post-start hook failed; trying again");
             }
             result => {
                 if result.is_ok() {
@@ -43,7 +43,7 @@ pub(crate) async fn start(hooks: PostStart) {
 }
 
 impl PostStart {
-    /// Creates what every cluster has.
+    /// Creates the default objects of a cluster.
     async fn run(&self) -> Result<(), ApiError> {
         self.namespaces.create_system_namespaces().await?;
         allocation::repair(&self.core).await?;

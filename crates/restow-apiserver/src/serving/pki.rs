@@ -24,13 +24,13 @@ pub struct Pki {
     /// The certificate of the authority.
     pub ca: String,
     /// The certificate of the server.
-    pub server: Identity,
+    pub server: CertificateAndKey,
     /// The client certificate of an administrator, in the group `system:masters`.
-    pub admin: Identity,
+    pub admin: CertificateAndKey,
 }
 
 /// A certificate with its key.
-pub struct Identity {
+pub struct CertificateAndKey {
     /// The certificate, or a chain that begins with it.
     pub certificate: String,
     /// Its key.
@@ -104,7 +104,7 @@ impl Pki {
 }
 
 /// TLS with this certificate; clients may authenticate with a certificate of the CA.
-pub fn tls_config(identity: &Identity, client_ca: &str) -> Result<Arc<rustls::ServerConfig>, PkiError> {
+pub fn tls_config(identity: &CertificateAndKey, client_ca: &str) -> Result<Arc<rustls::ServerConfig>, PkiError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(client_ca.as_bytes()) {
@@ -132,9 +132,9 @@ pub fn tls_config(identity: &Identity, client_ca: &str) -> Result<Arc<rustls::Se
     Ok(Arc::new(config))
 }
 
-fn create_ca() -> Result<Identity, PkiError> {
+fn create_ca() -> Result<CertificateAndKey, PkiError> {
     let key = KeyPair::generate()?;
-    Ok(Identity { certificate: ca_params().self_signed(&key)?.pem(), key: key.serialize_pem() })
+    Ok(CertificateAndKey { certificate: ca_params().self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
 /// Name and usages of the CA. Issuing needs only its name and key, so this works on later starts too.
@@ -147,7 +147,7 @@ fn ca_params() -> CertificateParams {
     params
 }
 
-fn issue_server(issuer: &Issuer<'_, KeyPair>, addresses: &[IpAddr]) -> Result<Identity, PkiError> {
+fn issue_server(issuer: &Issuer<'_, KeyPair>, addresses: &[IpAddr]) -> Result<CertificateAndKey, PkiError> {
     let names = [
         "localhost",
         "kubernetes",
@@ -162,7 +162,7 @@ fn issue_server(issuer: &Issuer<'_, KeyPair>, addresses: &[IpAddr]) -> Result<Id
     sign(params, issuer)
 }
 
-fn issue_client(issuer: &Issuer<'_, KeyPair>, user: &str, group: &str) -> Result<Identity, PkiError> {
+fn issue_client(issuer: &Issuer<'_, KeyPair>, user: &str, group: &str) -> Result<CertificateAndKey, PkiError> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, user);
     params.distinguished_name.push(DnType::OrganizationName, group);
@@ -170,11 +170,11 @@ fn issue_client(issuer: &Issuer<'_, KeyPair>, user: &str, group: &str) -> Result
     sign(params, issuer)
 }
 
-fn sign(mut params: CertificateParams, issuer: &Issuer<'_, KeyPair>) -> Result<Identity, PkiError> {
+fn sign(mut params: CertificateParams, issuer: &Issuer<'_, KeyPair>) -> Result<CertificateAndKey, PkiError> {
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     valid_for(&mut params, Duration::days(365));
     let key = KeyPair::generate()?;
-    Ok(Identity { certificate: params.signed_by(&key, issuer)?.pem(), key: key.serialize_pem() })
+    Ok(CertificateAndKey { certificate: params.signed_by(&key, issuer)?.pem(), key: key.serialize_pem() })
 }
 
 /// Valid from a day ago, for clients whose clocks are behind.
@@ -188,17 +188,17 @@ fn paths(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")))
 }
 
-fn read(folder: &Path, name: &str) -> Result<Option<Identity>, PkiError> {
+fn read(folder: &Path, name: &str) -> Result<Option<CertificateAndKey>, PkiError> {
     let (certificate, key) = paths(folder, name);
     if !certificate.exists() || !key.exists() {
         return Ok(None);
     }
     let read = |path: &Path| fs::read_to_string(path).map_err(|error| PkiError::Read(path.into(), error));
     restrict_permissions(&key).map_err(|error| PkiError::Read(key.clone(), error))?;
-    Ok(Some(Identity { certificate: read(&certificate)?, key: read(&key)? }))
+    Ok(Some(CertificateAndKey { certificate: read(&certificate)?, key: read(&key)? }))
 }
 
-fn write(folder: &Path, name: &str, identity: Identity) -> Result<Identity, PkiError> {
+fn write(folder: &Path, name: &str, identity: CertificateAndKey) -> Result<CertificateAndKey, PkiError> {
     let (certificate, key) = paths(folder, name);
     write_private(&key, &identity.key)?;
     write_private(&certificate, &identity.certificate)?;

@@ -1,7 +1,7 @@
 //! Signals that a fence refused a write, so that the server checks its identity lease and registers again.
 
 use prometheus_client::metrics::counter::Counter;
-use restow_store::{Compare, Key, Relation, Revision, Target};
+use restow_store::{Compare, CompareTarget, Key, Relation, Revision};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
@@ -44,7 +44,7 @@ impl FenceAlarm {
 
     /// Records that the lease was taken or renewed at this revision.
     pub(crate) fn renewed(&self, lease: &Key, revision: Revision) {
-        let before = Target::ModRevision(Revision::new(revision.get().saturating_sub(1)));
+        let before = CompareTarget::ModRevision(Revision::new(revision.get().saturating_sub(1)));
         let renewal = Compare { key: lease.clone(), relation: Relation::Greater, target: before };
         *self.renewal.lock().unwrap_or_else(PoisonError::into_inner) = Some(renewal);
     }

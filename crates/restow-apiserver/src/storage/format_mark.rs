@@ -12,13 +12,13 @@ use std::collections::BTreeSet;
 
 /// The key of the mark.
 const MARK_KEY: &str = "/restow/format";
-/// How many values are read at a time.
+/// The number of values that are read at a time.
 const PAGE: usize = 250;
-/// What an operator can do about a store of another program.
+/// The advice to an operator whose store belongs to another program.
 const ADVICE: &str = "Nothing was changed. Choose another prefix with --etcd-prefix, or another store. Restow cannot take \
                        over the store of a kube-apiserver yet";
 
-/// How many times the mark is read again because another server changes it.
+/// The number of times that the mark is read again because another server changes it.
 const ATTEMPTS: usize = 10;
 
 /// Ensures that a store is Restow's: an empty one is marked, and one with keys of another program is refused. Of several servers
@@ -112,7 +112,7 @@ pub(crate) fn may_be_ours(key: &Key, is_served: impl Fn(&str) -> bool) -> bool {
     before != Some("") || parts.next().is_some() && is_served(group)
 }
 
-/// The groups of everything that is stored.
+/// The groups of all stored resources.
 pub(crate) fn groups_of(registry: &Registry) -> BTreeSet<String> {
     let storages = registry.resources().iter().filter_map(|resource| resource.storage.as_ref());
     storages.map(|storage| storage.location.group().to_string()).filter(|group| !group.is_empty()).collect()
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_of_ours_without_a_mark_is_given_one() {
+    async fn a_store_of_restow_without_a_mark_gets_one() {
         let store = ModelStore::default();
         put(&store, "/core/namespaces/default", br#"{"apiVersion":"v1","kind":"Namespace","metadata":{}}"#).await;
         claim(&store, &BTreeSet::new()).await.unwrap();
@@ -216,9 +216,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_provisional_mark_is_no_proof() {
+    async fn a_provisional_mark_is_verified() {
         let store = ModelStore::default();
-        // A server marked an empty store and died before it looked again; somebody else had begun to write there.
+        // A server marked an empty store and stopped before it verified the mark. Another program had begun to write
+        // there.
         put(&store, "/pods/default/first", POD).await;
         let key = Key::try_from(MARK_KEY).unwrap();
         mark(&store, &key, Revision::ZERO, FormatMark::provisional()).await.unwrap();
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_several_that_start_at_once_one_marks_and_all_start() {
+    async fn of_several_servers_that_start_at_once_one_marks_the_store_and_all_start() {
         let (store, groups) = (ModelStore::default(), BTreeSet::new());
         let claims = futures::future::join_all((0..8).map(|_| claim(&store, &groups))).await;
         assert!(claims.iter().all(Result::is_ok), "{claims:?}");

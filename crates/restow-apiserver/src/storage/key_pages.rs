@@ -3,7 +3,7 @@
 use crate::error::ApiError;
 use restow_store::{Content, Key, KeyRange, RangeRequest, Store};
 
-/// How many keys are read at once.
+/// The number of keys in a page.
 const KEYS: usize = 500;
 
 /// The keys in a range, page after page: callers that need only the names of objects do not read the objects.
@@ -16,7 +16,7 @@ impl KeyPages {
         KeyPages { rest: Some(range) }
     }
 
-    /// The next page; `None` after the last one. What is written behind the last key meanwhile is seen.
+    /// The next page; `None` after the last one. It includes keys that were written after the first page was read.
     pub(crate) async fn next(&mut self, store: &dyn Store) -> Result<Option<Vec<Key>>, ApiError> {
         let Some(rest) = self.rest.take() else { return Ok(None) };
         let request = RangeRequest::new(rest.clone()).content(Content::KeysOnly).limit(KEYS);

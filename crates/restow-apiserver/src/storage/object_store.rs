@@ -1,10 +1,10 @@
-//! Objects in the store: reading them in any version, and writing them in the one that is in force.
+//! Reads objects from the store in any version, and writes them in the storage version in force.
 
-mod remembered;
+mod recent_writes;
 mod unreadable;
 
 use crate::error::ApiError;
-use crate::error::corrupt::{CorruptObject, MOST_NAMED};
+use crate::error::corrupt::{CorruptObject, MAX_REPORTED};
 use crate::flow_control::fair_queue::{self, YieldBudget};
 use crate::request::options::DryRun;
 use crate::resource::codec;
@@ -13,7 +13,7 @@ use crate::resource::{Encoding, Fence, Membership, ObjectRef, Resource, Storage}
 use crate::storage::fence_alarm::FenceAlarm;
 use async_trait::async_trait;
 use bytes::Bytes;
-use remembered::Remembered;
+use recent_writes::RecentWrites;
 use restow_api::GroupVersion;
 use restow_apimachinery::go_syntax::quote;
 use restow_apimachinery::names::NameRule;
@@ -22,116 +22,117 @@ use restow_store::{Compare, Entry, Key, Mutation, Revision, Store, StoreError, S
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a change is tried again when others change the same object.
+/// The number of attempts to change an object that other clients change at the same time.
 const ATTEMPTS: usize = 100;
-/// How long a write waits for this server to be allowed to write (again) before the client is told to try later.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a write waits until this server may write (again), before the client gets a 503.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The objects of a store.
 #[derive(Clone)]
 pub struct ObjectStore {
     store: Arc<dyn Store>,
     alarm: Arc<FenceAlarm>,
-    remembered: Arc<Remembered>,
+    recent_writes: Arc<RecentWrites>,
 }
 
-/// The entry that a change begins with.
+/// The entry that the first attempt of a change is based on.
 struct Start {
     entry: Option<Entry>,
-    /// Whether it is only remembered. What it says may be out of date, so nothing is refused or left alone because of it.
-    guessed: bool,
+    /// Whether the entry comes from the cache of recent writes. It may be stale, so a refusal or a no-op based on it is
+    /// tried again with the stored entry.
+    cached: bool,
 }
 
-/// What becomes of an object.
+/// The result of a [`Decision`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// It is written as this.
+    /// Write this object.
     Write(Object),
-    /// It stays as it is.
+    /// Do not change the object.
     Keep,
-    /// It is removed.
+    /// Remove the object.
     Remove,
 }
 
-/// Says what shall become of an object. It is asked again when somebody else changed the object meanwhile.
+/// Decides how to change an object. It decides again if another client changed the object meanwhile.
 #[async_trait]
 pub trait Decision: Send {
-    /// What to begin with. Whoever expects no object is asked first as if there were none, which saves a read.
+    /// What to base the first decision on. A create first assumes that the object does not exist, which saves a read.
     fn begin(&self) -> Begin {
         Begin::Read
     }
 
-    /// Decides, given the object as it is; `None` when there is none.
+    /// Decides, given the current object; `None` if it does not exist.
     async fn decide(&mut self, before: Option<&Object>) -> Result<Change, ApiError>;
 
-    /// What else must hold in the store for what was decided last. When it does not, it is asked again.
+    /// Additional conditions of the transaction for the last decision. If one fails, the decision is made again.
     fn conditions(&self) -> Vec<Compare> {
         Vec::new()
     }
 
-    /// What else is written in the transaction that writes what was decided last.
-    fn alongside(&self) -> Vec<Mutation> {
+    /// Additional mutations of the transaction for the last decision.
+    fn additional_mutations(&self) -> Vec<Mutation> {
         Vec::new()
     }
 
-    /// How other objects among these are encoded. What a write of them depends on is compared as well.
-    fn beside(&self) -> Option<EncodedBy> {
+    /// The encoding of other objects among these mutations. Its fences are compared as well.
+    fn mutations_encoded_by(&self) -> Option<EncodedBy> {
         None
     }
 }
 
-/// The encoding in which an object was prepared to be written, and where it is in force.
+/// The encoding of an object that is about to be written, and the storage that it belongs to.
 #[derive(Clone)]
 pub struct EncodedBy {
-    /// How objects of that kind are stored.
+    /// The storage of the objects of that kind.
     pub storage: Arc<Storage>,
     /// The encoding.
     pub encoding: Arc<Encoding>,
 }
 
-/// What is written in one transaction with an object.
+/// The additional conditions and mutations of the transaction that writes an object.
 #[derive(Default)]
 struct Extra {
     conditions: Vec<Compare>,
-    alongside: Vec<Mutation>,
-    beside: Option<EncodedBy>,
+    additional_mutations: Vec<Mutation>,
+    encoded_by: Option<EncodedBy>,
 }
 
-/// What is known of an object before it is looked at.
+/// The assumption about an object before the first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// Nothing: it has to be read.
+    /// The object has to be read.
     Read,
-    /// There is probably none; the transaction that writes it finds out.
+    /// The object probably does not exist; the transaction that writes it checks that.
     Absent,
 }
 
-/// What was done.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Changed {
-    /// A new object was written; this is it.
+    /// A new object was written.
     Created(Written),
-    /// The object was written, or stayed as it was; this is it.
+    /// The object was written, or did not change.
     Updated(Written),
-    /// The object was removed; this is what it last was, with the revision of its removal.
+    /// The object was removed. This is its last state, with the revision of its removal.
     Removed(Object),
-    /// There was no object, and there is none.
+    /// The object does not exist.
     Absent,
 }
 
-/// An object as it is after a change.
+/// An object after a change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// The object, with whatever resource version it had.
+    /// The object, with the resource version from before the change.
     object: Object,
-    /// Its resource version now.
+    /// Its resource version after the change.
     pub revision: Revision,
-    /// What lies in the store, where that is what was just decided.
+    /// The stored bytes, if the change wrote them.
     pub stored: Option<Bytes>,
 }
 
 impl Written {
-    /// An object that a dry run did not write, with whatever resource version it has.
+    /// An object that a dry run did not write. Its resource version does not change.
     pub(crate) fn not_stored(object: Object) -> Self {
         Written { object, revision: Revision::ZERO, stored: None }
     }
@@ -146,51 +147,50 @@ impl Written {
 }
 
 impl ObjectStore {
-    /// The objects of this store.
+    /// Objects in this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        ObjectStore { store, alarm: Arc::default(), remembered: Arc::default() }
+        ObjectStore { store, alarm: Arc::default(), recent_writes: Arc::default() }
     }
 
-    /// What is rung when a fence refuses a write.
+    /// Signals that a fence refused a write.
     pub(crate) fn alarm(&self) -> &Arc<FenceAlarm> {
         &self.alarm
     }
 
-    /// The store beneath.
+    /// The underlying store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Forgets what was written: the store has gone back to an earlier state.
-    pub(crate) fn forget_everything(&self) {
-        self.remembered.clear();
+    /// Clears the cache of recent writes, because the store was reset to an earlier state.
+    pub(crate) fn clear_recent_writes(&self) {
+        self.recent_writes.clear();
     }
 
     /// Reads one object.
-    pub async fn get(&self, place: ObjectRef<'_>) -> Result<Option<Entry>, ApiError> {
-        Ok(self.store.get(&place.key()?).await?)
+    pub async fn get(&self, object_ref: ObjectRef<'_>) -> Result<Option<Entry>, ApiError> {
+        Ok(self.store.get(&object_ref.key()?).await?)
     }
 
-    /// Reads what is there, asks what shall become of it, and does that, unless somebody else was faster; then it reads
-    /// and asks again. An object that is written as it was is not written at all, unless it lies in another version
-    /// than the one in force.
-    pub async fn change(&self, place: ObjectRef<'_>, decision: &mut dyn Decision) -> Result<Changed, ApiError> {
-        let key = place.key()?;
+    /// Reads the object, decides, and commits the decision in a transaction. If another client changed the object
+    /// meanwhile, it starts again. An update that would store the same bytes is not written.
+    pub async fn change(&self, object_ref: ObjectRef<'_>, decision: &mut dyn Decision) -> Result<Changed, ApiError> {
+        let key = object_ref.key()?;
         let mut current = match decision.begin() {
             Begin::Read => self.start(&key).await?,
-            Begin::Absent => Start { entry: None, guessed: false },
+            Begin::Absent => Start { entry: None, cached: false },
         };
         for _ in 0..ATTEMPTS {
-            // A few bytes can ask for a large object to be changed.
+            // A small request can change a large object.
             let _room =
                 fair_queue::acquire_stored_memory(current.entry.as_ref().map_or(0, |entry| entry.value.len())).await;
             let before = match &current.entry {
-                Some(entry) => Some(place.resource.decode(entry, place.version).await?),
+                Some(entry) => Some(object_ref.resource.decode(entry, object_ref.version).await?),
                 None => None,
             };
             let decided = decision.decide(before.as_ref()).await;
-            if current.guessed && !matches!(decided, Ok(Change::Write(_) | Change::Remove)) {
-                current = Start { entry: self.store.get(&key).await?, guessed: false };
+            if current.cached && !matches!(decided, Ok(Change::Write(_) | Change::Remove)) {
+                current = Start { entry: self.store.get(&key).await?, cached: false };
                 continue;
             }
             let attempt = match (decided?, before) {
@@ -200,27 +200,32 @@ impl ObjectStore {
                     return Ok(Changed::Updated(Written { object, revision, stored: None }));
                 }
                 (Change::Write(object), before) => {
-                    let mut alongside = place.resource.strategy.alongside(before.as_ref(), Some(&object));
-                    alongside.extend(decision.alongside());
-                    let extra = Extra { conditions: decision.conditions(), alongside, beside: decision.beside() };
-                    self.write(place, &key, &current, object, extra).await?
+                    let mut additional_mutations =
+                        object_ref.resource.strategy.additional_mutations(before.as_ref(), Some(&object));
+                    additional_mutations.extend(decision.additional_mutations());
+                    let extra = Extra {
+                        conditions: decision.conditions(),
+                        additional_mutations,
+                        encoded_by: decision.mutations_encoded_by(),
+                    };
+                    self.write(object_ref, &key, &current, object, extra).await?
                 }
                 (Change::Remove, Some(before)) => {
-                    let alongside = place.resource.strategy.alongside(Some(&before), None);
-                    let extra = Extra { conditions: decision.conditions(), alongside, beside: None };
-                    self.remove(place, &key, current.entry.as_ref(), before, extra).await?
+                    let additional_mutations = object_ref.resource.strategy.additional_mutations(Some(&before), None);
+                    let extra = Extra { conditions: decision.conditions(), additional_mutations, encoded_by: None };
+                    self.remove(object_ref, &key, current.entry.as_ref(), before, extra).await?
                 }
             };
             match attempt {
                 Attempt::Done(changed) => return Ok(changed),
                 Attempt::Overtaken(entry) => {
-                    self.remembered.forget(&key);
-                    current = Start { entry, guessed: false };
+                    self.recent_writes.forget(&key);
+                    current = Start { entry, cached: false };
                 }
                 Attempt::Fenced(by) => {
                     self.alarm.ring();
                     wait_for_change(&by.storage, &by.encoding).await?;
-                    current = Start { entry: self.store.get(&key).await?, guessed: false };
+                    current = Start { entry: self.store.get(&key).await?, cached: false };
                 }
                 Attempt::Outdated(by) => wait_for_change(&by.storage, &by.encoding).await?,
             }
@@ -228,7 +233,8 @@ impl ObjectStore {
         Err(ApiError::Timeout(format!("the object was changed by others {ATTEMPTS} times in a row; try again")))
     }
 
-    /// Does what was decided, or finds out what would be done: here, and nowhere else, a dry run differs from the real request.
+    /// Commits a decision, or computes its result in a dry run. This is the only place where a dry run differs from a
+    /// real request.
     pub(crate) async fn commit(
         &self,
         object: ObjectRef<'_>,
@@ -252,62 +258,62 @@ impl ObjectStore {
         })
     }
 
-    /// What is probably at a key.
+    /// The entry of a key: from the cache of recent writes if possible.
     async fn start(&self, key: &Key) -> Result<Start, ApiError> {
-        match self.remembered.get(key) {
-            Some(entry) => Ok(Start { entry: Some(entry), guessed: true }),
-            None => Ok(Start { entry: self.store.get(key).await?, guessed: false }),
+        match self.recent_writes.get(key) {
+            Some(entry) => Ok(Start { entry: Some(entry), cached: true }),
+            None => Ok(Start { entry: self.store.get(key).await?, cached: false }),
         }
     }
 
     async fn write(
         &self,
-        place: ObjectRef<'_>,
+        object_ref: ObjectRef<'_>,
         key: &Key,
         start: &Start,
         object: Object,
         extra: Extra,
     ) -> Result<Attempt, ApiError> {
         let current = start.entry.as_ref();
-        let by = place.admitted().await?;
-        let (object, stored) = place.as_stored(object, &by.encoding.version).await?;
-        // Whoever waits for these writes to end must not wait for turns.
+        let by = object_ref.admitted().await?;
+        let (object, stored) = object_ref.as_stored(object, &by.encoding.version).await?;
+        // A change of the encoding waits for writes in flight. They must not wait in the fair queue.
         fair_queue::end_heavy_work();
         let storage = &by.storage;
         let Some(_pass) = storage.write_gate().enter(&by.encoding).await? else {
             return Ok(Attempt::Outdated(by.clone()));
         };
-        let _pass_beside = match &extra.beside {
+        let _other_pass = match &extra.encoded_by {
             None => None,
-            Some(beside) => match beside.storage.write_gate().enter(&beside.encoding).await? {
+            Some(by) => match by.storage.write_gate().enter(&by.encoding).await? {
                 Some(pass) => Some(pass),
-                None => return Ok(Attempt::Outdated(beside.clone())),
+                None => return Ok(Attempt::Outdated(by.clone())),
             },
         };
-        if current.is_none() && !storage.write_gate().takes_new() {
+        if current.is_none() && !storage.write_gate().allows_create() {
             return Err(ApiError::MethodNotAllowed);
         }
         if let Some(entry) = current.filter(|entry| entry.value == stored) {
-            // "It is current already" is an answer that a migration relies on, so it needs the fence as much as a write:
-            // a server that may no longer write may not judge either.
+            // A migration relies on the response that an object is up to date. So an unchanged object needs the fences
+            // too: a server that may not write may not confirm this either.
             let unchanged = Written { object, revision: entry.mod_revision, stored: Some(stored) };
-            if by.encoding.comparisons().is_empty() && !start.guessed {
+            if by.encoding.comparisons().is_empty() && !start.cached {
                 return Ok(Attempt::Done(Changed::Updated(unchanged)));
             }
             let nothing = Txn::new();
             return self.transact(key, current, &[&by], nothing, |_| Changed::Updated(unchanged)).await;
         }
-        let lasting = place.resource.strategy.time_to_live().is_none();
-        let mut txn = match place.resource.strategy.time_to_live() {
+        let lasting = object_ref.resource.strategy.time_to_live().is_none();
+        let mut txn = match object_ref.resource.strategy.time_to_live() {
             Some(time) => Txn::new().put_for(key, stored.clone(), time),
             None => Txn::new().put(key, stored.clone()),
         };
         txn.when = extra.conditions;
-        txn.then.extend(extra.alongside);
-        let encoded: Vec<&EncodedBy> = std::iter::once(&by).chain(&extra.beside).collect();
+        txn.then.extend(extra.additional_mutations);
+        let encoded: Vec<&EncodedBy> = std::iter::once(&by).chain(&extra.encoded_by).collect();
         self.transact(key, current, &encoded, txn, |revision| {
             if lasting {
-                self.remembered.put(written(key, stored.clone(), revision, current));
+                self.recent_writes.put(written(key, stored.clone(), revision, current));
             }
             let written = Written { object, revision, stored: Some(stored) };
             if current.is_some() { Changed::Updated(written) } else { Changed::Created(written) }
@@ -317,20 +323,20 @@ impl ObjectStore {
 
     async fn remove(
         &self,
-        place: ObjectRef<'_>,
+        object_ref: ObjectRef<'_>,
         key: &Key,
         current: Option<&Entry>,
         before: Object,
         extra: Extra,
     ) -> Result<Attempt, ApiError> {
-        let by = place.admitted().await?;
+        let by = object_ref.admitted().await?;
         let Some(_pass) = by.storage.write_gate().enter(&by.encoding).await? else {
             return Ok(Attempt::Outdated(by.clone()));
         };
         let mut txn = Txn::new().delete(key);
         txn.when = extra.conditions;
-        txn.then.extend(extra.alongside);
-        self.remembered.forget(key);
+        txn.then.extend(extra.additional_mutations);
+        self.recent_writes.forget(key);
         self.transact(key, current, &[&by], txn, |revision| Changed::Removed(with_revision(before, revision))).await
     }
 
@@ -342,7 +348,8 @@ impl ObjectStore {
         mut txn: Txn,
         done: impl FnOnce(Revision) -> Changed,
     ) -> Result<Attempt, ApiError> {
-        // What was reported elsewhere cannot be compared in the transaction, so it is looked at right before it.
+        // The lease at the main API server is in another store, so the transaction cannot compare it. Check it right
+        // before.
         let registered = |by: &&EncodedBy| matches!(by.encoding.membership, Membership::Registered(_));
         if let Some(by) = encoded.iter().copied().find(registered).filter(|_| self.alarm.is_overdue()) {
             return Ok(Attempt::Fenced(by.clone()));
@@ -364,10 +371,10 @@ impl ObjectStore {
         let compared = conditions.iter().chain(fences.iter().map(|(fence, _)| fence.compare()));
         txn = compared.fold(txn.otherwise_get(key), |txn, compared| txn.otherwise_get(&compared.key));
         txn.when.extend(fences.iter().map(|(fence, _)| fence.compare().clone()));
-        let doubt = InDoubt(encoded);
+        let doubt = UnknownOutcome(encoded);
         let outcome = self.store.txn(txn).await;
         if !matches!(outcome, Err(StoreError::OutcomeUnknown(_))) {
-            doubt.ends();
+            doubt.resolve();
         }
         match outcome? {
             TxnOutcome::Committed { revision } => Ok(Attempt::Done(done(revision))),
@@ -379,13 +386,13 @@ impl ObjectStore {
                 if !unchanged || !as_expected {
                     return Ok(Attempt::Overtaken(current));
                 }
-                // All was as expected, so it was a fence that refused.
+                // The object and the conditions were as expected, so a fence refused the write.
                 let broken =
                     fences.iter().zip(found).find(|((fence, _), found)| !fence.compare().holds(found.as_ref()));
                 Ok(match broken {
                     Some(((Fence::InForce(_), by), _)) => Attempt::Outdated((*by).clone()),
                     Some(((Fence::Selected(_) | Fence::Lease(_), by), _)) => Attempt::Fenced((*by).clone()),
-                    // Whatever was in the way is gone by now.
+                    // The comparison that failed holds again.
                     None => Attempt::Overtaken(current),
                 })
             }
@@ -393,35 +400,35 @@ impl ObjectStore {
     }
 }
 
-/// A write that was sent and is not answered. Unless that ends, nobody knows what became of it: also where whoever wanted
-/// it waits no longer, and this is dropped.
-struct InDoubt<'a>(&'a [&'a EncodedBy]);
+/// A write that was sent and has no known outcome yet. If it is dropped in this state (the client may have closed the
+/// request), the outcome stays unknown.
+struct UnknownOutcome<'a>(&'a [&'a EncodedBy]);
 
-impl InDoubt<'_> {
-    fn ends(mut self) {
+impl UnknownOutcome<'_> {
+    fn resolve(mut self) {
         self.0 = &[];
     }
 }
 
-impl Drop for InDoubt<'_> {
+impl Drop for UnknownOutcome<'_> {
     fn drop(&mut self) {
-        self.0.iter().for_each(|by| by.storage.write_gate().doubt(&by.encoding));
+        self.0.iter().for_each(|by| by.storage.write_gate().record_unknown_outcome(&by.encoding));
     }
 }
 
 enum Attempt {
     Done(Changed),
-    /// Somebody else was faster; this is what is there now.
+    /// Another client changed the object; this is the current entry.
     Overtaken(Option<Entry>),
-    /// A write in this encoding is not allowed any more.
+    /// This server may no longer write in this encoding.
     Fenced(EncodedBy),
-    /// Another version than this one is in force, which this server is about to hear of.
+    /// Another storage version is in force. The reflector of this server will see it soon.
     Outdated(EncodedBy),
 }
 
-/// Waits until another encoding is in force. Whoever is in charge of this one was told, or is about to find out.
+/// Waits until the encoding changes. The component that sets the encoding was notified, or notices soon.
 async fn wait_for_change(storage: &Storage, known: &Arc<Encoding>) -> Result<(), ApiError> {
-    tokio::time::timeout(PATIENCE, storage.changed_from(known)).await.map_err(|_| ApiError::Unavailable {
+    tokio::time::timeout(REGISTRATION_TIMEOUT, storage.changed_from(known)).await.map_err(|_| ApiError::Unavailable {
         message: "this API server has to register its storage versions again before it may write; try again".into(),
         retry_after: Duration::from_secs(1),
     })
@@ -429,7 +436,7 @@ async fn wait_for_change(storage: &Storage, known: &Arc<Encoding>) -> Result<(),
 
 impl ObjectRef<'_> {
     fn key(&self) -> Result<Key, ApiError> {
-        // A name is one part of a path, as it is one part of a key; so is a namespace.
+        // A name is one segment of a path and of a key; so is a namespace.
         for (what, text) in [("Name", self.name), ("Namespace", self.namespace)] {
             let problems = NameRule::PathSegment.check(text);
             if !problems.is_empty() {
@@ -441,7 +448,7 @@ impl ObjectRef<'_> {
         key.map_err(|error| ApiError::BadRequest(format!("the name cannot be stored: {error}")))
     }
 
-    /// The encoding in which this server may write now; waits for it where it is about to come.
+    /// The encoding in which this server may write now; waits for it if a registration is pending.
     pub(crate) async fn admitted(&self) -> Result<EncodedBy, ApiError> {
         let storage = self.resource.storage.as_ref().ok_or(ApiError::MethodNotAllowed)?;
         loop {
@@ -462,8 +469,8 @@ impl ObjectRef<'_> {
         }
     }
 
-    /// The object as it will be stored, and as whoever reads it in the version of this place will see it. A version that
-    /// is stored in another one may lose what that one does not know, and who writes it is told so.
+    /// The object and its stored bytes. If it is stored in another version that lacks some fields, the returned object
+    /// lacks them too, so that the response shows it.
     async fn as_stored(&self, object: Object, version: &GroupVersion) -> Result<(Object, Bytes), ApiError> {
         let converted = self.resource.convert(object.clone(), version).await?;
         let stored = codec::encode(&converted)?;
@@ -479,19 +486,19 @@ impl ObjectRef<'_> {
 }
 
 impl Resource {
-    /// A stored object in the version asked for.
+    /// Decodes a stored object and converts it to the requested version.
     pub async fn decode(&self, entry: &Entry, version: &GroupVersion) -> Result<Object, ApiError> {
         fair_queue::wait_for_turn(entry.value.len()).await;
         let object = self.decode_as_stored(entry).map_err(ApiError::Corrupt)?;
         let converted = self.convert(object, version).await;
         match converted {
-            // Nobody else is to blame for it.
-            Err(error) if !self.converter.asks_others() => Err(ApiError::Corrupt(CorruptObject::new(entry, &error))),
+            // Without a conversion webhook, only the stored object can be the cause.
+            Err(error) if !self.converter.calls_webhook() => Err(ApiError::Corrupt(CorruptObject::new(entry, &error))),
             converted => converted,
         }
     }
 
-    /// Stored objects in the version asked for.
+    /// Decodes stored objects and converts them to the requested version.
     pub async fn decode_all(&self, entries: &[Entry], version: &GroupVersion) -> Result<Vec<Object>, ApiError> {
         fair_queue::wait_for_turn(entries.iter().map(|entry| entry.value.len()).sum()).await;
         let (mut objects, mut corrupt, mut breath) =
@@ -501,7 +508,7 @@ impl Resource {
                 Ok(object) => objects.push(object),
                 Err(object) => corrupt.push(object),
             }
-            if corrupt.len() >= MOST_NAMED {
+            if corrupt.len() >= MAX_REPORTED {
                 break;
             }
             breath.spend(entry.value.len()).await;
@@ -517,7 +524,7 @@ impl Resource {
         Ok(converted)
     }
 
-    /// Refuses to go on where objects cannot be read.
+    /// Returns an error if objects cannot be decoded.
     pub(crate) fn readable(&self, corrupt: Vec<CorruptObject>) -> Result<(), ApiError> {
         match corrupt.is_empty() {
             true => Ok(()),
@@ -525,7 +532,7 @@ impl Resource {
         }
     }
 
-    /// An object in the version asked for.
+    /// Converts an object to the requested version.
     pub async fn convert(&self, object: Object, version: &GroupVersion) -> Result<Object, ApiError> {
         if object.api_version() == version.to_string() {
             return Ok(object);
@@ -537,7 +544,7 @@ impl Resource {
         Ok(converted)
     }
 
-    /// Drops what a conversion has left behind and the version does not know.
+    /// Removes fields that a conversion left behind and that the version does not have.
     fn prune(&self, object: &mut Object) {
         if let Some(custom) = &self.custom {
             custom.schemas.load().prune(object);
@@ -554,7 +561,7 @@ impl Resource {
     }
 }
 
-/// What lies at a key after it was written.
+/// The entry of a key after a write.
 fn written(key: &Key, value: Bytes, revision: Revision, before: Option<&Entry>) -> Entry {
     Entry {
         key: key.clone(),

@@ -6,15 +6,15 @@ use restow_rules::census::{Census, CensusRow};
 use restow_store::{KeyRange, RangeRequest, RangeResponse, Revision, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
-/// How many values are read at first, before it is known how large they are, and at most. Small values can be followed by
-/// large ones, of up to 1.5 MiB each, so even then they are not many.
+/// The number of values in the first page, when their size is not known, and the maximum. Values have up to 1.5 MiB,
+/// and large ones can follow small ones, so the maximum is low.
 const FIRST_PAGE: usize = 16;
 const LARGEST_PAGE: usize = 50;
 
-/// How many bytes of values are to be in memory at a time.
+/// The approximate bytes of values in memory.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// How often reading begins anew because the revision that is read was compacted.
+/// How often reading starts again because its revision was compacted.
 const RESTARTS: usize = 3;
 
 /// The result of a census.
@@ -25,7 +25,7 @@ pub struct StoredCensus {
     pub from_revision: u64,
     /// The revision at which the last page was read; the same, unless that was compacted while reading.
     pub to_revision: u64,
-    /// How many values were read.
+    /// The number of values that were read.
     pub total: u64,
     /// The counts.
     pub rows: Vec<CensusRow>,
@@ -33,8 +33,8 @@ pub struct StoredCensus {
 
 /// Reads a whole store at one revision. `progress` is called after each page with the number of values read so far.
 ///
-/// Where that revision is compacted meanwhile, reading begins anew. Where that happens time and again, it goes on at a later
-/// revision, and the census says so: it is not one of a single point in time.
+/// If that revision is compacted meanwhile, reading starts again. After several restarts, it continues at a later
+/// revision, and the census reports that it does not show a single point in time.
 pub async fn take_census(store: &dyn Store, mut progress: impl FnMut(u64) + Send) -> Result<StoredCensus, StoreError> {
     let mut restarts = 0;
     let mut reading = Reading::default();
@@ -52,13 +52,13 @@ pub async fn take_census(store: &dyn Store, mut progress: impl FnMut(u64) + Send
     }
 }
 
-/// A census under way.
+/// A census in progress.
 struct Reading {
     census: Census,
-    /// What is still to be read; nothing when that is all.
+    /// The keys that remain; `None` when all were read.
     rest: Option<KeyRange>,
     page: usize,
-    /// The revision that is read; nothing where it is yet to be found out.
+    /// The revision that is read; `None` before the first page.
     at: Option<Revision>,
     first: Option<Revision>,
     last: Revision,
@@ -69,8 +69,8 @@ impl Default for Reading {
     fn default() -> Self {
         Reading {
             census: Census::default(),
-            // Every key of a store begins with a slash. In etcd, what follows a prefix without one belongs to another prefix
-            // that happens to begin alike.
+            // Every key of a store begins with a slash. In etcd, a key without one belongs to another prefix that
+            // begins with the same text.
             rest: Some(KeyRange::prefix("/")),
             page: FIRST_PAGE,
             at: None,
@@ -82,7 +82,7 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// Reads one more page; says how many values were read by then, or that there are no more.
+    /// Reads the next page. Returns the number of values read so far; `None` when there are no more.
     async fn next_page(&mut self, store: &dyn Store) -> Result<Option<u64>, StoreError> {
         let Some(range) = self.rest.clone() else { return Ok(None) };
         let request = RangeRequest::new(range.clone()).limit(self.page);
@@ -111,7 +111,7 @@ impl Reading {
     }
 }
 
-/// As many values as fit, if they are as large as those before.
+/// The number of values that fit, if they are as large as those of the last page.
 fn next_page_size(page: &RangeResponse) -> usize {
     let bytes: usize = page.entries.iter().map(|entry| entry.value.len()).sum();
     let average = bytes / page.entries.len().max(1);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_value_is_counted_once_however_many_pages_there_are() {
+    async fn a_census_counts_every_value_once_over_all_pages() {
         let store = filled(FIRST_PAGE + 2 * LARGEST_PAGE + 7).await;
         put(&store, "-b/widgets/of-another-prefix", "v3").await;
         let mut reported = Vec::new();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_shrink_when_values_are_large() {
+    async fn census_pages_are_small_when_values_are_large() {
         let store = ModelStore::default();
         for number in 0..64 {
             let key = Key::try_from(format!("/configmaps/{number:05}")).unwrap();
@@ -172,8 +172,7 @@ mod tests {
         assert_eq!(reported[..4], [16, 20, 24, 28]);
     }
 
-    /// Does something in the middle of a callback, in a thread of its own: where the runtime of the caller cannot let it wait
-    /// for a turn that comes only after the callback.
+    /// Runs work inside a callback, on a thread of its own, because the callback blocks the runtime of the caller.
     fn at_once(work: impl Future<Output = ()> + Send) {
         std::thread::scope(|scope| scope.spawn(|| futures::executor::block_on(work)).join()).unwrap();
     }
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_changes_while_reading_is_counted_as_it_was() {
+    async fn a_census_counts_values_at_the_revision_where_it_began() {
         let store = filled(100).await;
         let before = store.status().await.unwrap().revision.get();
         let census = take_census(&store, |_| {
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_compaction_while_reading_begins_it_anew_at_one_revision() {
+    async fn a_census_starts_again_when_its_revision_is_compacted() {
         let store = filled(100).await;
         let census = census_with(&store, RESTARTS).await;
         assert_eq!(census.from_revision, census.to_revision);
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_compaction_never_lets_it_finish_that_is_said() {
+    async fn a_census_over_several_revisions_is_reported_as_such() {
         let store = filled(100).await;
         let census = census_with(&store, RESTARTS + 1).await;
         assert!(census.from_revision < census.to_revision, "{census:?}");

@@ -77,7 +77,7 @@ pub struct CacheEvent {
     rendered: Rendered,
 }
 
-/// In how many encodings, such as JSON and protobuf, a change is cached for watchers.
+/// The number of encodings (JSON, protobuf) in which a change is cached.
 pub(crate) const FORMS: usize = 2;
 
 /// The encoded watch event of a change. The first watcher that needs it encodes it, the others share it.
@@ -305,7 +305,7 @@ impl From<Event> for CacheEvent {
 }
 
 impl CacheEvent {
-    /// The type of the watch event and its object; `None` where there was no object before and after.
+    /// The type of the watch event and its object; `None` if the object existed neither before nor after.
     pub(crate) fn kind(&self) -> Option<(&'static str, &Entry)> {
         match (&self.current, &self.previous) {
             (Some(entry), None) => Some(("ADDED", entry)),
@@ -315,8 +315,8 @@ impl CacheEvent {
         }
     }
 
-    /// The change in one of the [`FORMS`], for watchers of all objects in the version with this opening. The first watcher
-    /// encodes it; `None` when it was encoded for another version, or cannot be.
+    /// The change in one of the [`FORMS`], for watchers of all objects in the version with this prefix. The first
+    /// watcher encodes it; `None` if it was encoded for another version or cannot be encoded.
     pub(crate) fn rendered(
         &self,
         form: usize,
@@ -331,7 +331,7 @@ impl CacheEvent {
         (known == opening).then(|| bytes.clone())
     }
 
-    /// About how many bytes the change takes in memory, with what is rendered of it.
+    /// The approximate memory of the change, with its cached encodings.
     fn bytes(&self) -> usize {
         let size = |entry: &Option<Entry>| entry.as_ref().map_or(0, |entry| entry.value.len());
         2 * (size(&self.current) + size(&self.previous)) + self.key.as_ref().len()

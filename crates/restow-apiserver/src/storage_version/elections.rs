@@ -16,7 +16,7 @@ use restow_api::internal_apiserver::StorageVersion as Report;
 use restow_api::kube_apiserver_internal::StorageVersion as Election;
 use restow_api::{GroupResource, GroupVersion, Time};
 use restow_rules::Participants;
-use restow_rules::vote::{self, Ballot, Codec, Tally, Writing};
+use restow_rules::vote::{self, Ballot, Codec, ElectionResult, Writing};
 use restow_store::{
     Compare, Entry, Key, KeyRange, RangeRequest, Revision, Store, StoreError, StoreExt, Txn, TxnOutcome,
 };
@@ -230,7 +230,7 @@ impl Voters {
 fn write_or_remove(
     entry: &Entry,
     election: Election,
-    tally: &Tally,
+    tally: &ElectionResult,
     preconditions: &[Compare],
 ) -> Result<Txn, AgreementError> {
     match tally.candidate_versions.is_empty() {
@@ -243,7 +243,7 @@ fn write(
     key: &Key,
     found: Option<&Entry>,
     mut object: Election,
-    tally: &Tally,
+    tally: &ElectionResult,
     preconditions: &[Compare],
 ) -> Result<Txn, AgreementError> {
     object.selected_version = tally.selected_version.clone();
@@ -257,7 +257,7 @@ fn with_preconditions(
     txn: Txn,
     key: &Key,
     found: Option<&Entry>,
-    tally: &Tally,
+    tally: &ElectionResult,
     preconditions: &[Compare],
 ) -> Result<Txn, AgreementError> {
     let revision = found.map_or(Revision::ZERO, |entry| entry.mod_revision);

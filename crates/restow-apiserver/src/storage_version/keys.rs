@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_leads_back_to_its_resource() {
+    fn a_storage_version_name_is_parsed_to_its_resource() {
         for resource in ["pods", "endpointslices.discovery.k8s.io", "widgets.example.com"] {
             let resource: GroupResource = resource.parse().unwrap();
             assert_eq!(resource_of(&StorageVersion::name_for(&resource)), Some(resource));

@@ -22,7 +22,7 @@ pub(super) const ADDRESS_ANNOTATION: &str = "kubernetes.io/peer-advertise-addres
 /// The fields of a lease that are used here.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Lease {
+pub(super) struct ObservedLease {
     pub(super) metadata: ObjectMeta,
     pub(super) spec: LeaseSpec,
 }
@@ -41,7 +41,7 @@ pub(super) struct LeaseSpec {
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
     /// `None` for a lease that exists but cannot be decoded.
-    by_name: BTreeMap<ServerId, Option<(Lease, ResourceVersion)>>,
+    by_name: BTreeMap<ServerId, Option<(ObservedLease, ResourceVersion)>>,
     read: ReadTime,
 }
 
@@ -49,13 +49,13 @@ pub(super) struct Leases {
 #[derive(Clone, Debug)]
 pub(super) struct Watched {
     /// The decoded lease; empty if it cannot be decoded.
-    pub(super) lease: Lease,
+    pub(super) lease: ObservedLease,
     pub(super) entry: Entry,
     /// Whether it was observed unchanged for longer than its duration.
     pub(super) expired: bool,
 }
 
-impl Lease {
+impl ObservedLease {
     /// The control plane of the API server that has this identity lease; `None` for other leases.
     pub(super) fn control_plane(&self) -> Option<&str> {
         self.metadata.labels.get(IDENTITY_LABEL).map(String::as_str)
@@ -79,7 +79,7 @@ pub(super) async fn watch_one(
         watch.saw([], read);
         return Ok(None);
     };
-    let lease = keys::read::<Lease>(&entry).unwrap_or_default();
+    let lease = keys::read::<ObservedLease>(&entry).unwrap_or_default();
     let revision = ResourceVersion::new(entry.mod_revision.to_string());
     let seen = SeenLease { name, revision: &revision, duration_seconds: lease.spec.lease_duration_seconds };
     watch.saw([seen], read);
@@ -100,7 +100,7 @@ impl Leases {
             // An invalid lease name is no server id either.
             let id = ServerId::new(name_of(&entry.key)).ok()?;
             let revision = ResourceVersion::new(entry.mod_revision.to_string());
-            Some((id, keys::read::<Lease>(entry).ok().map(|lease| (lease, revision))))
+            Some((id, keys::read::<ObservedLease>(entry).ok().map(|lease| (lease, revision))))
         };
         Leases { by_name: entries.iter().filter_map(lease).collect(), read }
     }
@@ -161,12 +161,12 @@ impl Leases {
 }
 
 /// A lease as `LeaseWatch` takes it.
-fn seen<'a>(id: &'a ServerId, lease: &Lease, revision: &'a ResourceVersion) -> SeenLease<'a> {
+fn seen<'a>(id: &'a ServerId, lease: &ObservedLease, revision: &'a ResourceVersion) -> SeenLease<'a> {
     SeenLease { name: id.as_str(), revision, duration_seconds: lease.spec.lease_duration_seconds }
 }
 
 /// Whether a lease is the identity lease of a server on this store.
-fn is_server_here((lease, _): &(Lease, ResourceVersion)) -> bool {
+fn is_server_here((lease, _): &(ObservedLease, ResourceVersion)) -> bool {
     lease.control_plane() == Some(COMPONENT)
 }
 
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregated_servers_take_part_but_neither_vote_nor_answer_for_this_store() {
+    fn aggregated_servers_participate_but_do_not_vote() {
         let identity = lease(json!({IDENTITY_LABEL: COMPONENT}));
         let aggregated = lease(json!({IDENTITY_LABEL: "garden"}));
         let at = |lease: &str, address: &str| {

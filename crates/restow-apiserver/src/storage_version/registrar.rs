@@ -202,7 +202,7 @@ impl Registrar<'_> {
             (None, Some(_)) => false,
         };
         let mut storages = writers.iter().filter_map(|writer| writer.storage.as_ref());
-        if !changes || !storages.any(|storage| storage.write_gate().is_doubted(&self.held_lease.fence)) {
+        if !changes || !storages.any(|storage| storage.write_gate().may_still_commit(&self.held_lease.fence)) {
             return Ok(());
         }
         tracing::warn!(resource = %location, "the outcome of a write in the previous version is unknown; a new identity lease fences it out");

@@ -66,7 +66,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_port_of_a_service_leads_to_the_port_of_its_endpoints() {
+    fn a_service_port_resolves_to_the_port_of_its_endpoints() {
         let service = json!({"spec": {"ports": [{"name": "web", "port": 443, "targetPort": 9443}]}});
         let endpoints = json!({"subsets": [{
             "addresses": [{"ip": "127.0.0.1"}], "ports": [{"name": "other", "port": 1}, {"name": "web", "port": 9443}],

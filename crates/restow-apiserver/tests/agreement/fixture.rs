@@ -18,8 +18,8 @@ use restow_apiserver::{
 use restow_auth::authenticate::{AnonymousAccess, Authenticators};
 use restow_store::conformance::ModelStore;
 use restow_store::{
-    Entry, Key, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome, Watch,
-    WatchRequest,
+    Entry, Key, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreExt, StoreStatus, Txn, TxnOutcome,
+    Watch, WatchRequest,
 };
 pub(crate) use restow_testkit::eventually;
 use serde_json::{Value, json};
@@ -250,7 +250,7 @@ impl Store for Slow {
         self.store.compact(revision).await
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
         self.store.status().await
     }
 

@@ -3,7 +3,7 @@
 use crate::fixture::*;
 
 #[tokio::test]
-async fn gates_can_be_closed_and_opened_without_losing_anything() {
+async fn feature_gates_can_be_turned_off_and_on_without_losing_objects() {
     let store = store();
     for (round, gates) in ["StorageVersionAPI=false", "", "APIServerIdentity=false"].iter().enumerate() {
         let server = start(&store, "a", "1.30", gates).await;

@@ -60,7 +60,7 @@ async fn a_version_that_comes_into_force_during_a_report_is_reported_before_it_i
 }
 
 #[tokio::test]
-async fn a_report_drops_nobody_whose_lease_exists_by_then() {
+async fn a_report_keeps_the_entry_of_a_server_whose_lease_exists_at_the_commit() {
     let store = store();
     leave_behind(&store, SLICES, &["gone", "late"]).await;
     let slow = Slow::at(&store, "/discovery.k8s.io.endpointslices");
@@ -71,7 +71,7 @@ async fn a_report_drops_nobody_whose_lease_exists_by_then() {
 }
 
 #[tokio::test]
-async fn the_collector_drops_nobody_whose_lease_exists_by_then() {
+async fn the_collector_keeps_the_entry_of_a_server_whose_lease_exists_at_the_commit() {
     let store = store();
     leave_behind(&store, "x.things", &["gone", "late"]).await;
     come_back(&store, "other", "x").await;
@@ -82,7 +82,7 @@ async fn the_collector_drops_nobody_whose_lease_exists_by_then() {
 }
 
 #[tokio::test]
-async fn a_server_that_may_not_write_does_not_say_that_an_object_is_current() {
+async fn a_server_that_may_not_write_does_not_confirm_that_an_object_is_current() {
     let store = store();
     let server = start(&store, "a", "1.30", "").await;
     write_slice(&server, "same").await.unwrap();

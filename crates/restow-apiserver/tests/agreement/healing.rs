@@ -20,7 +20,7 @@ async fn edit(store: &Arc<dyn Store>, name: &str, change: impl FnOnce(&mut serde
 }
 
 #[tokio::test]
-async fn what_somebody_deleted_or_edited_is_reported_again_while_nobody_starts() {
+async fn a_deleted_or_edited_report_is_written_again_without_a_restart() {
     let store = store();
     let _servers = (start(&store, "a", "1.31", "").await, start(&store, "b", "1.31", "").await);
     let good = status(&store, SLICES).await;
@@ -52,7 +52,7 @@ async fn what_somebody_deleted_or_edited_is_reported_again_while_nobody_starts()
 }
 
 #[tokio::test]
-async fn who_edits_again_and_again_starts_no_storm() {
+async fn repeated_edits_of_a_report_cause_no_storm_of_writes() {
     let store = store();
     let _servers = (start(&store, "a", "1.31", "").await, start(&store, "b", "1.31", "").await);
     let before = store.status().await.unwrap().revision.get();
@@ -73,7 +73,7 @@ async fn who_edits_again_and_again_starts_no_storm() {
 }
 
 #[tokio::test]
-async fn who_is_shut_out_again_and_again_starts_no_storm() {
+async fn repeated_deletions_of_a_lease_cause_no_storm_of_writes() {
     let store = store();
     let server = start(&store, "a", "1.31", "").await;
     let before = store.status().await.unwrap().revision.get();

@@ -71,7 +71,7 @@ async fn servers_disagree_while_two_releases_run_and_agree_when_one_leaves() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_shut_out_reports_again_and_goes_on() {
+async fn a_server_whose_lease_was_deleted_reports_again_and_continues() {
     let store = store();
     let server = start(&store, "a", "1.30", "").await;
     write_slice(&server, "before").await.unwrap();
@@ -94,7 +94,7 @@ async fn a_server_that_was_shut_out_reports_again_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_restart_shuts_out_the_earlier_life() {
+async fn a_restarted_server_fences_its_earlier_process() {
     let store = store();
     let earlier = start(&store, "a", "1.30", "").await;
     let later = start(&store, "a", "1.31", "").await;
@@ -108,7 +108,7 @@ async fn a_restart_shuts_out_the_earlier_life() {
 }
 
 #[tokio::test]
-async fn the_dead_are_collected_and_the_unknown_are_not() {
+async fn servers_with_expired_leases_are_collected_and_unknown_servers_are_not() {
     let store = store();
     let entry = |id: &str| json!({"apiServerID": id, "encodingVersion": "x/v1", "decodableVersions": ["x/v1"]});
     let object = |name: &str, ids: &[&str]| {
@@ -149,7 +149,7 @@ async fn the_dead_are_collected_and_the_unknown_are_not() {
 }
 
 #[tokio::test]
-async fn other_resources_are_reported_reported_anew_and_withdrawn() {
+async fn added_resources_are_reported_updated_and_withdrawn() {
     let store = store();
     let server = start(&store, "a", "1.37", "").await;
     let name = "example.com.widgets";

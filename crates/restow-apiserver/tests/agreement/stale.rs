@@ -9,8 +9,8 @@ use restow_apiserver::error::ApiError;
 use restow_apiserver::{ApiServer, Change, Decision, ObjectRef, ServerConfig};
 use restow_store::conformance::ModelStore;
 use restow_store::{
-    Entry, Key, KeyRange, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome,
-    Watch, WatchRequest,
+    Entry, Key, KeyRange, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreExt, StoreStatus, Txn,
+    TxnOutcome, Watch, WatchRequest,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Store for Late {
         self.store.compact(revision).await
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
         self.store.status().await
     }
 }
@@ -194,17 +194,17 @@ async fn owner_of_a_kind_that_moved(plural: &'static str, scope: &str, owner: &s
 }
 
 #[tokio::test]
-async fn no_owner_is_missed_whose_kind_is_another_resource_by_now() {
+async fn an_owner_is_found_after_its_kind_has_moved_to_another_resource() {
     owner_of_a_kind_that_moved("bs", "Namespaced", "/ex.com/bs/x/o").await;
 }
 
 #[tokio::test]
-async fn no_owner_is_missed_whose_kind_has_another_scope_by_now() {
+async fn an_owner_is_found_after_the_scope_of_its_kind_has_changed() {
     owner_of_a_kind_that_moved("as", "Cluster", "/ex.com/as/o").await;
 }
 
 #[tokio::test]
-async fn nothing_goes_from_a_namespace_that_was_made_again() {
+async fn nothing_is_deleted_from_a_namespace_that_was_created_again() {
     let store = store();
     let late = Late::at(&store, NAMESPACE);
     let beneath: Arc<dyn Store> = late.clone();
@@ -227,7 +227,7 @@ async fn nothing_goes_from_a_namespace_that_was_made_again() {
 }
 
 #[tokio::test]
-async fn a_namespace_is_let_go_by_whoever_found_this_one_empty() {
+async fn a_namespace_is_finalized_only_by_a_server_that_found_this_instance_empty() {
     let store = store();
     let slow = Slow::at(&store, NAMESPACE);
     let beneath: Arc<dyn Store> = slow.clone();
@@ -249,7 +249,7 @@ async fn a_namespace_is_let_go_by_whoever_found_this_one_empty() {
 }
 
 #[tokio::test]
-async fn nothing_is_given_to_a_namespace_that_is_gone() {
+async fn no_default_objects_are_created_in_a_deleted_namespace() {
     let store = store();
     let slow = Slow::at(&store, "/core/serviceaccounts/x/default");
     let beneath: Arc<dyn Store> = slow.clone();
@@ -263,7 +263,7 @@ async fn nothing_is_given_to_a_namespace_that_is_gone() {
 }
 
 #[tokio::test]
-async fn a_definition_stays_until_its_objects_are_gone_whatever_its_status_says() {
+async fn a_crd_is_kept_until_its_objects_are_deleted_whatever_its_status_is() {
     let store = store();
     let a = start(&store, "a", "1.37", "").await;
     define(&a, "as.ex.com", &mut Put(Object::from_value(definition("as", "Cluster", "1")).unwrap())).await;
@@ -282,7 +282,7 @@ async fn a_definition_stays_until_its_objects_are_gone_whatever_its_status_says(
 }
 
 #[tokio::test]
-async fn nothing_is_collected_from_a_store_that_somebody_else_uses_too() {
+async fn nothing_is_collected_from_a_store_that_another_program_also_uses() {
     let store = store();
     let late = Late::at(&store, CONFIG_MAP);
     let beneath: Arc<dyn Store> = late.clone();
@@ -303,7 +303,7 @@ async fn nothing_is_collected_from_a_store_that_somebody_else_uses_too() {
 }
 
 #[tokio::test]
-async fn the_service_kubernetes_takes_no_address_from_another() {
+async fn the_kubernetes_service_takes_no_address_of_another_service() {
     let store = store();
     let spec = json!({"type": "ClusterIP", "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"]});
     let metadata = json!({"name": "s", "namespace": "x", "uid": "s"});
@@ -327,7 +327,7 @@ async fn the_service_kubernetes_takes_no_address_from_another() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_under_a_lease_that_came_back_with_a_backup() {
+async fn nothing_is_written_under_a_lease_from_a_restored_backup() {
     let model = Arc::new(ModelStore::default());
     let store: Arc<dyn Store> = model.clone();
     let a = start(&store, "a", "1.37", "").await;

@@ -33,7 +33,7 @@ async fn gone(store: &Arc<dyn Store>, name: &str) {
 }
 
 #[tokio::test]
-async fn what_has_an_owner_that_cannot_be_read_stays() {
+async fn an_object_whose_owner_cannot_be_decoded_is_not_collected() {
     let store = store();
     let _server = start(&store, "a", "1.31", "").await;
     // There, but not to be read.
@@ -65,7 +65,7 @@ fn terminating(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_namespace_stays_while_anything_of_it_is_stored() {
+async fn a_namespace_is_kept_while_objects_in_it_are_stored() {
     let store = store();
     let _server = start(&store, "a", "1.31", "").await;
     let widget = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"full"}}"#;
@@ -95,7 +95,7 @@ fn orphaning(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_owner_does_not_leave_a_dependent_that_nobody_serves() {
+async fn an_owner_waits_for_dependents_whose_resource_is_not_served() {
     let store = store();
     let _server = start(&store, "a", "1.31", "").await;
     let dependent = |owner: &str, api_version: &str, kind: &str| {

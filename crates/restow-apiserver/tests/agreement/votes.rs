@@ -8,7 +8,7 @@ use restow_apiserver::error::ApiError;
 use restow_apiserver::resource::{Membership, Origin};
 use restow_apiserver::{ApiServer, Changed, Guarantee, ObjectRef};
 use restow_store::{
-    Key, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, StoreExt, Txn, TxnOutcome, Watch,
+    Key, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreExt, StoreStatus, Txn, TxnOutcome, Watch,
     WatchRequest,
 };
 use serde_json::{Value, json};
@@ -51,18 +51,18 @@ async fn roll_by_votes(how: Guarantee) {
 }
 
 #[tokio::test]
-async fn the_selected_version_moves_with_the_last_vote() {
+async fn the_selected_version_changes_with_the_last_vote() {
     roll_by_votes(Guarantee::Strict).await;
 }
 
 #[tokio::test]
-async fn the_selected_version_moves_soon_under_the_loose_guarantee() {
+async fn the_selected_version_changes_under_the_loose_guarantee() {
     roll_by_votes(Guarantee::Loose).await;
 }
 
 /// Nothing in the store refuses such a write, so the server itself has to see to it.
 #[tokio::test]
-async fn under_the_loose_guarantee_a_slow_write_arrives_before_another_version_is_reported() {
+async fn under_the_loose_guarantee_a_slow_write_commits_before_another_version_is_reported() {
     let store = store();
     let slow = Slow::at(&store, "/slow");
     let beneath: Arc<dyn Store> = slow.clone();
@@ -140,18 +140,18 @@ async fn walk(path: &[usize], how: Guarantee) {
 }
 
 #[tokio::test]
-async fn all_can_write_from_release_x_to_x_plus_3_and_back() {
+async fn all_servers_can_write_during_upgrades_over_three_releases_and_back() {
     walk(&[0, 1, 2, 3], Guarantee::Strict).await;
     walk(&[3, 2, 1, 0], Guarantee::Strict).await;
 }
 
 #[tokio::test]
-async fn under_the_loose_guarantee_too() {
+async fn all_servers_can_write_during_upgrades_under_the_loose_guarantee() {
     walk(&[0, 1, 2, 3, 2, 1, 0], Guarantee::Loose).await;
 }
 
 #[tokio::test]
-async fn the_first_release_that_votes_selects_and_the_others_follow_when_they_are_upgraded() {
+async fn the_first_server_that_votes_selects_and_upgraded_servers_follow() {
     let store = store();
     let slices = "discovery.k8s.io.endpointslices";
     // Two servers of a release that does not vote, and writes what it prefers.
@@ -179,7 +179,7 @@ async fn the_first_release_that_votes_selects_and_the_others_follow_when_they_ar
 }
 
 #[tokio::test]
-async fn a_skipped_release_writes_nothing_until_the_old_one_is_gone() {
+async fn a_server_that_skipped_a_release_writes_nothing_until_the_old_server_has_left() {
     let store = store();
     let only = |version: &str| vec![widgets_of(version, &[version], Origin::Builtin)];
     let old = start_voting(&store, "old", only("example.com/v1"), Guarantee::Strict).await;
@@ -228,13 +228,13 @@ impl Store for Mute {
         self.store.compact(revision).await
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
         self.store.status().await
     }
 }
 
 #[tokio::test]
-async fn under_the_loose_guarantee_a_write_that_was_never_answered_cannot_land_after_another_version_is_reported() {
+async fn under_the_loose_guarantee_a_write_without_a_response_cannot_commit_after_another_version_is_reported() {
     let store = store();
     let mute = Arc::new(Mute { store: store.clone(), key: "/lost", kept: Mutex::default() });
     let beneath: Arc<dyn Store> = mute.clone();
@@ -256,7 +256,7 @@ async fn under_the_loose_guarantee_a_write_that_was_never_answered_cannot_land_a
 }
 
 #[tokio::test]
-async fn what_is_on_its_way_arrives_before_a_server_that_may_not_write_withdraws() {
+async fn a_server_that_may_not_write_withdraws_after_its_writes_in_flight() {
     let store = store();
     let slow = Slow::at(&store, "/slow");
     let beneath: Arc<dyn Store> = slow.clone();
@@ -283,7 +283,7 @@ async fn what_is_on_its_way_arrives_before_a_server_that_may_not_write_withdraws
 }
 
 #[tokio::test]
-async fn nobody_is_outvoted_who_has_joined_and_has_yet_to_vote() {
+async fn no_version_is_selected_before_a_joined_server_has_voted() {
     let store = store();
     let _a = start_voting(&store, "a", builtins("1.31"), Guarantee::Strict).await;
     let key = Key::try_from(format!("{ELECTIONS}{SLICES}")).unwrap();

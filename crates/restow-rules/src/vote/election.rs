@@ -17,7 +17,7 @@ pub struct Ballot {
 /// The state of an election, to be written. As with registration, the preconditions are the revision that was read, and
 /// that the leases of all dropped servers still do not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tally {
+pub struct ElectionResult {
     /// The version that every server stores from now on.
     pub selected_version: String,
     /// The votes.
@@ -29,12 +29,12 @@ pub struct Tally {
 /// The election after this server has voted. If there is none yet, the first voter's preference is selected.
 ///
 /// The server must hold its identity lease before it votes, and stores the version that is selected *after* its vote.
-pub fn vote(current: Option<&StorageVersion>, participants: &Participants, own: &Ballot) -> Tally {
+pub fn vote(current: Option<&StorageVersion>, participants: &Participants, own: &Ballot) -> ElectionResult {
     let own_vote = VersionCandidate { api_server_id: own.id.to_string(), preferred_version: own.preferred.to_string() };
     let Some(current) = current.filter(|object| !object.selected_version.is_empty()) else {
         // The first voter decides alone.
         let selected_version = own_vote.preferred_version.clone();
-        return Tally { selected_version, candidate_versions: vec![own_vote], dropped: Vec::new() };
+        return ElectionResult { selected_version, candidate_versions: vec![own_vote], dropped: Vec::new() };
     };
     let others = current.candidate_versions.iter().filter(|candidate| candidate.api_server_id != own.id.as_str());
     let (mut candidate_versions, dropped) = split(others, participants);
@@ -42,24 +42,28 @@ pub fn vote(current: Option<&StorageVersion>, participants: &Participants, own: 
     let place = before_own.filter(|vote| !participants.is_gone(&vote.api_server_id)).count();
     candidate_versions.insert(place, own_vote);
     let selected_version = select(&current.selected_version, &candidate_versions, participants);
-    Tally { selected_version, candidate_versions, dropped }
+    ElectionResult { selected_version, candidate_versions, dropped }
 }
 
 /// The election after servers are gone; `None` if it does not change. A tally without votes means that the object can be
 /// deleted: no server stores this resource any more.
-pub fn collect(current: &StorageVersion, participants: &Participants) -> Option<Tally> {
+pub fn collect(current: &StorageVersion, participants: &Participants) -> Option<ElectionResult> {
     participants.all()?;
     let (candidate_versions, dropped) = split(current.candidate_versions.iter(), participants);
     let selected_version = select(&current.selected_version, &candidate_versions, participants);
     let unchanged = dropped.is_empty() && selected_version == current.selected_version;
-    (!unchanged || candidate_versions.is_empty()).then_some(Tally { selected_version, candidate_versions, dropped })
+    (!unchanged || candidate_versions.is_empty()).then_some(ElectionResult {
+        selected_version,
+        candidate_versions,
+        dropped,
+    })
 }
 
 /// The election without the vote of this server, which does not vote on the resource any more; `None` if it has no vote.
 /// The selection stays: a participant without a vote is waited for.
-pub fn withdraw(current: &StorageVersion, own: &ServerId) -> Option<Tally> {
+pub fn withdraw(current: &StorageVersion, own: &ServerId) -> Option<ElectionResult> {
     let is_own = |vote: &VersionCandidate| vote.api_server_id == own.as_str();
-    current.candidate_versions.iter().any(is_own).then(|| Tally {
+    current.candidate_versions.iter().any(is_own).then(|| ElectionResult {
         selected_version: current.selected_version.clone(),
         candidate_versions: current.candidate_versions.iter().filter(|vote| !is_own(vote)).cloned().collect(),
         dropped: Vec::new(),

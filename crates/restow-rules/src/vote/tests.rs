@@ -61,7 +61,7 @@ impl Cluster {
         }
     }
 
-    fn write(&mut self, tally: Tally) {
+    fn write(&mut self, tally: ElectionResult) {
         let mut object = StorageVersion::new(&pods());
         object.selected_version = tally.selected_version;
         object.candidate_versions = tally.candidate_versions;

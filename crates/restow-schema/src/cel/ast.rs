@@ -1,21 +1,21 @@
-//! Expressions as they are written, macros recognised but nothing resolved.
+//! The syntax tree of expressions: macros are recognized, but names are not resolved.
 
-use super::source::Fault;
+use super::source::ExpressionError;
 
-/// How many expressions may stand inside of each other; CEL has the same limit. Whatever walks an expression (checking,
-/// evaluating, dropping it) recurses as deep as that and no deeper.
+/// The maximum nesting of expressions; CEL has the same limit. Checking, evaluating and dropping an expression recurse
+/// at most this deep.
 const DEEPEST: u16 = 250;
 
-/// An expression and where it stands: the byte at which its operator or first token begins.
+/// An expression and its position: the byte at which its operator or first token begins.
 #[derive(Debug)]
 pub(crate) struct Expr {
     pub(crate) at: usize,
     pub(crate) kind: ExprKind,
-    /// One more than the deepest of its parts has.
+    /// One more than the depth of its deepest part.
     depth: u16,
 }
 
-/// The forms of expressions.
+/// The kinds of expressions.
 #[derive(Debug)]
 pub(crate) enum ExprKind {
     Null,
@@ -29,7 +29,7 @@ pub(crate) enum ExprKind {
     Select {
         operand: Box<Expr>,
         field: String,
-        presence: Presence,
+        presence: Selection,
     },
     Call {
         function: String,
@@ -49,15 +49,15 @@ pub(crate) enum ExprKind {
 }
 
 impl Expr {
-    /// An expression of parts that are there already.
+    /// An expression of existing parts.
     ///
     /// # Errors
     ///
-    /// It is too deep.
-    pub(crate) fn new(at: usize, kind: ExprKind) -> Result<Expr, Fault> {
+    /// It is nested too deeply.
+    pub(crate) fn new(at: usize, kind: ExprKind) -> Result<Expr, ExpressionError> {
         let depth = kind.deepest_part() + 1;
         if depth > DEEPEST {
-            return Err(Fault::new(at, format!("expression recursion limit exceeded: {DEEPEST}")));
+            return Err(ExpressionError::new(at, format!("expression recursion limit exceeded: {DEEPEST}")));
         }
         Ok(Expr { at, kind, depth })
     }
@@ -80,18 +80,18 @@ impl ExprKind {
     }
 }
 
-/// What a selection is for.
+/// How a field is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
-    /// The value; an error where there is none.
+pub(crate) enum Selection {
+    /// The value; an error if it is absent.
     Needed,
-    /// Whether there is one: `has(a.b)`.
+    /// Whether the value exists: `has(a.b)`.
     Tested,
     /// An optional: `a.?b`.
     Optional,
 }
 
-/// A macro that goes through a list or a map.
+/// A macro that iterates over a list or a map.
 #[derive(Debug)]
 pub(crate) struct Fold {
     pub(crate) kind: FoldKind,

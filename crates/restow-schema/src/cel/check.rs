@@ -5,21 +5,21 @@
 
 use std::rc::Rc;
 
-use super::ast::{Expr, ExprKind, Presence};
+use super::ast::{Expr, ExprKind, Selection};
 use super::code::Code;
 use super::cost::{Range, Sized, SizedKind, equality_cost};
 use super::eval::Evaluation;
 use super::functions;
 use super::signatures::Signatures;
-use super::source::{Fault, Source};
+use super::source::{ExpressionError, Source};
 use super::types::{Bindings, Decl, Type, assignable, join, substitute, unescape};
 
 mod fold;
 
-/// How many types may stand inside of each other.
+/// The maximum nesting of types.
 const DEEPEST_TYPE: usize = 250;
 
-/// What an expression may name.
+/// A variable of an expression.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub(crate) name: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct Variable {
     pub(crate) decl: Option<Rc<Decl>>,
 }
 
-/// A checked expression with what is known of its value.
+/// A checked expression with the type and size of its value.
 pub(crate) struct Checked {
     pub(crate) code: Code,
     pub(crate) ty: Type,
@@ -47,32 +47,36 @@ struct Local {
 pub(crate) struct Checker<'a> {
     variables: &'a [Variable],
     locals: Vec<Local>,
-    faults: Vec<Fault>,
+    faults: Vec<ExpressionError>,
     used: Vec<bool>,
     signatures: Rc<Signatures>,
-    /// Whether lists may hold values of several types: only as arguments of `format`.
+    /// Whether lists may contain values of several types: only as arguments of `format`.
     mixed: bool,
-    /// A conversion of a literal that can never work.
+    /// The error of converting a literal that is never valid.
     instantiation: Option<String>,
 }
 
-/// The outcome of a check.
-pub(crate) struct Outcome {
+/// The result of a check.
+pub(crate) struct CheckResult {
     pub(crate) checked: Checked,
     /// For each variable, whether it is used.
     pub(crate) used: Vec<bool>,
 }
 
-/// Why there is no program.
-pub(crate) enum CompileFault {
-    /// The expression is wrong; shown with the places.
+/// Why an expression cannot be compiled.
+pub(crate) enum CompileError {
+    /// The expression is invalid; the message shows the positions.
     Compilation(String),
     /// The expression can never be evaluated.
     Instantiation(String),
 }
 
 /// Checks a parsed expression.
-pub(crate) fn check(source: &Source<'_>, expression: &Expr, variables: &[Variable]) -> Result<Outcome, CompileFault> {
+pub(crate) fn check(
+    source: &Source<'_>,
+    expression: &Expr,
+    variables: &[Variable],
+) -> Result<CheckResult, CompileError> {
     let mut checker = Checker {
         variables,
         locals: Vec::new(),
@@ -85,11 +89,11 @@ pub(crate) fn check(source: &Source<'_>, expression: &Expr, variables: &[Variabl
     let checked = checker.expression(expression);
     if !checker.faults.is_empty() {
         checker.faults.truncate(20);
-        return Err(CompileFault::Compilation(source.show(&checker.faults)));
+        return Err(CompileError::Compilation(source.show(&checker.faults)));
     }
     match checker.instantiation {
-        Some(error) => Err(CompileFault::Instantiation(error)),
-        None => Ok(Outcome { checked, used: checker.used }),
+        Some(error) => Err(CompileError::Instantiation(error)),
+        None => Ok(CheckResult { checked, used: checker.used }),
     }
 }
 
@@ -98,7 +102,7 @@ impl Checked {
         Checked { code, ty, cost: Range::ZERO, size: Some(Range::exactly(size)), decl: None }
     }
 
-    /// The view of a value that cost formulas need.
+    /// The properties of a value that cost formulas need.
     fn sized(&self) -> Sized {
         let element = match (&self.ty, &self.decl) {
             (Type::List(item), decl) => {
@@ -126,13 +130,13 @@ impl Checked {
 
 impl Checker<'_> {
     fn fault(&mut self, at: usize, message: String) -> Checked {
-        self.faults.push(Fault::new(at, message));
+        self.faults.push(ExpressionError::new(at, message));
         Checked { code: Code::Null, ty: Type::Dyn, cost: Range::ZERO, size: None, decl: None }
     }
 
     fn expression(&mut self, expression: &Expr) -> Checked {
         let checked = self.form(expression);
-        // Macros put types into each other without the expression becoming deeper.
+        // Macros nest types without nesting the expression.
         if checked.ty.depth() > DEEPEST_TYPE {
             return self.fault(expression.at, format!("type recursion limit exceeded: {DEEPEST_TYPE}"));
         }
@@ -192,8 +196,8 @@ impl Checker<'_> {
         self.fault(at, format!("undeclared reference to '{name}' (in container '')"))
     }
 
-    fn select(&mut self, at: usize, operand: &Expr, field: &str, presence: Presence) -> Checked {
-        if let Some(name) = dotted(operand).filter(|_| presence == Presence::Needed) {
+    fn select(&mut self, at: usize, operand: &Expr, field: &str, presence: Selection) -> Checked {
+        if let Some(name) = dotted(operand).filter(|_| presence == Selection::Needed) {
             const TYPES: &[&str] = &["google.protobuf.Timestamp", "google.protobuf.Duration"];
             let full = format!("{name}.{field}");
             if let Some(name) = TYPES.iter().find(|known| **known == full) {
@@ -222,20 +226,20 @@ impl Checker<'_> {
             other => return self.fault(at, format!("type '{other}' does not support field selection")),
         };
         let step = match (presence, &inner) {
-            (Presence::Tested, _) => Range::ZERO,
+            (Selection::Tested, _) => Range::ZERO,
             (_, Type::Map(..) | Type::Object(_)) => Range::ONE,
             _ => Range::ZERO,
         };
         let size = size_of(decl.as_deref(), &ty);
         let ty = match presence {
-            Presence::Tested => Type::Bool,
-            _ if was_optional || presence == Presence::Optional => Type::Optional(Rc::new(ty)),
+            Selection::Tested => Type::Bool,
+            _ if was_optional || presence == Selection::Optional => Type::Optional(Rc::new(ty)),
             _ => ty,
         };
         let code = Code::Select { operand: Box::new(operand.code), field: name.into(), presence };
         Checked {
             code,
-            size: if presence == Presence::Tested { Some(Range::ONE) } else { size },
+            size: if presence == Selection::Tested { Some(Range::ONE) } else { size },
             ty,
             cost: operand.cost.add(step),
             decl,
@@ -278,7 +282,7 @@ impl Checker<'_> {
                 (Type::Optional(inner), true) => inner.as_ref().clone(),
                 (ty, _) => ty.clone(),
             };
-            // Keys of other types fail when they are evaluated, in CEL. Here types never branch because of them.
+            // In CEL, keys of other types fail during evaluation. Types never branch because of them.
             if checked_key.ty.depth() > 1 {
                 self.fault(key.at, format!("unsupported key type: {}", checked_key.ty));
                 continue;
@@ -296,7 +300,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Literals of lists and maps hold values of one type only.
+    /// The type of a list or map literal, whose values all have one type.
     fn aggregate(&mut self, at: usize, so_far: Option<Type>, next: Type) -> Type {
         match so_far {
             None => next,
@@ -341,7 +345,7 @@ impl Checker<'_> {
         self.build_call(at, name, target.is_some(), checked, ty)
     }
 
-    /// The type of a call's result: that of all matching signatures together.
+    /// The type of a call's result: the join of all matching signatures.
     fn resolve(&self, name: &str, is_member: bool, arguments: &[Checked]) -> Option<Type> {
         let mut result: Option<Type> = None;
         for signature in self.signatures.of(name) {
@@ -436,7 +440,7 @@ impl Checker<'_> {
             Type::Dyn => Type::Dyn,
             other => return self.fault(at, format!("found no matching overload for 'optMap' applied to '{other}'")),
         };
-        // What an optional holds has no place in the schema any more.
+        // The content of an optional has no position in the schema.
         let size = size_of(None, &inner);
         self.locals.push(Local { name: variable.to_string(), ty: inner, size, decl: None });
         let body = self.expression(body);
@@ -448,7 +452,7 @@ impl Checker<'_> {
     }
 }
 
-/// Why a conversion of a literal cannot work.
+/// Why a conversion of a literal is never valid.
 fn folding_error(name: &str, argument: Option<&Code>) -> Option<String> {
     let literal = argument.filter(|code| {
         matches!(code, Code::Text(_) | Code::Int(_) | Code::Uint(_) | Code::Double(_) | Code::Bool(_) | Code::Bytes(_))
@@ -458,8 +462,8 @@ fn folding_error(name: &str, argument: Option<&Code>) -> Option<String> {
     native(&[value]).err().map(|error| error.to_string())
 }
 
-/// What is wrong with a literal that a function is given: found now rather than at every evaluation.
-fn literal_fault(name: &str, checked: &[Checked], places: &[usize]) -> Option<Fault> {
+/// The error of a literal argument: reported now and not in every evaluation.
+fn literal_fault(name: &str, checked: &[Checked], places: &[usize]) -> Option<ExpressionError> {
     let text = |index: usize| match checked.get(index).map(|argument| &argument.code) {
         Some(Code::Text(text)) => Some(text.as_ref()),
         _ => None,
@@ -477,15 +481,15 @@ fn literal_fault(name: &str, checked: &[Checked], places: &[usize]) -> Option<Fa
             }
             let words =
                 format!("too many arguments supplied to string.format (expected {expected}, got {})", given.len());
-            return Some(Fault::new(last, words));
+            return Some(ExpressionError::new(last, words));
         }
         _ => return None,
     };
     let name = if name.starts_with("find") { "matches" } else { name };
-    (!sound).then(|| Fault::new(last, format!("invalid {name} argument")))
+    (!sound).then(|| ExpressionError::new(last, format!("invalid {name} argument")))
 }
 
-/// What is known of the size of a value: from its place in the schema, or because of its type.
+/// The size of a value: from its position in the schema, or from its type.
 fn size_of(decl: Option<&Decl>, ty: &Type) -> Option<Range> {
     if let Some(decl) = decl {
         return Some(Range::up_to(decl.max_elements));
@@ -502,7 +506,7 @@ fn size_of(decl: Option<&Decl>, ty: &Type) -> Option<Range> {
 fn dotted(expression: &Expr) -> Option<String> {
     match &expression.kind {
         ExprKind::Ident(name) => Some(name.clone()),
-        ExprKind::Select { operand, field, presence: Presence::Needed } => {
+        ExprKind::Select { operand, field, presence: Selection::Needed } => {
             Some(format!("{}.{field}", dotted(operand)?))
         }
         _ => None,

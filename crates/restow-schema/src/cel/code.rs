@@ -1,10 +1,10 @@
-//! Expressions that have been checked, ready to be evaluated.
+//! Checked expressions, ready for evaluation.
 
 use std::sync::Arc;
 
 use regex::Regex;
 
-use super::ast::{FoldKind, Presence};
+use super::ast::{FoldKind, Selection};
 use super::functions::Native;
 
 /// A checked expression.
@@ -18,14 +18,14 @@ pub(crate) enum Code {
     Text(Box<str>),
     Bytes(Arc<[u8]>),
     Type(&'static str),
-    /// A variable of the environment, by its place.
+    /// A variable of the environment, by its index.
     Variable(usize),
-    /// A variable of a macro, by its place on the stack.
+    /// A variable of a macro, by its index on the stack.
     Local(usize),
     Select {
         operand: Box<Code>,
         field: Box<str>,
-        presence: Presence,
+        presence: Selection,
     },
     And(Box<Code>, Box<Code>),
     Or(Box<Code>, Box<Code>),
@@ -51,7 +51,7 @@ pub(crate) enum Code {
     },
 }
 
-/// A macro that goes through a list or map.
+/// A macro that iterates over a list or map.
 #[derive(Debug)]
 pub(crate) struct FoldCode {
     pub(crate) kind: FoldKind,

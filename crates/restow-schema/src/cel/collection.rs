@@ -11,12 +11,12 @@ use std::ops::Deref;
 use super::eval::EvalError;
 use super::value::Val;
 
-/// The most values that a collection holds, those of its own collections included.
+/// The maximum number of values in a collection, with those of nested collections.
 const MOST_PARTS: usize = 4_000_000;
-/// How deep values may be nested, besides what lies in JSON.
+/// The maximum nesting of values, not counting JSON.
 const DEEPEST: usize = 200;
 
-/// How much there is below a value.
+/// The number of values below a value, and their nesting.
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
     parts: usize,
@@ -39,7 +39,7 @@ impl Extent {
         Extent { parts: inner.parts.saturating_add(wraps), depth: inner.depth + wraps }
     }
 
-    /// With the values added; an error where that is too much.
+    /// Adds values; an error if the limit is exceeded.
     fn with<'v, 'a: 'v>(self, added: impl IntoIterator<Item = &'v Val<'a>>) -> Result<Extent, EvalError> {
         let sum = added.into_iter().map(Extent::of).fold(self, |sum, added| Extent {
             parts: sum.parts.saturating_add(added.parts),
@@ -49,7 +49,7 @@ impl Extent {
     }
 }
 
-/// A value that is not nested too deeply. Optionals hold just one value and do not look themselves.
+/// Refuses a value that is nested too deeply. Optionals contain one value and have no check of their own.
 pub(crate) fn shallow(value: Val<'_>) -> Result<Val<'_>, EvalError> {
     if matches!(value, Val::Optional(_)) {
         Extent::default().with([&value])?;
@@ -59,19 +59,19 @@ pub(crate) fn shallow(value: Val<'_>) -> Result<Val<'_>, EvalError> {
 
 /// The items of a list.
 #[derive(Debug)]
-pub(crate) struct Items<'a> {
+pub(crate) struct ListItems<'a> {
     items: Vec<Val<'a>>,
     extent: Extent,
 }
 
-impl<'a> Items<'a> {
-    pub(crate) fn new(items: Vec<Val<'a>>) -> Result<Items<'a>, EvalError> {
+impl<'a> ListItems<'a> {
+    pub(crate) fn new(items: Vec<Val<'a>>) -> Result<ListItems<'a>, EvalError> {
         let extent = Extent::default().with(&items)?;
-        Ok(Items { items, extent })
+        Ok(ListItems { items, extent })
     }
 }
 
-impl<'a> Deref for Items<'a> {
+impl<'a> Deref for ListItems<'a> {
     type Target = [Val<'a>];
 
     fn deref(&self) -> &[Val<'a>] {
@@ -79,7 +79,7 @@ impl<'a> Deref for Items<'a> {
     }
 }
 
-/// The entries of a map, in the order in which they were made.
+/// The entries of a map, in the order of insertion.
 #[derive(Debug, Default)]
 pub(crate) struct Entries<'a> {
     keys: Members<'a>,
@@ -88,7 +88,7 @@ pub(crate) struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// Adds an entry; whether there was none of that key.
+    /// Adds an entry. Returns whether the key is new.
     pub(crate) fn insert(&mut self, key: Val<'a>, value: Val<'a>) -> Result<bool, EvalError> {
         let extent = self.extent.with([&key, &value])?;
         if !self.keys.insert(key) {
@@ -112,7 +112,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Values without repetitions that are found by hash.
+/// A set of values with lookup by hash.
 #[derive(Debug, Default)]
 pub(crate) struct Members<'a> {
     values: Vec<Val<'a>>,
@@ -121,7 +121,7 @@ pub(crate) struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The values, each once.
+    /// The set of these values.
     pub(crate) fn of(values: impl IntoIterator<Item = Val<'a>>) -> Members<'a> {
         let mut members = Members::default();
         for value in values {
@@ -130,7 +130,7 @@ impl<'a> Members<'a> {
         members
     }
 
-    /// Adds a value; whether it was not there.
+    /// Adds a value. Returns whether it is new.
     pub(crate) fn insert(&mut self, value: Val<'a>) -> bool {
         let places = self.places.entry(hash(&self.hasher, &value)).or_default();
         let values = &self.values;
@@ -142,7 +142,7 @@ impl<'a> Members<'a> {
         true
     }
 
-    /// Where the value stands, counted without repetitions.
+    /// The position of a value in the set.
     pub(crate) fn position(&self, value: &Val<'a>) -> Option<usize> {
         let places = self.places.get(&hash(&self.hasher, value))?;
         places.iter().copied().find(|place| self.values.get(*place).is_some_and(|known| known.equals(value)))
@@ -152,13 +152,13 @@ impl<'a> Members<'a> {
         self.position(value).is_some()
     }
 
-    /// The values, in the order in which they came.
+    /// The values, in the order of insertion.
     pub(crate) fn into_values(self) -> Vec<Val<'a>> {
         self.values
     }
 }
 
-/// The same for equal values. Items count without regard to their order, because some lists have none.
+/// A hash that is the same for equal values. It ignores the order of items, because some lists have no order.
 fn hash(hasher: &RandomState, value: &Val<'_>) -> u64 {
     let sum = |hashes: &mut dyn Iterator<Item = u64>| hashes.fold(0, u64::wrapping_add);
     match value {
@@ -185,7 +185,7 @@ fn hash(hasher: &RandomState, value: &Val<'_>) -> u64 {
     }
 }
 
-/// Numbers of all types are compared by their value.
+/// The hash of a number. Numbers of all types are compared by value.
 fn number_hash(hasher: &RandomState, number: f64) -> u64 {
     let number = if number == 0.0 { 0.0 } else { number };
     hasher.hash_one((2, number.to_bits()))

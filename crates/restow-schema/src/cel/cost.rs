@@ -1,38 +1,38 @@
-//! Costs: what an expression may cost at most, and what a call does cost.
+//! Costs: the maximum cost of an expression, and the actual cost of a call.
 
-/// What a character costs.
+/// The cost of a character.
 const PER_CHARACTER: f64 = 0.1;
-/// What a character of a regular expression costs.
+/// The cost of a character of a regular expression.
 const PER_PATTERN_CHARACTER: f64 = 0.25;
 
-/// The least and the most of something.
+/// A minimum and a maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) min: u64,
     pub(crate) max: u64,
 }
 
-/// An argument, as far as its cost goes.
+/// The size of an argument.
 pub(crate) struct Sized {
     pub(crate) size: Range,
-    /// For lists: whether the items are texts, and their size where it is known.
+    /// For lists: whether the items are texts, and their size if it is known.
     pub(crate) element: Option<(bool, Option<Range>)>,
     pub(crate) literal: Option<i64>,
     pub(crate) kind: SizedKind,
     pub(crate) cost: Range,
 }
 
-/// The kinds of arguments that costs tell apart.
+/// The kinds of arguments with different costs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SizedKind {
     Text,
     Bytes,
-    /// Of a library's own type, which is compared in one step.
+    /// A type of a library, which is compared in one step.
     Opaque,
     Other,
 }
 
-/// What a call costs besides its arguments, and the size of its result where that is known.
+/// The cost of a call without its arguments, and the size of its result if it is known.
 pub(crate) struct Estimate {
     pub(crate) cost: Range,
     pub(crate) size: Option<Range>,
@@ -73,7 +73,7 @@ fn scale(amount: u64, factor: f64) -> u64 {
     if product >= u64::MAX as f64 { u64::MAX } else { product as u64 }
 }
 
-/// What comparing two values costs: as much as the smaller of them.
+/// The cost of comparing two values: that of the smaller one.
 pub(crate) fn equality_cost(arguments: &[Sized]) -> Range {
     if arguments.iter().all(|argument| argument.kind == SizedKind::Opaque) {
         return Range::ONE;
@@ -173,7 +173,7 @@ fn replaced(text: Range, old: Range, new: Range) -> Range {
     Range { min: 0, max }
 }
 
-/// What a call did cost.
+/// The actual cost of a call.
 pub(crate) fn actual(name: &str, sizes: &dyn Fn(usize) -> u64, count: usize) -> u64 {
     let characters = |amount: u64| scale(amount, PER_CHARACTER);
     match name {
@@ -198,7 +198,7 @@ pub(crate) fn actual(name: &str, sizes: &dyn Fn(usize) -> u64, count: usize) -> 
     }
 }
 
-/// What a call did cost in addition, because of what it made: its arguments may be small and its result large.
+/// The additional cost of the result of a call: small arguments can have a large result.
 pub(crate) fn of_result(name: &str, size: impl FnOnce() -> u64) -> u64 {
     match name {
         "join" => scale(size(), 2.0 * PER_CHARACTER),

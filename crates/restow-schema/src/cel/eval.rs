@@ -1,30 +1,30 @@
-//! Evaluating checked expressions, with a limit on what that may cost.
+//! Evaluates checked expressions with a cost limit.
 
 use std::rc::Rc;
 
-use super::ast::{FoldKind, Presence};
+use super::ast::{FoldKind, Selection};
 use super::code::{Code, FoldCode};
 use super::collection::{Entries, shallow};
 use super::cost;
 use super::library::authorizer::{self, Authorizer};
 use super::value::{Text, Val};
 
-/// Why an evaluation has no value.
+/// Why an evaluation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
-    /// A function was called with values that it is not made for.
+    /// A function was called with arguments of the wrong types.
     #[error("no such overload")]
     NoSuchOverload,
-    /// The evaluation was stopped because it had cost too much.
+    /// The evaluation exceeded its cost limit.
     #[error("operation cancelled: actual cost limit exceeded")]
     CostExceeded,
-    /// Anything else, in CEL's words.
+    /// Another error, with CEL's message.
     #[error("{0}")]
     Failed(String),
 }
 
 impl EvalError {
-    /// A failure in CEL's words.
+    /// An error with CEL's message.
     pub(crate) fn failed(message: impl Into<String>) -> EvalError {
         EvalError::Failed(message.into())
     }
@@ -36,24 +36,24 @@ pub(crate) struct Evaluation<'a> {
     locals: Vec<Val<'a>>,
     cost: u64,
     limit: u64,
-    /// Who is asked what a user may do.
+    /// Decides authorization checks.
     authorizer: Option<&'a dyn Authorizer>,
 }
 
 type Result<'a> = std::result::Result<Val<'a>, EvalError>;
 
 impl<'a> Evaluation<'a> {
-    /// An evaluation with these variables that may cost at most `limit`.
+    /// An evaluation with these variables and this cost limit.
     pub(crate) fn new(variables: &'a [Option<Val<'a>>], limit: u64) -> Evaluation<'a> {
         Evaluation { variables, locals: Vec::new(), cost: 0, limit, authorizer: None }
     }
 
-    /// The same, with somebody to ask what a user may do.
+    /// The same, with an authorizer.
     pub(crate) fn asking(self, authorizer: &'a dyn Authorizer) -> Evaluation<'a> {
         Evaluation { authorizer: Some(authorizer), ..self }
     }
 
-    /// What it has cost so far.
+    /// The cost so far.
     pub(crate) fn cost(&self) -> u64 {
         self.cost
     }
@@ -110,7 +110,7 @@ impl<'a> Evaluation<'a> {
                     let question = authorizer::check(&values).ok_or(EvalError::NoSuchOverload)?;
                     return Ok(authorizer::decision(authorizer.decide(&question)));
                 }
-                // CEL names the function only where it looks at the one argument's kind before calling it.
+                // CEL names the function only if it checks the type of the single argument before the call.
                 let result = native(&values).map_err(|error| match error {
                     EvalError::NoSuchOverload if *name == "size" => EvalError::failed("no such overload: size"),
                     error => error,
@@ -134,10 +134,10 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    fn select(&mut self, operand: &'a Code, field: &str, presence: Presence) -> Result<'a> {
+    fn select(&mut self, operand: &'a Code, field: &str, presence: Selection) -> Result<'a> {
         let operand = self.run(operand)?;
         let (container, was_optional) = match operand {
-            Val::Optional(None) if presence == Presence::Tested => return Ok(Val::Bool(false)),
+            Val::Optional(None) if presence == Selection::Tested => return Ok(Val::Bool(false)),
             Val::Optional(None) => return Ok(Val::Optional(None)),
             Val::Optional(Some(inner)) => (inner.as_ref().clone(), true),
             other => (other, false),
@@ -145,19 +145,19 @@ impl<'a> Evaluation<'a> {
         let is_map = matches!(container, Val::JsonMap(..) | Val::Map(_));
         let found = container.field(field);
         match (presence, found) {
-            (Presence::Tested, found) if is_map => Ok(Val::Bool(found.is_some())),
+            (Selection::Tested, found) if is_map => Ok(Val::Bool(found.is_some())),
             (_, Some(value)) => {
                 self.spend(1)?;
-                if was_optional || presence == Presence::Optional { Ok(Val::some(value)) } else { Ok(value) }
+                if was_optional || presence == Selection::Optional { Ok(Val::some(value)) } else { Ok(value) }
             }
-            (Presence::Optional, None) if is_map => Ok(Val::Optional(None)),
-            (Presence::Needed, None) if is_map && was_optional => Ok(Val::Optional(None)),
-            (Presence::Needed, None) if is_map => Err(EvalError::failed(format!("no such key: {field}"))),
+            (Selection::Optional, None) if is_map => Ok(Val::Optional(None)),
+            (Selection::Needed, None) if is_map && was_optional => Ok(Val::Optional(None)),
+            (Selection::Needed, None) if is_map => Err(EvalError::failed(format!("no such key: {field}"))),
             _ => Err(EvalError::NoSuchOverload),
         }
     }
 
-    /// `&&` and `||`: either side decides alone, even if the other one fails.
+    /// `&&` and `||`: one side can determine the result, even if the other one fails.
     fn logic(&mut self, left: &'a Code, right: &'a Code, decisive: bool) -> Result<'a> {
         let left = self.run(left);
         match &left {
@@ -233,7 +233,7 @@ impl<'a> Evaluation<'a> {
         state.finish(fold.kind)
     }
 
-    /// One round; whether it decides the outcome.
+    /// One iteration. Returns whether it determines the result.
     fn fold_step(
         &mut self,
         fold: &'a FoldCode,
@@ -246,7 +246,7 @@ impl<'a> Evaluation<'a> {
                 Ok(Val::Bool(holds)) => holds,
                 Err(EvalError::CostExceeded) => return Err(EvalError::CostExceeded),
                 failed if matches!(fold.kind, FoldKind::All | FoldKind::Exists) => {
-                    // A later item may still decide; only if none does is the failure the outcome.
+                    // A later item may still determine the result. If none does, the error is the result.
                     let error = failed.err().unwrap_or(EvalError::NoSuchOverload);
                     state.failure.get_or_insert(error);
                     return Ok(false);
@@ -312,7 +312,7 @@ impl<'a> FoldState<'a> {
 
 type Pair<'a> = (Val<'a>, Option<Val<'a>>);
 
-/// What the variables of a macro are bound to in each round.
+/// The values of the variables of a macro in each iteration.
 fn pairs<'a>(range: &Val<'a>, two_variables: bool) -> Option<Vec<Pair<'a>>> {
     if let Some(items) = range.items() {
         let pair = |(index, item): (usize, Val<'a>)| match two_variables {

@@ -1,4 +1,4 @@
-//! The functions and operators of CEL and of its extensions, by name. Each looks at what it was given itself.
+//! The functions and operators of CEL and of its extensions, by name. Each checks its arguments itself.
 
 use super::eval::EvalError;
 use super::library;
@@ -14,13 +14,13 @@ pub(crate) use texts::plain;
 /// A function.
 pub(crate) type Native = for<'a> fn(&[Val<'a>]) -> Result<Val<'a>, EvalError>;
 
-type Outcome<'a> = Result<Val<'a>, EvalError>;
+type FunctionResult<'a> = Result<Val<'a>, EvalError>;
 
 const NONE: EvalError = EvalError::NoSuchOverload;
 
 const TABLES: [&[(&str, Native)]; 4] = [OPERATORS, texts::TABLE, lists::TABLE, library::TABLE];
 
-/// A function by its name, with the name as it is kept.
+/// A function by its name, with the static name.
 pub(crate) fn find(name: &str, is_member: bool) -> Option<(&'static str, Native)> {
     if is_member && name == "ip" {
         return Some(("ip", library::cidr_address));
@@ -162,7 +162,7 @@ fn overflow(what: &str) -> EvalError {
     EvalError::failed(format!("{what} overflow"))
 }
 
-fn order<'a>(arguments: &[Val<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> {
+fn order<'a>(arguments: &[Val<'a>], holds: fn(Ordering) -> bool) -> FunctionResult<'a> {
     let [left, right] = arguments else { return Err(NONE) };
     let order = match (left, right) {
         (Val::Opaque(left), Val::Opaque(right)) => left.compare(right),
@@ -170,7 +170,7 @@ fn order<'a>(arguments: &[Val<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> 
     };
     match order {
         Some(order) => Ok(Val::Bool(holds(order))),
-        // Not a number is neither less nor more than anything.
+        // NaN is neither less nor greater than any number.
         None if matches!((left, right), (Val::Double(_), _) | (_, Val::Double(_))) => Ok(Val::Bool(false)),
         None => Err(NONE),
     }
@@ -181,7 +181,7 @@ fn arithmetic<'a>(
     whole: fn(i64, i64) -> Option<i64>,
     unsigned: fn(u64, u64) -> Option<u64>,
     float: fn(f64, f64) -> f64,
-) -> Outcome<'a> {
+) -> FunctionResult<'a> {
     match arguments {
         [Val::Int(left), Val::Int(right)] => whole(*left, *right).map(Val::Int).ok_or_else(|| overflow("integer")),
         [Val::Uint(left), Val::Uint(right)] => {
@@ -192,7 +192,7 @@ fn arithmetic<'a>(
     }
 }
 
-fn add<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+fn add<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     match arguments {
         [Val::Text(left), Val::Text(right)] => {
             let (left, right) = (left.as_str(), right.as_str());
@@ -217,7 +217,7 @@ fn add<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-fn subtract<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+fn subtract<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     match arguments {
         [Val::Duration(left), Val::Duration(right)] => {
             left.checked_sub(*right).map(Val::Duration).ok_or_else(|| overflow("duration"))
@@ -230,14 +230,14 @@ fn subtract<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-fn divide<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+fn divide<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     match arguments {
         [Val::Int(_), Val::Int(0)] | [Val::Uint(_), Val::Uint(0)] => Err(EvalError::failed("division by zero")),
         _ => arithmetic(arguments, i64::checked_div, u64::checked_div, |x, y| x / y),
     }
 }
 
-fn remainder<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+fn remainder<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     match arguments {
         [Val::Int(_), Val::Int(0)] | [Val::Uint(_), Val::Uint(0)] => Err(EvalError::failed("modulus by zero")),
         [Val::Double(_), Val::Double(_)] => Err(NONE),
@@ -245,7 +245,7 @@ fn remainder<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-fn negate<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+fn negate<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     match arguments {
         [Val::Int(number)] => number.checked_neg().map(Val::Int).ok_or_else(|| overflow("integer")),
         [Val::Double(number)] => Ok(Val::Double(-number)),
@@ -253,7 +253,7 @@ fn negate<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-fn contained<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+fn contained<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     let [value, container] = arguments else { return Err(NONE) };
     match container {
         Val::Map(_) | Val::JsonMap(..) => Ok(Val::Bool(container.get(value).is_some())),
@@ -264,7 +264,7 @@ fn contained<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-fn index<'a>(arguments: &[Val<'a>], needed: bool) -> Outcome<'a> {
+fn index<'a>(arguments: &[Val<'a>], needed: bool) -> FunctionResult<'a> {
     let [container, key] = arguments else { return Err(NONE) };
     let (container, optional) = match container {
         Val::Optional(None) => return Ok(Val::Optional(None)),
@@ -292,7 +292,7 @@ fn index<'a>(arguments: &[Val<'a>], needed: bool) -> Outcome<'a> {
     }
 }
 
-fn to_int<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+fn to_int<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     match arguments {
         [Val::Int(number)] => Ok(Val::Int(*number)),
         [Val::Uint(number)] => i64::try_from(*number).map(Val::Int).map_err(|_| overflow("integer")),
@@ -307,7 +307,7 @@ fn to_int<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-fn to_uint<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+fn to_uint<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     match arguments {
         [Val::Uint(number)] => Ok(Val::Uint(*number)),
         [Val::Int(number)] => u64::try_from(*number).map(Val::Uint).map_err(|_| overflow("unsigned integer")),
@@ -318,7 +318,7 @@ fn to_uint<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-fn calendar<'a>(arguments: &[Val<'a>], field: fn(&time::Civil) -> i64) -> Outcome<'a> {
+fn calendar<'a>(arguments: &[Val<'a>], field: fn(&time::Civil) -> i64) -> FunctionResult<'a> {
     match arguments {
         [Val::Timestamp(instant)] => Ok(Val::Int(field(&time::civil(*instant, 0)))),
         [Val::Timestamp(instant), Val::Text(zone)] => match time::parse_offset(zone.as_str()) {
@@ -329,8 +329,8 @@ fn calendar<'a>(arguments: &[Val<'a>], field: fn(&time::Civil) -> i64) -> Outcom
     }
 }
 
-/// Of a timestamp the field of its clock, of a duration the whole of it in that unit.
-fn clock<'a>(arguments: &[Val<'a>], unit: i64, field: fn(&time::Civil) -> i64) -> Outcome<'a> {
+/// A field of the clock of a timestamp, or a whole duration in that unit.
+fn clock<'a>(arguments: &[Val<'a>], unit: i64, field: fn(&time::Civil) -> i64) -> FunctionResult<'a> {
     match arguments {
         [Val::Duration(nanoseconds)] => Ok(Val::Int(nanoseconds / unit)),
         _ => calendar(arguments, field),
@@ -338,7 +338,7 @@ fn clock<'a>(arguments: &[Val<'a>], unit: i64, field: fn(&time::Civil) -> i64) -
 }
 
 /// A list of texts.
-fn text_list<'a>(texts: impl Iterator<Item = String>) -> Outcome<'a> {
+fn text_list<'a>(texts: impl Iterator<Item = String>) -> FunctionResult<'a> {
     let texts: Vec<Val<'a>> = texts.take(lists::MOST_ITEMS + 1).map(Val::text).collect();
     if texts.len() > lists::MOST_ITEMS { Err(EvalError::CostExceeded) } else { Val::list(texts) }
 }

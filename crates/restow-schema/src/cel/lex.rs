@@ -1,8 +1,8 @@
-//! The words of CEL.
+//! The lexer of CEL.
 
-use super::source::Fault;
+use super::source::ExpressionError;
 
-/// A word, where it begins, and its text.
+/// A token, its position and its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) at: usize,
@@ -10,7 +10,7 @@ pub(crate) struct Token {
     pub(crate) text: String,
 }
 
-/// The kinds of words.
+/// The kinds of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TokenKind {
     Ident(String),
@@ -29,8 +29,8 @@ const SYMBOLS: &[&str] = &[
     "{", "}",
 ];
 
-/// All words of a text.
-pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, Fault> {
+/// All tokens of a text.
+pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, ExpressionError> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(character) = text.get(at..).and_then(|rest| rest.chars().next()) {
@@ -43,7 +43,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, Fault> {
             at += rest.find('\n').unwrap_or(rest.len());
             continue;
         }
-        let (kind, length) = token(rest).map_err(|message| Fault::new(at, message))?;
+        let (kind, length) = token(rest).map_err(|message| ExpressionError::new(at, message))?;
         tokens.push(Token { at, kind, text: rest.get(..length).unwrap_or_default().to_string() });
         at += length;
     }
@@ -115,7 +115,7 @@ fn number(rest: &str) -> Result<(TokenKind, usize), String> {
     Ok((kind, length + usize::from(unsigned)))
 }
 
-/// A text or bytes with their prefixes: raw, bytes, one or three quotes of either kind.
+/// A string or bytes literal with its prefix: raw, bytes, one or three quotes of either kind.
 fn text_literal(rest: &str) -> Result<Option<(TokenKind, usize)>, String> {
     let prefix = rest.bytes().take_while(|byte| b"rRbB".contains(byte)).count().min(2);
     let (flags, body) = rest.split_at(prefix);

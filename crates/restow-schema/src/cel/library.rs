@@ -1,4 +1,4 @@
-//! Kubernetes' own types in expressions: URLs, addresses, quantities, versions and named formats.
+//! Kubernetes' types in expressions: URLs, IP addresses, quantities, versions and named formats.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -43,7 +43,7 @@ pub(crate) const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck"
 
 const NONE: EvalError = EvalError::NoSuchOverload;
 
-type Outcome<'a> = Result<Val<'a>, EvalError>;
+type FunctionResult<'a> = Result<Val<'a>, EvalError>;
 
 impl Opaque {
     /// The name of the type.
@@ -63,7 +63,7 @@ impl Opaque {
         }
     }
 
-    /// The order of two values of the same type, where they have one.
+    /// The order of two values of the same type, if there is one.
     pub(crate) fn compare(&self, other: &Opaque) -> Option<Ordering> {
         match (self, other) {
             (Opaque::Quantity(left), Opaque::Quantity(right)) => Some(left.cmp(right)),
@@ -91,7 +91,7 @@ fn opaque<'a>(value: Opaque) -> Val<'a> {
     Val::Opaque(Rc::new(value))
 }
 
-/// Every function of these types.
+/// The functions of these types.
 pub(crate) const TABLE: &[(&str, Native)] = &[
     ("url", |a| parsed(a, |text| Url::parse(text).map(Opaque::Url))),
     ("isURL", |a| test(a, |text| Url::parse(text).is_ok())),
@@ -176,7 +176,7 @@ pub(crate) const TABLE: &[(&str, Native)] = &[
     ("namespace", |a| authorizer::set(a, |check, namespace| check.namespace = namespace)),
     ("name", |a| authorizer::set(a, |check, name| check.name = name)),
     ("serviceAccount", authorizer::service_account),
-    // The evaluation calls the authorizer; without one there is no such function.
+    // The evaluation calls the authorizer; without one, the function does not exist.
     ("check", |_| Err(NONE)),
     ("allowed", |a| authorizer::of_decision(a, |decision| Val::Bool(decision.allowed))),
     ("reason", |a| authorizer::of_decision(a, |decision| Val::text(decision.reason.as_str()))),
@@ -185,22 +185,22 @@ pub(crate) const TABLE: &[(&str, Native)] = &[
 ];
 
 /// The address of a network, `cidr.ip()`.
-pub(crate) fn cidr_address<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn cidr_address<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     net::of_network(arguments, |address, _| opaque(Opaque::Address(address)))
 }
 
-fn parsed<'a>(arguments: &[Val<'a>], parse: impl Fn(&str) -> Result<Opaque, String>) -> Outcome<'a> {
+fn parsed<'a>(arguments: &[Val<'a>], parse: impl Fn(&str) -> Result<Opaque, String>) -> FunctionResult<'a> {
     match arguments {
         [Val::Text(text)] => parse(text.as_str()).map(opaque).map_err(EvalError::failed),
         _ => Err(NONE),
     }
 }
 
-fn test<'a>(arguments: &[Val<'a>], holds: impl Fn(&str) -> bool) -> Outcome<'a> {
+fn test<'a>(arguments: &[Val<'a>], holds: impl Fn(&str) -> bool) -> FunctionResult<'a> {
     if let [Val::Text(text)] = arguments { Ok(Val::Bool(holds(text.as_str()))) } else { Err(NONE) }
 }
 
-fn compare<'a>(arguments: &[Val<'a>], result: impl Fn(Ordering) -> Val<'a>) -> Outcome<'a> {
+fn compare<'a>(arguments: &[Val<'a>], result: impl Fn(Ordering) -> Val<'a>) -> FunctionResult<'a> {
     match arguments {
         [Val::Opaque(left), Val::Opaque(right)] => left.compare(right).map(result).ok_or(NONE),
         _ => Err(NONE),

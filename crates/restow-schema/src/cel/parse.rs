@@ -1,28 +1,28 @@
-//! The grammar of CEL, as a recursive descent with a limit on its depth.
+//! The parser of CEL: recursive descent with a depth limit.
 
-use super::ast::{Expr, ExprKind, Fold, FoldKind, Presence};
+use super::ast::{Expr, ExprKind, Fold, FoldKind, Selection};
 use super::lex::{Token, TokenKind, tokens};
-use super::source::{Fault, Source};
+use super::source::{ExpressionError, Source};
 use super::types::RESERVED;
 
-/// How deeply expressions may be nested by brackets and the like, each of which takes several steps of the descent.
+/// The maximum nesting of brackets and similar syntax, each of which takes several levels of recursion.
 const DEEPEST: usize = 64;
-/// The longest expression that is looked at.
+/// The maximum length of an expression.
 const LONGEST: usize = 100_000;
 
-/// Which literals there are beside those of CEL itself.
+/// The literals besides those of CEL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Literals {
     /// None.
     Plain,
-    /// `Object{…}`, `Object.spec{…}` and `JSONPatch{…}`, with which policies say what to change.
+    /// `Object{…}`, `Object.spec{…}` and `JSONPatch{…}` of mutating admission policies.
     Changes,
 }
 
 /// Parses an expression.
-pub(crate) fn parse(source: &Source<'_>, literals: Literals) -> Result<Expr, Fault> {
+pub(crate) fn parse(source: &Source<'_>, literals: Literals) -> Result<Expr, ExpressionError> {
     if source.text.len() > LONGEST {
-        return Err(Fault::new(
+        return Err(ExpressionError::new(
             0,
             format!("expression code point size exceeds limit: size: {}, limit {LONGEST}", source.text.len()),
         ));
@@ -64,31 +64,31 @@ impl Parser {
         found
     }
 
-    fn expect(&mut self, symbol: &str) -> Result<(), Fault> {
+    fn expect(&mut self, symbol: &str) -> Result<(), ExpressionError> {
         if self.eat(symbol) { Ok(()) } else { Err(self.unexpected(&format!("'{symbol}'"))) }
     }
 
-    fn unexpected(&self, expected: &str) -> Fault {
+    fn unexpected(&self, expected: &str) -> ExpressionError {
         let found = match self.peek() {
             TokenKind::End => "<EOF>".to_string(),
             TokenKind::Symbol(symbol) => symbol.to_string(),
             TokenKind::Ident(name) => name.clone(),
             _ => self.tokens.get(self.next).map_or(String::new(), |token| token.text.clone()),
         };
-        Fault::new(self.at(), format!("Syntax error: mismatched input '{found}' expecting {expected}"))
+        ExpressionError::new(self.at(), format!("Syntax error: mismatched input '{found}' expecting {expected}"))
     }
 
-    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T, ExpressionError>) -> Result<T, ExpressionError> {
         self.depth += 1;
         if self.depth > DEEPEST {
-            return Err(Fault::new(self.at(), format!("expression recursion limit exceeded: {DEEPEST}")));
+            return Err(ExpressionError::new(self.at(), format!("expression recursion limit exceeded: {DEEPEST}")));
         }
         let result = parse(self);
         self.depth -= 1;
         result
     }
 
-    fn expression(&mut self) -> Result<Expr, Fault> {
+    fn expression(&mut self) -> Result<Expr, ExpressionError> {
         self.nested(|parser| {
             let condition = parser.binary(0)?;
             let at = parser.at();
@@ -102,8 +102,8 @@ impl Parser {
         })
     }
 
-    /// Operators of one level and all that bind tighter.
-    fn binary(&mut self, level: usize) -> Result<Expr, Fault> {
+    /// Parses operators of one precedence level and of higher ones.
+    fn binary(&mut self, level: usize) -> Result<Expr, ExpressionError> {
         const LEVELS: &[&[(&str, &str)]] = &[
             &[("||", "_||_")],
             &[("&&", "_&&_")],
@@ -132,8 +132,8 @@ impl Parser {
         }
     }
 
-    /// Terms between `||` or `&&`. They become a balanced tree, as in CEL, so that long chains are not deep.
-    fn chain(&mut self, level: usize, symbol: &str, function: &str) -> Result<Expr, Fault> {
+    /// Parses terms between `||` or `&&`. They become a balanced tree, as in CEL, so that long chains are not deep.
+    fn chain(&mut self, level: usize, symbol: &str, function: &str) -> Result<Expr, ExpressionError> {
         let first = self.binary(level + 1)?;
         let mut rest = Vec::new();
         loop {
@@ -146,14 +146,14 @@ impl Parser {
         }
     }
 
-    fn unary(&mut self) -> Result<Expr, Fault> {
+    fn unary(&mut self) -> Result<Expr, ExpressionError> {
         let at = self.at();
         if self.eat("!") {
             let operand = self.nested(Self::unary)?;
             return call(at, "!_", vec![operand]);
         }
         if self.eat("-") {
-            // The smallest integer has no positive counterpart, so the sign belongs to the literal.
+            // The smallest integer has no positive counterpart, so the sign is part of the literal.
             match self.peek().clone() {
                 TokenKind::Int(magnitude) => {
                     self.next += 1;
@@ -173,7 +173,7 @@ impl Parser {
         self.member(primary)
     }
 
-    fn member(&mut self, mut operand: Expr) -> Result<Expr, Fault> {
+    fn member(&mut self, mut operand: Expr) -> Result<Expr, ExpressionError> {
         loop {
             let at = self.at();
             if self.literals == Literals::Changes && names_change(&operand) && self.eat("{") {
@@ -195,7 +195,7 @@ impl Parser {
                     let arguments = self.arguments(")")?;
                     member_call(call_at, operand, field, arguments)?
                 } else {
-                    let presence = if optional { Presence::Optional } else { Presence::Needed };
+                    let presence = if optional { Selection::Optional } else { Selection::Needed };
                     Expr::new(at, ExprKind::Select { operand: Box::new(operand), field, presence })?
                 };
             } else if self.eat("[") {
@@ -209,8 +209,8 @@ impl Parser {
         }
     }
 
-    /// The fields of an `Object` or a `JSONPatch`. Of their types no more is known than of other objects.
-    fn change(&mut self, at: usize) -> Result<Expr, Fault> {
+    /// The fields of an `Object` or a `JSONPatch`. Their types are not checked further.
+    fn change(&mut self, at: usize) -> Result<Expr, ExpressionError> {
         let entries = self.items("}", |parser| {
             let optional = parser.eat("?");
             let key_at = parser.at();
@@ -225,7 +225,7 @@ impl Parser {
         call(at, "dyn", vec![Expr::new(at, ExprKind::Map(entries))?])
     }
 
-    fn arguments(&mut self, end: &str) -> Result<Vec<Expr>, Fault> {
+    fn arguments(&mut self, end: &str) -> Result<Vec<Expr>, ExpressionError> {
         let mut arguments = Vec::new();
         while !self.eat(end) {
             if !arguments.is_empty() {
@@ -236,7 +236,7 @@ impl Parser {
         Ok(arguments)
     }
 
-    fn primary(&mut self) -> Result<Expr, Fault> {
+    fn primary(&mut self) -> Result<Expr, ExpressionError> {
         let at = self.at();
         let kind = match self.advance() {
             TokenKind::Int(value) => ExprKind::Int(i64::try_from(value).map_err(|_| invalid_int(at))?),
@@ -251,7 +251,7 @@ impl Parser {
             }
             TokenKind::Symbol("[") => self.list()?,
             TokenKind::Symbol("{") => self.map()?,
-            // A name of the root, of which there is no other.
+            // A leading dot names the root namespace, which is the only one.
             TokenKind::Symbol(".") if matches!(self.peek(), TokenKind::Ident(_)) => return self.primary(),
             TokenKind::Ident(name) => match name.as_str() {
                 "true" => ExprKind::Bool(true),
@@ -267,11 +267,11 @@ impl Parser {
         Expr::new(at, kind)
     }
 
-    fn name(&mut self, at: usize, name: String) -> Result<Expr, Fault> {
+    fn name(&mut self, at: usize, name: String) -> Result<Expr, ExpressionError> {
         let call_at = self.at();
         if !self.eat("(") {
             if RESERVED.contains(&name.as_str()) {
-                return Err(Fault::new(at, format!("reserved identifier: {name}")));
+                return Err(ExpressionError::new(at, format!("reserved identifier: {name}")));
             }
             return Expr::new(at, ExprKind::Ident(name));
         }
@@ -280,17 +280,17 @@ impl Parser {
             return call(call_at, &name, arguments);
         }
         match (arguments.pop(), arguments.is_empty()) {
-            (Some(Expr { at, kind: ExprKind::Select { operand, field, presence: Presence::Needed }, .. }), true) => {
-                Expr::new(at, ExprKind::Select { operand, field, presence: Presence::Tested })
+            (Some(Expr { at, kind: ExprKind::Select { operand, field, presence: Selection::Needed }, .. }), true) => {
+                Expr::new(at, ExprKind::Select { operand, field, presence: Selection::Tested })
             }
             (argument, _) => {
                 let at = argument.map_or(call_at, |argument| argument.at);
-                Err(Fault::new(at, "invalid argument to has() macro"))
+                Err(ExpressionError::new(at, "invalid argument to has() macro"))
             }
         }
     }
 
-    fn list(&mut self) -> Result<ExprKind, Fault> {
+    fn list(&mut self) -> Result<ExprKind, ExpressionError> {
         let items = self.items("]", |parser| {
             let optional = parser.eat("?");
             Ok((parser.expression()?, optional))
@@ -298,7 +298,7 @@ impl Parser {
         Ok(ExprKind::List(items))
     }
 
-    fn map(&mut self) -> Result<ExprKind, Fault> {
+    fn map(&mut self) -> Result<ExprKind, ExpressionError> {
         let entries = self.items("}", |parser| {
             let optional = parser.eat("?");
             let key = parser.expression()?;
@@ -308,8 +308,12 @@ impl Parser {
         Ok(ExprKind::Map(entries))
     }
 
-    /// What stands between commas, up to `end`. There may be a comma behind the last one.
-    fn items<T>(&mut self, end: &str, mut item: impl FnMut(&mut Self) -> Result<T, Fault>) -> Result<Vec<T>, Fault> {
+    /// Parses items between commas, up to `end`. A trailing comma is allowed.
+    fn items<T>(
+        &mut self,
+        end: &str,
+        mut item: impl FnMut(&mut Self) -> Result<T, ExpressionError>,
+    ) -> Result<Vec<T>, ExpressionError> {
         let mut items = Vec::new();
         while !self.eat(end) {
             if !items.is_empty() {
@@ -324,32 +328,32 @@ impl Parser {
     }
 }
 
-/// Whether an expression is the name of a type that says what to change.
+/// Whether an expression is the type name of an `Object` or `JSONPatch`.
 fn names_change(expression: &Expr) -> bool {
     match &expression.kind {
         ExprKind::Ident(name) => name == "Object" || name == "JSONPatch",
-        ExprKind::Select { operand, presence: Presence::Needed, .. } => {
+        ExprKind::Select { operand, presence: Selection::Needed, .. } => {
             !matches!(&operand.kind, ExprKind::Ident(name) if name == "JSONPatch") && names_change(operand)
         }
         _ => false,
     }
 }
 
-fn invalid_int(at: usize) -> Fault {
-    Fault::new(at, "invalid int literal")
+fn invalid_int(at: usize) -> ExpressionError {
+    ExpressionError::new(at, "invalid int literal")
 }
 
-fn call(at: usize, function: &str, arguments: Vec<Expr>) -> Result<Expr, Fault> {
+fn call(at: usize, function: &str, arguments: Vec<Expr>) -> Result<Expr, ExpressionError> {
     Expr::new(at, ExprKind::Call { function: function.to_string(), target: None, arguments })
 }
 
-/// The tree of a first term and the next `count` operators with their terms, as shallow as can be.
+/// The tree of a first term and the next `count` operators with their terms, as flat as possible.
 fn balanced(
     function: &str,
     first: Expr,
     rest: &mut std::vec::IntoIter<(usize, Expr)>,
     count: usize,
-) -> Result<Expr, Fault> {
+) -> Result<Expr, ExpressionError> {
     if count == 0 {
         return Ok(first);
     }
@@ -359,8 +363,8 @@ fn balanced(
     call(at, function, vec![left, right])
 }
 
-/// A call on a value, unless it is a macro or the name of a function with dots in it.
-fn member_call(at: usize, target: Expr, function: String, mut arguments: Vec<Expr>) -> Result<Expr, Fault> {
+/// A call on a value, unless it is a macro or a function with dots in its name.
+fn member_call(at: usize, target: Expr, function: String, mut arguments: Vec<Expr>) -> Result<Expr, ExpressionError> {
     let fold_kind = match (function.as_str(), arguments.len()) {
         ("all", 2 | 3) => Some(FoldKind::All),
         ("exists", 2 | 3) => Some(FoldKind::Exists),
@@ -381,12 +385,12 @@ fn member_call(at: usize, target: Expr, function: String, mut arguments: Vec<Exp
             let flat = function == "optFlatMap";
             return Expr::new(at, ExprKind::OptionalMap { target: Box::new(target), variable, body, flat });
         }
-        return Err(Fault::new(at, "argument is not an identifier"));
+        return Err(ExpressionError::new(at, "argument is not an identifier"));
     }
     Expr::new(at, ExprKind::Call { function, target: Some(Box::new(target)), arguments })
 }
 
-fn fold(at: usize, kind: FoldKind, range: Expr, function: &str, arguments: Vec<Expr>) -> Result<Expr, Fault> {
+fn fold(at: usize, kind: FoldKind, range: Expr, function: &str, arguments: Vec<Expr>) -> Result<Expr, ExpressionError> {
     let count = arguments.len();
     let two_variables = match kind {
         FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => count == 3,
@@ -402,8 +406,8 @@ fn fold(at: usize, kind: FoldKind, range: Expr, function: &str, arguments: Vec<E
     };
     let simple = |name: Option<Result<String, usize>>| match name {
         Some(Ok(name)) => Ok(name),
-        Some(Err(at)) => Err(Fault::new(at, "argument is not an identifier")),
-        None => Err(Fault::new(at, "argument is not an identifier")),
+        Some(Err(at)) => Err(ExpressionError::new(at, "argument is not an identifier")),
+        None => Err(ExpressionError::new(at, "argument is not an identifier")),
     };
     let first = simple(variable())?;
     let second = if two_variables { Some(simple(variable())?) } else { None };

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use std::rc::Rc;
 
-use super::check::{CompileFault, Variable, check};
+use super::check::{CompileError, Variable, check};
 use super::code::Code;
 use super::eval::{EvalError, Evaluation};
 use super::library::authorizer::{AuthorizationCheck, Authorizer};
@@ -20,11 +20,11 @@ pub struct Program {
     pub(crate) used: Box<[bool]>,
     result: ResultType,
     result_type: String,
-    /// The most that it can cost, as far as that is known.
+    /// The maximum cost, if it is known.
     pub max_cost: u64,
 }
 
-/// What an expression was found to yield.
+/// The type of an expression's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResultType {
     Bool,
@@ -33,7 +33,7 @@ pub(crate) enum ResultType {
     Other,
 }
 
-/// What came of an evaluation, and what it cost.
+/// The result of an evaluation and its cost.
 #[derive(Debug)]
 pub struct Evaluated {
     /// The value, as JSON.
@@ -72,17 +72,17 @@ impl Program {
         let variables: Vec<Variable> =
             variables.iter().map(|name| Variable { name, ty: ty(name), decl: None }).collect();
         Program::compile_all(text, &variables, literals).map_err(|fault| match fault {
-            CompileFault::Compilation(text) | CompileFault::Instantiation(text) => text,
+            CompileError::Compilation(text) | CompileError::Instantiation(text) => text,
         })
     }
 
-    pub(crate) fn compile_typed(text: &str, variables: &[Variable]) -> Result<Program, CompileFault> {
+    pub(crate) fn compile_typed(text: &str, variables: &[Variable]) -> Result<Program, CompileError> {
         Program::compile_all(text, variables, Literals::Plain)
     }
 
-    fn compile_all(text: &str, variables: &[Variable], literals: Literals) -> Result<Program, CompileFault> {
+    fn compile_all(text: &str, variables: &[Variable], literals: Literals) -> Result<Program, CompileError> {
         let source = Source { text };
-        let expression = parse(&source, literals).map_err(|fault| CompileFault::Compilation(source.show(&[fault])))?;
+        let expression = parse(&source, literals).map_err(|fault| CompileError::Compilation(source.show(&[fault])))?;
         let outcome = check(&source, &expression, variables)?;
         let result = match outcome.checked.ty {
             Type::Bool => ResultType::Bool,
@@ -94,23 +94,23 @@ impl Program {
         Ok(Program { code: outcome.checked.code, used: outcome.used.into(), result, result_type, max_cost })
     }
 
-    /// The type of what the expression yields, as CEL calls it; `dyn` where that is not known.
+    /// CEL's name for the type of the result; `dyn` if it is not known.
     pub fn result_type(&self) -> &str {
         &self.result_type
     }
 
-    /// Whether the expression yields a bool, as far as its types tell.
+    /// Whether the expression may return a bool, by its types.
     pub fn yields_bool(&self) -> bool {
         matches!(self.result, ResultType::Bool)
     }
 
-    /// Whether the expression yields a text, as far as its types tell.
+    /// Whether the expression may return a text, by its types.
     pub fn yields_text(&self) -> bool {
         matches!(self.result, ResultType::Text)
     }
 
-    /// Evaluates the expression. The values stand in the order of the names that it was compiled with; `None` is a
-    /// variable that is not there.
+    /// Evaluates the expression. The values are in the order of the variables that it was compiled with; `None` means
+    /// that a variable is absent.
     pub fn evaluate(&self, values: &[Option<&Value>], limit: u64) -> Evaluated {
         let variables: Vec<Option<Val<'_>>> =
             values.iter().map(|value| value.map(|value| Val::from_json(value, None))).collect();
@@ -119,8 +119,8 @@ impl Program {
         Evaluated { value, cost: evaluation.cost() }
     }
 
-    /// Evaluates an expression that may ask `authorizer`, which together with `authorizer.requestResource`, the question
-    /// given here, stands behind the values.
+    /// Evaluates an expression that may use `authorizer`. Together with `authorizer.requestResource`, which is given
+    /// here, it comes after the values.
     pub fn evaluate_asking(
         &self,
         values: &[Option<&Value>],
@@ -136,24 +136,24 @@ impl Program {
         Evaluated { value, cost: evaluation.cost() }
     }
 
-    /// The expression itself, to be evaluated with values of one's own.
+    /// The expression, for evaluation with other values.
     pub(crate) fn code(&self) -> &Code {
         &self.code
     }
 }
 
-/// The most that a result may hold: bytes of texts, and some for each value.
+/// The maximum size of a result: bytes of texts, and some for each value.
 const LARGEST_RESULT: usize = 16 << 20;
-/// What a value counts as, besides its text.
+/// The size of a value without its text.
 const PER_VALUE: usize = 8;
-/// How deep a result may be nested: it may be a part of the next one.
+/// The maximum nesting of a result: it may be part of another one.
 const DEEPEST_RESULT: usize = 250;
 
 fn to_json(value: &Val<'_>) -> Result<Value, EvalError> {
     convert(value, DEEPEST_RESULT, &mut LARGEST_RESULT.clone())
 }
 
-/// A value as JSON. Values are shared and JSON is not, so it is counted how much there is left to fill.
+/// Converts a value to JSON. Values are shared and JSON is not, so the size is limited.
 fn convert(value: &Val<'_>, depth: usize, left: &mut usize) -> Result<Value, EvalError> {
     let depth = depth.checked_sub(1).ok_or(EvalError::CostExceeded)?;
     let fill = |left: &mut usize, amount: usize| {

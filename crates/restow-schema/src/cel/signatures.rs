@@ -1,4 +1,4 @@
-//! The functions that expressions can call: the table `signatures.txt`, read once per thread.
+//! The functions that expressions can call: the table `signatures.txt`, parsed once per thread.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ pub(crate) struct Signatures {
 }
 
 thread_local! {
-    // Types are counted without atomics, so each thread that compiles expressions reads the table for itself.
+    // Types have non-atomic reference counts, so each thread that compiles expressions parses the table.
     static TABLE: Rc<Signatures> = Rc::new(Signatures::read(include_str!("signatures.txt")));
 }
 

@@ -1,4 +1,4 @@
-//! Timestamps and durations as texts and calendar fields, in UTC or at a fixed offset.
+//! Timestamps and durations as text and as calendar fields, in UTC or at a fixed offset.
 
 const NANOS: i128 = 1_000_000_000;
 const DAY: i64 = 86_400;
@@ -16,7 +16,7 @@ pub(crate) struct Civil {
     pub(crate) day_of_year: i64,
 }
 
-/// Reads RFC 3339.
+/// Parses RFC 3339.
 pub(crate) fn parse_timestamp(text: &str) -> Option<i128> {
     let number = |from: usize, to: usize| {
         let part = text.get(from..to)?;
@@ -47,7 +47,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Option<i128> {
     Some(i128::from(seconds) * NANOS + nanos)
 }
 
-/// Seconds east of UTC of `+01:00` and the like.
+/// Parses an offset such as `+01:00` to seconds east of UTC.
 pub(crate) fn parse_offset(text: &str) -> Option<i64> {
     if text.is_empty() || text == "UTC" {
         return Some(0);
@@ -61,7 +61,7 @@ pub(crate) fn parse_offset(text: &str) -> Option<i64> {
     Some(sign * (number(hours)? * 3600 + number(minutes)? * 60))
 }
 
-/// Writes RFC 3339 in UTC.
+/// Formats a time as RFC 3339 in UTC.
 pub(crate) fn show_timestamp(timestamp: i128) -> String {
     let civil = civil(timestamp, 0);
     let nanos = timestamp.rem_euclid(NANOS);
@@ -70,7 +70,7 @@ pub(crate) fn show_timestamp(timestamp: i128) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z")
 }
 
-/// Writes a duration in seconds, as CEL does.
+/// Formats a duration in seconds, as CEL does.
 pub(crate) fn show_duration(nanoseconds: i64) -> String {
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let magnitude = nanoseconds.unsigned_abs();
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_read_and_write_alike() {
+    fn timestamps_survive_a_round_trip() {
         for text in ["1970-01-01T00:00:00Z", "2024-02-29T23:59:59.5Z", "1969-12-31T23:59:59Z", "9999-12-31T00:00:00Z"] {
             assert_eq!(show_timestamp(parse_timestamp(text).unwrap()), text);
         }

@@ -1,4 +1,4 @@
-//! The types of expressions, and what a schema says about the types and sizes of the values that it describes.
+//! The types of expressions, and the types and sizes that a schema declares.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::raw::Raw;
 
-/// The largest request that an API server takes: the bound on whatever has no bound of its own.
+/// The size of the largest request: the limit of values without a limit of their own.
 const LARGEST_REQUEST: u64 = 3 * 1024 * 1024;
 
 /// A type.
@@ -29,23 +29,23 @@ pub(crate) enum Type {
     OfTypes,
     /// A type of a library, by its name.
     Opaque(&'static str),
-    /// A variable in the signature of a function.
+    /// A type parameter of a signature.
     Param(u8),
 }
 
-/// A type with what a schema says of its size.
+/// A type with the sizes from a schema.
 #[derive(Debug)]
 pub(crate) struct Decl {
-    pub(crate) shape: Shape,
-    /// The most characters, items or entries.
+    pub(crate) shape: DeclShape,
+    /// The maximum number of characters, items or entries.
     pub(crate) max_elements: u64,
-    /// The fewest bytes that a value takes as JSON.
+    /// The minimum size of a value as JSON in bytes.
     pub(crate) min_size: u64,
 }
 
-/// What a declared value is made of.
+/// The structure of a declared value.
 #[derive(Debug)]
-pub(crate) enum Shape {
+pub(crate) enum DeclShape {
     Scalar(Type),
     List(Rc<Decl>),
     Map(Rc<Decl>),
@@ -56,17 +56,17 @@ impl Decl {
     /// The type of values of this declaration.
     pub(crate) fn ty(self: &Rc<Decl>) -> Type {
         match &self.shape {
-            Shape::Scalar(scalar) => scalar.clone(),
-            Shape::List(item) => Type::List(Rc::new(item.ty())),
-            Shape::Map(value) => Type::Map(Rc::new(Type::Text), Rc::new(value.ty())),
-            Shape::Object(_) => Type::Object(self.clone()),
+            DeclShape::Scalar(scalar) => scalar.clone(),
+            DeclShape::List(item) => Type::List(Rc::new(item.ty())),
+            DeclShape::Map(value) => Type::Map(Rc::new(Type::Text), Rc::new(value.ty())),
+            DeclShape::Object(_) => Type::Object(self.clone()),
         }
     }
 
     /// The declaration of a field, by its name in expressions.
     pub(crate) fn field(&self, name: &str) -> Option<Rc<Decl>> {
         match &self.shape {
-            Shape::Object(fields) => fields.get(name).cloned(),
+            DeclShape::Object(fields) => fields.get(name).cloned(),
             _ => None,
         }
     }
@@ -74,17 +74,17 @@ impl Decl {
     /// The declaration of items or of a map's values.
     pub(crate) fn element(&self) -> Option<Rc<Decl>> {
         match &self.shape {
-            Shape::List(element) | Shape::Map(element) => Some(element.clone()),
+            DeclShape::List(element) | DeclShape::Map(element) => Some(element.clone()),
             _ => None,
         }
     }
 }
 
 fn scalar(ty: Type, max_elements: u64, min_size: u64) -> Option<Rc<Decl>> {
-    Some(Rc::new(Decl { shape: Shape::Scalar(ty), max_elements, min_size }))
+    Some(Rc::new(Decl { shape: DeclShape::Scalar(ty), max_elements, min_size }))
 }
 
-/// What expressions see of a schema; `None` where it says too little to be used in them.
+/// The declaration of a schema for expressions; `None` if it is not specific enough.
 pub(crate) fn declare(raw: Raw<'_>, is_resource: bool) -> Option<Rc<Decl>> {
     let max_length = raw.integer("maxLength").map(|length| u64::try_from(length).unwrap_or(0));
     if raw.flag("x-kubernetes-int-or-string") {
@@ -103,7 +103,7 @@ pub(crate) fn declare(raw: Raw<'_>, is_resource: bool) -> Option<Rc<Decl>> {
                 Some(limit) => u64::try_from(limit).unwrap_or(0),
                 None => (LARGEST_REQUEST - 2) / (item.min_size + 1),
             };
-            Some(Rc::new(Decl { shape: Shape::List(item), max_elements, min_size: 2 }))
+            Some(Rc::new(Decl { shape: DeclShape::List(item), max_elements, min_size: 2 }))
         }
         "object" => match raw.additional_schema() {
             Some(value) => {
@@ -112,7 +112,7 @@ pub(crate) fn declare(raw: Raw<'_>, is_resource: bool) -> Option<Rc<Decl>> {
                     Some(limit) => u64::try_from(limit).unwrap_or(0),
                     None => (LARGEST_REQUEST - 2) / (value.min_size + 6),
                 };
-                Some(Rc::new(Decl { shape: Shape::Map(value), max_elements, min_size: 2 }))
+                Some(Rc::new(Decl { shape: DeclShape::Map(value), max_elements, min_size: 2 }))
             }
             None => Some(declare_object(raw, is_resource)),
         },
@@ -156,11 +156,11 @@ fn declare_object(raw: Raw<'_>, is_resource: bool) -> Rc<Decl> {
         let text = |fields: &mut BTreeMap<String, Rc<Decl>>, name: &str| {
             fields.insert(
                 name.to_string(),
-                Rc::new(Decl { shape: Shape::Scalar(Type::Text), max_elements: LARGEST_REQUEST - 2, min_size: 2 }),
+                Rc::new(Decl { shape: DeclShape::Scalar(Type::Text), max_elements: LARGEST_REQUEST - 2, min_size: 2 }),
             );
         };
         let mut metadata = match fields.get("metadata").map(|metadata| &metadata.shape) {
-            Some(Shape::Object(known)) => known.clone(),
+            Some(DeclShape::Object(known)) => known.clone(),
             _ => BTreeMap::new(),
         };
         for name in ["name", "generateName"] {
@@ -173,13 +173,13 @@ fn declare_object(raw: Raw<'_>, is_resource: bool) -> Rc<Decl> {
                 text(&mut fields, name);
             }
         }
-        let metadata = Decl { shape: Shape::Object(metadata), max_elements: 0, min_size: 2 };
+        let metadata = Decl { shape: DeclShape::Object(metadata), max_elements: 0, min_size: 2 };
         fields.insert("metadata".to_string(), Rc::new(metadata));
     }
-    Rc::new(Decl { shape: Shape::Object(fields), max_elements: 0, min_size })
+    Rc::new(Decl { shape: DeclShape::Object(fields), max_elements: 0, min_size })
 }
 
-/// What cannot be the name of a variable.
+/// Reserved words, which cannot be variables.
 pub(super) const RESERVED: &[&str] = &[
     "true",
     "false",
@@ -204,7 +204,7 @@ pub(super) const RESERVED: &[&str] = &[
     "while",
 ];
 
-/// A property's name as expressions write it; `None` where it cannot be written.
+/// The name of a property in expressions; `None` if it cannot be used in expressions.
 pub(crate) fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -219,7 +219,7 @@ pub(crate) fn escape(name: &str) -> Option<String> {
     Some(escaped.replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__"))
 }
 
-/// The property's name that an expression writes so.
+/// The name of the property that has this name in expressions.
 pub(crate) fn unescape(name: &str) -> String {
     let whole = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"));
     if let Some(reserved) = whole.filter(|inner| RESERVED.contains(inner)) {
@@ -230,7 +230,7 @@ pub(crate) fn unescape(name: &str) -> String {
 }
 
 impl Type {
-    /// How many types stand inside of each other. Keys of maps have none inside of them.
+    /// The nesting of types. Keys of maps are not nested.
     pub(crate) fn depth(&self) -> usize {
         let (mut depth, mut ty) = (1, self);
         while let Type::List(inner) | Type::Optional(inner) | Type::Map(_, inner) = ty {
@@ -265,10 +265,10 @@ impl fmt::Display for Type {
     }
 }
 
-/// Types bound to the variables of a signature.
+/// The types of the type parameters of a signature.
 pub(crate) type Bindings = [Option<Type>; 3];
 
-/// Whether a value of type `actual` can stand where `expected` is declared.
+/// Whether a value of type `actual` can be used as `expected`.
 pub(crate) fn assignable(expected: &Type, actual: &Type, bindings: &mut Bindings) -> bool {
     match (expected, actual) {
         (Type::Param(index), actual) => {
@@ -279,7 +279,7 @@ pub(crate) fn assignable(expected: &Type, actual: &Type, bindings: &mut Bindings
                     true
                 }
                 Some(Type::Dyn) => {
-                    // The more definite of the two is kept, so that what follows is checked against it.
+                    // Keep the more specific of the two for the following checks.
                     *slot = Some(actual.clone());
                     true
                 }
@@ -306,7 +306,7 @@ pub(crate) fn assignable(expected: &Type, actual: &Type, bindings: &mut Bindings
     }
 }
 
-/// The one type that both fit in.
+/// The common type of both.
 pub(crate) fn join(left: &Type, right: &Type) -> Option<Type> {
     match (left, right) {
         (Type::Dyn, other) | (other, Type::Dyn) => Some(other.clone()),
@@ -327,7 +327,7 @@ pub(crate) fn join(left: &Type, right: &Type) -> Option<Type> {
     }
 }
 
-/// A signature's type with its variables filled in.
+/// A signature's type with its type parameters replaced.
 pub(crate) fn substitute(ty: &Type, bindings: &Bindings) -> Type {
     match ty {
         Type::Param(index) => bindings.get(usize::from(*index)).cloned().flatten().unwrap_or(Type::Dyn),

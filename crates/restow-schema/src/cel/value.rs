@@ -1,11 +1,11 @@
-//! Values of expressions. Objects and lists of the object under test are borrowed, never copied.
+//! Values of expressions. The content of the validated object is borrowed and never copied.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-use super::collection::{Entries, Items, Members};
+use super::collection::{Entries, ListItems, Members};
 use super::eval::EvalError;
 use super::library::Opaque;
 use super::time;
@@ -25,7 +25,7 @@ pub(crate) enum Val<'a> {
     Duration(i64),
     /// Nanoseconds since 1970.
     Timestamp(i128),
-    List(Rc<Items<'a>>),
+    List(Rc<ListItems<'a>>),
     Map(Rc<Entries<'a>>),
     JsonList(&'a [Value], Option<&'a Node>),
     JsonMap(&'a Map<String, Value>, Option<&'a Node>),
@@ -34,7 +34,7 @@ pub(crate) enum Val<'a> {
     Opaque(Rc<Opaque>),
 }
 
-/// A text, borrowed where it can be.
+/// A text, borrowed if possible.
 #[derive(Clone, Debug)]
 pub(crate) enum Text<'a> {
     Borrowed(&'a str),
@@ -51,7 +51,7 @@ impl Text<'_> {
 }
 
 impl<'a> Val<'a> {
-    /// A text of one's own.
+    /// An owned text.
     pub(crate) fn text(text: impl Into<String>) -> Val<'a> {
         Val::Text(Text::Owned(text.into().into()))
     }
@@ -61,12 +61,12 @@ impl<'a> Val<'a> {
         Val::Optional(Some(Rc::new(value)))
     }
 
-    /// A list of one's own; an error where it holds more than lists may.
+    /// An owned list; an error if it exceeds the limit.
     pub(crate) fn list(items: Vec<Val<'a>>) -> Result<Val<'a>, EvalError> {
-        Ok(Val::List(Rc::new(Items::new(items)?)))
+        Ok(Val::List(Rc::new(ListItems::new(items)?)))
     }
 
-    /// A JSON value as its schema has it: texts of some formats are times, durations or bytes.
+    /// A JSON value by its schema: texts of some formats are times, durations or bytes.
     pub(crate) fn from_json(value: &'a Value, node: Option<&'a Node>) -> Val<'a> {
         match value {
             Value::Null => Val::Null,
@@ -116,7 +116,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// How large a value is, for its cost: characters, items or entries; one for whatever is not a collection.
+    /// The size of a value for its cost: characters, items or entries; one for other values.
     pub(crate) fn size(&self) -> u64 {
         let size = match self {
             Val::Text(text) => text.as_str().chars().count(),
@@ -163,7 +163,7 @@ impl<'a> Val<'a> {
         match self {
             Val::JsonMap(fields, node) => {
                 let value = fields.get(name)?;
-                // A null counts as absent in an object whose fields the schema names.
+                // In an object with declared properties, null counts as absent.
                 if value.is_null() && node.is_some_and(|node| !node.properties.is_empty()) {
                     return None;
                 }
@@ -174,7 +174,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// Whether this is a value that counts as empty.
+    /// Whether this is a zero value.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Val::Null | Val::Optional(None) => true,
@@ -189,7 +189,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// Equality: numbers by their value, lists of type `set` and `map` without regard to order.
+    /// Equality: numbers by value, lists of type `set` and `map` in any order.
     pub(crate) fn equals(&self, other: &Val<'a>) -> bool {
         match (self, other) {
             (Val::Null, Val::Null) => true,
@@ -251,7 +251,7 @@ impl<'a> Val<'a> {
         matches!(self, Val::Int(_) | Val::Uint(_) | Val::Double(_))
     }
 
-    /// The order of two values, where they have one.
+    /// The order of two values, if there is one.
     pub(crate) fn compare(&self, other: &Val<'a>) -> Option<Ordering> {
         match (self, other) {
             (Val::Bool(left), Val::Bool(right)) => Some(left.cmp(right)),

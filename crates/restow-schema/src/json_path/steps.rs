@@ -1,4 +1,4 @@
-//! JSONPath as printer columns use it: parsing once, evaluating often.
+//! JSONPath of printer columns: parsed once, evaluated often.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ pub struct JsonPath {
     steps: Vec<Step>,
 }
 
-/// A path that cannot be understood.
+/// An invalid path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct JsonPathError(String);
@@ -34,7 +34,7 @@ enum Operator {
     GreaterOrEqual,
 }
 
-/// The most values that one path yields.
+/// The maximum number of values that a path returns.
 const MOST_RESULTS: usize = 10_000;
 
 impl JsonPath {
@@ -51,7 +51,7 @@ impl JsonPath {
         }
     }
 
-    /// Everything that the path leads to.
+    /// All values at the path.
     pub fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         walk(&self.steps, value)
     }
@@ -143,7 +143,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Steps until the end or until one of `stops` begins.
+    /// Parses steps until the end or until one of `stops` begins.
     fn steps(&mut self, stops: &[&str]) -> Result<Vec<Step>, JsonPathError> {
         let mut steps = Vec::new();
         while !self.rest.is_empty() && !stops.iter().any(|stop| self.rest.starts_with(stop)) {
@@ -167,7 +167,7 @@ impl Parser<'_> {
         Ok(steps)
     }
 
-    /// A name after a dot. A backslash makes the next character a part of it.
+    /// Parses a name after a dot. A backslash escapes the next character.
     fn name(&mut self) -> Step {
         let mut name = String::new();
         let mut characters = self.rest.char_indices();
@@ -312,7 +312,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn paths_lead_where_printer_columns_point() {
+    fn json_paths_find_the_values_of_printer_columns() {
         let object = json!({
             "metadata": {"labels": {"app.kubernetes.io/name": "web"}},
             "spec": {"replicas": 3, "items": [{"a": 1}, {"a": 2}, {"a": 3}]},
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_make_no_sense_are_refused() {
+    fn invalid_json_paths_are_refused() {
         for path in [".a[", ".a[x]", ".a[?(@.b==]", ".a['b", ".a[0:1:0]", ".a[?(b)]"] {
             assert!(JsonPath::parse(path).is_err(), "{path}");
         }

@@ -4,20 +4,20 @@ use std::cell::OnceCell;
 
 use serde_json::Value;
 
-use super::Rule;
+use super::ValidationRule;
 use crate::cel::{EvalError, Evaluation, PER_CALL_LIMIT, Val};
 use crate::correlate::{Correlated, OldItems};
 use crate::node::{Additional, Kind, Node};
 use crate::path::Path;
 use crate::problem::Problem;
 
-/// What all rules on one object may cost together.
+/// The cost limit of all rules on one object.
 const BUDGET: u64 = 10_000_000;
-/// The longest message that an expression may make.
+/// The maximum length of a message from an expression.
 const LONGEST_MESSAGE: usize = 5 * 1024;
 
-/// Applies every rule of a schema. With an old object, transition rules apply, and what an unchanged part breaks is
-/// passed over.
+/// Applies all rules of a schema. With an old object, transition rules apply, and errors of unchanged parts are
+/// ignored.
 pub(crate) fn check(node: &Node, value: &Value, old: Option<&Value>) -> Vec<Problem> {
     if !node.below.rules {
         return Vec::new();
@@ -34,14 +34,14 @@ struct Applier {
     exhausted: bool,
 }
 
-/// What a value corresponds to in the old object, or else the nearest value around it that corresponds to something.
+/// The correlated old value of a value, or of its nearest parent that has one.
 #[derive(Clone, Copy)]
 struct Ratchet<'a> {
     here: Option<Correlated<'a>>,
     above: Option<Above<'a>>,
 }
 
-/// A value around others, and whether it is unchanged: all of them ask, and it is found out once.
+/// A parent value, and whether it is unchanged. All its children need this, so it is computed once.
 #[derive(Clone, Copy)]
 struct Above<'a> {
     value: Correlated<'a>,
@@ -60,7 +60,7 @@ impl<'a> Ratchet<'a> {
     fn field(self, name: &str, is_unchanged: &'a OnceCell<bool>) -> Ratchet<'a> {
         match self.here {
             None => self,
-            // The type of the root object is not seen in the stored object, so it always counts as changed.
+            // The stored object has no `apiVersion` and `kind` at the root, so they always count as changed.
             Some(_) if self.above.is_none() && (name == "apiVersion" || name == "kind") => {
                 Ratchet { here: None, above: None }
             }
@@ -171,8 +171,8 @@ impl Applier {
         }
     }
 
-    /// The message of a broken rule: made by its expression if that works, else as written.
-    fn message<'a>(&mut self, rule: &'a Rule, variables: &'a [Option<Val<'a>>]) -> String {
+    /// The message of a failed rule: from its message expression if that succeeds, else the fixed message.
+    fn message<'a>(&mut self, rule: &'a ValidationRule, variables: &'a [Option<Val<'a>>]) -> String {
         if let Some(program) = &rule.message_program {
             let mut evaluation = Evaluation::new(variables, PER_CALL_LIMIT.min(self.budget));
             let outcome = evaluation.run(program.code());
@@ -190,7 +190,7 @@ impl Applier {
         }
     }
 
-    fn failed(&mut self, node: &Node, rule: &Rule, path: &Path<'_>, error: &EvalError) {
+    fn failed(&mut self, node: &Node, rule: &ValidationRule, path: &Path<'_>, error: &EvalError) {
         let name = match rule.message.trim() {
             "" => rule.text.trim(),
             message => message,
@@ -220,7 +220,7 @@ fn type_name(node: &Node) -> &'static str {
     node.kind.map_or("", Kind::name)
 }
 
-fn broken(node: &Node, rule: &Rule, value: &Value, path: &Path<'_>, detail: String) -> Problem {
+fn broken(node: &Node, rule: &ValidationRule, value: &Value, path: &Path<'_>, detail: String) -> Problem {
     let mut place = path.in_brackets();
     if !rule.field_path.is_empty() {
         let separator = if path.is_root() || rule.field_path.starts_with('[') { "" } else { "." };

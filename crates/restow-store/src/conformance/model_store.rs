@@ -2,8 +2,8 @@
 
 use super::Model;
 use crate::{
-    Key, Limits, Mutation, RangeRequest, RangeResponse, Revision, Status, Store, StoreError, Txn, TxnOutcome, Watch,
-    WatchBatch, WatchRequest,
+    Key, Limits, Mutation, RangeRequest, RangeResponse, Revision, Store, StoreError, StoreStatus, Txn, TxnOutcome,
+    Watch, WatchBatch, WatchRequest,
 };
 use async_trait::async_trait;
 use futures::stream;
@@ -88,10 +88,10 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
         yield_now().await;
         let model = self.shared.model();
-        Ok(Status {
+        Ok(StoreStatus {
             backend: "in-memory model".to_owned(),
             revision: model.revision(),
             disk_bytes: model.bytes(),

@@ -21,12 +21,12 @@ fn rows_are_read() {
         rows[0].steps.iter().map(|it| (it.name, it.items)).collect::<Vec<_>>(),
         [("specs", Items::Each), ("name", Items::None)]
     );
-    assert_eq!((rows[0].unset, &rows[0].rule), (Unset::Counts, &Rule::OneOf(vec!["", "A"])));
+    assert_eq!((rows[0].unset, &rows[0].rule), (Unset::Counts, &CheckRule::OneOf(vec!["", "A"])));
     assert_eq!(rows[0].detail, Some("it must be when you say"));
     assert_eq!(rows[0].when, Some(When { path: vec!["spec", "name"], text: "x" }));
     assert_eq!((rows[1].steps[0].items, rows[1].unset), (Items::AsOne, Unset::PassesIfMissing));
-    assert_eq!((rows[2].steps.len(), &rows[2].rule), (0, &Rule::AnyOf(vec!["name", "port"])));
-    assert_eq!(rows[3].rule, Rule::Within(Some(1), None));
+    assert_eq!((rows[2].steps.len(), &rows[2].rule), (0, &CheckRule::AnyOf(vec!["name", "port"])));
+    assert_eq!(rows[3].rule, CheckRule::Within(Some(1), None));
     assert_eq!((rows[5].detail, &rows[5].when), (Some("when it is there"), &None));
     assert_eq!(checked(text), Ok(()));
 }

@@ -22,7 +22,7 @@ fn a_block_is_a_resource() {
     let resource = &resources[0];
     assert_eq!((resource.group, resource.resource, resource.scope), ("a.io", "things", Scope::Namespaced));
     assert_eq!(resource.verbs, [Verb::Create, Verb::Get]);
-    assert_eq!(resource.rules, [Rule::CustomResourceDefinition, Rule::Generation]);
+    assert_eq!(resource.rules, [StrategyRule::CustomResourceDefinition, StrategyRule::Generation]);
     assert_eq!(resource.shares, Some(("", "others")));
     let api_versions: Vec<String> = resource.decodable.iter().map(Version::api_version).collect();
     assert_eq!(api_versions, ["a.io/v1", "v1beta1"]);

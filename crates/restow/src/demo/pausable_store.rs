@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use restow_store::{
-    RangeRequest, RangeResponse, Revision, Status, Store, StoreError, Txn, TxnOutcome, Watch, WatchRequest,
+    RangeRequest, RangeResponse, Revision, Store, StoreError, StoreStatus, Txn, TxnOutcome, Watch, WatchRequest,
 };
 use std::sync::Arc;
 use tokio::sync::{RwLock, RwLockReadGuard, watch};
@@ -87,7 +87,7 @@ impl Store for PausableStore {
         self.open_store().await?.compact(revision).await
     }
 
-    async fn status(&self) -> Result<Status, StoreError> {
+    async fn status(&self) -> Result<StoreStatus, StoreError> {
         self.wait_while_paused(Pause::Transactions).await;
         self.open_store().await?.status().await
     }

@@ -59,7 +59,7 @@ async fn an_unknown_format_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn several_servers_mark_an_empty_store_once_and_one_from_before_is_marked() {
+async fn several_servers_mark_an_empty_store_once_and_an_older_store_is_marked() {
     let mut fleet = Fleet::of(3).await;
     fleet.start_together(3, "1.31");
     let mark = fleet.store.get(&key(MARK)).await.unwrap().unwrap();

@@ -77,7 +77,7 @@ async fn a_server_that_reports_nothing_ends_the_agreement_before_it_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_damaged_storage_version_stops_nobody() {
+async fn one_damaged_storage_version_object_stops_no_server() {
     let mut fleet = Fleet::of(2).await;
     fleet.start(0, "1.37", &[]);
     let configmaps = Key::try_from(format!("{FOLDER}core.configmaps")).unwrap();

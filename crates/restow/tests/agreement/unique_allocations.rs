@@ -48,7 +48,7 @@ async fn create_at_once(clients: &[kube::Client], round: usize, make: impl Fn(us
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_port_and_an_address_have_one_service() {
+async fn a_node_port_and_a_cluster_ip_belong_to_one_service() {
     let (fleet, clients) = three_servers().await;
     for round in 0..ROUNDS {
         let port = 30_100 + round as i64;
@@ -79,7 +79,7 @@ async fn a_node_port_and_an_address_have_one_service() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_that_are_missing_are_written_when_a_server_starts() {
+async fn missing_keys_of_service_addresses_are_written_when_a_server_starts() {
     let mut fleet = Fleet::of(SERVERS).await;
     (0..SERVERS).for_each(|number| fleet.start(number, "1.37", &[]));
     let clients = clients_of(&fleet, &fleet.addresses).await;

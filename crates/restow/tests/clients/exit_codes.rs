@@ -41,7 +41,7 @@ fn with_old_objects(folder: &Path, count: usize) -> Server {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_rewritten_is_0_and_what_cannot_run_is_1_or_2() {
+async fn exit_code_0_if_all_is_rewritten_and_1_or_2_if_it_cannot_run() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 5);
     let check = |arguments: &[&str], expected: i32, words: &str| {
@@ -65,7 +65,7 @@ async fn everything_rewritten_is_0_and_what_cannot_run_is_1_or_2() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_that_is_refused_is_3_and_named() {
+async fn exit_code_3_names_the_objects_that_were_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 5);
     let policy = "
@@ -99,7 +99,7 @@ spec: {policyName: refusing, validationActions: [Deny]}
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_do_not_agree_are_4_and_named() {
+async fn exit_code_4_names_servers_that_do_not_agree() {
     let cluster = Cluster::on_etcd(&["1.30", "1.31"]).await;
     let (code, text) = migrate(&cluster.servers[0].kubeconfig, &["endpointslices.discovery.k8s.io"]);
     assert_eq!(code, Some(4), "{text}");
@@ -107,7 +107,7 @@ async fn servers_that_do_not_agree_are_4_and_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_rotation_in_which_nothing_was_rewritten_is_4() {
+async fn exit_code_4_for_a_key_rotation_that_rewrote_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
     // The objects are in an old version, so that they are written anew, with whatever key there is.
@@ -123,7 +123,7 @@ async fn a_key_rotation_in_which_nothing_was_rewritten_is_4() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_rotation_in_which_some_objects_were_left_alone_is_4_and_says_how_many() {
+async fn exit_code_4_for_a_key_rotation_with_the_number_of_unchanged_objects() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 5);
     // These are written before the run begins; nobody can tell with which key.
@@ -134,7 +134,7 @@ async fn a_key_rotation_in_which_some_objects_were_left_alone_is_4_and_says_how_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_endpoint_is_6_and_proves_nothing() {
+async fn exit_code_6_with_a_single_endpoint_proves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
     let (code, text) = migrate(&server.kubeconfig, &[CRONTABS, "--one-endpoint", "--settling-time", "0"]);
@@ -147,7 +147,7 @@ async fn one_endpoint_is_6_and_proves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_without_an_address_are_4_and_named() {
+async fn exit_code_4_names_servers_without_an_address() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
     let lease = "
@@ -167,7 +167,7 @@ spec: {holderIdentity: somebody, leaseDurationSeconds: 3600, renewTime: '2099-01
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_migration_is_5_and_can_be_continued() {
+async fn exit_code_5_for_an_interrupted_migration_that_can_be_continued() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 60);
     // Each write takes a while, so that there is a time in which to stop it.
@@ -211,7 +211,7 @@ async fn an_interrupted_migration_is_5_and_can_be_continued() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_while_the_first_of_two_migrations_ends_is_5_and_claims_nothing_about_the_second() {
+async fn exit_code_5_for_a_signal_at_the_end_of_the_first_of_two_migrations() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
     let allow = |review: &serde_json::Value| {
@@ -265,7 +265,7 @@ async fn a_signal_while_the_first_of_two_migrations_ends_is_5_and_claims_nothing
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crd_that_no_server_serves_is_4_and_named() {
+async fn exit_code_4_names_a_crd_that_no_server_serves() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_old_objects(folder.path(), 3);
     let unserved = storage_version(true, false).replace("crontabs", "gonetabs").replace("CronTab", "GoneTab");

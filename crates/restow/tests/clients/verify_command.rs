@@ -126,7 +126,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: limited}]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stock_clusters_store_is_read_value_by_value() {
+async fn verify_reads_the_store_of_a_stock_cluster() {
     let cluster = Cluster::one(On::Etcd).await;
     let (server, endpoint) = (&cluster.servers[0], cluster.etcd_endpoint());
     server.kubectl(&["apply", "-f", &cluster.file("crd.yaml", &storage_version(false, true))]);

@@ -13,7 +13,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
 #[tokio::test]
-async fn an_impersonation_that_cannot_be_read_is_refused_and_seen_in_the_audit_log() {
+async fn impersonation_headers_with_invalid_bytes_are_refused_and_audited() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("audit.log");
     let flags = ["--controller=false", "--audit-log-path", log.to_str().unwrap()];
@@ -63,7 +63,7 @@ async fn an_impersonation_that_cannot_be_read_is_refused_and_seen_in_the_audit_l
 }
 
 #[tokio::test]
-async fn an_authorization_that_cannot_be_read_is_refused() {
+async fn an_authorization_header_with_invalid_bytes_is_refused() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     let nobody = Credentials::of(&server.kubeconfig).without_certificate();
@@ -202,7 +202,7 @@ async fn an_expired_client_certificate_is_refused_on_an_open_connection() {
 }
 
 #[tokio::test]
-async fn a_list_of_one_name_is_allowed_to_whoever_may_see_that_object() {
+async fn a_list_of_one_name_needs_only_permission_for_that_object() {
     let cluster = Cluster::one(On::Embedded).await;
     let mut admin = HttpConnection::admin(&cluster);
     let mut eve = HttpConnection::admin(&cluster).acting_as("eve");

@@ -31,7 +31,7 @@ async fn is_well(stranger: &RawClient, admin: &RawClient, when: &str) {
 }
 
 #[tokio::test]
-async fn connections_that_send_nothing_keep_nobody_out() {
+async fn connections_that_send_nothing_block_no_other_client() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with_files(folder.path(), 256);
     let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
@@ -53,7 +53,7 @@ async fn connections_that_send_nothing_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn connections_of_users_that_idle_keep_nobody_out() {
+async fn idle_connections_of_users_block_no_other_client() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with_files(folder.path(), 256);
     let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
@@ -134,7 +134,7 @@ impl Unread {
 }
 
 #[tokio::test]
-async fn unread_responses_keep_no_client_out() {
+async fn unread_responses_block_no_other_client() {
     let folder = tempfile::tempdir().unwrap();
     let server = up_with(folder.path(), 256, &["--controller=false", "--stall-timeout=5"]);
     let (stranger, admin) = (RawClient::anonymous(&server), RawClient::admin(&server));
@@ -277,7 +277,7 @@ async fn the_guard_reads_no_more_than_a_review_and_survives_running_out_of_files
 }
 
 #[tokio::test]
-async fn the_metrics_of_the_controller_are_all_that_it_shows() {
+async fn the_port_of_the_controller_serves_only_metrics() {
     let cluster = Cluster::one(On::Embedded).await;
     let arguments = ["controller", "--crds-only", "--metrics-listen", "127.0.0.1:0"];
     let controller = Listener::start(&arguments, &cluster.servers[0].kubeconfig);

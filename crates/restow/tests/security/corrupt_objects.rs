@@ -123,7 +123,7 @@ async fn watch(
 }
 
 #[tokio::test]
-async fn corrupt_objects_on_etcd_are_named_and_deleted_and_their_namespace_and_crd_go() {
+async fn corrupt_objects_on_etcd_are_named_and_deleted_with_their_namespace_and_crd() {
     let cluster = Cluster::one(On::Etcd).await;
     let admin = ApiClient::admin(cluster.servers[0].client().await);
     prepared(&admin).await;

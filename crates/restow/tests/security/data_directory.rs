@@ -91,7 +91,7 @@ fn journal(data: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_server_whose_store_is_damaged_says_so_and_does_not_start() {
+fn a_server_with_a_damaged_store_reports_it_and_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = Server::up(folder.path());

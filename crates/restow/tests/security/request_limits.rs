@@ -127,7 +127,7 @@ fn long_patch() -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn health_and_leases_are_answered_while_heavy_requests_are_under_way() {
+async fn health_checks_and_leases_are_served_during_heavy_requests() {
     let (_cluster, admin, mallory) = cluster(On::Embedded).await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
     assert_eq!(mallory.post(MAPS, map).await.0, 201);
@@ -263,7 +263,7 @@ async fn an_object_has_a_bounded_number_of_owners_and_loses_them_in_a_few_rounds
 /// Expressions of a few kilobytes that are so deep that whoever walks through them overflows the stack, which ends the
 /// server and not only the request.
 #[tokio::test]
-async fn expressions_that_are_too_deep_are_refused_and_the_server_lives() {
+async fn cel_expressions_that_are_too_deep_are_refused() {
     let (_cluster, admin, _mallory) = cluster(On::Embedded).await;
     let chain = |first: &str, operator: &str, times: usize| format!("{first}{}", format!("{operator}1").repeat(times));
     let spine =
@@ -297,7 +297,7 @@ async fn expressions_that_are_too_deep_are_refused_and_the_server_lives() {
 
 /// More objects than are read at once, beside a namespace that something holds.
 #[tokio::test]
-async fn a_namespace_is_emptied_page_by_page_though_another_one_is_held() {
+async fn a_namespace_is_emptied_page_by_page_while_another_is_blocked() {
     let (_cluster, admin, _mallory) = cluster(On::Embedded).await;
     admin.create_namespace("held", "mallory", "cluster-admin").await;
     let map = |name: String, finalizers: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "finalizers": finalizers}});

@@ -48,7 +48,7 @@ fn valid_entries_pass() {
 }
 
 #[test]
-fn entries_that_break_a_rule() {
+fn invalid_entries_are_refused() {
     check_entry(
         entry("fea", "v1alpha1", &["v1beta1", "v1"], &[]),
         &[
@@ -93,7 +93,7 @@ fn ids_are_unique() {
 }
 
 #[test]
-fn the_common_version_says_the_truth() {
+fn the_common_version_must_equal_all_encoding_versions() {
     let nil = "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet";
     let (one, two) = (entry("1", "v1", &["v1", "v2"], &[]), entry("2", "v2", &["v1", "v2"], &[]));
     let check = |entries: &[ServerStorageVersion], common: Option<&str>, expected: &[String]| {
@@ -114,7 +114,7 @@ fn the_common_version_says_the_truth() {
 }
 
 #[test]
-fn conditions_say_why() {
+fn conditions_are_validated() {
     let check = |conditions: Vec<StorageVersionCondition>, expected: &[&str]| {
         let found = complaints(&StorageVersionStatus { conditions, ..StorageVersionStatus::default() });
         assert_eq!(found.len(), expected.len(), "{found:?}");

@@ -1,5 +1,5 @@
-//! The types that read their JSON themselves: times, quantities, numbers-or-strings, raw JSON, and the schema types of
-//! custom resource definitions. In Go an error in one of them ends the decoding, with the message of that type alone.
+//! The types that decode their JSON themselves: times, quantities, numbers-or-strings, raw JSON, and the schema types
+//! of CRDs. In Go, an error in one of them ends the decoding, with the message of that type alone.
 
 use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -11,7 +11,7 @@ use crate::types::quantity::{QuantityError, canonical_quantity};
 use crate::types::table::{Special, TypeId};
 use crate::types::time::{self, Precision};
 
-/// A JSON value without parts.
+/// A JSON scalar.
 pub(super) enum Token {
     Bool(bool),
     Number(Number),
@@ -36,7 +36,7 @@ impl Token {
     }
 }
 
-/// Reads a value without parts into a special type.
+/// Decodes a scalar into a special type.
 pub(super) fn scalar(walker: &mut Walker<'_>, special: Special, token: Token) -> Value {
     let result = match special {
         Special::Time => read_time(token, Precision::Seconds),
@@ -48,7 +48,7 @@ pub(super) fn scalar(walker: &mut Walker<'_>, special: Special, token: Token) ->
             Token::Bool(value) => Ok(Value::Bool(value)),
             _ => Err("boolean or JSON schema expected".to_owned()),
         },
-        // These two overlook what they do not know.
+        // These two ignore unknown values.
         Special::SchemaOrArray | Special::SchemaOrStrings => Ok(Value::Null),
     };
     result.unwrap_or_else(|message| {
@@ -57,7 +57,7 @@ pub(super) fn scalar(walker: &mut Walker<'_>, special: Special, token: Token) ->
     })
 }
 
-/// Reads a JSON list into a special type.
+/// Decodes a JSON list into a special type.
 pub(super) fn list<'de, A: SeqAccess<'de>>(
     walker: &mut Walker<'_>,
     special: Special,
@@ -95,7 +95,7 @@ pub(super) fn list<'de, A: SeqAccess<'de>>(
     }
 }
 
-/// Reads a JSON object into a special type.
+/// Decodes a JSON object into a special type.
 pub(super) fn object<'de, A: MapAccess<'de>>(
     walker: &mut Walker<'_>,
     special: Special,
@@ -152,7 +152,7 @@ fn read_int_or_string(token: Token) -> Result<Value, String> {
     }
 }
 
-/// The message for a JSON value that a special type cannot be read from.
+/// The message for a JSON value of the wrong type for a special type.
 fn misfit(special: Special, found: &str) -> String {
     match special {
         Special::Quantity => QuantityError::Format.to_string(),

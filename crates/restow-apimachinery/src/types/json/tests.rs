@@ -53,7 +53,7 @@ fn reports_at_most_a_hundred_problems() {
 }
 
 #[test]
-fn words_wrong_types_as_go_does() {
+fn wrong_types_are_reported_with_gos_messages() {
     for (name, text, expected) in [
         (
             "Deployment",
@@ -129,7 +129,7 @@ fn words_wrong_types_as_go_does() {
 }
 
 #[test]
-fn gives_what_go_would_write() {
+fn decoded_objects_are_normalized_as_in_go() {
     let text = r#"{
         "kind": "Deployment", "apiVersion": "apps/v1", "unknown": true,
         "metadata": {"name": "x", "labels": {}, "annotations": null, "generation": 0, "creationTimestamp": "2020-01-02T04:04:05+01:00"},
@@ -191,7 +191,7 @@ fn reads_schemas_of_custom_resources() {
 }
 
 #[test]
-fn refuses_what_is_nested_too_deeply() {
+fn deeply_nested_json_is_refused() {
     let mut value = json!({});
     for _ in 0..300 {
         value = json!({"properties": {"p": value}});

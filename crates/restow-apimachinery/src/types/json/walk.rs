@@ -1,4 +1,4 @@
-//! Walks JSON of any origin along a type. One walk decodes, normalises and collects the problems.
+//! Traverses JSON by a type. One traversal decodes, normalizes and collects the problems.
 
 use std::fmt;
 
@@ -13,21 +13,22 @@ use crate::types::table::Form;
 use crate::types::table::{Scalar, ShapeId, TypeId, TypeTable};
 use crate::untyped::Fields;
 
-/// Kubernetes stops counting here too.
+/// The maximum number of reported problems, as in Kubernetes.
 const MAXIMUM_PROBLEMS: usize = 100;
 
-/// The state of one walk.
+/// The state of one traversal.
 pub(super) struct Walker<'t> {
     pub(super) table: &'t TypeTable,
     problems: Vec<FieldProblem>,
-    /// Where the walk is, as strict decoding prints it: `spec.containers[0]`.
+    /// The current path in the format of strict decoding: `spec.containers[0]`.
     path: String,
-    /// Whether problems are collected here; Kubernetes does not look into types that decode themselves.
+    /// Whether problems are collected here; Kubernetes ignores those in types that decode themselves.
     strict: bool,
-    /// Where the walk is, as Go's decoder prints it: the innermost struct, and the names of the fields that lead to it.
+    /// The current path in the format of Go's decoder: the innermost struct, and the names of the fields that lead to
+    /// it.
     go_struct: &'static str,
     go_fields: Vec<&'static str>,
-    /// The first value of a wrong type. Go reads on after it.
+    /// The first value of a wrong type. Go continues after it.
     wrong_type: Option<String>,
     /// The first error of a type that decodes itself. Go stops there and reports this one.
     fatal: Option<String>,
@@ -52,7 +53,7 @@ impl<'t> Walker<'t> {
         if !value.is_null() {
             return Ok(value);
         }
-        // Go reads null into a struct by leaving the struct as it is, which is empty.
+        // Go decodes null into a struct by leaving the struct empty.
         let mut nothing = Map::new();
         self.table.finish(kind, &mut nothing);
         Ok(Value::Object(nothing))
@@ -65,7 +66,7 @@ impl<'t> Walker<'t> {
         }
     }
 
-    /// Reports a JSON value that the target cannot hold, in the words of Go's decoder.
+    /// Reports a JSON value of the wrong type, with the message of Go's decoder.
     fn mismatch(&mut self, found: &str, target: Target) {
         if self.wrong_type.is_some() {
             return;
@@ -96,7 +97,7 @@ impl<'t> Walker<'t> {
         }
     }
 
-    /// Runs a part of the walk one key or index deeper.
+    /// Runs a part of the traversal one key or index deeper.
     fn deeper<T>(&mut self, step: Step<'_>, run: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.path.len();
         match step {
@@ -113,7 +114,7 @@ impl<'t> Walker<'t> {
         result
     }
 
-    /// Runs a part of the walk as a type that decodes itself does: nothing is reported, and errors are final.
+    /// Runs a part of the traversal as a type that decodes itself: nothing is reported, and errors are final.
     pub(super) fn apart<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
         let strict = std::mem::replace(&mut self.strict, false);
         let go_struct = std::mem::take(&mut self.go_struct);
@@ -129,7 +130,7 @@ impl<'t> Walker<'t> {
         result
     }
 
-    /// Reads one field of a struct. Go's decoder names the embedded structs on the way to it.
+    /// Decodes one field of a struct. Go's decoder names the embedded structs on the path to it.
     fn field<'de, A: MapAccess<'de>>(
         &mut self,
         owner: TypeId,
@@ -204,14 +205,14 @@ enum Step<'k> {
     Index(usize),
 }
 
-/// What a value is decoded into.
+/// The target type of a value.
 #[derive(Clone, Copy)]
 pub(super) enum Target {
     Struct(TypeId),
     Shape(ShapeId),
 }
 
-/// Decodes one value. `null` comes out as `null` and means "not set".
+/// Decodes one value. The result `null` means "not set".
 pub(super) struct Seed<'w, 't> {
     pub(super) walker: &'w mut Walker<'t>,
     pub(super) target: Target,
@@ -225,7 +226,7 @@ impl Seed<'_, '_> {
         }
     }
 
-    /// Pointers are followed before Go looks at the type, so they do not show in its messages.
+    /// Go follows pointers before it checks the type, so its messages do not contain them.
     fn mismatch(self, found: &str) -> Value {
         let target = match self.target {
             Target::Shape(shape) => Target::Shape(self.walker.table.pointee(shape)),
@@ -331,7 +332,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 }
 
-/// Go skips line breaks in base64 text; other faults it reports by their position.
+/// Go skips line breaks in base64 text; it reports other errors with their position.
 fn base64_error(text: &str) -> Option<String> {
     let stripped;
     let text = if text.contains(['\r', '\n']) {

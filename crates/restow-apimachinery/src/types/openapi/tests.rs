@@ -9,7 +9,7 @@ fn v3(group_version: &str, name: &str) -> Value {
 }
 
 #[test]
-fn publishes_a_kind_with_what_it_refers_to() {
+fn a_schema_includes_the_types_that_it_refers_to() {
     let schemas = openapi_v3("apps/v1").unwrap();
     let deployment = &schemas["io.k8s.api.apps.v1.Deployment"];
     assert_eq!(
@@ -68,7 +68,7 @@ fn carries_patch_strategies_list_types_and_defaults() {
 }
 
 #[test]
-fn names_the_groups_of_shared_kinds() {
+fn shared_kinds_list_all_group_versions() {
     let options = v3("apps/v1", "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
     assert_eq!(
         options["x-kubernetes-group-version-kind"],

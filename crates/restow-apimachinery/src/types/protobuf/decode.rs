@@ -1,4 +1,4 @@
-//! From protobuf messages to JSON, along the type table.
+//! Decodes protobuf messages to JSON by the type table.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
@@ -116,7 +116,7 @@ impl Decoder<'_> {
                 _ => {}
             }
         }
-        // A missing value is the zero value, except that bytes then are empty rather than null.
+        // A missing value is the zero value, except that bytes are then empty and not null.
         let value = value.unwrap_or_else(|| match self.table.form(shape) {
             Form::Bytes => Value::String(String::new()),
             _ => self.table.zero(shape),
@@ -125,7 +125,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
-    /// One value. A struct that occurs twice is merged, as protobuf wants it.
+    /// One value. A struct that occurs twice is merged, as protobuf requires.
     fn value(
         &self,
         field: &Field,
@@ -190,7 +190,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// A schema in one field, or in the other a flag, further schemas, or strings.
+    /// A schema in one field, or a flag, further schemas, or strings in the other.
     fn schema_or(&self, special: Special, id: TypeId, bytes: &[u8], depth: usize) -> Result<Value, ProtobufError> {
         let schema_type =
             self.table.sibling(id, "JSONSchemaProps").ok_or(ProtobufError::Malformed("no schema type"))?;

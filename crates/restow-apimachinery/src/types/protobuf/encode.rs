@@ -1,4 +1,4 @@
-//! From JSON to protobuf messages, along the type table.
+//! Encodes JSON to protobuf messages by the type table.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::borrow::Cow;
@@ -11,8 +11,7 @@ use crate::types::table::Form;
 use crate::types::table::{Field, Scalar, ShapeId, Special, TypeId, TypeTable};
 use crate::types::time::{self, Precision};
 
-/// Writes the fields of a struct. Anything but an object counts as an object without fields, which only happens for
-/// values that nobody set.
+/// Encodes the fields of a struct. A value that is not an object (an unset value) is encoded as an empty object.
 pub(super) fn message(
     table: &TypeTable,
     writer: &mut Writer,
@@ -39,7 +38,7 @@ struct Encoder<'t> {
     depth: usize,
 }
 
-/// A field on its way to the wire, and the name to blame in errors.
+/// The number of a field on the wire, and its name for errors.
 #[derive(Clone, Copy)]
 struct Place {
     number: u16,
@@ -50,7 +49,7 @@ impl Encoder<'_> {
     fn field(&self, writer: &mut Writer, field: &Field, value: &Node<'_>) -> Result<(), ProtobufError> {
         let place = Place { number: field.number, name: field.name };
         match (self.table.form(field.shape), value) {
-            // Only these can be unset in Go; everything else has at least its zero value.
+            // Only these can be unset in Go; others have at least their zero value.
             (Form::Pointer(_) | Form::List(_) | Form::WrappedList(_) | Form::Map(_) | Form::Bytes, Node::Null) => {
                 Ok(())
             }
@@ -99,7 +98,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Go sorts the keys of a map before it writes them.
+    /// Go sorts the keys of a map before it encodes them.
     fn entries(
         &self,
         writer: &mut Writer,

@@ -1,4 +1,4 @@
-//! Lists, item by item: what is encoded is all that is kept.
+//! Encodes lists item by item; only the encoded bytes are in memory.
 
 use super::node::Node;
 use super::wire::Writer;
@@ -7,7 +7,7 @@ use crate::types::table::{TypeId, TypeTable};
 use bytes::Bytes;
 use serde_json::Value;
 
-/// How many bytes are kept free for the beginning, which is known last.
+/// The bytes that are reserved for the beginning of the list, which is known last.
 const HEAD: usize = 512;
 
 /// A list that is being encoded.
@@ -45,7 +45,7 @@ impl ProtobufList {
 
     fn push_node(&mut self, item: &Node<'_>) -> Result<(), ProtobufError> {
         let id = self.item;
-        // All lists have their items in the same place.
+        // All list types have their items in the same field.
         self.writer.message(2, |writer| encode::message(TypeTable::shared(), writer, id, item, 1))
     }
 

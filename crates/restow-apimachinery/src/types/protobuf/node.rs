@@ -1,4 +1,4 @@
-//! JSON on its way to protobuf: looked at once and never changed, so most of it is borrowed, and nothing is sorted.
+//! JSON values for encoding to protobuf. They are only read, so most of them are borrowed, and nothing is sorted.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
@@ -7,8 +7,8 @@ use serde_json::{Number, Value};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A field whose value may be anything and is written as the text that it is. There is one for each manager of an object,
-/// often with more in it than in all the rest.
+/// A field that may contain any value and is encoded as its text. There is one for each manager of an object, often
+/// larger than the rest of the object.
 const VERBATIM: &str = "fieldsV1";
 
 /// A JSON value.
@@ -20,32 +20,32 @@ pub(super) enum Node<'a> {
     Text(Cow<'a, str>),
     List(Vec<Node<'a>>),
     Fields(Vec<(Cow<'a, str>, Node<'a>)>),
-    /// A value that was not looked into.
+    /// A value that was not parsed.
     Verbatim(&'a RawValue),
 }
 
 impl<'a> Node<'a> {
-    /// The value that a text is.
+    /// Parses a text.
     pub(super) fn parse(text: &'a [u8]) -> Result<Self, serde_json::Error> {
         match std::str::from_utf8(text) {
-            // Checked once, and not for each of its texts again.
+            // Check UTF-8 once, and not again for each text in it.
             Ok(text) => serde_json::from_str(text),
             Err(_) => serde_json::from_slice(text),
         }
     }
 
-    /// The value of a field; nothing where there is none, or where this has no fields.
+    /// The value of a field; null if it is absent, or if this is not an object.
     pub(super) fn get(&self, name: &str) -> &Node<'a> {
         let Node::Fields(fields) = self else { return &Node::Null };
         fields.iter().find(|(known, _)| known == name).map_or(&Node::Null, |(_, value)| value)
     }
 
-    /// The text that this is; empty where it is none.
+    /// The text; empty if this is not a text.
     pub(super) fn text(&self) -> &str {
         if let Node::Text(text) = self { text } else { "" }
     }
 
-    /// The same, looked into.
+    /// The same value, parsed.
     pub(super) fn opened(&self) -> Result<Cow<'_, Node<'a>>, serde_json::Error> {
         Ok(match self {
             Node::Verbatim(raw) => Cow::Owned(Node::parse(raw.get().as_bytes())?),
@@ -147,7 +147,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 }
 
-/// The name of a field, borrowed where it is written without escapes.
+/// The name of a field, borrowed if it has no escapes.
 struct Name<'a>(Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Name<'de> {

@@ -1,13 +1,13 @@
-//! OpenAPI documents of version 2 as protobuf, the only form in which Go's clients ask for them.
+//! OpenAPI documents of version 2 as protobuf, which Go clients request.
 //!
-//! Only what our documents have is written: information, and the definitions of kinds. Values of any type, such as
-//! defaults and extensions, travel as text.
+//! Only the parts that our documents contain are encoded: the info, and the definitions of kinds. Values of any type,
+//! such as defaults and extensions, are encoded as text.
 
 use super::ProtobufError;
 use super::wire::Writer;
 use serde_json::{Map, Value};
 
-/// The form in which a field of a schema is written.
+/// The encoding of a field of a schema.
 enum Form {
     Text,
     Texts,
@@ -16,11 +16,11 @@ enum Form {
     Truth,
     Any,
     Anys,
-    /// A text or several, in a message of their own.
+    /// One or several texts, in a message of their own.
     Type,
     /// A schema, in a message of its own.
     Items,
-    /// A schema or a truth value, in a message of its own.
+    /// A schema or a boolean, in a message of its own.
     Additional,
     Schemas,
     /// Schemas by name, in a message of their own.
@@ -56,10 +56,10 @@ const SCHEMA: [(&str, u16, Form); 26] = [
     ("properties", 25, Form::Properties),
     ("example", 30, Form::Any),
 ];
-/// Where a schema has its extensions.
+/// The number of the field with the extensions of a schema.
 const EXTENSIONS: u16 = 31;
 
-/// Writes a document of version 2.
+/// Encodes a document of version 2.
 pub fn encode_openapi_v2(document: &Value) -> Result<Vec<u8>, ProtobufError> {
     let mut writer = Writer::default();
     writer.bytes(1, text(&document["swagger"]));
@@ -137,7 +137,7 @@ fn extensions(writer: &mut Writer, fields: &Map<String, Value>) -> Result<(), Pr
     Ok(())
 }
 
-/// A value of any type, as YAML, which JSON is.
+/// A value of any type, as YAML (which includes JSON).
 fn any(writer: &mut Writer, number: u16, value: &Value) -> Result<(), ProtobufError> {
     writer.message(number, |any| {
         any.bytes(2, format!("{value}\n").as_bytes());
@@ -151,7 +151,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_document_is_written_field_by_field() {
+    fn openapi_v2_documents_are_encoded_as_protobuf() {
         let document = json!({"swagger": "2.0", "info": {"title": "K", "version": "v1"}, "paths": {}, "definitions": {
             "a": {"type": "object", "required": ["b"], "properties": {"b": {"type": "array", "items": {"$ref": "#/c"}}},
                 "x-y": {"z": 1}}}});

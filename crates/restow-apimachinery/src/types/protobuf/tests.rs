@@ -110,7 +110,7 @@ fn frames_watch_events() {
 }
 
 #[test]
-fn text_gives_the_same_bytes_as_what_was_read_from_it() {
+fn encoding_json_text_equals_encoding_its_value() {
     let managed = json!([{"manager": "m", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:a": {}, ".": {}}}}]);
     for object in [
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n", "managedFields": managed},
@@ -138,7 +138,7 @@ fn text_gives_the_same_bytes_as_what_was_read_from_it() {
 }
 
 #[test]
-fn a_list_gives_the_same_bytes_item_by_item() {
+fn encoding_a_list_item_by_item_equals_encoding_it_at_once() {
     for count in [0, 1, 3, 200] {
         let item =
             |number: usize| json!({"metadata": {"name": format!("n{number}")}, "data": {"a": "x".repeat(number)}});
@@ -158,7 +158,7 @@ fn a_list_gives_the_same_bytes_item_by_item() {
 }
 
 #[test]
-fn refuses_what_it_cannot_do() {
+fn unknown_kinds_and_malformed_bytes_are_refused() {
     let check = |bytes: &[u8], expected: &str| {
         let error = decode_protobuf(bytes).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -242,7 +242,7 @@ proptest! {
 
     /// Whatever decodes is in the form that encoding and the JSON decoder agree on.
     #[test]
-    fn random_fields_never_panic_and_what_decodes_is_stable(
+    fn random_fields_never_panic_and_decoding_is_stable(
         kind in any_kind(),
         fields in prop::collection::vec((1_u16..30, prop::collection::vec(0_u8..40, 0..30)), 0..8),
     ) {

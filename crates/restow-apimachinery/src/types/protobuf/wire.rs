@@ -1,8 +1,8 @@
-//! Protobuf's wire format: tags, varints and lengths. It knows no types.
+//! Protobuf's wire format: tags, varints and lengths, without types.
 
 use super::ProtobufError;
 
-/// What follows a tag.
+/// The content of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Payload<'b> {
     Varint(u64),
@@ -105,14 +105,14 @@ impl Writer {
         self.raw(bytes);
     }
 
-    /// Announces that so many bytes of a field follow.
+    /// Writes the tag and the length of a field.
     pub(super) fn opening(&mut self, number: u16, length: usize) {
         self.tag(number, 2);
         self.number(length as u64);
     }
 
-    /// Writes a nested message. Its length is only known afterwards: one byte is kept free for it, and the message is
-    /// moved if that was not enough.
+    /// Writes a nested message. Its length is known only afterwards: one byte is reserved for it, and the message is
+    /// moved if that is not enough.
     pub(super) fn message(
         &mut self,
         number: u16,

@@ -1,4 +1,4 @@
-//! The rows of the table, and what they find.
+//! Tests of the rows of the table and of their errors.
 
 use super::*;
 use serde_json::json;
@@ -18,7 +18,7 @@ fn the_types_with_special_checks_exist() {
 }
 
 #[test]
-fn checks_hold_wherever_a_type_occurs() {
+fn checks_apply_wherever_a_type_occurs() {
     let spec = json!({"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80, "name": "Web"}],
         "livenessProbe": {"httpGet": {"port": 0}}}]});
     let problems = |path: &str| {
@@ -51,7 +51,7 @@ fn checks_hold_wherever_a_type_occurs() {
 }
 
 #[test]
-fn what_is_not_set_passes_unless_it_counts() {
+fn an_unset_field_is_valid_unless_it_is_required() {
     let subset = |port: Value| {
         json!({"apiVersion": "v1", "kind": "Endpoints",
             "subsets": [{"addresses": [{"ip": "10.0.0.1", "nodeName": null}], "ports": [port]}]})
@@ -68,14 +68,14 @@ fn what_is_not_set_passes_unless_it_counts() {
 }
 
 #[test]
-fn kinds_without_checks_are_not_walked() {
+fn kinds_without_checks_are_skipped() {
     let kind = |version: &str, kind: &str| TypeTable::shared().kind(version, kind).unwrap();
     assert!(CONCERNED.contains(&kind("apps/v1", "StatefulSet")));
     assert!(!CONCERNED.contains(&kind("v1", "ConfigMap")) && !CONCERNED.contains(&kind("v1", "Secret")));
 }
 
 #[test]
-fn shares_are_numbers_or_percentages() {
+fn an_int_or_percent_value_is_validated() {
     for (value, expected) in [
         (json!(0), None),
         (json!("25%"), None),
@@ -90,7 +90,7 @@ fn shares_are_numbers_or_percentages() {
 }
 
 #[test]
-fn addresses_and_ranges_are_read_leniently() {
+fn ip_addresses_and_ranges_may_have_leading_zeros() {
     let rule = |name: &str, text: &str| values::text_problems(checks::TextForm::parse(name).unwrap())(text).is_empty();
     for text in ["10.0.0.1", "010.0.0.1", "::1", "2001:db8::1"] {
         assert!(rule("ip", text), "{text}");

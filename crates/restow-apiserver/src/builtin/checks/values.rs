@@ -1,11 +1,11 @@
-//! What single values may be.
+//! Checks of single values.
 
 use restow_apimachinery::names::{self, NameRule};
 use restow_tables::checks::TextForm;
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// What is wrong with a text, by the form that it must have.
+/// The check of a text, by the form that it must have.
 pub(in crate::builtin) fn text_problems(form: TextForm) -> fn(&str) -> Vec<String> {
     match form {
         TextForm::Label => |text| NameRule::Label.check(text),
@@ -34,7 +34,7 @@ fn problem(is_there: bool, detail: &str) -> Vec<String> {
     if is_there { vec![detail.to_string()] } else { Vec::new() }
 }
 
-/// What is said of a number outside of its bounds.
+/// The message for a number outside of its bounds.
 pub(in crate::builtin) fn bounds(low: Option<i64>, high: Option<i64>) -> String {
     match (low, high) {
         (Some(low), Some(high)) => format!("must be between {low} and {high}, inclusive"),
@@ -44,7 +44,7 @@ pub(in crate::builtin) fn bounds(low: Option<i64>, high: Option<i64>) -> String 
     }
 }
 
-/// What is wrong with the number or the name of a port, and the value to show.
+/// The errors of a port number or port name, each with the value to show.
 pub(in crate::builtin) fn port(value: &Value) -> Vec<(Value, String)> {
     if let Some(name) = value.as_str() {
         return port_name(name).into_iter().map(|problem| (name.into(), problem)).collect();
@@ -67,7 +67,7 @@ fn port_name(name: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with a number, or a share in percent.
+/// The error of a number or percentage.
 pub(in crate::builtin) fn share(value: &Value, up_to_whole: bool) -> Option<String> {
     let Some(text) = value.as_str() else {
         return (value.as_i64().unwrap_or_default() < 0).then(|| bounds(Some(0), None));
@@ -84,7 +84,7 @@ pub(in crate::builtin) fn share(value: &Value, up_to_whole: bool) -> Option<Stri
     too_much.then(|| "must not be greater than 100%".into())
 }
 
-/// An address. Zeros before its numbers are no fault.
+/// Parses an IP address. Leading zeros are accepted.
 fn ip(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         return text.parse().ok();
@@ -106,7 +106,7 @@ fn is_cidr(text: &str) -> bool {
     length.parse::<u8>().is_ok_and(|length| length <= bits)
 }
 
-/// The name of a host, of which the first part may be any.
+/// A host name whose first part may be a wildcard.
 fn host(name: &str) -> Vec<String> {
     match name.strip_prefix("*.") {
         Some(rest) if NameRule::Subdomain.check(rest).is_empty() => Vec::new(),

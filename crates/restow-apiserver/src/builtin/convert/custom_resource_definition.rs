@@ -1,11 +1,11 @@
-//! CustomResourceDefinition: v1beta1, which objects are stored in, has what all versions share at the top of the spec,
-//! and the webhook's fields directly in the conversion.
+//! CustomResourceDefinition: v1beta1, the storage version, has the fields that all versions share at the top of the
+//! spec, and the webhook's fields directly in the conversion.
 
 use super::version_of;
 use restow_apimachinery::object::Object;
 use serde_json::{Map, Value, json};
 
-/// What each version has in v1, and what v1beta1 calls it at the top of the spec.
+/// The fields of each version in v1, and their names at the top of the spec in v1beta1.
 const SHARED: [(&str, &str); 4] = [
     ("subresources", "subresources"),
     ("schema", "validation"),
@@ -46,7 +46,7 @@ fn to_v1beta1(spec: &mut Map<String, Value>) {
         move_field(&mut webhook, "clientConfig", conversion, "webhookClientConfig");
         move_field(&mut webhook, "conversionReviewVersions", conversion, "conversionReviewVersions");
     }
-    // The field says something when it is absent: v1beta1 kept unknown fields unless told otherwise.
+    // The default differs: without this field, v1beta1 kept unknown fields.
     spec.entry("preserveUnknownFields").or_insert(false.into());
 }
 

@@ -4,7 +4,7 @@ use super::version_of;
 use restow_apimachinery::object::Object;
 use serde_json::{Map, Value, json};
 
-/// What a flat request says about the one device that it asks for.
+/// The fields of a flat request for one device.
 const EXACT: [&str; 8] = [
     "deviceClassName",
     "selectors",
@@ -32,7 +32,7 @@ pub(super) fn claim(object: &mut Object, source: &str, target: &str) -> Result<(
     check(source, target)?;
     let (from, to) = (is_early(version_of(source)), is_early(version_of(target)));
     let spec = object.fields_mut().get_mut("spec");
-    // A template holds a claim's specification.
+    // A template contains the specification of a claim.
     let spec = spec.and_then(|spec| if spec.get("devices").is_some() { Some(spec) } else { spec.get_mut("spec") });
     let requests = spec.and_then(|spec| spec.pointer_mut("/devices/requests")).and_then(Value::as_array_mut);
     for request in requests.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -94,7 +94,7 @@ fn capacities(device: &mut Map<String, Value>, change: impl Fn(&Value) -> Value)
     }
 }
 
-/// Lifts the fields of the object in this field to the level of the field.
+/// Moves the fields of a nested object up to the level of its field.
 fn flatten(fields: &mut Map<String, Value>, nested: &str) {
     if let Some(Value::Object(inner)) = fields.remove(nested) {
         fields.extend(inner);

@@ -1,10 +1,11 @@
-//! Kinds that have a conversion of a field or two and no other rules.
+//! Kinds that have a conversion of one or two fields and no other rules.
 
 use super::version_of;
 use restow_apimachinery::object::Object;
 use serde_json::{Map, Value, json};
 
-/// A label that no pod has, to say "none" where an empty selector means "all", and "all" where it means "none".
+/// A label that no pod has. It expresses "none" in versions where an empty selector means "all", and "all" where it
+/// means "none".
 const EMPTY_SELECTOR: &str = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match";
 
 pub(super) fn runtime_class(object: &mut Object, source: &str, target: &str) -> Result<(), String> {
@@ -27,7 +28,7 @@ pub(super) fn pod_disruption_budget(object: &mut Object, _source: &str, target: 
     let Some(selector) = object.fields_mut().get_mut("spec").and_then(|spec| spec.get_mut("selector")) else {
         return Ok(());
     };
-    // What an empty selector means elsewhere is written as the presence or absence of a label that nothing has.
+    // The presence or absence of a label that no pod has expresses what an empty selector means in the other version.
     let (empty, opposite) = match version_of(target) {
         "v1beta1" => (expression("DoesNotExist"), expression("Exists")),
         _ => (expression("Exists"), expression("DoesNotExist")),
@@ -68,7 +69,7 @@ pub(super) fn storage_version_migration(object: &mut Object, source: &str, targe
     Ok(())
 }
 
-/// The first alphas of these kinds were replaced by others that share little with them.
+/// The first alpha versions of these kinds have little in common with the later ones.
 pub(super) fn dropped_alphas(_object: &mut Object, source: &str, target: &str) -> Result<(), String> {
     let lasting = |version: &str| matches!(version_of(version), "v1alpha3" | "v1beta1");
     match lasting(source) && lasting(target) {

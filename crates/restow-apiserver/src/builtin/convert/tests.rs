@@ -1,4 +1,4 @@
-//! What each conversion does, and that going there and back loses nothing.
+//! Tests of each conversion, and of round trips.
 
 use super::*;
 use proptest::prelude::*;
@@ -11,13 +11,13 @@ fn convert(value: &Value, target: &str) -> Value {
     reshaped(reshape, object, target).unwrap().into_value()
 }
 
-/// The object as its type writes it.
+/// Normalizes an object by its type.
 fn written(value: &Value) -> Value {
     let kind = TypeTable::shared().kind(value["apiVersion"].as_str().unwrap(), value["kind"].as_str().unwrap());
     types::normalize(kind.unwrap(), value.clone()).unwrap().value
 }
 
-/// Both are the same object, in two versions.
+/// Checks that both are the same object in two versions.
 fn check_both_ways(one: Value, other: Value) {
     let (one, other) = (written(&one), written(&other));
     assert_eq!(convert(&one, other["apiVersion"].as_str().unwrap()), other);
@@ -60,7 +60,7 @@ fn cpu_metric(utilization: i64) -> Value {
 }
 
 #[test]
-fn what_an_annotation_cannot_mean_is_ignored() {
+fn invalid_annotations_are_ignored_in_conversion() {
     let odd = json!({
         "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "a", "annotations": {
@@ -75,7 +75,7 @@ fn what_an_annotation_cannot_mean_is_ignored() {
 }
 
 #[test]
-fn events_have_two_sets_of_names() {
+fn events_convert_between_both_api_groups() {
     check_both_ways(
         json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
@@ -95,7 +95,7 @@ fn events_have_two_sets_of_names() {
 }
 
 #[test]
-fn endpoints_have_a_topology_or_a_zone() {
+fn endpoint_slices_convert_between_topology_and_zone() {
     let slice = |version: &str, endpoint: Value| {
         json!({
             "apiVersion": format!("discovery.k8s.io/{version}"), "kind": "EndpointSlice", "metadata": {"name": "s"},
@@ -115,7 +115,7 @@ fn endpoints_have_a_topology_or_a_zone() {
 }
 
 #[test]
-fn zero_shares_are_marked_where_zero_means_nothing() {
+fn zero_concurrency_shares_are_marked_with_an_annotation() {
     let level = |version: &str, annotations: Value, limited: Value| {
         json!({
             "apiVersion": format!("flowcontrol.apiserver.k8s.io/{version}"), "kind": "PriorityLevelConfiguration",
@@ -137,7 +137,7 @@ fn zero_shares_are_marked_where_zero_means_nothing() {
 }
 
 #[test]
-fn definitions_share_at_the_top_what_all_versions_have() {
+fn crd_v1beta1_has_the_fields_of_all_versions_at_the_top() {
     let definition = |version: &str, spec: Value| {
         let mut spec = spec;
         spec["group"] = "example.com".into();
@@ -192,7 +192,7 @@ fn definitions_share_at_the_top_what_all_versions_have() {
 }
 
 #[test]
-fn the_smaller_differences() {
+fn conversions_of_single_fields() {
     check_both_ways(
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}, "spec": {
             "defaultBackend": {"service": {"name": "s", "port": {"number": 80}}},
@@ -225,7 +225,7 @@ fn the_smaller_differences() {
 }
 
 #[test]
-fn devices_are_flat_or_nested() {
+fn resource_claims_convert_between_flat_and_nested_devices() {
     let claim = |version: &str, request: Value| {
         json!({"apiVersion": format!("resource.k8s.io/{version}"), "kind": "ResourceClaim", "metadata": {"name": "c"},
             "spec": {"devices": {"requests": [request]}}})
@@ -253,7 +253,7 @@ fn devices_are_flat_or_nested() {
 }
 
 #[test]
-fn an_alpha_without_a_conversion_says_so() {
+fn converting_an_alpha_version_without_a_conversion_fails() {
     let claim = json!({"apiVersion": "resource.k8s.io/v1alpha2", "kind": "ResourceClaim",
         "metadata": {"name": "c", "namespace": "n"}});
     let reshape = reshape("resource.k8s.io", "ResourceClaim").unwrap();
@@ -261,7 +261,7 @@ fn an_alpha_without_a_conversion_says_so() {
     assert!(refused.to_string().contains("n/c to resource.k8s.io/v1 failed: v1alpha2 was replaced"), "{refused}");
 }
 
-/// The same quantity in the one way that it is written.
+/// A quantity in its canonical form.
 fn quantity() -> impl Strategy<Value = Value> {
     (1..900_u32).prop_map(|number| json!(number.to_string()))
 }
@@ -341,7 +341,7 @@ fn autoscaler() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn autoscalers_survive_a_client_of_the_old_version(object in autoscaler()) {
+    fn autoscalers_survive_an_update_through_the_old_version(object in autoscaler()) {
         check_there_and_back(object, "autoscaling/v1");
     }
 

@@ -1,5 +1,5 @@
-//! The types with defaults that follow from other values, which a row of `defaults.txt` cannot say. The functions are in the
-//! files of the kinds.
+//! The types with defaults that depend on other values, which a row of `defaults.txt` cannot express. The functions are
+//! in the files of the kinds.
 
 use crate::builtin::kinds::{
     flow_control, horizontal_pod_autoscaler, job, limit_range, network_policy, node, pod, replication_controller,

@@ -1,4 +1,4 @@
-//! What the server sets, by kind.
+//! Tests of defaults, by kind.
 
 use super::*;
 use serde_json::json;
@@ -13,7 +13,7 @@ fn completed(value: Value) -> Value {
 }
 
 #[test]
-fn a_deployment_says_how_it_rolls_out() {
+fn the_rollout_settings_of_a_deployment_are_validated() {
     let found = completed(json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
         "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "nginx"}]}}},
@@ -35,7 +35,7 @@ fn a_deployment_says_how_it_rolls_out() {
 }
 
 #[test]
-fn images_are_pulled_as_their_names_suggest() {
+fn the_default_pull_policy_depends_on_the_image_tag() {
     for (image, policy) in [
         ("nginx", "Always"),
         ("nginx:latest", "Always"),
@@ -50,7 +50,7 @@ fn images_are_pulled_as_their_names_suggest() {
 }
 
 #[test]
-fn the_other_kinds() {
+fn defaults_of_other_kinds() {
     let service = completed(json!({"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}));
     assert_eq!(
         service["spec"],

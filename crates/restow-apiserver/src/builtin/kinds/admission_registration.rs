@@ -1,4 +1,4 @@
-//! Webhook configurations and admission policies: `admission/validation.rs` knows their rules.
+//! Webhook configurations and admission policies; `admission/validation.rs` has their rules.
 
 use crate::admission;
 use crate::resource::strategy::Strategy;

@@ -1,6 +1,6 @@
-//! CertificateSigningRequests: validation, what `approval` and `status` may change, and conversion.
+//! CertificateSigningRequests: validation, the changes that `approval` and `status` may make, and conversion.
 //!
-//! Who may approve, sign and attest is decided by admission: `admission/certificate_signing.rs`.
+//! Admission decides who may approve, sign and attest: `admission/certificate_signing.rs`.
 
 use crate::admission::certificate_signing::organizations;
 use crate::builtin::convert::version_of;
@@ -12,13 +12,13 @@ use restow_apimachinery::object::Object;
 use serde_json::Value;
 
 const CONDITIONS: &str = "status.conditions";
-/// The conditions that end a request. Their status is always True.
+/// The final conditions of a request. Their status is always True.
 const ENDS: [&str; 3] = ["Approved", "Denied", "Failed"];
 
 pub(super) struct CertificateSigningRequest;
 
 impl Strategy for CertificateSigningRequest {
-    /// The specification never changes: another certificate takes another request.
+    /// The specification is immutable.
     fn prepare_update(&self, object: &mut Object, old: &Object) {
         object.set("spec", old.get("spec").cloned());
     }
@@ -27,8 +27,8 @@ impl Strategy for CertificateSigningRequest {
         problems(object)
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        change_problems(object, granted)
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        change_problems(object, baseline)
     }
 
     fn subresource_fields(&self, subresource: &str) -> Option<&'static [&'static [&'static str]]> {
@@ -40,23 +40,23 @@ impl Strategy for CertificateSigningRequest {
     }
 
     /// `approval` sets conditions, and `status` sets the certificate once.
-    fn granted(&self, subresource: &str, object: &Object, old: &Object) -> Option<Object> {
-        let mut granted = old.clone();
+    fn with_permitted_changes(&self, subresource: &str, object: &Object, old: &Object) -> Option<Object> {
+        let mut baseline = old.clone();
         match subresource {
-            "approval" => granted.set_at(&["status", "conditions"], Some(decided(object, old).into())),
+            "approval" => baseline.set_at(&["status", "conditions"], Some(decided(object, old).into())),
             "status" => {
                 let path = ["status", "certificate"];
                 if old.text(&path).is_empty() {
-                    granted.set_at(&path, object.at(&path).cloned());
+                    baseline.set_at(&path, object.at(&path).cloned());
                 }
             }
             _ => return None,
         }
-        Some(granted)
+        Some(baseline)
     }
 }
 
-/// Everything that is wrong with a request.
+/// All validation errors of a request.
 fn problems(object: &Object) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let request = object.text(&["spec", "request"]);
@@ -107,7 +107,7 @@ fn condition_problems(object: &Object) -> Vec<FieldError> {
     problems
 }
 
-/// Everything that is wrong with replacing the request `old`, in which the changes that the subresource may make are already.
+/// All validation errors of replacing `old`, which has the changes that the subresource may make.
 fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
     let mut problems = Vec::new();
     for kind in ENDS {

@@ -12,17 +12,17 @@ impl Strategy for ConfigMap {
     fn validate_create(&self, object: &Object) -> Vec<FieldError> {
         let mut problems = map_keys(object, &["data", "binaryData"]);
         problems.extend(keys_in_both(object));
-        // Kubernetes reports the whole object, which it writes like this.
+        // Kubernetes reports the error on the whole object.
         problems.extend(too_much(text_bytes(object, "data") + binary_bytes(object, "binaryData"), "[]"));
         problems
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        frozen(object, granted, &["data", "binaryData"])
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        frozen(object, baseline, &["data", "binaryData"])
     }
 }
 
-/// What is marked as immutable does not change, and stays marked.
+/// An object with `immutable: true` does not change, and stays immutable.
 pub(crate) fn frozen(object: &Object, old: &Object, fields: &[&str]) -> Vec<FieldError> {
     let is_immutable = |object: &Object| object.get("immutable") == Some(&Value::Bool(true));
     if !is_immutable(old) {
@@ -59,12 +59,12 @@ fn keys_in_both(object: &Object) -> Vec<FieldError> {
     twice.map(|key| FieldError::invalid(format!("data[{key}]"), &key.as_str().into(), problem)).collect()
 }
 
-/// The most that a ConfigMap or a Secret may hold.
-const MOST_DATA_BYTES: usize = 1 << 20;
+/// The maximum size of the data of a ConfigMap or Secret.
+const MAX_DATA_BYTES: usize = 1 << 20;
 
 pub(crate) fn too_much(bytes: usize, field: &str) -> Option<FieldError> {
-    let detail = format!("may not be more than {MOST_DATA_BYTES} bytes");
-    (bytes > MOST_DATA_BYTES).then(|| FieldError { field: field.into(), rule: FieldRule::TooLong, detail })
+    let detail = format!("may not be more than {MAX_DATA_BYTES} bytes");
+    (bytes > MAX_DATA_BYTES).then(|| FieldError { field: field.into(), rule: FieldRule::TooLong, detail })
 }
 
 /// The size of a map of texts.
@@ -72,7 +72,7 @@ fn text_bytes(object: &Object, field: &str) -> usize {
     texts(object, field).map(str::len).sum()
 }
 
-/// The size of a map of bytes, which are in base64.
+/// The decoded size of a map of base64 values.
 pub(crate) fn binary_bytes(object: &Object, field: &str) -> usize {
     texts(object, field).map(|text| text.trim_end_matches('=').len() * 3 / 4).sum()
 }

@@ -9,7 +9,7 @@ use restow_apimachinery::field::FieldError;
 use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
-/// Where versions after v1beta1 keep `rollbackTo`.
+/// The annotation in which versions after v1beta1 keep `rollbackTo`.
 const ROLLBACK: &str = "deprecated.deployment.rollback.to";
 
 pub(super) struct Deployment;

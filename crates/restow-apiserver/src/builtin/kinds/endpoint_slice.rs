@@ -61,7 +61,7 @@ fn unfold_topology(endpoint: &mut Value) {
     if let Some(zone) = topology.remove(ZONE) {
         fields.insert("zone".into(), zone);
     }
-    // Only a host that says the same as the node's name says nothing.
+    // A host name that equals the node name is redundant.
     if topology.get(HOST).is_some_and(|host| fields.get("nodeName") == Some(host)) {
         topology.remove(HOST);
     }

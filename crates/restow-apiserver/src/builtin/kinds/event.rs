@@ -9,10 +9,10 @@ use restow_apimachinery::object::Object;
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long an event is kept.
+/// The time to live of an event.
 const TIME_TO_LIVE: Duration = Duration::from_secs(3600);
 
-/// The names of an event's fields in the core group and in events.k8s.io, where they differ.
+/// The fields with different names in the core group and in events.k8s.io.
 const EVENT_FIELDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 type Fields = Map<String, Value>;
 
-/// The annotation that says that zero shares are meant, in versions where zero means unset.
+/// The annotation for zero shares in versions where zero means unset.
 const ZERO_SHARES: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
-/// The shares of a priority level that sets none.
+/// The default shares of a priority level.
 const DEFAULT_SHARES: i64 = 30;
 
 pub(crate) fn default_flow_schema(fields: &mut Fields) {
@@ -21,7 +21,7 @@ pub(crate) fn default_queuing(fields: &mut Fields) {
     }
 }
 
-/// Sets a number that is missing or zero.
+/// Sets a default for a number that is missing or zero.
 fn default_number(fields: &mut Fields, name: &str, usual: i64) {
     if fields.get(name).is_none_or(|number| number.as_i64() == Some(0)) {
         fields.insert(name.into(), usual.into());

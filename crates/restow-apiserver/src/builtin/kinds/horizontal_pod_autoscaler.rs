@@ -23,7 +23,7 @@ pub(crate) fn default_cpu_target(fields: &mut Fields) {
     }
 }
 
-/// Completes scaling rules that are given in part.
+/// Sets defaults of incomplete scaling rules.
 pub(crate) fn default_behavior(fields: &mut Fields) {
     let half = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
     let up = json!({"selectPolicy": "Max", "stabilizationWindowSeconds": 0,

@@ -22,11 +22,15 @@ impl Strategy for Job {
         workloads::problems(object, selector_problems(object))
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        completion_changes(object, granted)
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        completion_changes(object, baseline)
     }
 
-    /// The pods of a deleted job stay unless the client says otherwise.
+    fn unsupported_field_label(&self, field: &str) -> String {
+        format!("field label {field:?} not supported for Job")
+    }
+
+    /// By default, the pods of a deleted job are orphaned.
     fn orphans_dependents(&self) -> bool {
         true
     }
@@ -57,7 +61,7 @@ fn generate_selector(object: &mut Object) {
     spec["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = uid.into();
     let labels = spec["template"]["metadata"]["labels"].clone();
     object.set("spec", Some(spec));
-    // A job without labels gets those of its template.
+    // A job without labels gets the labels of its template.
     if object.metadata().and_then(|fields| fields.get("labels")).is_none_or(|own| own == &json!({})) {
         object.metadata_mut().insert("labels".into(), labels);
     }

@@ -15,7 +15,7 @@ impl Strategy for Lease {
         positive(object, &["spec", "leaseDurationSeconds"]).into_iter().chain(transitions).collect()
     }
 
-    fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+    fn additional_mutations(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
         storage_version::mark_server_joined(old, new)
     }
 }

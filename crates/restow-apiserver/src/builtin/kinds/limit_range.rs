@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_make_sense_together() {
+    fn inconsistent_bounds_are_refused() {
         let item = |kind: &str, min: &str, max: &str| json!({"type": kind, "min": {"cpu": min}, "max": {"cpu": max}});
         check(json!([item("Container", "1", "2"), item("Pod", "1", "1000m")]), &[]);
         check(

@@ -4,7 +4,7 @@ use crate::resource::strategy::Strategy;
 use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
-/// Where a namespace has finalizers of its own.
+/// The finalizers in the specification of a namespace.
 const FINALIZERS: [&str; 2] = ["spec", "finalizers"];
 
 pub(super) struct Namespace;

@@ -1,4 +1,4 @@
-//! PersistentVolumes: the first status, and which updates are allowed.
+//! PersistentVolumes: the initial status, and which updates are allowed.
 
 use crate::resource::object_meta;
 use crate::resource::strategy::Strategy;
@@ -13,14 +13,14 @@ impl Strategy for PersistentVolume {
         Some(json!({"phase": "Pending", "lastPhaseTransitionTime": object_meta::now()}))
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        change_problems(object, granted)
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        change_problems(object, baseline)
     }
 }
 
 /// The source, the node affinity and the mode do not change.
 fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
-    /// All fields but the source.
+    /// All fields except the source.
     const OPEN: [&str; 9] = [
         "accessModes",
         "capacity",

@@ -1,4 +1,4 @@
-//! PersistentVolumeClaims: the first status, the requested storage, and which updates are allowed.
+//! PersistentVolumeClaims: the initial status, the requested storage, and which updates are allowed.
 
 use crate::builtin::checks::{Fields, below};
 use crate::resource::strategy::Strategy;
@@ -14,8 +14,8 @@ impl Strategy for PersistentVolumeClaim {
         Some(json!({"phase": "Pending"}))
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        change_problems(object, granted)
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        change_problems(object, baseline)
     }
 }
 

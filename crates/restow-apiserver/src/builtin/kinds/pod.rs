@@ -37,11 +37,11 @@ impl Strategy for Pod {
         problems.chain(spec::gated_problem(object)).collect()
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        changes::problems(object, granted)
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        changes::problems(object, baseline)
     }
 
-    /// A pod that runs on a node is given time to end.
+    /// A pod on a node gets a grace period.
     fn grace_period(&self, object: &Object, requested: Option<i64>) -> i64 {
         let ended = matches!(object.text(&["status", "phase"]), "Failed" | "Succeeded");
         if object.text(&["spec", "nodeName"]).is_empty() || ended {
@@ -54,7 +54,7 @@ impl Strategy for Pod {
         }
     }
 
-    /// The answer to a deletion shows a grace period of zero.
+    /// The response to a deletion shows a grace period of zero.
     fn finish_deletion(&self, object: &mut Object, now: Timestamp) {
         deletion::end_grace(object, now);
     }
@@ -72,7 +72,7 @@ impl Strategy for Pod {
         if subresource == "resize" {
             subresources::resize(object, sent, old);
         }
-        // The kubelet writes the status. It does not set owners, and it may leave out the quality of service.
+        // The kubelet writes the status. It does not set owners, and may omit the quality of service.
         let owners = ["metadata", "ownerReferences"];
         object.set_at(&owners, old.at(&owners).cloned());
         let class = ["status", "qosClass"];
@@ -81,7 +81,7 @@ impl Strategy for Pod {
         }
     }
 
-    fn granted(&self, subresource: &str, object: &Object, old: &Object) -> Option<Object> {
+    fn with_permitted_changes(&self, subresource: &str, object: &Object, old: &Object) -> Option<Object> {
         match subresource {
             "ephemeralcontainers" => Some(subresources::with_new_ephemeral_containers(object, old)),
             "resize" => Some(subresources::with_new_sizes(object, old)),
@@ -101,7 +101,7 @@ impl Strategy for Pod {
     fn connection(&self, subresource: &str, verb: Verb, object: &Object) -> Connection {
         let unassigned = object.text(&["spec", "nodeName"]).is_empty();
         match subresource {
-            // A pod without a node has not written a log yet.
+            // A pod without a node has no log yet.
             "log" if unassigned => Connection::Empty,
             _ if unassigned && verb != Verb::Delete => {
                 Connection::BadRequest(format!("pod {} does not have a host assigned", object.name()))
@@ -140,7 +140,7 @@ fn initial_status(object: &Object) -> Value {
     status
 }
 
-/// The quality of service class, which follows from the requests and limits.
+/// The quality of service class, from the requests and limits.
 fn quality_of_service(pod: &Object) -> &'static str {
     let containers = ["containers", "initContainers"].into_iter();
     let containers = containers.filter_map(|field| pod.at(&["spec", field])?.as_array()).flatten();

@@ -1,6 +1,6 @@
-//! Roles and bindings of both scopes: validation, the fixed role reference, and conversion of subjects.
+//! Roles and bindings of both scopes: validation, the immutable role reference, and conversion of subjects.
 //!
-//! Who may grant what is decided in `authorization.rs`.
+//! Escalation checks are in `authorization.rs`.
 
 use crate::builtin::convert::version_of;
 use crate::builtin::validation::{items, unsupported};
@@ -29,8 +29,8 @@ impl Strategy for RoleBinding {
         binding_problems(object)
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        role_reference(object, granted)
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        role_reference(object, baseline)
     }
 }
 
@@ -133,7 +133,7 @@ fn subject_with_group(subject: &mut Map<String, Value>) {
         "User" | "Group" => RBAC,
         _ => named,
     };
-    // In v1alpha1 the user `*` meant everyone who is authenticated.
+    // In v1alpha1 the user `*` meant all authenticated users.
     if kind == "User" && subject.get("name").is_some_and(|name| name == "*") {
         subject.insert("kind".into(), "Group".into());
         subject.insert("name".into(), "system:authenticated".into());

@@ -27,7 +27,7 @@ impl Strategy for ReplicationController {
         workloads::problems(object, selector)
     }
 
-    /// The pods of a deleted controller stay unless the client says otherwise.
+    /// By default, the pods of a deleted controller are orphaned.
     fn orphans_dependents(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! Secrets: `stringData`, and the keys that a type requires. The rest is as for ConfigMaps.
+//! Secrets: `stringData`, and the keys that a type requires. Other rules are those of ConfigMaps.
 
 use crate::builtin::kinds::config_map::{binary_bytes, frozen, map_keys, too_much};
 use crate::resource::strategy::Strategy;
@@ -19,8 +19,8 @@ impl Strategy for Secret {
         problems
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        frozen(object, granted, &["data"])
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        frozen(object, baseline, &["data"])
     }
 }
 

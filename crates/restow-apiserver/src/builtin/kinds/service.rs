@@ -1,4 +1,4 @@
-//! Services: validation, defaults, what an update carries over, and `proxy`.
+//! Services: validation, defaults, fields that an update keeps, and `proxy`.
 //!
 //! Cluster IPs and node ports are allocated in `service/allocation.rs`.
 
@@ -27,7 +27,7 @@ const AFFINITIES: [&str; 2] = ["ClientIP", "None"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 /// The error names the field like this, as Kubernetes does.
 const SOURCES: &str = "LoadBalancerSourceRanges";
-/// What a service keeps when an update leaves it out.
+/// The fields that a service keeps when an update omits them.
 const KEPT: [&str; 4] = ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"];
 
 pub(super) struct Service;
@@ -41,11 +41,11 @@ impl Strategy for Service {
         problems(object)
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        change_problems(object, granted)
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        change_problems(object, baseline)
     }
 
-    fn alongside(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
+    fn additional_mutations(&self, old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
         allocation::key_changes(old, new)
     }
 
@@ -130,7 +130,7 @@ fn object_addresses(object: &Object) -> Vec<String> {
     }
 }
 
-/// Carries over addresses and ports that an update leaves out.
+/// Keeps addresses and ports that an update omits.
 fn keep_allocated(object: &mut Object, old: &Object) {
     let (Some(before), Some(mut spec)) = (old.get("spec").cloned(), object.get("spec").cloned()) else { return };
     if object.text(&["spec", "type"]) == "ExternalName" {
@@ -179,7 +179,7 @@ pub(crate) fn check_spec(fields: &Fields, path: &str, found: &mut Vec<FieldError
     }
 }
 
-/// Without session affinity there is no configuration of it.
+/// Removes the configuration of session affinity if there is no session affinity.
 pub(crate) fn default_affinity(fields: &mut Fields) {
     if text_at(fields, &["sessionAffinity"]) == "None" {
         fields.remove("sessionAffinityConfig");

@@ -1,4 +1,4 @@
-//! ServiceAccounts: the `token` subresource, which `handlers/review.rs` answers.
+//! ServiceAccounts: the `token` subresource, which `handlers/review.rs` handles.
 
 use crate::resource::strategy::{Strategy, SubresourceAction};
 

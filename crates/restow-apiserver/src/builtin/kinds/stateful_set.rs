@@ -8,7 +8,7 @@ use restow_apimachinery::field::FieldError;
 use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
-/// What may change in the specification.
+/// The fields of the specification that may change.
 const CHANGEABLE: [&str; 7] = [
     "replicas",
     "ordinals",
@@ -26,8 +26,8 @@ impl Strategy for StatefulSet {
         workloads::problems(object, workloads::selector_problems(object))
     }
 
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        change_problems(object, granted)
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        change_problems(object, baseline)
     }
 
     fn scale(&self, _api_version: &str) -> Option<ScaleFields> {
@@ -54,7 +54,7 @@ fn change_problems(object: &Object, old: &Object) -> Vec<FieldError> {
     )]
 }
 
-/// Claim templates get a type and a status like other claims.
+/// Claim templates get a type and a status, as claims do.
 pub(crate) fn default_claims(fields: &mut Fields) {
     let claims = fields.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut);
     for claim in claims.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -9,8 +9,8 @@ use serde_json::Value;
 pub(super) struct StorageClass;
 
 impl Strategy for StorageClass {
-    fn validate_change(&self, object: &Object, granted: &Object) -> Vec<FieldError> {
-        change_problems(object, granted)
+    fn validate_change(&self, object: &Object, baseline: &Object) -> Vec<FieldError> {
+        change_problems(object, baseline)
     }
 }
 

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_could_not_have_reported_is_refused() {
+    fn an_invalid_storage_version_status_is_refused() {
         let entry = |id: &str, encoding: &str, decodable: &[&str]| json!({"apiServerID": id, "encodingVersion": encoding, "decodableVersions": decodable});
         check("core.pods", json!({}), &[]);
         check(

@@ -1,5 +1,5 @@
-//! What kinds that create pods from a template share: Deployment, ReplicaSet, DaemonSet, StatefulSet,
-//! ReplicationController, Job and CronJob. What one of them has alone is in its own file.
+//! Rules that all kinds with a pod template share: Deployment, ReplicaSet, DaemonSet, StatefulSet,
+//! ReplicationController, Job and CronJob. The rules of a single kind are in its own file.
 
 use crate::builtin::checks::{Fields, text_at};
 use crate::builtin::kinds::pod::spec;
@@ -10,7 +10,7 @@ use restow_apimachinery::object::Object;
 use restow_apimachinery::selector::{LabelSelector, selector_text};
 use serde_json::{Map, Value, json};
 
-/// A ReplicaSet has no rules beyond what is shared.
+/// A ReplicaSet has only the shared rules.
 pub(super) struct ReplicaSet;
 
 impl Strategy for ReplicaSet {
@@ -23,7 +23,7 @@ impl Strategy for ReplicaSet {
     }
 }
 
-/// Everything that is wrong with an object that has a template; `selector` is what is wrong with its selector.
+/// All validation errors of an object with a template; `selector` are the errors of its selector.
 pub(super) fn problems(object: &Object, selector: Vec<FieldError>) -> Vec<FieldError> {
     let mut problems = number_problems(object);
     problems.extend(selector);
@@ -47,7 +47,7 @@ pub(super) fn number_problems(object: &Object) -> Vec<FieldError> {
     numbers.iter().filter_map(|path| not_negative(object, path)).collect()
 }
 
-/// What is wrong with a label selector, which must select the pods of the template.
+/// The validation errors of a label selector, which must select the pods of the template.
 pub(super) fn selector_problems(object: &Object) -> Vec<FieldError> {
     match object.at(&["spec", "selector"]).filter(|selector| !selector.is_null()) {
         Some(selector) => selection_problems(object, selector, &selector_text(selector)),
@@ -55,7 +55,7 @@ pub(super) fn selector_problems(object: &Object) -> Vec<FieldError> {
     }
 }
 
-/// What is wrong with a selector that is written as `text`.
+/// The validation errors of a selector that is shown as `text`.
 pub(super) fn selection_problems(object: &Object, selector: &Value, text: &str) -> Vec<FieldError> {
     let labels = object.at(&["spec", "template", "metadata", "labels"]);
     let matches = LabelSelector::parse(text).is_ok_and(|selector| {
@@ -64,7 +64,7 @@ pub(super) fn selection_problems(object: &Object, selector: &Value, text: &str) 
     });
     match () {
         () if text.is_empty() => {
-            // Kubernetes says "deployment" for a ReplicaSet too.
+            // Kubernetes names "deployment" for a ReplicaSet too.
             let kind = object.kind().to_lowercase().replace("replicaset", "deployment");
             let detail = format!("empty selector is invalid for {kind}");
             vec![FieldError::invalid("spec.selector", selector, detail)]
@@ -91,14 +91,14 @@ pub(crate) fn restart_problem(object: &Object, path: &[&str]) -> Option<FieldErr
     choice(policy, &field, supported)
 }
 
-/// The numbers of the `scale` subresource.
+/// The fields of the `scale` subresource.
 pub(super) fn scale(selector: ScaleSelector) -> ScaleFields {
     let path = |steps: &[&str]| steps.iter().map(|step| step.to_string()).collect::<Vec<_>>();
     let (replicas, status_replicas) = (path(&["spec", "replicas"]), path(&["status", "replicas"]));
     ScaleFields { replicas, status_replicas, selector }
 }
 
-/// Gives an object without labels those of its template.
+/// Copies the labels of the template to an object without labels.
 pub(crate) fn inherit_labels(fields: &mut Fields, labels: Value) {
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut)
         && metadata.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty)

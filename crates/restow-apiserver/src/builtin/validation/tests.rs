@@ -1,4 +1,4 @@
-//! What is refused, in which words.
+//! Tests of validation errors and their messages.
 
 use super::*;
 use crate::builtin::kinds;
@@ -38,7 +38,7 @@ fn deployment(selector: Value, labels: Value, containers: Value) -> Value {
 }
 
 #[test]
-fn templates_must_match_their_selector_and_have_containers() {
+fn pod_templates_must_match_the_selector_and_have_containers() {
     let selector = json!({"matchLabels": {"app": "a"}});
     let containers = json!([{"name": "c", "image": "i"}]);
     check(deployment(selector.clone(), json!({"app": "a"}), containers.clone()), &[]);
@@ -69,7 +69,7 @@ fn templates_must_match_their_selector_and_have_containers() {
 }
 
 #[test]
-fn pods_of_a_stateful_set_mount_what_it_claims_for_them() {
+fn a_stateful_set_may_mount_its_volume_claim_templates() {
     let container = json!({"name": "c", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/data"}]});
     let set = |claim: &str| {
         json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {
@@ -81,7 +81,7 @@ fn pods_of_a_stateful_set_mount_what_it_claims_for_them() {
 }
 
 #[test]
-fn nothing_is_asked_for_beyond_its_limit() {
+fn requests_above_limits_are_refused() {
     let pod = |requests: Value| {
         json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "i",
             "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": requests}}]}})
@@ -96,7 +96,7 @@ fn nothing_is_asked_for_beyond_its_limit() {
 }
 
 #[test]
-fn selectors_and_frozen_maps_cannot_change() {
+fn selectors_and_immutable_maps_cannot_change() {
     let of = |app: &str| deployment(json!({"matchLabels": {"app": app}}), json!({}), json!([]));
     check_change(of("a"), of("a"), &[]);
     check_change(
@@ -114,7 +114,7 @@ fn selectors_and_frozen_maps_cannot_change() {
 }
 
 #[test]
-fn services_have_ports_and_keep_their_address() {
+fn services_need_ports_and_keep_their_cluster_ip() {
     let service = |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "spec": spec});
     let port = |number: i64| json!({"port": number, "protocol": "TCP", "targetPort": 80});
     check(service(json!({"type": "ClusterIP", "ports": [port(80)]})), &[]);
@@ -143,7 +143,7 @@ fn services_have_ports_and_keep_their_address() {
 }
 
 #[test]
-fn pods_stay_what_they_are() {
+fn only_some_fields_of_a_pod_can_change() {
     let pod = |image: &str, command: Value| {
         let container = json!({"name": "c", "image": image, "command": command});
         json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container]}})
@@ -159,7 +159,7 @@ fn pods_stay_what_they_are() {
 }
 
 #[test]
-fn pods_are_placed_by_bindings_and_held_back_from_the_start() {
+fn node_name_is_immutable_and_scheduling_gates_cannot_be_added() {
     let pod = |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": spec});
     let other = "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,\
                  `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
@@ -205,7 +205,7 @@ fn pods_are_placed_by_bindings_and_held_back_from_the_start() {
 }
 
 #[test]
-fn a_pod_stays_a_mirror_or_none_and_keeps_its_class() {
+fn the_mirror_annotation_and_qos_class_of_a_pod_are_immutable() {
     let pod = |annotation: Option<&str>, class: &str| {
         let annotations = annotation.map(|value| json!({"kubernetes.io/config.mirror": value})).unwrap_or_default();
         json!({
@@ -227,7 +227,7 @@ fn a_pod_stays_a_mirror_or_none_and_keeps_its_class() {
 }
 
 #[test]
-fn pods_that_are_held_back_may_become_choosier() {
+fn a_gated_pod_may_get_a_narrower_node_selector() {
     let pod = |gated: bool, spec: Value| {
         let mut spec = spec;
         if gated {
@@ -263,7 +263,7 @@ fn pods_that_are_held_back_may_become_choosier() {
 }
 
 #[test]
-fn decisions_about_certificates_are_made_once_and_by_the_right_subresource() {
+fn certificate_requests_are_approved_and_signed_once_by_the_right_subresource() {
     let request = |conditions: Value, certificate: &str| {
         json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
             "status": {"conditions": conditions, "certificate": certificate}})
@@ -296,7 +296,7 @@ fn decisions_about_certificates_are_made_once_and_by_the_right_subresource() {
 }
 
 #[test]
-fn what_a_pod_puts_up_with_may_only_become_more() {
+fn tolerations_can_only_be_added() {
     let pod = |tolerations: Value, deadline: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": {"tolerations": tolerations, "activeDeadlineSeconds": deadline}});
     let (one, two) = (json!({"key": "a", "operator": "Exists"}), json!({"key": "b", "operator": "Exists"}));
     let mut patient = one.clone();
@@ -321,7 +321,7 @@ fn what_a_pod_puts_up_with_may_only_become_more() {
 }
 
 #[test]
-fn what_a_volume_is_and_how_many_pods_must_end_cannot_change() {
+fn volume_sources_and_job_completions_cannot_change() {
     let volume = |path: &str, size: &str| {
         json!({"apiVersion": "v1", "kind": "PersistentVolume",
             "spec": {"hostPath": {"path": path}, "capacity": {"storage": size}}})

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_owner_leads_to_its_dependents_and_a_removed_dependent_to_its_owner() {
+    fn a_removed_owner_enqueues_its_dependents_and_a_removed_dependent_its_owner() {
         let mut graph = Graph::default();
         assert_eq!(graph.put(&key("plain"), node("plain", &[])), []);
         assert_eq!(graph.put(&key("a"), node("a", &["o"])), [Work::Dependent(key("a"))]);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_cannot_be_read_is_not_absent() {
+    fn an_owner_that_cannot_be_decoded_is_not_absent() {
         let owner = Owner { uid: "o".into(), ..Owner::default() };
         let stored = |uid: &str| json!({"metadata": {"uid": uid}}).to_string().into_bytes();
         let of = |stored: Option<&[u8]>| OwnerState::of(&owner, stored);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn one_with_very_many_owners_loses_some_of_them_at_a_time() {
+    fn an_object_with_many_owners_loses_them_in_several_rounds() {
         let owners: Vec<String> = (0..200).map(|number| number.to_string()).collect();
         let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
         let mut graph = Graph::default();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_first_is_done_first_and_once() {
+    fn the_work_queue_is_in_order_and_without_duplicates() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.extend([3, 1, 2, 3].map(item));
         assert_eq!(queue.take(2, now), [3, 1].map(item));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_again_and_again_holds_up_nothing_else() {
+    fn an_item_that_keeps_failing_delays_no_other_item() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         (0..100_000).for_each(|number| queue.failed(item(number), now));
         queue.extend((200_000..200_100).map(item));

@@ -1,11 +1,12 @@
-//! Writing a list as JSON. What is stored in the version asked for is copied without being parsed, as far as it is shown.
+//! Encodes a list as JSON. Objects that are stored in the requested version are copied without parsing, as far as
+//! possible.
 
 use crate::error::ApiError;
-use crate::error::corrupt::{CorruptObject, MOST_NAMED};
+use crate::error::corrupt::{CorruptObject, MAX_REPORTED};
 use crate::flow_control::fair_queue::{self, YieldBudget};
 use crate::handlers::Call;
 use crate::printing;
-use crate::request::negotiation::{Beside, Shape};
+use crate::request::negotiation::{IncludeObject, Representation};
 use crate::resource::codec::{self, Opening, Typed};
 use crate::resource::{Origin, Resource};
 use jiff::Timestamp;
@@ -15,16 +16,16 @@ use restow_store::Entry;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Writes the items of one list.
+/// Encodes the items of one list.
 pub(super) struct ItemWriter {
     resource: Arc<Resource>,
     version: GroupVersion,
-    shape: Shape,
-    /// How objects open that can be copied.
+    shape: Representation,
+    /// The stored prefix of objects that can be copied.
     opening: Option<Opening>,
-    /// Kubernetes says the type of each item for custom resources only.
+    /// Kubernetes sets `kind` and `apiVersion` of items only for custom resources.
     typed: Typed,
-    /// When the list was asked for: tables tell how old objects are.
+    /// The time of the request, for the age column of tables.
     now: Timestamp,
     begun: bool,
 }
@@ -32,8 +33,8 @@ pub(super) struct ItemWriter {
 impl ItemWriter {
     pub(super) fn new(call: &Call<'_>) -> Self {
         let resource = call.resource.clone();
-        // A schema completes everything but the metadata.
-        let copied = resource.reads_as_stored() || call.accepted.shape == Shape::MetadataOnly;
+        // A schema may add defaults to everything but the metadata.
+        let copied = resource.reads_as_stored() || call.accepted.shape == Representation::MetadataOnly;
         ItemWriter {
             opening: copied.then(|| resource.opening(&call.version)),
             typed: if resource.origin == Origin::Custom { Typed::Yes } else { Typed::No },
@@ -45,17 +46,21 @@ impl ItemWriter {
         }
     }
 
-    /// What these objects are of.
+    /// The resource of the items.
     pub(super) fn resource(&self) -> &Arc<Resource> {
         &self.resource
     }
 
-    /// Begins the list, with room for these entries.
+    /// Begins the list, with capacity for these entries.
     pub(super) fn begin(&self, metadata: &Value, entries: &[Entry]) -> Vec<u8> {
         let (kind, version, items) = match self.shape {
-            Shape::Whole => (self.resource.names.list_kind.as_str(), self.version.to_string(), r#""items":["#.into()),
-            Shape::MetadataOnly => ("PartialObjectMetadataList", "meta.k8s.io/v1".into(), r#""items":["#.into()),
-            Shape::Table(_) => {
+            Representation::Whole => {
+                (self.resource.names.list_kind.as_str(), self.version.to_string(), r#""items":["#.into())
+            }
+            Representation::MetadataOnly => {
+                ("PartialObjectMetadataList", "meta.k8s.io/v1".into(), r#""items":["#.into())
+            }
+            Representation::Table(_) => {
                 let definitions = Value::Array(printing::definitions(&self.resource));
                 ("Table", "meta.k8s.io/v1".into(), format!(r#""columnDefinitions":{definitions},"rows":["#))
             }
@@ -67,17 +72,17 @@ impl ItemWriter {
         json
     }
 
-    /// About how many bytes these entries take in the list, and its end.
+    /// The estimated size of these entries in the list, and of its end.
     pub(super) fn room(&self, entries: &[Entry]) -> usize {
         match self.shape {
-            Shape::Whole | Shape::Table(Beside::Object) => {
+            Representation::Whole | Representation::Table(IncludeObject::Object) => {
                 entries.iter().map(|entry| entry.value.len() + 40).sum::<usize>() + 2
             }
-            Shape::MetadataOnly | Shape::Table(_) => entries.len() * 512 + 2,
+            Representation::MetadataOnly | Representation::Table(_) => entries.len() * 512 + 2,
         }
     }
 
-    /// Writes the next items.
+    /// Encodes the next items.
     pub(super) async fn write(&mut self, entries: &[Entry], json: &mut Vec<u8>) -> Result<(), ApiError> {
         let opening = self.opening.clone();
         let as_stored = |entry: &Entry| opening.as_ref().filter(|opening| opening.opens(&entry.value));
@@ -88,7 +93,7 @@ impl ItemWriter {
             if let Err(error) = codec::check(&entry.value) {
                 corrupt.push(CorruptObject::new(entry, &error));
             }
-            if corrupt.len() >= MOST_NAMED {
+            if corrupt.len() >= MAX_REPORTED {
                 break;
             }
             breath.spend(entry.value.len()).await;
@@ -103,7 +108,7 @@ impl ItemWriter {
         }
         .into_iter();
         corrupt.sort_by(|one, other| one.key.cmp(&other.key));
-        corrupt.truncate(MOST_NAMED);
+        corrupt.truncate(MAX_REPORTED);
         self.resource.readable(corrupt)?;
         for entry in entries {
             breath.spend(entry.value.len()).await;
@@ -111,15 +116,19 @@ impl ItemWriter {
                 Some(opening) => {
                     self.separate(json);
                     match self.shape {
-                        Shape::Whole => opening.splice(&entry.value, entry.mod_revision, self.typed, json),
-                        Shape::MetadataOnly => opening.splice_metadata(&entry.value, entry.mod_revision, json),
-                        Shape::Table(beside) => {
+                        Representation::Whole => opening.splice(&entry.value, entry.mod_revision, self.typed, json),
+                        Representation::MetadataOnly => opening.splice_metadata(&entry.value, entry.mod_revision, json),
+                        Representation::Table(beside) => {
                             let cells = Value::Array(self.cells(entry)?);
                             json.extend_from_slice(format!(r#"{{"cells":{cells},"object":"#).as_bytes());
                             match beside {
-                                Beside::Nothing => json.extend_from_slice(b"null"),
-                                Beside::Metadata => opening.splice_metadata(&entry.value, entry.mod_revision, json),
-                                Beside::Object => opening.splice(&entry.value, entry.mod_revision, Typed::Yes, json),
+                                IncludeObject::Nothing => json.extend_from_slice(b"null"),
+                                IncludeObject::Metadata => {
+                                    opening.splice_metadata(&entry.value, entry.mod_revision, json)
+                                }
+                                IncludeObject::Object => {
+                                    opening.splice(&entry.value, entry.mod_revision, Typed::Yes, json)
+                                }
                             }
                             json.push(b'}');
                         }
@@ -134,24 +143,24 @@ impl ItemWriter {
         Ok(())
     }
 
-    /// Writes the next item.
+    /// Encodes the next item.
     pub(super) fn write_object(&mut self, mut object: Object, json: &mut Vec<u8>) -> Result<(), ApiError> {
         self.separate(json);
         let value = match self.shape {
-            Shape::Whole => {
+            Representation::Whole => {
                 if self.typed == Typed::No {
                     object.set("apiVersion", None);
                     object.set("kind", None);
                 }
                 object.into_value()
             }
-            Shape::MetadataOnly => printing::metadata_only(object),
-            Shape::Table(beside) => printing::row(&self.resource, object, self.now, beside),
+            Representation::MetadataOnly => printing::metadata_only(object),
+            Representation::Table(beside) => printing::row(&self.resource, object, self.now, beside),
         };
         serde_json::to_writer(json, &value).map_err(|error| ApiError::Internal(error.to_string()))
     }
 
-    /// What stands in the columns of a table for an object that need not be converted.
+    /// The cells of a table row for an object that need not be converted.
     fn cells(&self, entry: &Entry) -> Result<Vec<Value>, ApiError> {
         let object = codec::decode_briefly(&entry.value);
         let object = object.map_err(|error| ApiError::Corrupt(CorruptObject::new(entry, &error)))?;

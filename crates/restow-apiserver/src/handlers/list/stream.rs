@@ -1,9 +1,9 @@
-//! A long list that is written while it is read: while one page is on its way to the client, the next one comes from the
-//! store. It never lies in memory whole.
+//! A long list as a stream: while one page is sent to the client, the next one is read from the store. The list is
+//! never in memory as a whole.
 //!
-//! What goes wrong after the beginning was sent cannot be told with a `Status` any more: the answer breaks off, which no
-//! client takes for the end. Where an object cannot be read, the next list of the same collection is not sent in parts, so
-//! that its error arrives.
+//! An error after the first bytes were sent cannot be reported as a `Status`. The response is cut off, and clients
+//! notice that. If an object cannot be decoded, the next list of the same collection is not streamed, so that the
+//! client gets the error.
 
 use crate::error::ApiError;
 use crate::flow_control::fair_queue::FlowHandle;
@@ -18,9 +18,9 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// After which time a client that does not take what is there loses its permit among all requests in flight: it makes no work
-/// while it waits. It keeps the one among those of its user, since it keeps pages in memory.
-const SLOW: Duration = Duration::from_millis(500);
+/// After this time, a client that does not read loses its place among all requests in flight, since it causes no work
+/// while it waits. It keeps its place among the requests of its user, since it keeps pages in memory.
+const SLOW_CLIENT: Duration = Duration::from_millis(500);
 
 /// A long list whose first page was read.
 pub(crate) struct ListStream {
@@ -37,13 +37,13 @@ enum Part {
     Last(Bytes),
 }
 
-/// Why a list broke off.
-enum Broken {
-    /// The client went away, or does not read.
+/// Why a list was cut off.
+enum ListFailure {
+    /// The client closed the connection, or does not read.
     Client,
-    /// The store does not answer.
+    /// Reading from the store failed.
     Store(StoreError),
-    /// An object cannot be read.
+    /// An object cannot be decoded.
     Object(ApiError),
 }
 
@@ -52,8 +52,8 @@ impl ListStream {
         ListStream { written: items.begin(metadata, &entries), items, entries, pages }
     }
 
-    /// Starts to read and write. The request keeps its `permit` as long as there is work to do for it. A client that
-    /// takes nothing for as long as `stall_timeout` is given up.
+    /// Starts to read and encode. The request keeps its `permit` while it causes work. A client that reads nothing for
+    /// `stall_timeout` is disconnected.
     pub(crate) fn start(
         self,
         permit: Option<InFlightPermit>,
@@ -61,7 +61,7 @@ impl ListStream {
         stall_timeout: Duration,
     ) -> impl Stream<Item = Result<Bytes, Interrupted>> + Send + 'static {
         let (sender, receiver) = mpsc::channel(1);
-        tokio::spawn(async move { queue.run(self.run(Outlet { sender, permit, stall_timeout })).await });
+        tokio::spawn(async move { queue.run(self.run(PartSender { sender, permit, stall_timeout })).await });
         futures::stream::unfold(Some(receiver), |receiver| async {
             let mut receiver = receiver?;
             match receiver.recv().await {
@@ -72,56 +72,59 @@ impl ListStream {
         })
     }
 
-    async fn run(self, mut outlet: Outlet) {
+    async fn run(self, mut sender: PartSender) {
         let resource = self.items.resource().clone();
         let name = &resource.group_resource;
-        match self.write(&mut outlet).await {
+        match self.write(&mut sender).await {
             Ok(()) => {}
-            Err(Broken::Client) => tracing::debug!(resource = %name, "a list was not read to its end"),
-            Err(Broken::Store(error)) => tracing::warn!(resource = %name, %error, "a list broke off"),
-            Err(Broken::Object(error)) => {
-                tracing::warn!(resource = %name, %error, "a list broke off; the next one will say why");
-                resource.storage.iter().for_each(|storage| storage.set_troubled(true));
+            Err(ListFailure::Client) => tracing::debug!(resource = %name, "the client did not read a list to its end"),
+            Err(ListFailure::Store(error)) => {
+                tracing::warn!(resource = %name, %error, "a list was cut off because reading from the store failed")
+            }
+            Err(ListFailure::Object(error)) => {
+                tracing::warn!(resource = %name, %error, "a list was cut off because an object cannot be decoded; the next list of the resource reports the error");
+                resource.storage.iter().for_each(|storage| storage.set_has_undecodable(true));
             }
         }
     }
 
-    async fn write(self, outlet: &mut Outlet) -> Result<(), Broken> {
+    async fn write(self, sender: &mut PartSender) -> Result<(), ListFailure> {
         let ListStream { mut items, mut written, mut entries, mut pages } = self;
         let mut more = true;
         while more {
-            // The store is asked for the next page before this one is written.
+            // Read the next page while this one is encoded.
             let (next, done) = tokio::join!(biased; pages.next(), items.write(&entries, &mut written));
-            done.map_err(Broken::Object)?;
-            outlet.send(Part::More(written.into())).await?;
-            let next = next.map_err(Broken::Store)?;
+            done.map_err(ListFailure::Object)?;
+            sender.send(Part::More(written.into())).await?;
+            let next = next.map_err(ListFailure::Store)?;
             written = Vec::with_capacity(items.room(&next.entries));
             (entries, more) = (next.entries, next.more);
         }
-        items.write(&entries, &mut written).await.map_err(Broken::Object)?;
+        items.write(&entries, &mut written).await.map_err(ListFailure::Object)?;
         items.end(&mut written);
-        outlet.send(Part::Last(written.into())).await
+        sender.send(Part::Last(written.into())).await
     }
 }
 
-/// Where the parts of a list go.
-struct Outlet {
+/// Sends the parts of a list to the client.
+struct PartSender {
     sender: mpsc::Sender<Part>,
     permit: Option<InFlightPermit>,
     stall_timeout: Duration,
 }
 
-impl Outlet {
-    async fn send(&mut self, part: Part) -> Result<(), Broken> {
-        let room = match tokio::time::timeout(SLOW, self.sender.reserve()).await {
+impl PartSender {
+    async fn send(&mut self, part: Part) -> Result<(), ListFailure> {
+        let room = match tokio::time::timeout(SLOW_CLIENT, self.sender.reserve()).await {
             Ok(room) => room,
             Err(_) => {
                 self.permit.iter_mut().for_each(InFlightPermit::release_shared);
-                let room = tokio::time::timeout(self.stall_timeout.saturating_sub(SLOW), self.sender.reserve()).await;
-                room.map_err(|_| Broken::Client)?
+                let room =
+                    tokio::time::timeout(self.stall_timeout.saturating_sub(SLOW_CLIENT), self.sender.reserve()).await;
+                room.map_err(|_| ListFailure::Client)?
             }
         };
-        room.map_err(|_| Broken::Client)?.send(part);
+        room.map_err(|_| ListFailure::Client)?.send(part);
         Ok(())
     }
 }

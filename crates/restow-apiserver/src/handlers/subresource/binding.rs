@@ -1,7 +1,7 @@
 //! The `binding` subresource of pods and the `bindings` resource: they assign a pod to a node.
 
 use crate::error::ApiError;
-use crate::handlers::{Answer, Call, subresource};
+use crate::handlers::{Call, HandlerResponse, subresource};
 use crate::request::body;
 use crate::resource::{ObjectRef, object_meta};
 use crate::storage::object_store::{Change, Decision};
@@ -12,8 +12,8 @@ use restow_apimachinery::object::Object;
 use serde_json::{Value, json};
 
 /// Assigns a pod to a node. For `bindings` the name is empty, and the body names the pod.
-pub(in crate::handlers) async fn bind(call: &Call<'_>, name: &str) -> Result<Answer, ApiError> {
-    let binding = subresource::admitted(call, body::value(call)?).await?.into_value();
+pub(in crate::handlers) async fn bind(call: &Call<'_>, name: &str) -> Result<HandlerResponse, ApiError> {
+    let binding = subresource::admit(call, body::value(call)?).await?.into_value();
     let given = binding["metadata"]["name"].as_str().unwrap_or_default();
     let name = if name.is_empty() { given } else { name };
     if given != name {
@@ -35,9 +35,9 @@ pub(in crate::handlers) async fn bind(call: &Call<'_>, name: &str) -> Result<Ans
     }
     let registry = call.handlers.registry();
     let pods = registry.find(&call.version, "pods").ok_or(ApiError::NoSuchResource)?;
-    let place = ObjectRef { resource: pods, ..call.place(name) };
-    call.handlers.objects().commit(place, &mut Assignment { name, node }, call.dry_run()?).await?;
-    Ok(Answer::Object { code: 201, object: subresource::success(201) })
+    let pod = ObjectRef { resource: pods, ..call.object_ref(name) };
+    call.handlers.objects().commit(pod, &mut Assignment { name, node }, call.dry_run()?).await?;
+    Ok(HandlerResponse::Object { code: 201, object: subresource::success(201) })
 }
 
 struct Assignment<'a> {

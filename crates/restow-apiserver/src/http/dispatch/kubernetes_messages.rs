@@ -33,7 +33,7 @@ fn message(text: &str) -> [(&str, Value); 1] {
 }
 
 #[tokio::test]
-async fn bad_bodies_are_told_apart() {
+async fn bodies_of_known_and_unknown_kinds_have_different_messages() {
     let server = server(LoadLimits::default(), None).await;
     for (body, text) in [
         (
@@ -65,7 +65,7 @@ async fn bad_bodies_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_group_that_nobody_serves_is_no_page() {
+async fn an_unknown_group_gets_404_without_a_status() {
     let server = server(LoadLimits::default(), None).await;
     for path in ["/apis/nope.example/v1/things", "/apis/nope.example", "/nope"] {
         let answer = ask(&server, &admin(), Request::builder().uri(path), "").await;
@@ -80,7 +80,7 @@ async fn a_group_that_nobody_serves_is_no_page() {
 }
 
 #[tokio::test]
-async fn the_last_finalizer_leaves_with_what_was_asked_for() {
+async fn removing_the_last_finalizer_returns_the_updated_object() {
     let server = server(LoadLimits::default(), None).await;
     let map = "/api/v1/namespaces/default/configmaps/f";
     let held = json!({"metadata": {"name": "f", "finalizers": ["a.b/c"]}});
@@ -114,7 +114,7 @@ async fn a_node_port_belongs_to_one_service() {
 }
 
 #[tokio::test]
-async fn an_eviction_asks_the_budget() {
+async fn an_eviction_respects_the_disruption_budget() {
     let server = server(LoadLimits::default(), None).await;
     let account = json!({"metadata": {"name": "default"}});
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
@@ -143,7 +143,7 @@ async fn an_eviction_asks_the_budget() {
 }
 
 #[tokio::test]
-async fn owners_in_a_circle_go_together() {
+async fn owners_in_a_cycle_are_deleted_together() {
     let server = server(LoadLimits::default(), None).await;
     const NAMES: [&str; 3] = ["a", "b", "c"];
     let mut uids = Vec::new();
@@ -170,7 +170,7 @@ async fn owners_in_a_circle_go_together() {
 }
 
 #[tokio::test]
-async fn nobody_asks_for_a_certificate_in_the_name_of_another() {
+async fn the_username_of_a_certificate_request_is_that_of_the_user() {
     let server = server(LoadLimits::default(), None).await;
     let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let key = rcgen::KeyPair::generate().unwrap();

@@ -85,7 +85,7 @@ async fn a_long_list_is_the_same_as_its_pages() {
 }
 
 #[tokio::test]
-async fn a_long_list_can_be_had_in_every_form() {
+async fn a_long_list_is_served_in_every_format() {
     let server = filled(LoadLimits::default()).await;
     let whole = json(list(&server, "", &[]).await).await;
     let items = whole["items"].as_array().unwrap();
@@ -134,7 +134,7 @@ async fn a_long_list_is_compressed_where_that_is_accepted() {
 }
 
 #[tokio::test]
-async fn an_object_that_cannot_be_read_breaks_a_long_list_off_and_is_named_the_next_time() {
+async fn an_undecodable_object_cuts_off_a_long_list_and_the_next_list_names_it() {
     let server = filled(LoadLimits::default()).await;
     put(&server, 1200, "{").await;
     let interrupted = collect(list(&server, "", &[]).await).await;
@@ -161,7 +161,7 @@ async fn an_object_that_cannot_be_read_breaks_a_long_list_off_and_is_named_the_n
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_its_list_keeps_nobody_out() {
+async fn a_client_that_does_not_read_its_list_blocks_no_other_client() {
     let limits = LoadLimits { requests_in_flight: 1, stall_timeout: Duration::from_secs(600), ..LoadLimits::default() };
     let server = filled(limits).await;
     let binding = r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"x"},
@@ -199,7 +199,7 @@ async fn a_client_that_does_not_read_its_list_keeps_nobody_out() {
 }
 
 #[tokio::test]
-async fn a_list_that_nobody_reads_is_given_up() {
+async fn a_list_that_the_client_does_not_read_is_cancelled() {
     let server = filled(LoadLimits { stall_timeout: Duration::from_secs(1), ..LoadLimits::default() }).await;
     let unread = list(&server, "", &[]).await;
     tokio::time::sleep(Duration::from_secs(5)).await;

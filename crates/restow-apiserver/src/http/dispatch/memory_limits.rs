@@ -54,7 +54,7 @@ async fn waits(request: &mut (impl Future<Output = Response<Body>> + Unpin)) -> 
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_needed_is_not_kept() {
+async fn the_body_of_a_get_is_not_kept_in_memory() {
     let server = server(LoadLimits::default(), None).await;
     let much = "x".repeat(MAX_BODY + 1);
     for path in [MAPS.to_string(), format!("{MAPS}?watch=1"), "/api/v1/namespaces/default".into()] {
@@ -66,7 +66,7 @@ async fn a_body_that_is_not_needed_is_not_kept() {
 }
 
 #[tokio::test]
-async fn an_answer_counts_for_its_user_until_it_is_taken() {
+async fn a_response_counts_for_its_user_until_it_is_read() {
     let server = server_for_mallory(LoadLimits { requests_in_flight: 4, ..LoadLimits::default() }).await;
     let peer = mallory();
     // A quarter of the places is one.
@@ -129,7 +129,7 @@ async fn a_small_patch_of_a_large_object_waits_for_memory() {
 }
 
 #[tokio::test]
-async fn a_watch_that_was_overtaken_goes_on_where_it_was() {
+async fn a_watch_that_fell_behind_continues_from_the_store() {
     let server = server(LoadLimits::default(), None).await;
     let store = server.objects().store().clone();
     let revision = store.status().await.unwrap().revision;
@@ -157,7 +157,7 @@ async fn a_watch_that_was_overtaken_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn discovery_is_written_once() {
+async fn discovery_documents_are_rendered_once() {
     let server = server(LoadLimits::default(), None).await;
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     for path in ["/api", "/apis"] {

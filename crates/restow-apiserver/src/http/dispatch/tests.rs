@@ -66,7 +66,7 @@ const MERGE: &str = "application/merge-patch+json";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test]
-async fn bad_requests_get_the_code_and_the_reason_that_kubernetes_gives() {
+async fn bad_requests_get_the_code_and_reason_of_kubernetes() {
     let server = server(LoadLimits::default(), None).await;
     let deep = format!(
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a"}},"data":{}1{}}}"#,
@@ -167,7 +167,7 @@ async fn bad_requests_get_the_code_and_the_reason_that_kubernetes_gives() {
 }
 
 #[tokio::test]
-async fn a_client_that_accepts_nothing_that_there_is_gets_406() {
+async fn a_client_that_accepts_no_supported_media_type_gets_406() {
     let server = server(LoadLimits::default(), None).await;
     let request = Request::builder().uri("/api/v1/configmaps").header(header::ACCEPT, "text/html");
     assert_eq!(ask(&server, &admin(), request, "").await.status(), 406);
@@ -185,7 +185,7 @@ async fn a_client_that_accepts_nothing_that_there_is_gets_406() {
 }
 
 #[tokio::test]
-async fn strangers_may_see_the_health_and_nothing_else() {
+async fn anonymous_users_may_read_only_health_and_version() {
     let server = server(LoadLimits::default(), None).await;
     for (path, code) in [("/healthz", 200), ("/version", 200), ("/api/v1/pods", 401), ("/metrics", 401)] {
         let answer = ask(&server, &stranger(), Request::builder().uri(path), "").await;
@@ -194,7 +194,7 @@ async fn strangers_may_see_the_health_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn metrics_tell_of_requests_and_of_the_store() {
+async fn metrics_include_requests_and_the_store() {
     let server = server(LoadLimits::default(), None).await;
     ask(&server, &admin(), Request::builder().uri("/api/v1/namespaces/default/configmaps"), "").await;
     ask(&server, &admin(), Request::builder().uri("/api/v1/made-up-by-a-client"), "").await;
@@ -258,7 +258,7 @@ async fn documents_are_sent_once_and_large_ones_compressed() {
 }
 
 #[tokio::test]
-async fn watchers_that_do_not_read_hold_up_nobody() {
+async fn watchers_that_do_not_read_delay_no_other_watcher() {
     let server = server(LoadLimits::default(), None).await;
     let watch = || Request::builder().uri("/api/v1/namespaces/default/configmaps?watch=1");
     let mut idle = Vec::new();
@@ -346,7 +346,7 @@ async fn writes_wait_until_the_storage_versions_are_reported() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_version_let_pass_does_not_stand_in_the_way_of_other_changes() {
+async fn errors_of_the_stored_object_do_not_prevent_other_changes() {
     let server = server(LoadLimits::default(), None).await;
     let version = restow_api::GroupVersion::new("", "v1").unwrap();
     let registry = server.registry();
@@ -367,7 +367,7 @@ async fn what_an_earlier_version_let_pass_does_not_stand_in_the_way_of_other_cha
 }
 
 #[tokio::test]
-async fn what_is_set_by_default_only_since_an_object_was_stored_is_no_change() {
+async fn a_default_that_is_newer_than_the_stored_object_is_no_change() {
     let server = server(LoadLimits::default(), None).await;
     let version = restow_api::GroupVersion::new("batch", "v1").unwrap();
     let registry = server.registry();

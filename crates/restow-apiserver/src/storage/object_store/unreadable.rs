@@ -1,5 +1,5 @@
-//! Deletes objects that cannot be decoded, where the client has the permission and sets the option. Since their content is
-//! unknown, there are no preconditions, no finalizers and no admission, as in Kubernetes.
+//! Deletes objects that cannot be decoded, if the client has the permission and sets the option. Their content is
+//! unknown, so there are no preconditions, no finalizers and no admission, as in Kubernetes.
 
 use super::{ATTEMPTS, Attempt, Extra, ObjectRef, ObjectStore, wait_for_change};
 use crate::error::ApiError;
@@ -9,14 +9,14 @@ use restow_apimachinery::object::Object;
 use restow_store::StoreExt;
 
 impl ObjectStore {
-    /// Removes an object that cannot be decoded; other objects are refused. Keys that refer to it, for instance the addresses of a
-    /// service, stay: they are not known.
-    pub(crate) async fn remove_unreadable(&self, place: ObjectRef<'_>, dry_run: DryRun) -> Result<(), ApiError> {
-        let key = place.key()?;
+    /// Removes an object that cannot be decoded; refuses other objects. Keys that belong to it, such as the addresses
+    /// of a service, stay, because they are not known.
+    pub(crate) async fn remove_unreadable(&self, object_ref: ObjectRef<'_>, dry_run: DryRun) -> Result<(), ApiError> {
+        let key = object_ref.key()?;
         for _ in 0..ATTEMPTS {
-            let (resource, name) = (place.resource.group_resource.clone(), place.name.to_string());
+            let (resource, name) = (object_ref.resource.group_resource.clone(), object_ref.name.to_string());
             let Some(entry) = self.store.get(&key).await? else { return Err(ApiError::NotFound { resource, name }) };
-            match place.resource.decode(&entry, place.version).await {
+            match object_ref.resource.decode(&entry, object_ref.version).await {
                 Err(ApiError::Corrupt(_)) => {}
                 Err(error) => return Err(error),
                 Ok(_) => return Err(ApiError::Conflict { resource, name, message: corrupt::is_decodable(&key) }),
@@ -24,7 +24,7 @@ impl ObjectStore {
             if dry_run == DryRun::Yes {
                 return Ok(());
             }
-            match self.remove(place, &key, Some(&entry), Object::default(), Extra::default()).await? {
+            match self.remove(object_ref, &key, Some(&entry), Object::default(), Extra::default()).await? {
                 Attempt::Done(_) => return Ok(()),
                 Attempt::Overtaken(_) => {}
                 Attempt::Fenced(by) => {

@@ -32,7 +32,7 @@ fn revisions(events: &[Arc<CacheEvent>]) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn a_watcher_takes_little_at_once_and_whole_revisions() {
+async fn a_watcher_receives_bounded_batches_of_whole_revisions() {
     let watch_cache = watch_cache(ALL_BYTES);
     let mut watcher = subscribe(&watch_cache, "maps", 0).unwrap();
     for revision in 1..=3 {
@@ -52,7 +52,7 @@ async fn a_watcher_takes_little_at_once_and_whole_revisions() {
 }
 
 #[test]
-fn a_watcher_finds_what_it_wants_behind_much_that_it_does_not_want() {
+fn a_watcher_receives_its_events_behind_many_events_of_other_keys() {
     let watch_cache = watch_cache(ALL_BYTES);
     let mut watcher =
         watch_cache.subscribe("/core/maps/", KeyRange::prefix("/core/maps/mine/"), Revision::ZERO).unwrap();
@@ -64,26 +64,26 @@ fn a_watcher_finds_what_it_wants_behind_much_that_it_does_not_want() {
 }
 
 #[test]
-fn a_ring_is_bounded_by_its_bytes_whatever_its_changes_are() {
+fn a_ring_is_bounded_by_bytes() {
     let watch_cache = watch_cache(usize::MAX);
     let mut slow = subscribe(&watch_cache, "maps", 0).unwrap();
     for revision in 1..=20 {
         publish(&watch_cache, revision, vec![created("maps", "a", revision, 3 << 20)]);
     }
     let held_bytes = watch_cache.held_bytes.load(Ordering::Relaxed);
-    assert!(held_bytes <= RING_BYTES, "{held_bytes} bytes are held_bytes");
+    assert!(held_bytes <= RING_BYTES, "{held_bytes} bytes are held");
     assert_eq!(slow.take(), Err(Expired));
-    assert!(!slow.is_closed(), "the history goes on");
+    assert!(!slow.is_closed(), "the subscription is still open");
     publish(&watch_cache, 21, vec![created("maps", "a", 21, 2 * RING_BYTES)]);
     assert_eq!(
         revisions(&subscribe(&watch_cache, "maps", 20).unwrap().take().unwrap().0),
         [21],
-        "the latest is held_bytes"
+        "the latest change is in the ring"
     );
 }
 
 #[test]
-fn all_rings_are_bounded_together_and_the_largest_gives_way() {
+fn the_total_of_all_rings_is_bounded_and_the_largest_is_evicted_first() {
     let max_bytes = 10 << 20;
     let watch_cache = watch_cache(max_bytes);
     publish(&watch_cache, 1, vec![created("small", "a", 1, 1000)]);

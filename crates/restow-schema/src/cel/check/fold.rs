@@ -1,4 +1,4 @@
-//! Checking the macros that go through lists and maps.
+//! Checks the macros that iterate over lists and maps.
 
 use std::rc::Rc;
 
@@ -27,8 +27,8 @@ impl Checker<'_> {
         };
         let is_map = matches!(range.ty, Type::Map(..));
         let locals = self.locals.len();
-        // The keys of a map count as empty, and what has no place in the schema counts as large as the whole: that is how
-        // Kubernetes estimates.
+        // As in Kubernetes' estimate, the keys of a map count as empty, and values without a position in the schema
+        // count as large as the largest request.
         let keys = Range::up_to(0);
         let whole = self
             .variables

@@ -1,14 +1,14 @@
-//! Functions on lists: the lists and sets extensions, and Kubernetes' own. Some serve texts of the same name, too.
+//! Functions on lists: the lists and sets extensions, and those of Kubernetes. Some also work on texts.
 
 use std::cmp::Ordering;
 
-use super::{NONE, Native, Outcome};
+use super::{FunctionResult, NONE, Native};
 use crate::cel::collection::{Entries, Members};
 use crate::cel::eval::EvalError;
 use crate::cel::value::Val;
 use crate::node::ListType;
 
-/// The most items that a function puts into a list.
+/// The maximum number of items in a list that a function returns.
 pub(super) const MOST_ITEMS: usize = 1_000_000;
 
 pub(super) const TABLE: &[(&str, Native)] = &[
@@ -84,8 +84,8 @@ fn only_list<'a>(arguments: &[Val<'a>]) -> Result<Vec<Val<'a>>, EvalError> {
     if let [list] = arguments { list.items().ok_or(NONE) } else { Err(NONE) }
 }
 
-/// An item as an optional. The others are not looked at, since it costs as if they were not.
-fn at<'a>(arguments: &[Val<'a>], place: impl Fn(u64) -> Option<u64>) -> Outcome<'a> {
+/// An item as an optional. Other items are not read, since the cost does not include them.
+fn at<'a>(arguments: &[Val<'a>], place: impl Fn(u64) -> Option<u64>) -> FunctionResult<'a> {
     match arguments {
         [list @ (Val::List(_) | Val::JsonList(..))] => match place(list.size()) {
             Some(place) => super::index(&[list.clone(), Val::Int(place as i64)], false),
@@ -95,12 +95,12 @@ fn at<'a>(arguments: &[Val<'a>], place: impl Fn(u64) -> Option<u64>) -> Outcome<
     }
 }
 
-fn sets<'a>(arguments: &[Val<'a>], holds: impl Fn(&[Val<'a>], &[Val<'a>]) -> bool) -> Outcome<'a> {
+fn sets<'a>(arguments: &[Val<'a>], holds: impl Fn(&[Val<'a>], &[Val<'a>]) -> bool) -> FunctionResult<'a> {
     let [left, right] = arguments else { return Err(NONE) };
     Ok(Val::Bool(holds(&left.items().ok_or(NONE)?, &right.items().ok_or(NONE)?)))
 }
 
-fn extreme<'a>(arguments: &[Val<'a>], name: &str, better: fn(Ordering) -> bool) -> Outcome<'a> {
+fn extreme<'a>(arguments: &[Val<'a>], name: &str, better: fn(Ordering) -> bool) -> FunctionResult<'a> {
     let mut best: Option<Val<'a>> = None;
     for item in only_list(arguments)? {
         best = Some(match best {
@@ -111,8 +111,8 @@ fn extreme<'a>(arguments: &[Val<'a>], name: &str, better: fn(Ordering) -> bool) 
     best.ok_or_else(|| EvalError::failed(format!("{name} called on empty list")))
 }
 
-/// Where a value is in a list, or a text in a text.
-fn index_of<'a>(arguments: &[Val<'a>], last: bool) -> Outcome<'a> {
+/// The index of a value in a list, or of a text in a text.
+fn index_of<'a>(arguments: &[Val<'a>], last: bool) -> FunctionResult<'a> {
     if let [Val::Text(text), Val::Text(part), rest @ ..] = arguments {
         let characters: Vec<char> = text.as_str().chars().collect();
         let part: Vec<char> = part.as_str().chars().collect();
@@ -144,7 +144,7 @@ fn index_of<'a>(arguments: &[Val<'a>], last: bool) -> Outcome<'a> {
     Ok(Val::Int(found.map_or(-1, |place| place as i64)))
 }
 
-fn flattened<'a>(list: &Val<'a>, depth: i64) -> Outcome<'a> {
+fn flattened<'a>(list: &Val<'a>, depth: i64) -> FunctionResult<'a> {
     let mut out = Vec::new();
     flatten(list.items().ok_or(NONE)?, depth, &mut out)?;
     Val::list(out)
@@ -163,8 +163,9 @@ fn flatten<'a>(items: Vec<Val<'a>>, depth: i64, out: &mut Vec<Val<'a>>) -> Resul
     Ok(())
 }
 
-/// Lists of type `set` and `map` are joined without repetitions: what stands on the right replaces its like on the left.
-pub(super) fn concatenate<'a>(whole: &Val<'a>, left: Vec<Val<'a>>, right: Vec<Val<'a>>) -> Outcome<'a> {
+/// Concatenates lists of type `set` and `map` without duplicates: an item on the right replaces the one with the same
+/// keys on the left.
+pub(super) fn concatenate<'a>(whole: &Val<'a>, left: Vec<Val<'a>>, right: Vec<Val<'a>>) -> FunctionResult<'a> {
     if left.len() + right.len() > MOST_ITEMS {
         return Err(EvalError::CostExceeded);
     }
@@ -200,7 +201,7 @@ pub(super) fn concatenate<'a>(whole: &Val<'a>, left: Vec<Val<'a>>, right: Vec<Va
     Val::list(items)
 }
 
-/// What tells an item of a list of type `map` apart from the others.
-fn keys_of<'a>(keys: &[Box<str>], item: &Val<'a>) -> Outcome<'a> {
+/// The keys of an item of a list of type `map`.
+fn keys_of<'a>(keys: &[Box<str>], item: &Val<'a>) -> FunctionResult<'a> {
     Val::list(keys.iter().map(|key| item.field(key).map_or(Val::Optional(None), Val::some)).collect())
 }

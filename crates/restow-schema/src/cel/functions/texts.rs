@@ -1,6 +1,6 @@
-//! Functions on texts: CEL's own, the strings extension, and finding by regular expressions.
+//! Functions on texts: those of CEL, the strings extension, and regular expressions.
 
-use super::{NONE, Native, Outcome, text_list};
+use super::{FunctionResult, NONE, Native, text_list};
 use crate::cel::eval::EvalError;
 use crate::cel::time;
 use crate::cel::value::Val;
@@ -86,32 +86,32 @@ pub(super) const TABLE: &[(&str, Native)] = &[
     }),
 ];
 
-/// The most bytes that a text may have.
+/// The maximum size of a text in bytes.
 const LONGEST: usize = 16 << 20;
 
-/// No text grows beyond [`LONGEST`]: that is found out before it is made.
+/// Refuses a text that would exceed [`LONGEST`], before it is created.
 pub(super) fn fits(length: usize) -> Result<(), EvalError> {
     if length > LONGEST { Err(EvalError::CostExceeded) } else { Ok(()) }
 }
 
-fn replace<'a>(text: &str, old: &str, new: &str, limit: usize) -> Outcome<'a> {
+fn replace<'a>(text: &str, old: &str, new: &str, limit: usize) -> FunctionResult<'a> {
     let times = text.matches(old).take(limit).count();
     fits((text.len() - times * old.len()).saturating_add(times.saturating_mul(new.len())))?;
     Ok(Val::text(text.replacen(old, new, limit)))
 }
 
-fn one<'a>(arguments: &[Val<'a>], function: impl Fn(&str) -> String) -> Outcome<'a> {
+fn one<'a>(arguments: &[Val<'a>], function: impl Fn(&str) -> String) -> FunctionResult<'a> {
     if let [Val::Text(text)] = arguments { Ok(Val::text(function(text.as_str()))) } else { Err(NONE) }
 }
 
-fn two<'a>(arguments: &[Val<'a>], function: impl Fn(&str, &str) -> Val<'a>) -> Outcome<'a> {
+fn two<'a>(arguments: &[Val<'a>], function: impl Fn(&str, &str) -> Val<'a>) -> FunctionResult<'a> {
     match arguments {
         [Val::Text(text), Val::Text(other)] => Ok(function(text.as_str(), other.as_str())),
         _ => Err(NONE),
     }
 }
 
-fn split<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+fn split<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     let (text, separator, limit) = match arguments {
         [Val::Text(text), Val::Text(separator)] => (text.as_str(), separator.as_str(), -1),
         [Val::Text(text), Val::Text(separator), Val::Int(limit)] => (text.as_str(), separator.as_str(), *limit),
@@ -130,7 +130,7 @@ fn split<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     text_list(text.splitn(limit, separator).map(str::to_string))
 }
 
-fn substring<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+fn substring<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     let (text, from, to) = match arguments {
         [Val::Text(text), Val::Int(from)] => (text.as_str(), *from, None),
         [Val::Text(text), Val::Int(from), Val::Int(to)] => (text.as_str(), *from, Some(*to)),
@@ -149,14 +149,14 @@ fn substring<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     Ok(Val::text(text.chars().skip(start).take(end - start).collect::<String>()))
 }
 
-/// A value as text, as `string()` gives it.
+/// A value as text, like `string()`.
 pub(crate) fn plain(value: &Val<'_>) -> Result<String, EvalError> {
     let mut out = String::new();
     write_plain(value, &mut out)?;
     Ok(out)
 }
 
-/// Appends a value. Of a value that is shared many times, no more is written than a text may have.
+/// Appends a value, up to the maximum size of a text. Shared values can be large.
 fn write_plain(value: &Val<'_>, out: &mut String) -> Result<(), EvalError> {
     let scalar = match value {
         Val::Null => "null".to_string(),
@@ -207,7 +207,7 @@ fn write_collection(collection: &Val<'_>, out: &mut String) -> Result<(), EvalEr
     append(&format!("{{{}}}", shown.join(", ")), out)
 }
 
-/// A value inside of a collection, as it would be written in an expression.
+/// Appends a value in a collection as a literal.
 fn write_literal(value: &Val<'_>, out: &mut String) -> Result<(), EvalError> {
     let quoted = match value {
         Val::Text(text) => restow_apimachinery::go_syntax::quote(text.as_str()),
@@ -219,7 +219,7 @@ fn write_literal(value: &Val<'_>, out: &mut String) -> Result<(), EvalError> {
     append(&quoted, out)
 }
 
-fn format<'a>(template: &str, arguments: &[Val<'a>]) -> Outcome<'a> {
+fn format<'a>(template: &str, arguments: &[Val<'a>]) -> FunctionResult<'a> {
     let mut out = String::new();
     let mut next = arguments.iter();
     let mut rest = template.chars().peekable();

@@ -1,6 +1,6 @@
 //! `authorizer`: authorization checks in expressions. The check is built here; the caller's [`Authorizer`] decides it.
 
-use super::{NONE, Opaque, Outcome, opaque};
+use super::{FunctionResult, NONE, Opaque, opaque};
 use crate::cel::value::Val;
 
 /// Decides whether a user may do something.
@@ -40,7 +40,7 @@ pub struct AuthorizationDecision {
 }
 
 /// Sets one field of a check.
-pub(super) fn set<'a>(arguments: &[Val<'a>], change: impl Fn(&mut AuthorizationCheck, String)) -> Outcome<'a> {
+pub(super) fn set<'a>(arguments: &[Val<'a>], change: impl Fn(&mut AuthorizationCheck, String)) -> FunctionResult<'a> {
     match arguments {
         [Val::Opaque(check), Val::Text(text)] => {
             let mut check = check_of(check).ok_or(NONE)?.clone();
@@ -52,7 +52,7 @@ pub(super) fn set<'a>(arguments: &[Val<'a>], change: impl Fn(&mut AuthorizationC
 }
 
 /// Checks a service account instead of the user of the request.
-pub(super) fn service_account<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+pub(super) fn service_account<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     match arguments {
         [Val::Opaque(_), Val::Text(namespace), Val::Text(name)] => {
             let account = Some((namespace.as_str().to_string(), name.as_str().to_string()));
@@ -81,7 +81,10 @@ pub(crate) fn decision<'a>(decision: AuthorizationDecision) -> Val<'a> {
     opaque(Opaque::Decision(decision))
 }
 
-pub(super) fn of_decision<'a>(arguments: &[Val<'a>], part: impl Fn(&AuthorizationDecision) -> Val<'a>) -> Outcome<'a> {
+pub(super) fn of_decision<'a>(
+    arguments: &[Val<'a>],
+    part: impl Fn(&AuthorizationDecision) -> Val<'a>,
+) -> FunctionResult<'a> {
     match arguments {
         [Val::Opaque(value)] => match value.as_ref() {
             Opaque::Decision(decision) => Ok(part(decision)),

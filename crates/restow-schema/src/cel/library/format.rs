@@ -1,6 +1,6 @@
-//! Named formats, `format.dns1123Label().validate(text)`: nothing where the text is in order, else what is wrong with it.
+//! Named formats, `format.dns1123Label().validate(text)`: `none` if the text is valid, else its errors.
 
-use super::{NONE, Opaque, Outcome};
+use super::{FunctionResult, NONE, Opaque};
 use crate::cel::value::Val;
 use crate::format::Format;
 use crate::node::Kind;
@@ -25,7 +25,7 @@ pub(super) fn named(name: &str) -> Option<&'static str> {
     NAMES.iter().find(|known| **known == name).copied()
 }
 
-pub(super) fn validate<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+pub(super) fn validate<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     let [Val::Opaque(opaque), Val::Text(text)] = arguments else { return Err(NONE) };
     let Opaque::Format(name) = opaque.as_ref() else { return Err(NONE) };
     let faults = faults(name, text.as_str());
@@ -37,7 +37,7 @@ pub(super) fn validate<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
 
 fn faults(name: &str, text: &str) -> Vec<String> {
     let (base, text) = match name.strip_suffix("Prefix") {
-        // A prefix may end with a dash: what follows it makes it whole.
+        // A prefix may end with a dash, because a suffix follows.
         Some(base) => (base, text.strip_suffix('-').unwrap_or(text)),
         None => (name, text),
     };

@@ -1,8 +1,8 @@
-//! Addresses and networks. An IPv4 address inside an IPv6 one, a zone and leading zeroes are refused.
+//! IP addresses and CIDRs. IPv4-mapped IPv6 addresses, zones and leading zeros are refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{NONE, Opaque, Outcome};
+use super::{FunctionResult, NONE, Opaque};
 use crate::cel::eval::EvalError;
 use crate::cel::value::Val;
 
@@ -47,7 +47,7 @@ pub(super) fn mask(address: IpAddr, bits: u8) -> IpAddr {
     }
 }
 
-pub(super) fn of_address<'a>(arguments: &[Val<'a>], result: impl Fn(&IpAddr) -> Val<'a>) -> Outcome<'a> {
+pub(super) fn of_address<'a>(arguments: &[Val<'a>], result: impl Fn(&IpAddr) -> Val<'a>) -> FunctionResult<'a> {
     match arguments {
         [Val::Opaque(opaque)] => match opaque.as_ref() {
             Opaque::Address(address) => Ok(result(address)),
@@ -57,7 +57,7 @@ pub(super) fn of_address<'a>(arguments: &[Val<'a>], result: impl Fn(&IpAddr) -> 
     }
 }
 
-pub(super) fn of_network<'a>(arguments: &[Val<'a>], result: impl Fn(IpAddr, u8) -> Val<'a>) -> Outcome<'a> {
+pub(super) fn of_network<'a>(arguments: &[Val<'a>], result: impl Fn(IpAddr, u8) -> Val<'a>) -> FunctionResult<'a> {
     match arguments {
         [Val::Opaque(opaque)] => match opaque.as_ref() {
             Opaque::Network { address, bits } => Ok(result(*address, *bits)),
@@ -79,7 +79,7 @@ fn network_of(value: &Val<'_>) -> Result<(IpAddr, u8), EvalError> {
     }
 }
 
-pub(super) fn contains_address<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+pub(super) fn contains_address<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     let [outer, inner] = arguments else { return Err(NONE) };
     let inner = match inner {
         Val::Text(text) => parse_address(text.as_str()).map_err(EvalError::failed)?,
@@ -89,7 +89,7 @@ pub(super) fn contains_address<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
     Ok(Val::Bool(address.is_ipv4() == inner.is_ipv4() && mask(inner, bits) == mask(address, bits)))
 }
 
-pub(super) fn contains_network<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+pub(super) fn contains_network<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     let [outer, inner] = arguments else { return Err(NONE) };
     let ((outer, outer_bits), (inner, inner_bits)) = (network_of(outer)?, network_of(inner)?);
     let contains = outer.is_ipv4() == inner.is_ipv4()

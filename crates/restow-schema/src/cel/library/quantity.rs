@@ -2,13 +2,13 @@
 
 use restow_apimachinery::types::Amount;
 
-use super::{NONE, Opaque, Outcome, opaque};
+use super::{FunctionResult, NONE, Opaque, opaque};
 use crate::cel::eval::EvalError;
 use crate::cel::value::Val;
 
 const UNIT: i128 = 1_000_000_000;
 
-/// The quantity that a text is; otherwise Kubernetes' message.
+/// Parses a quantity; the error is Kubernetes' message.
 pub(super) fn parse(text: &str) -> Result<Opaque, String> {
     Amount::parse(text).map(Opaque::Quantity).map_err(|error| error.to_string())
 }
@@ -26,7 +26,7 @@ pub(super) fn as_float(quantity: Amount) -> f64 {
     quantity.billionths() as f64 / UNIT as f64
 }
 
-/// The quantity as messages show it.
+/// A quantity in messages.
 pub(super) fn show(quantity: Amount) -> String {
     let billionths = quantity.billionths();
     match as_integer(quantity) {
@@ -36,7 +36,7 @@ pub(super) fn show(quantity: Amount) -> String {
     }
 }
 
-pub(super) fn of<'a>(arguments: &[Val<'a>], result: impl Fn(Amount) -> Outcome<'a>) -> Outcome<'a> {
+pub(super) fn of<'a>(arguments: &[Val<'a>], result: impl Fn(Amount) -> FunctionResult<'a>) -> FunctionResult<'a> {
     match arguments {
         [Val::Opaque(opaque)] => match opaque.as_ref() {
             Opaque::Quantity(quantity) => result(*quantity),
@@ -46,7 +46,7 @@ pub(super) fn of<'a>(arguments: &[Val<'a>], result: impl Fn(Amount) -> Outcome<'
     }
 }
 
-pub(super) fn combine<'a>(arguments: &[Val<'a>], subtract: bool) -> Outcome<'a> {
+pub(super) fn combine<'a>(arguments: &[Val<'a>], subtract: bool) -> FunctionResult<'a> {
     let amount = |value: &Val<'a>| match value {
         Val::Int(number) => Ok(i128::from(*number) * UNIT),
         Val::Opaque(opaque) => match opaque.as_ref() {

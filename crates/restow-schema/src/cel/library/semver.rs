@@ -3,11 +3,11 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::{NONE, Opaque, Outcome};
+use super::{FunctionResult, NONE, Opaque};
 use crate::cel::eval::EvalError;
 use crate::cel::value::Val;
 
-/// A version; what was built from it does not count when versions are compared.
+/// A version. Its build metadata is ignored in comparisons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Semver {
     pub(crate) major: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Semver {
 }
 
 impl Semver {
-    /// Parses a version. With `lenient`, a leading `v`, missing parts and leading zeroes are tolerated.
+    /// Parses a version. With `lenient`, a leading `v`, missing parts and leading zeros are accepted.
     fn parse(text: &str, lenient: bool) -> Result<Semver, String> {
         let fault = || format!("semver {text:?} is not a valid version");
         let rest = if lenient { text.trim().strip_prefix('v').unwrap_or(text.trim()) } else { text };
@@ -58,7 +58,7 @@ impl Semver {
     }
 }
 
-/// Numbers come before words, and are compared as numbers.
+/// Numeric parts come before text parts, and are compared as numbers.
 fn order_key(part: &str) -> (bool, u64, &str) {
     match part.parse::<u64>() {
         Ok(number) => (false, number, ""),
@@ -75,8 +75,8 @@ impl fmt::Display for Semver {
 
 pub(super) fn parsed<'a>(
     arguments: &[Val<'a>],
-    result: impl Fn(Result<Semver, EvalError>) -> Outcome<'a>,
-) -> Outcome<'a> {
+    result: impl Fn(Result<Semver, EvalError>) -> FunctionResult<'a>,
+) -> FunctionResult<'a> {
     let (text, lenient) = match arguments {
         [Val::Text(text)] => (text, false),
         [Val::Text(text), Val::Bool(lenient)] => (text, *lenient),
@@ -85,7 +85,7 @@ pub(super) fn parsed<'a>(
     result(Semver::parse(text.as_str(), lenient).map_err(EvalError::failed))
 }
 
-pub(super) fn part<'a>(arguments: &[Val<'a>], get: impl Fn(&Semver) -> u64) -> Outcome<'a> {
+pub(super) fn part<'a>(arguments: &[Val<'a>], get: impl Fn(&Semver) -> u64) -> FunctionResult<'a> {
     match arguments {
         [Val::Opaque(opaque)] => match opaque.as_ref() {
             Opaque::Semver(version) => Ok(Val::Int(i64::try_from(get(version)).unwrap_or(i64::MAX))),

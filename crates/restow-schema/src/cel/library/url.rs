@@ -1,9 +1,9 @@
-//! URLs that have a scheme and a host, or are a path.
+//! URLs with a scheme and a host, or with a path only.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::{NONE, Opaque, Outcome};
+use super::{FunctionResult, NONE, Opaque};
 use crate::cel::collection::Entries;
 use crate::cel::value::Val;
 
@@ -82,11 +82,11 @@ fn url_of<'v>(value: &'v Val<'_>) -> Option<&'v Url> {
     }
 }
 
-pub(super) fn part<'a>(arguments: &[Val<'a>], get: impl Fn(&Url) -> String) -> Outcome<'a> {
+pub(super) fn part<'a>(arguments: &[Val<'a>], get: impl Fn(&Url) -> String) -> FunctionResult<'a> {
     if let [value] = arguments { url_of(value).map(|url| Val::text(get(url))).ok_or(NONE) } else { Err(NONE) }
 }
 
-pub(super) fn query<'a>(arguments: &[Val<'a>]) -> Outcome<'a> {
+pub(super) fn query<'a>(arguments: &[Val<'a>]) -> FunctionResult<'a> {
     let [value] = arguments else { return Err(NONE) };
     let url = url_of(value).ok_or(NONE)?;
     let mut found: BTreeMap<String, Vec<Val<'a>>> = BTreeMap::new();

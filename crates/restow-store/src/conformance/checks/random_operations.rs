@@ -3,7 +3,9 @@
 use super::*;
 use crate::conformance::seed::Seed;
 use crate::conformance::{Model, WatchReader};
-use crate::{At, Compare, Content, Event, Key, RangeRequest, Relation, Revision, StoreError, Target, WatchRequest};
+use crate::{
+    At, Compare, CompareTarget, Content, Event, Key, RangeRequest, Relation, Revision, StoreError, WatchRequest,
+};
 use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -143,11 +145,11 @@ fn draw_compare(random: &mut StdRng, model: &Model) -> Compare {
     let created = near(current.map_or(0, |entry| entry.create_revision.get()));
     let modified = near(current.map_or(0, |entry| entry.mod_revision.get()));
     let target = match random.random_range(0..5) {
-        0 => Target::Version(version),
-        1 => Target::CreateRevision(Revision::new(created)),
-        2 => Target::ModRevision(Revision::new(modified)),
-        3 => Target::Value(current.map_or(Bytes::new(), |entry| entry.value.clone())),
-        _ => Target::Value(Bytes::from_static(b"value 2")),
+        0 => CompareTarget::Version(version),
+        1 => CompareTarget::CreateRevision(Revision::new(created)),
+        2 => CompareTarget::ModRevision(Revision::new(modified)),
+        3 => CompareTarget::Value(current.map_or(Bytes::new(), |entry| entry.value.clone())),
+        _ => CompareTarget::Value(Bytes::from_static(b"value 2")),
     };
     let relations = [Relation::Equal, Relation::NotEqual, Relation::Greater, Relation::Less];
     Compare { key: name, relation: *relations.choose(random).unwrap(), target }

@@ -1,7 +1,9 @@
 //! Comparisons, all-or-nothing changes, and the conflicts that they report.
 
 use super::*;
-use crate::{Compare, RangeRequest, Relation, Revision, Store, StoreError, StoreExt, Target, TxnOutcome, WatchRequest};
+use crate::{
+    Compare, CompareTarget, RangeRequest, Relation, Revision, Store, StoreError, StoreExt, TxnOutcome, WatchRequest,
+};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -15,11 +17,11 @@ pub(super) async fn every_comparison_holds_when_it_should(fixture: &dyn Fixture)
     mirror.put("/deleted", "m").await;
     mirror.delete("/deleted").await;
     let around = |number: u64| [0, number - 1, number, number + 1, u64::from(u32::MAX)];
-    let mut targets: Vec<Target> =
-        ["", "l", "m", "ma", "n"].map(|value| Target::Value(Bytes::from_static(value.as_bytes()))).to_vec();
-    targets.extend(around(3).map(Target::Version));
-    targets.extend(around(created.get()).map(|number| Target::CreateRevision(Revision::new(number))));
-    targets.extend(around(modified.get()).map(|number| Target::ModRevision(Revision::new(number))));
+    let mut targets: Vec<CompareTarget> =
+        ["", "l", "m", "ma", "n"].map(|value| CompareTarget::Value(Bytes::from_static(value.as_bytes()))).to_vec();
+    targets.extend(around(3).map(CompareTarget::Version));
+    targets.extend(around(created.get()).map(|number| CompareTarget::CreateRevision(Revision::new(number))));
+    targets.extend(around(modified.get()).map(|number| CompareTarget::ModRevision(Revision::new(number))));
     let (mut committed, mut refused) = (0, 0);
     for name in ["/present", "/deleted", "/never"] {
         for target in &targets {

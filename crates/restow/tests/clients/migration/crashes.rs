@@ -18,12 +18,12 @@ const KUBECONFIG_VARIABLE: &str = "RESTOW_TEST_ABORT_KUBECONFIG";
 const SIGABRT: i32 = 6;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_step_harms_nothing_on_the_embedded_store() {
+async fn a_controller_crash_at_any_step_does_no_harm_on_the_embedded_store() {
     crash_at_every_step(On::Embedded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_step_harms_nothing_on_etcd() {
+async fn a_controller_crash_at_any_step_does_no_harm_on_etcd() {
     crash_at_every_step(On::Etcd).await;
 }
 

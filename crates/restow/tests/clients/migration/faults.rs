@@ -40,7 +40,7 @@ async fn eventually_says(widgets: &Widgets, words: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_is_killed_and_objects_come_change_and_go_meanwhile() {
+async fn a_migration_survives_a_killed_server_and_concurrent_writes() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up(folder.path());
     install(&server);
@@ -72,7 +72,7 @@ async fn the_server_is_killed_and_objects_come_change_and_go_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_a_closed_window_and_a_webhook_that_is_down_are_waited_for() {
+async fn a_migration_waits_for_a_pause_a_maintenance_window_and_an_unavailable_webhook() {
     let cluster = Cluster::one(On::Embedded).await;
     install(&cluster.servers[0]);
     let widgets = Widgets::new(&cluster.servers[0], 30).await;
@@ -123,7 +123,7 @@ async fn a_pause_a_closed_window_and_a_webhook_that_is_down_are_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_objects_are_listed_and_only_they_are_tried_again() {
+async fn only_refused_objects_are_tried_again() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     install(server);
@@ -249,7 +249,7 @@ fn as_service_account(server: &Server) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_storm_of_429_is_sat_out() {
+async fn a_migration_slows_down_during_429_responses() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up_with(folder.path(), &["--controller=false", "--max-mutating-requests-inflight", "1"]);
     let widgets = Widgets::new(&server, 400).await;
@@ -308,7 +308,7 @@ fn slow_webhook(url: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_controllers_one_acts_and_the_other_takes_over_and_a_crd_that_goes_ends_its_migration() {
+async fn a_second_controller_takes_over_and_a_deleted_crd_ends_its_migration() {
     let cluster = Cluster::one(On::Etcd).await;
     install(&cluster.servers[0]);
     let widgets = Widgets::new(&cluster.servers[0], 300).await;

@@ -22,7 +22,7 @@ async fn condition(migrations: &Api<DynamicObject>, name: &str, kind: &str) -> V
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_tree_migrations_are_fulfilled_on_our_server() {
+async fn in_tree_storage_version_migrations_run_on_restow() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up_with(folder.path(), &[]);
     let widgets = Widgets::new(&server, 20).await;

@@ -18,7 +18,7 @@ impl Drop for Running {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_other_migrator_works_on_our_server() {
+async fn kube_storage_version_migrator_works_on_restow() {
     let Some(folder) = std::env::var_os("RESTOW_TEST_KSVM").map(PathBuf::from) else {
         restow_testkit::skip(
             "set RESTOW_TEST_KSVM to a folder with kube-storage-version-migrator's migrator and trigger",

@@ -18,7 +18,7 @@ fn slice(name: &str, address: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_is_named_and_when_it_is_gone_the_migration_begins_by_itself() {
+async fn a_migration_names_a_server_that_hangs_and_starts_when_it_has_left() {
     let folder = tempfile::tempdir().unwrap();
     // Without reports, every server is queried what it stores, as on most clusters.
     let gates = ["--controller=false", "--feature-gates", "StorageVersionAPI=false"];

@@ -84,12 +84,12 @@ async fn migration_of(widgets: &Widgets, plural: &str) -> Option<DynamicObject> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webhooks_that_are_down_hold_up_no_other_migration_on_the_embedded_store() {
+async fn unavailable_webhooks_delay_no_other_migration_on_the_embedded_store() {
     webhooks_that_are_down_hold_up_no_other_migration(On::Embedded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn webhooks_that_are_down_hold_up_no_other_migration_on_etcd() {
+async fn unavailable_webhooks_delay_no_other_migration_on_etcd() {
     webhooks_that_are_down_hold_up_no_other_migration(On::Etcd).await;
 }
 
@@ -141,7 +141,7 @@ async fn webhooks_that_are_down_hold_up_no_other_migration(on: On) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_mark_of_a_migration_by_hand_is_left_alone_and_its_refusals_are_told() {
+async fn the_controller_keeps_the_mark_of_a_manual_migration_and_reports_its_refusals() {
     let cluster = Cluster::one(On::Embedded).await;
     install(&cluster.servers[0]);
     let widgets = Widgets::new(&cluster.servers[0], 400).await;
@@ -174,7 +174,7 @@ async fn the_mark_of_a_migration_by_hand_is_left_alone_and_its_refusals_are_told
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_tells_what_a_migration_by_hand_could_not_rewrite_and_nothing_once_it_could() {
+async fn status_shows_objects_that_a_manual_migration_could_not_rewrite_until_it_could() {
     let cluster = Cluster::one(On::Embedded).await;
     let server = &cluster.servers[0];
     let widgets = Widgets::new(server, 5).await;
@@ -204,12 +204,12 @@ async fn status_tells_what_a_migration_by_hand_could_not_rewrite_and_nothing_onc
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_that_a_person_applies_with_the_change_succeeds_under_its_name_on_the_embedded_store() {
+async fn a_migration_object_applied_with_the_crd_change_succeeds_on_the_embedded_store() {
     a_migration_that_a_person_applies_succeeds(On::Embedded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_that_a_person_applies_with_the_change_succeeds_under_its_name_on_etcd() {
+async fn a_migration_object_applied_with_the_crd_change_succeeds_on_etcd() {
     a_migration_that_a_person_applies_succeeds(On::Etcd).await;
 }
 
@@ -245,7 +245,7 @@ async fn a_migration_that_a_person_applies_succeeds(on: On) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_that_names_no_resource_fails_and_holds_up_no_other() {
+async fn a_migration_of_an_unknown_resource_fails_and_delays_no_other() {
     let cluster = Cluster::one(On::Embedded).await;
     install(&cluster.servers[0]);
     let widgets = Widgets::new(&cluster.servers[0], 3).await;
@@ -270,7 +270,7 @@ async fn a_migration_that_names_no_resource_fails_and_holds_up_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_migration_that_is_deleted_while_it_runs_ends_and_another_takes_its_place() {
+async fn a_migration_object_that_is_deleted_while_it_runs_is_replaced() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
         install(&cluster.servers[0]);
@@ -291,7 +291,7 @@ async fn a_migration_that_is_deleted_while_it_runs_ends_and_another_takes_its_pl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_was_suspended_wakes_and_harms_nothing() {
+async fn a_suspended_leader_does_no_harm_when_it_resumes() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
         install(&cluster.servers[0]);
@@ -318,7 +318,7 @@ async fn a_leader_that_was_suspended_wakes_and_harms_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn owners_of_fields_leave_a_deprecated_version_with_the_migration() {
+async fn managed_fields_leave_a_deprecated_version_with_the_migration() {
     for on in [On::Embedded, On::Etcd] {
         let cluster = Cluster::one(on).await;
         let widgets = Widgets::new(&cluster.servers[0], 0).await;

@@ -7,7 +7,7 @@ use restow_testkit::Server;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_the_storage_version_is_migrated_proven_and_told_without_a_further_command() {
+async fn a_change_of_the_storage_version_is_migrated_proven_and_reported_without_a_further_command() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::up_with(folder.path(), &[]);
     let widgets = Widgets::new(&server, 1_000).await;

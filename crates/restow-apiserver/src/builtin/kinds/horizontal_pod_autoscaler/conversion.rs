@@ -1,5 +1,5 @@
-//! HorizontalPodAutoscaler: autoscaling/v1 knows one CPU target, autoscaling/v2 any metrics. What v1 has no field for
-//! travels in annotations, so that a client of v1 loses nothing of what a client of v2 wrote.
+//! HorizontalPodAutoscaler: autoscaling/v1 has one CPU target, autoscaling/v2 has any metrics. Values that v1 has no
+//! field for are kept in annotations, so that an update by a client of v1 loses nothing.
 
 use crate::builtin::convert::version_of;
 use restow_apimachinery::object::Object;
@@ -11,12 +11,12 @@ const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CARRIERS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 
-/// The CPU utilization aimed at where nothing is said.
+/// The default CPU utilization.
 const DEFAULT_UTILIZATION: i64 = 80;
 
-/// Where a value of a nested metric lies in the flat form of the annotations.
+/// The position of a value of a nested metric in the flat form of the annotations.
 struct FieldMove {
-    /// The field, and the field in it unless that is empty.
+    /// The field, and the field in it (may be empty).
     nested: (&'static str, &'static str),
     flat: &'static str,
     /// A quantity that the flat form always has.
@@ -159,7 +159,7 @@ fn to_v1(object: &mut Object) {
     carry(object, CURRENT_METRICS, current);
     carry(object, CONDITIONS, conditions);
     if let Some(behavior) = behavior {
-        // The annotation was first written with other names for the same fields, and has stayed so.
+        // The annotation has the field names of its first version.
         annotate(object, BEHAVIOR, &renamed(&behavior, |name| first_letter(name, char::to_ascii_uppercase)));
     }
 }
@@ -209,7 +209,7 @@ fn cpu_target(utilization: &Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
 }
 
-/// A metric as the annotations have it.
+/// A metric in the flat form of the annotations.
 fn flat(metric: &Value, forms: &[Form]) -> Value {
     let mut out = json!({"type": metric["type"]});
     for (source, places) in forms {
@@ -228,7 +228,7 @@ fn flat(metric: &Value, forms: &[Form]) -> Value {
     out
 }
 
-/// A metric as v2 has it.
+/// A metric in the nested form of v2.
 fn nested(metric: &Value, forms: &[Form]) -> Value {
     let mut out = json!({"type": metric["type"]});
     for (source, places) in forms {
@@ -245,15 +245,15 @@ fn nested(metric: &Value, forms: &[Form]) -> Value {
             }
         }
         if forms[0].1[3].nested.0 == "target" {
-            settle_target(source, &mut fields);
+            set_target_type(source, &mut fields);
         }
         out[*source] = fields;
     }
     out
 }
 
-/// Says which kind of target it is, which the flat form leaves to be seen.
-fn settle_target(source: &str, fields: &mut Value) {
+/// Sets the type of the target, which the flat form does not contain.
+fn set_target_type(source: &str, fields: &mut Value) {
     let target = &fields["target"];
     let has = |name: &str| !target[name].is_null();
     let kind = match source {
@@ -265,7 +265,7 @@ fn settle_target(source: &str, fields: &mut Value) {
         _ if has("averageUtilization") => "Utilization",
         _ => "AverageValue",
     };
-    // The flat form cannot leave the value out, so zero beside an average stands for none.
+    // The flat form requires the value, so zero besides an average means unset.
     let placeholder = source == "object" && kind == "AverageValue" && target["value"] == "0";
     fields["target"]["type"] = kind.into();
     if let Some(target) = fields["target"].as_object_mut().filter(|_| placeholder) {
@@ -273,7 +273,7 @@ fn settle_target(source: &str, fields: &mut Value) {
     }
 }
 
-/// The same value with other names of fields.
+/// The same value with renamed fields.
 fn renamed(value: &Value, rename: fn(&str) -> String) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,5 +1,5 @@
-//! Which updates of a pod are allowed: its images, a shorter deadline, more tolerations, and, while scheduling gates hold it
-//! back, a narrower choice of nodes.
+//! Which updates of a pod are allowed: its images, a shorter deadline, more tolerations, and, while it has scheduling
+//! gates, a narrower choice of nodes.
 
 use crate::builtin::validation::list;
 use restow_apimachinery::field::FieldError;
@@ -10,10 +10,10 @@ use std::collections::HashSet;
 
 /// The annotation of mirror pods, which only the kubelet sets.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The longest active deadline.
+/// The maximum active deadline.
 const LONGEST: i64 = i32::MAX as i64;
 
-/// Everything that is wrong with replacing the pod `old`.
+/// All validation errors of replacing the pod `old`.
 pub(super) fn problems(object: &Object, old: &Object) -> Vec<FieldError> {
     let mut problems: Vec<FieldError> = mirror_changes(object, old).into_iter().collect();
     let spec = |object: &Object| without_nulls(object.get("spec").cloned().unwrap_or_default());
@@ -39,7 +39,7 @@ pub(super) fn problems(object: &Object, old: &Object) -> Vec<FieldError> {
         problems.extend(selector_changes(&mut now, &before));
         problems.extend(affinity_changes(&mut now, &before));
     }
-    set_back(&mut now, &before);
+    restore_checked_fields(&mut now, &before);
     if without_nulls(now) != before {
         problems.push(FieldError::forbidden(
             "spec",
@@ -51,8 +51,8 @@ pub(super) fn problems(object: &Object, old: &Object) -> Vec<FieldError> {
     problems
 }
 
-/// Sets fields that may change, and have been checked on their own, to what they were.
-fn set_back(now: &mut Value, before: &Value) {
+/// Restores fields that may change and are checked separately.
+fn restore_checked_fields(now: &mut Value, before: &Value) {
     for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         now[name] = before[name].clone();
     }
@@ -109,7 +109,7 @@ fn added_gates(now: &Value, before: &Value) -> Vec<FieldError> {
     added.map(problem).collect()
 }
 
-/// Existing ephemeral containers may not change or go. Whether new ones may be added is decided elsewhere.
+/// Existing ephemeral containers may not change or be removed. Adding is checked elsewhere.
 fn ephemeral_changes(now: &mut Value, before: &Value) -> Vec<FieldError> {
     let field = "ephemeralContainers";
     let mut problems = Vec::new();
@@ -123,7 +123,7 @@ fn ephemeral_changes(now: &mut Value, before: &Value) -> Vec<FieldError> {
         let detail = format!("existing ephemeral containers {name} may not be {change}\n");
         problems.push(FieldError::forbidden(format!("spec.{field}"), detail));
     }
-    // Their order does not matter; a new one is a change like any other.
+    // The order does not matter; an added item is an ordinary change.
     let known = |container: &Value| list(&before[field]).iter().any(|old| old["name"] == container["name"]);
     if !problems.is_empty() || list(&now[field]).iter().all(known) {
         now[field] = before[field].clone();

@@ -14,12 +14,12 @@ const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "N
 const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
-/// What is wrong with a pod template at this path. `claims` are the names of volumes that come from claim templates.
+/// The validation errors of a pod template at this path. `claims` are the names of volumes from claim templates.
 pub(crate) fn template_problems(template: Option<&Value>, path: &str, claims: &[&str]) -> Vec<FieldError> {
     spec_problems(template.and_then(|template| template.get("spec")), &format!("{path}.spec"), claims)
 }
 
-/// What is wrong with a pod's specification at this path.
+/// The validation errors of a pod's specification at this path.
 pub(crate) fn spec_problems(spec: Option<&Value>, path: &str, claims: &[&str]) -> Vec<FieldError> {
     let spec = spec.unwrap_or(&Value::Null);
     let (mut problems, mut volumes) = volume_problems(spec, path);
@@ -99,7 +99,7 @@ fn resource_problems(resources: &Value, at: &str) -> Vec<FieldError> {
     beyond.collect()
 }
 
-/// What is wrong with the volumes, and what they are called.
+/// The validation errors of the volumes, and their names.
 fn volume_problems<'a>(spec: &'a Value, path: &str) -> (Vec<FieldError>, BTreeSet<&'a str>) {
     let mut problems = Vec::new();
     let mut names = BTreeSet::new();

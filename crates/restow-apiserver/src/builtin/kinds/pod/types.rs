@@ -1,4 +1,4 @@
-//! Defaults and checks of the types in a pod's specification, which hold in pods and in all templates of pods.
+//! Defaults and checks of the types in a pod's specification, for pods and for all pod templates.
 
 use crate::builtin::checks::by_type::{amounts_not_negative, count, requirement};
 use crate::builtin::checks::{Fields, below, is_unset, text_at};
@@ -20,7 +20,7 @@ pub(crate) fn default_pull_policy(fields: &mut Fields) {
     fields.insert("imagePullPolicy".into(), policy.into());
 }
 
-/// Requests default to limits. Templates are left as they are.
+/// Requests default to limits. Templates do not change.
 pub(crate) fn default_requests(pod: &mut Fields) {
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for field in ["initContainers", "containers"] {

@@ -18,26 +18,26 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-/// The first address of the range, and how many there are: 10.96.0.0/12.
+/// The first address of the range 10.96.0.0/12, and the number of addresses.
 const FIRST: u32 = 0x0a60_0000;
 const COUNT: u32 = 1 << 20;
-/// The first address that is allocated dynamically; those below are for Services that name one.
-const FREELY: u32 = 256;
+/// The first address that is allocated dynamically; lower ones are for Services that set one.
+const FIRST_DYNAMIC: u32 = 256;
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
-/// How many random candidates are tried.
+/// The number of random candidates.
 const ATTEMPTS: usize = 64;
-/// How many addresses and ports a Service can take in one transaction, which compares each of them.
-const MOST_TAKEN: usize = 100;
+/// The maximum number of addresses and ports that a Service can take in one transaction, which compares each of them.
+const MAX_CLAIMS: usize = 100;
 
-/// What only one Service at a time can have.
+/// An address or port that only one Service at a time can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     Address(Ipv4Addr),
     Port(i64),
 }
 
-/// Gives a Service the addresses and ports that it needs and does not have. Returns what must hold in the store when the
-/// Service is written; when it no longer holds, allocate again. What `old` has stays with the Service.
+/// Allocates the addresses and ports that a Service needs and does not have. Returns the conditions of its transaction;
+/// if they fail, allocate again. The Service keeps the allocations of `old`.
 pub(crate) async fn allocate(
     core: &Core,
     call: &Request,
@@ -91,7 +91,7 @@ async fn allocate_ports(
     Ok(())
 }
 
-/// The keys that change with a Service: those of what it takes and of what it releases.
+/// The keys that change with a Service: those that it takes and those that it releases.
 pub(super) fn key_changes(old: Option<&Object>, new: Option<&Object>) -> Vec<Mutation> {
     let (before, after) = (old.map(held).unwrap_or_default(), new.map(held).unwrap_or_default());
     let put = |key: Key, owner: &str| Mutation::Put(Put { key, value: owner.to_string().into(), time_to_live: None });
@@ -103,7 +103,7 @@ pub(super) fn key_changes(old: Option<&Object>, new: Option<&Object>) -> Vec<Mut
 
 async fn free_address(claims: &mut Claims<'_>) -> Result<String, ApiError> {
     for _ in 0..ATTEMPTS {
-        let address = Ipv4Addr::from(FIRST + rand::rng().random_range(FREELY..COUNT - 1));
+        let address = Ipv4Addr::from(FIRST + rand::rng().random_range(FIRST_DYNAMIC..COUNT - 1));
         if claims.take(Claim::Address(address)).await? {
             return Ok(address.to_string());
         }
@@ -163,7 +163,7 @@ fn held(service: &Object) -> BTreeSet<Claim> {
     address.into_iter().chain(ports.map(Claim::Port)).collect()
 }
 
-/// How the keys name a Service.
+/// The name of a Service in the keys.
 fn owner(service: &Object) -> String {
     format!("{}/{}", service.namespace(), service.name())
 }
@@ -178,14 +178,14 @@ impl Claim {
     }
 }
 
-/// What one Service is about to take.
+/// The allocations of one Service in progress.
 struct Claims<'a> {
     core: &'a Core,
     call: &'a Request,
     owner: String,
-    /// What it has already.
+    /// The allocations that it has already.
     own: BTreeSet<Claim>,
-    /// What it takes, with the revision of the key as it was read.
+    /// The new allocations, each with the revision of its key when it was read.
     seen: Vec<(Claim, Revision)>,
 }
 
@@ -207,10 +207,10 @@ impl Claims<'_> {
         Ok(true)
     }
 
-    /// What must hold when the Service is written.
+    /// The conditions of the transaction that writes the Service.
     fn conditions(&self, object: &Object) -> Result<Vec<Compare>, ApiError> {
-        if self.seen.len() > MOST_TAKEN {
-            let problem = format!("must not take more than {MOST_TAKEN} node ports at once; add them in several steps");
+        if self.seen.len() > MAX_CLAIMS {
+            let problem = format!("must not take more than {MAX_CLAIMS} node ports at once; add them in several steps");
             let problem = FieldError::invalid("spec.ports", &self.seen.len().into(), problem);
             return Err(self.call.invalid(object.name(), vec![problem]));
         }
@@ -219,22 +219,22 @@ impl Claims<'_> {
     }
 }
 
-/// The Service that a key names, if it exists.
+/// The Service in a key's value, if it exists.
 async fn holder(core: &Core, entry: &Entry) -> Result<Option<Object>, ApiError> {
     let owner = String::from_utf8_lossy(&entry.value).to_string();
     let (namespace, name) = owner.split_once('/').unwrap_or_default();
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
     let registry = core.registry();
     let Some(resource) = registry.find(&version, "services").filter(|_| !name.is_empty()) else { return Ok(None) };
-    let place = ObjectRef { resource, version: &version, namespace, name };
-    match core.objects().get(place).await? {
+    let object_ref = ObjectRef { resource, version: &version, namespace, name };
+    match core.objects().get(object_ref).await? {
         Some(entry) => Ok(Some(resource.decode(&entry, &version).await?)),
         None => Ok(None),
     }
 }
 
-/// What must hold in the store for a Service that this server creates itself to take what it names. An error names the Service
-/// that has it.
+/// The conditions for a Service that this server creates itself. An error names the Service that has the address or
+/// port.
 pub(crate) async fn claim(core: &Core, service: &Object) -> Result<Vec<Compare>, ApiError> {
     let mut conditions = Vec::new();
     for claim in held(service) {
@@ -255,7 +255,7 @@ pub(crate) async fn claim(core: &Core, service: &Object) -> Result<Vec<Compare>,
     Ok(conditions)
 }
 
-/// Writes missing keys: earlier versions did not write them in the same transaction, and restored stores may lack them.
+/// Writes missing keys. Earlier versions did not write them in the same transaction, and restored stores may lack them.
 pub(crate) async fn repair(core: &Core) -> Result<(), ApiError> {
     let version = GroupVersion::new("", "v1").map_err(|error| ApiError::Internal(error.to_string()))?;
     let registry = core.registry();
@@ -263,7 +263,7 @@ pub(crate) async fn repair(core: &Core) -> Result<(), ApiError> {
     let Some(storage) = &resource.storage else { return Ok(()) };
     let store = core.objects().store();
     for entry in store.range(RangeRequest::new(storage.range(""))).await?.entries {
-        // A Service that cannot be read is reported where it is used.
+        // Reads of the Service report the error.
         let Ok(service) = resource.decode(&entry, &version).await else { continue };
         for claim in held(&service) {
             let key = claim.key()?;
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_follow_what_a_service_takes_and_releases() {
+    fn the_keys_of_a_service_change_with_its_addresses_and_ports() {
         let check = |old: Option<Object>, new: Option<Object>, expected: &[&str]| {
             let told = key_changes(old.as_ref(), new.as_ref()).into_iter().map(|mutation| match mutation {
                 Mutation::Put(put) => format!("+{}={}", put.key, String::from_utf8_lossy(&put.value)),

@@ -1,21 +1,21 @@
-//! A cache of recent writes of this server, as a first guess at what is stored.
+//! A cache of recent writes of this server.
 //!
-//! Objects are often changed several times in a row by the same client: a lease is renewed, a status is updated. The next
-//! change need not read the object first, because its transaction compares the revision anyway. A wrong guess costs one more
-//! attempt and decides nothing.
+//! Clients often change an object several times in a row: they renew a lease, or update a status. The next change need
+//! not read the object first, because its transaction compares the revision anyway. A stale entry costs one more
+//! attempt and has no other effect.
 
 use restow_store::{Entry, Key};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// How many entries are kept in each of two generations.
+/// The number of entries in each of the two generations.
 const GENERATION: usize = 256;
-/// Larger values are not kept.
+/// The size of the largest cached value.
 const LARGEST: usize = 8 << 10;
 
-/// The entries.
+/// The cached entries by key.
 #[derive(Default)]
-pub(super) struct Remembered(Mutex<Generations>);
+pub(super) struct RecentWrites(Mutex<Generations>);
 
 #[derive(Default)]
 struct Generations {
@@ -23,14 +23,14 @@ struct Generations {
     old: HashMap<Key, Entry>,
 }
 
-impl Remembered {
-    /// What was last written at a key.
+impl RecentWrites {
+    /// The last write of a key.
     pub(super) fn get(&self, key: &Key) -> Option<Entry> {
         let generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         generations.young.get(key).or_else(|| generations.old.get(key)).cloned()
     }
 
-    /// Remembers what was written, unless something newer is known.
+    /// Caches a write, unless a newer one is cached.
     pub(super) fn put(&self, entry: Entry) {
         if entry.value.len() > LARGEST {
             return self.forget(&entry.key);
@@ -47,12 +47,12 @@ impl Remembered {
         generations.young.insert(entry.key.clone(), entry);
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub(super) fn clear(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Generations::default();
     }
 
-    /// Forgets the entry of a key, because it was deleted or changed.
+    /// Removes the entry of a key.
     pub(super) fn forget(&self, key: &Key) {
         let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         generations.young.remove(key);
@@ -76,16 +76,16 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_remembered_and_the_oldest_forgotten() {
-        let remembered = Remembered::default();
-        remembered.put(entry(0, 5));
-        remembered.put(entry(0, 4));
-        assert_eq!(remembered.get(&entry(0, 0).key), Some(entry(0, 5)));
-        (1..3 * GENERATION).for_each(|name| remembered.put(entry(name, 6)));
-        assert_eq!(remembered.get(&entry(0, 0).key), None);
+    fn the_newest_write_is_kept_and_the_oldest_is_evicted() {
+        let recent_writes = RecentWrites::default();
+        recent_writes.put(entry(0, 5));
+        recent_writes.put(entry(0, 4));
+        assert_eq!(recent_writes.get(&entry(0, 0).key), Some(entry(0, 5)));
+        (1..3 * GENERATION).for_each(|name| recent_writes.put(entry(name, 6)));
+        assert_eq!(recent_writes.get(&entry(0, 0).key), None);
         let last = entry(3 * GENERATION - 1, 6);
-        assert_eq!(remembered.get(&last.key), Some(last.clone()));
-        remembered.forget(&last.key);
-        assert_eq!(remembered.get(&last.key), None);
+        assert_eq!(recent_writes.get(&last.key), Some(last.clone()));
+        recent_writes.forget(&last.key);
+        assert_eq!(recent_writes.get(&last.key), None);
     }
 }
