@@ -1,5 +1,6 @@
 //! Errors about single fields of an object, with Kubernetes' messages.
 
+use crate::go_syntax::quote;
 use std::fmt;
 
 /// A validation error of a field.
@@ -107,5 +108,26 @@ impl FieldError {
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.cause_message())
+    }
+}
+
+/// A problem of an object's fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldProblem {
+    /// A field that the type does not have, with its path in Kubernetes' format: `spec.containers[0].foo`.
+    Unknown(String),
+    /// A field that occurs more than once.
+    Duplicate(String),
+    /// A value of the wrong type, with the message of Go's decoder. The object cannot be decoded at all.
+    Undecodable(String),
+}
+
+impl fmt::Display for FieldProblem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FieldProblem::Unknown(path) => write!(formatter, "unknown field {}", quote(path)),
+            FieldProblem::Duplicate(path) => write!(formatter, "duplicate field {}", quote(path)),
+            FieldProblem::Undecodable(message) => formatter.write_str(message),
+        }
     }
 }

@@ -15,5 +15,5 @@ mod tests;
 pub use compare::{Comparison, compare};
 pub use entries::{Entries, FieldWriter};
 pub use given::Given;
-pub use ownership::{MergeRule, Node, Ownership};
+pub use ownership::{Node, Ownership};
 pub use set::{FieldSet, Member};

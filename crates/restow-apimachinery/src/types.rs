@@ -5,6 +5,7 @@
 //! the table is reported as unknown. The data is `types/kubernetes.types`.
 
 mod json;
+mod merge_rule;
 mod openapi;
 mod protobuf;
 mod quantity;
@@ -15,7 +16,8 @@ mod time;
 mod walking;
 
 pub use json::exceeds_depth;
-pub use json::{Decoded, FieldProblem, JsonError, check_fields, decode_json, normalize, strict_decoding_error};
+pub use json::{Decoded, JsonError, check_fields, decode_json, normalize, strict_decoding_error};
+pub use merge_rule::MergeRule;
 pub use openapi::{group_version_roots, openapi_v2_definitions, openapi_v3, openapi_v3_schemas, schema_name};
 pub use protobuf::{
     ProtobufError, ProtobufList, decode_protobuf, decode_watch_frame, encode_openapi_v2, encode_protobuf,

@@ -3,7 +3,7 @@
 //! Most clients, and this server, sort the fields of objects. Sorted fields need no search: they are collected in a
 //! list, which becomes a map at the end.
 
-use crate::types::FieldProblem;
+use crate::field::FieldProblem;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;

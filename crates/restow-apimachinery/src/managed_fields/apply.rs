@@ -2,8 +2,9 @@
 //! it no longer contains.
 
 use super::compare::key_step;
-use super::ownership::{MergeRule, Node};
+use super::ownership::Node;
 use super::set::{FieldSet, Member};
+use crate::types::MergeRule;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! The differences between two objects of one type.
 
-use super::ownership::{MergeRule, Node};
+use super::ownership::Node;
 use super::set::{FieldSet, Member};
+use crate::types::MergeRule;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The ownership of fields: whether a list or a map is owned as a whole or item by item.
 
-use crate::types::{FieldShape, TypeId, TypeTable};
+use crate::types::{FieldShape, MergeRule, TypeId, TypeTable};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -15,22 +15,6 @@ pub struct Ownership {
     pub others: Option<Box<Ownership>>,
     /// The default of a field that is a key of a list.
     pub default: Option<Value>,
-}
-
-/// The ownership of a value.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum MergeRule {
-    /// By its JSON type: objects by field, everything else as a whole.
-    #[default]
-    ByForm,
-    /// As a whole.
-    Whole,
-    /// By field.
-    Fields,
-    /// Item by item; these fields are the keys of items.
-    Items(Vec<String>),
-    /// Value by value.
-    Values,
 }
 
 impl Ownership {

@@ -9,37 +9,14 @@ mod special;
 mod tests;
 mod walk;
 
-use std::fmt;
-
 use serde_json::Value;
 
 use super::table::{TypeId, TypeTable};
-use crate::go_syntax::quote;
+use crate::field::FieldProblem;
 use walk::Walker;
 
 /// The maximum nesting of an object; the same as for text.
 const MAXIMUM_DEPTH: usize = 128;
-
-/// A problem of an object's fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FieldProblem {
-    /// A field that the type does not have, with its path in Kubernetes' format: `spec.containers[0].foo`.
-    Unknown(String),
-    /// A field that occurs more than once.
-    Duplicate(String),
-    /// A value of the wrong type, with the message of Go's decoder. The object cannot be decoded at all.
-    Undecodable(String),
-}
-
-impl fmt::Display for FieldProblem {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FieldProblem::Unknown(path) => write!(formatter, "unknown field {}", quote(path)),
-            FieldProblem::Duplicate(path) => write!(formatter, "duplicate field {}", quote(path)),
-            FieldProblem::Undecodable(message) => formatter.write_str(message),
-        }
-    }
-}
 
 /// A decoded object.
 #[derive(Clone, Debug, PartialEq)]

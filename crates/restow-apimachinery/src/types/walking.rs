@@ -1,7 +1,7 @@
 //! Traversing an object by its type: the types of fields, the merge rules of lists and maps, and empty objects.
 
+use super::merge_rule::MergeRule;
 use super::table::{FieldExtra, Form, ListType, MapType, PatchStrategy, ShapeId, TypeId, TypeTable};
-use crate::managed_fields::MergeRule;
 use serde_json::{Map, Value};
 
 /// The type of a field together with the field's tags.

@@ -5,10 +5,9 @@
 use crate::apiextensions::custom_resource_definition::CustomResourceDefinition;
 use crate::apiextensions::numbers;
 use bytes::Bytes;
-use restow_apimachinery::field::{FieldError, FieldRule};
+use restow_apimachinery::field::{FieldError, FieldProblem, FieldRule};
 use restow_apimachinery::managed_fields::Ownership;
 use restow_apimachinery::object::Object;
-use restow_apimachinery::types::FieldProblem;
 use restow_schema::{Problem, Schema};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};

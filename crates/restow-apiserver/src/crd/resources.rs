@@ -11,10 +11,9 @@ use crate::resource::{Names, Origin, Resource, Scope, Storage, Subresource, Subr
 use crate::webhook::ServiceResolver;
 use arc_swap::ArcSwap;
 use restow_api::{GroupResource, GroupVersion, InvalidName};
-use restow_apimachinery::field::FieldError;
+use restow_apimachinery::field::{FieldError, FieldProblem};
 use restow_apimachinery::managed_fields::Ownership;
 use restow_apimachinery::object::Object;
-use restow_apimachinery::types::FieldProblem;
 use std::sync::Arc;
 
 /// The verbs of every custom resource, in the order in which discovery shows them.

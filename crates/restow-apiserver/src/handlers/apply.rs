@@ -9,10 +9,10 @@ use crate::request::body;
 use crate::request::negotiation::Media;
 use crate::resource::object_meta;
 use async_trait::async_trait;
-use restow_apimachinery::field::FieldError;
+use restow_apimachinery::field::{FieldError, FieldProblem};
 use restow_apimachinery::managed_fields::{FieldWriter, Given};
 use restow_apimachinery::object::Object;
-use restow_apimachinery::types::{self, FieldProblem};
+use restow_apimachinery::types;
 use serde_json::{Value, json};
 
 /// The media type of an apply patch.

@@ -5,9 +5,10 @@ use crate::request::Request;
 use crate::request::negotiation::Media;
 use crate::resource::Origin;
 use restow_apimachinery::MAX_DEPTH;
+use restow_apimachinery::field::FieldProblem;
 use restow_apimachinery::managed_fields::Given;
 use restow_apimachinery::object::Object;
-use restow_apimachinery::types::{self, FieldProblem};
+use restow_apimachinery::types;
 use restow_apimachinery::untyped;
 use serde_json::Value;
 

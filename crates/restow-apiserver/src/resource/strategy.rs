@@ -3,11 +3,10 @@
 
 use crate::resource::Verb;
 use jiff::Timestamp;
-use restow_apimachinery::field::FieldError;
+use restow_apimachinery::field::{FieldError, FieldProblem};
 use restow_apimachinery::managed_fields::Ownership;
 use restow_apimachinery::names::NameRule;
 use restow_apimachinery::object::Object;
-use restow_apimachinery::types::FieldProblem;
 use restow_store::Mutation;
 use serde_json::Value;
 use std::sync::Arc;

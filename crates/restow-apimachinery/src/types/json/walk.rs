@@ -7,7 +7,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 
 use super::special::{self, Token};
-use super::{Decoded, FieldProblem, JsonError};
+use super::{Decoded, JsonError};
+use crate::field::FieldProblem;
 use crate::go_syntax;
 use crate::types::table::Form;
 use crate::types::table::{Scalar, ShapeId, TypeId, TypeTable};
