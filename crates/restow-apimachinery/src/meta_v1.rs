@@ -4,7 +4,8 @@ use crate::go_syntax::quote;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Which objects are meant, by their labels. Without conditions: all. (The form of queries is [`crate::selector::LabelSelector`].)
+/// Which objects are meant, by their labels. Without conditions: all. The form that queries have is
+/// [`crate::selector::LabelSelector`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {

@@ -230,6 +230,27 @@ mod tests {
     }
 
     #[test]
+    fn mutations_are_apply_configurations_unless_they_are_json_patches() {
+        let expressions = json!({"applyConfiguration": {"expression": "Object{}"}, "jsonPatch": {"expression": "[]"}});
+        for (patch_type, is_patch) in [("JSONPatch", true), ("ApplyConfiguration", false), ("Other", false)] {
+            let mut mutation = expressions.clone();
+            mutation["patchType"] = patch_type.into();
+            let policy = json!({"spec": {"mutations": [mutation, null], "reinvocationPolicy": "IfNeeded"}});
+            let PolicySpec { mutations, reinvocation_policy, .. } = typed::read::<Policy>(&policy).unwrap().spec;
+            assert_eq!(reinvocation_policy, ReinvocationPolicy::IfNeeded);
+            match &mutations[..] {
+                [Mutation::Patch(expression), Mutation::Configuration(_)] if is_patch => {
+                    assert_eq!(expression.text, "[]")
+                }
+                [Mutation::Configuration(expression), Mutation::Configuration(_)] if !is_patch => {
+                    assert_eq!(expression.text, "Object{}");
+                }
+                _ => panic!("{patch_type}"),
+            }
+        }
+    }
+
+    #[test]
     fn violations_have_the_message_of_the_policy() {
         let object = json!({"metadata": {"name": "a"}, "spec": {"replicas": 7}});
         let expected = |reason: &str, message: &str| vec![(reason.to_string(), message.to_string())];
