@@ -37,14 +37,15 @@ use crate::storage::watch_cache::CacheEvent;
 use crate::webhook::ServiceResolver;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
-use mutating_policy::{MutatingPolicy, Policies};
+use mutating_policy::Policies;
 use policy::{Binding, Policy};
 use request::Request;
 use resource_quota::QuotaStore;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
-use restow_auth::json::WrongType;
+use restow_apimachinery::typed::{self, WrongType};
 use restow_store::{Entry, RangeRequest};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -63,7 +64,7 @@ pub(crate) struct Admission {
     services: Arc<dyn ServiceResolver>,
     mutating: Configurations<Webhook>,
     validating: Configurations<Webhook>,
-    mutating_policies: Configurations<MutatingPolicy>,
+    mutating_policies: Configurations<Policy>,
     mutating_bindings: Configurations<Binding>,
     policies: Configurations<Policy>,
     bindings: Configurations<Binding>,
@@ -290,16 +291,16 @@ impl ConfigurationStore {
         match self.part {
             Part::Mutating => take(&admission.mutating, news, webhooks),
             Part::Validating => take(&admission.validating, news, webhooks),
-            Part::MutatingPolicies => {
-                take(&admission.mutating_policies, news, |object| Ok(vec![Arc::new(MutatingPolicy::read(object)?)]));
-            }
-            Part::MutatingBindings => {
-                take(&admission.mutating_bindings, news, |object| Ok(vec![Arc::new(Binding::read(object)?)]));
-            }
-            Part::Policies => take(&admission.policies, news, |object| Ok(vec![Arc::new(Policy::read(object)?)])),
-            Part::Bindings => take(&admission.bindings, news, |object| Ok(vec![Arc::new(Binding::read(object)?)])),
+            Part::MutatingPolicies => take(&admission.mutating_policies, news, one),
+            Part::MutatingBindings => take(&admission.mutating_bindings, news, one),
+            Part::Policies => take(&admission.policies, news, one),
+            Part::Bindings => take(&admission.bindings, news, one),
         }
     }
+}
+
+fn one<T: DeserializeOwned>(object: &Value) -> Result<Vec<Arc<T>>, WrongType> {
+    typed::read(object).map(|object| vec![Arc::new(object)])
 }
 
 fn take<T>(

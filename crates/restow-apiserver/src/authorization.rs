@@ -26,7 +26,7 @@ use restow_auth::service_account::{BoundKind, BoundObject, ServiceAccounts};
 use restow_auth::user::MASTERS;
 use restow_auth::{Attributes, Authorizer, Decision, PrivilegedGroup, User};
 use restow_store::Entry;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -273,8 +273,7 @@ impl Access {
         for (name, rules) in self.stale_aggregates() {
             let Some(resource) = self.core.registry().find(&version, "clusterroles").cloned() else { return Ok(()) };
             let reference = ObjectRef { resource: &resource, version: &version, namespace: "", name: &name };
-            let rules: Vec<Value> = rules.iter().map(PolicyRule::to_value).collect();
-            let mut decision = SetRules { rules: rules.into() };
+            let mut decision = SetRules { rules: json!(rules) };
             if let crate::storage::object_store::Changed::Updated(written) =
                 self.core.objects().change(reference, &mut decision).await?
             {

@@ -3,6 +3,7 @@
 
 pub(crate) mod services;
 
+use crate::apiextensions::custom_resource_definition::ClientConfig;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -226,6 +227,20 @@ impl WebhookClient {
 }
 
 impl Endpoint {
+    /// The endpoint that a configuration names.
+    pub(crate) fn of(config: &ClientConfig) -> Result<Endpoint, WebhookError> {
+        match (&config.url, &config.service) {
+            (Some(url), _) => Ok(Endpoint::Url(url.clone())),
+            (None, Some(service)) => Ok(Endpoint::Service {
+                namespace: service.namespace.clone(),
+                name: service.name.clone(),
+                port: service.port.and_then(|port| u16::try_from(port).ok()).unwrap_or(443),
+                path: format!("/{}", service.path.as_deref().unwrap_or_default().trim_start_matches('/')),
+            }),
+            (None, None) => Err(WebhookError::Configuration("no webhook is configured".into())),
+        }
+    }
+
     /// The endpoint as error messages show it.
     fn shown(&self, time: Duration) -> String {
         match self {

@@ -21,8 +21,6 @@ pub mod review;
 pub mod service_account;
 pub mod user;
 
-pub mod json;
-
 pub use attributes::{Attributes, ResourceAttributes};
 pub use authorizer::{Authorizer, Decision, PrivilegedGroup, UserRules};
 pub use user::User;

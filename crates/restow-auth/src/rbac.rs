@@ -8,7 +8,6 @@ mod aggregation;
 mod bindings;
 mod cover;
 mod escalation;
-mod label_selector;
 mod objects;
 mod policy_rule;
 mod role_rules;
@@ -17,15 +16,11 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use escalation::same_but_for_collection;
-pub use label_selector::LabelSelector;
-
 pub use cover::uncovered;
-pub use escalation::{Escalation, RoleGrant};
+pub use escalation::{Escalation, RoleGrant, same_but_for_collection};
 pub use objects::{Malformed, RbacKind, RoleKind, RoleRef, Subject};
 pub use policy_rule::PolicyRule;
-pub use rules::Replacement;
-pub use rules::Rules;
+pub use rules::{Replacement, Rules};
 
 /// The API group of the four kinds.
 pub const GROUP: &str = "rbac.authorization.k8s.io";

@@ -14,8 +14,9 @@ pub use subject_access::{local_subject_access_review, self_subject_access_review
 pub use subject_rules::self_subject_rules_review;
 pub use token::token_review;
 
-use crate::json::WrongType;
 use restow_apimachinery::field::FieldError;
+use restow_apimachinery::typed::WrongType;
+use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -28,6 +29,22 @@ pub enum ReviewError {
     /// The request makes no sense.
     #[error("{0}")]
     BadRequest(String),
+}
+
+/// A posted object, as far as it is read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Posted<S> {
+    pub(crate) metadata: Metadata,
+    pub(crate) spec: S,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Metadata {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) uid: String,
 }
 
 impl From<WrongType> for ReviewError {

@@ -1,6 +1,7 @@
 //! CEL expressions of policies and of matchConditions.
 
 use restow_schema::cel::{AuthorizationCheck, Authorizer, PER_CALL_LIMIT, Program};
+use serde::Deserialize;
 use serde_json::Value;
 
 /// The variables of expressions: the values of [`Values::list`] in its order, and the authorizer.
@@ -25,6 +26,8 @@ pub(super) const POLICY_VARIABLES: [&str; 7] =
 pub(super) const POLICY_VARIABLES_WITH_PARAMS: [&str; 8] = VARIABLES;
 
 /// A compiled expression, or the compile error.
+#[derive(Deserialize)]
+#[serde(from = "String")]
 pub(super) struct Expression {
     /// The expression as it was written.
     pub(super) text: String,
@@ -53,14 +56,23 @@ impl Values<'_> {
     }
 }
 
-impl Expression {
-    pub(super) fn compile(text: &str) -> Self {
-        Expression { text: text.to_string(), program: Program::compile(text, &VARIABLES) }
+impl From<String> for Expression {
+    fn from(text: String) -> Self {
+        Expression { program: Program::compile(&text, &VARIABLES), text }
     }
+}
 
+/// An expression that is missing fails when it is evaluated.
+impl Default for Expression {
+    fn default() -> Self {
+        Expression::from(String::new())
+    }
+}
+
+impl Expression {
     /// An expression of a mutation.
-    pub(super) fn compile_change(text: &str) -> Self {
-        Expression { text: text.to_string(), program: Program::compile_change(text, &VARIABLES) }
+    pub(super) fn of_mutation(text: String) -> Self {
+        Expression { program: Program::compile_change(&text, &VARIABLES), text }
     }
 
     /// The value of the expression, or the error.
@@ -83,18 +95,18 @@ impl Expression {
 }
 
 /// Conditions that must all hold.
-#[derive(Default)]
-pub(super) struct Conditions(Vec<(String, Expression)>);
+#[derive(Default, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Conditions(Vec<MatchCondition>);
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MatchCondition {
+    name: String,
+    expression: Expression,
+}
 
 impl Conditions {
-    /// Reads the conditions of a webhook or a policy.
-    pub(super) fn read(conditions: &Value) -> Self {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-        let conditions = conditions.as_array().into_iter().flatten();
-        let read = |value: &Value| (text(&value["name"]), Expression::compile(&text(&value["expression"])));
-        Conditions(conditions.map(read).collect())
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -102,8 +114,8 @@ impl Conditions {
     /// Whether all hold. One that does not hold decides, even where another cannot be evaluated.
     pub(super) fn hold(&self, values: &Values<'_>) -> Result<bool, String> {
         let mut failure = None;
-        for (name, condition) in &self.0 {
-            match condition.holds(values) {
+        for MatchCondition { name, expression } in &self.0 {
+            match expression.holds(values) {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
                 Err(error) => failure = failure.or(Some(format!("match condition {name:?}: {error}"))),
@@ -116,6 +128,7 @@ impl Conditions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use restow_apimachinery::typed;
     use serde_json::json;
 
     #[test]
@@ -123,7 +136,7 @@ mod tests {
         let object = json!({"spec": {"replicas": 5}});
         let values = Values { object: Some(&object), ..Values::default() };
         let check = |text: &str, expected: Option<Value>| {
-            assert_eq!(Expression::compile_change(text).evaluate(&values).ok(), expected, "{text}");
+            assert_eq!(Expression::of_mutation(text.to_string()).evaluate(&values).ok(), expected, "{text}");
         };
         let literal = "Object{spec: Object.spec{replicas: object.spec.replicas + 1, ?paused: optional.none()}}";
         check(literal, Some(json!({"spec": {"replicas": 6}})));
@@ -137,7 +150,10 @@ mod tests {
         check("Object{a}", None);
         check("JSONPatch.a{b: 1}", None);
         check("other{b: 1}", None);
-        assert!(Expression::compile("Object{}").evaluate(&values).is_err(), "only policies that change have them");
+        assert!(
+            Expression::from("Object{}".to_string()).evaluate(&values).is_err(),
+            "only policies that change have them"
+        );
     }
 
     #[test]
@@ -145,7 +161,7 @@ mod tests {
         let (object, old) = (json!({"spec": {"replicas": 5}}), Value::Null);
         let values = Values { object: Some(&object), old_object: Some(&old), ..Values::default() };
         let check = |text: &str, expected: Option<bool>| {
-            assert_eq!(Expression::compile(text).holds(&values).ok(), expected, "{text}");
+            assert_eq!(Expression::from(text.to_string()).holds(&values).ok(), expected, "{text}");
         };
         check("object.spec.replicas <= 5", Some(true));
         check("object.spec.replicas > 5", Some(false));
@@ -155,7 +171,7 @@ mod tests {
         check("object.(", None);
         let conditions = |texts: &[&str]| {
             let list: Vec<Value> = texts.iter().map(|text| json!({"name": "a", "expression": text})).collect();
-            Conditions::read(&list.into()).hold(&values)
+            typed::read::<Conditions>(&list.into()).unwrap().hold(&values)
         };
         assert_eq!(conditions(&[]), Ok(true));
         assert_eq!(conditions(&["object.spec.missing == 1", "false"]), Ok(false));

@@ -7,7 +7,7 @@ use crate::admission::expression::{Expression, Values};
 use crate::admission::policy::{Binding, Policy};
 use crate::admission::request::Request;
 use crate::admission::review::Review;
-use crate::admission::webhook::FailurePolicy;
+use crate::admission::webhook::{FailurePolicy, ReinvocationPolicy};
 use crate::error::ApiError;
 use crate::field_manager::Layout;
 use crate::request::options::DryRun;
@@ -16,48 +16,57 @@ use restow_apimachinery::bounded_patch;
 use restow_apimachinery::managed_fields::apply;
 use restow_apimachinery::object::Object;
 use restow_apimachinery::types::TypeTable;
-use restow_auth::json::{WrongType, text};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A policy that changes objects.
-pub(super) struct MutatingPolicy {
-    policy: Policy,
-    mutations: Vec<Mutation>,
-    /// Whether it is applied again if the object was changed after it.
-    reinvoke: bool,
-}
-
 /// One mutation.
-enum Mutation {
+#[derive(Deserialize)]
+#[serde(from = "MutationFields")]
+pub(super) enum Mutation {
     /// The expression yields an apply configuration, which is merged into the object.
     Configuration(Expression),
     /// The expression yields a JSON patch.
     Patch(Expression),
 }
 
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct MutationFields {
+    patch_type: PatchType,
+    apply_configuration: MutationExpression,
+    json_patch: MutationExpression,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MutationExpression {
+    expression: String,
+}
+
+#[derive(Default, Deserialize)]
+enum PatchType {
+    #[serde(rename = "JSONPatch")]
+    JsonPatch,
+    #[default]
+    #[serde(other)]
+    ApplyConfiguration,
+}
+
 /// Policies and their bindings.
 pub(super) struct Policies {
-    pub(super) policies: Arc<Vec<Arc<MutatingPolicy>>>,
+    pub(super) policies: Arc<Vec<Arc<Policy>>>,
     pub(super) bindings: Arc<Vec<Arc<Binding>>>,
 }
 
-impl MutatingPolicy {
-    pub(super) fn read(object: &Value) -> Result<Self, WrongType> {
-        let mutation = |it: &Value| {
-            let expression =
-                |field: &str| Expression::compile_change(it[field]["expression"].as_str().unwrap_or_default());
-            match it["patchType"] == "JSONPatch" {
-                true => Mutation::Patch(expression("jsonPatch")),
-                false => Mutation::Configuration(expression("applyConfiguration")),
+impl From<MutationFields> for Mutation {
+    fn from(fields: MutationFields) -> Self {
+        match fields.patch_type {
+            PatchType::JsonPatch => Mutation::Patch(Expression::of_mutation(fields.json_patch.expression)),
+            PatchType::ApplyConfiguration => {
+                Mutation::Configuration(Expression::of_mutation(fields.apply_configuration.expression))
             }
-        };
-        let spec = &object["spec"];
-        Ok(MutatingPolicy {
-            policy: Policy::read(object)?,
-            mutations: spec["mutations"].as_array().into_iter().flatten().map(mutation).collect(),
-            reinvoke: text(spec, "reinvocationPolicy")? == "IfNeeded",
-        })
+        }
     }
 }
 
@@ -84,7 +93,8 @@ impl Policies {
         mut object: Object,
         first: usize,
     ) -> Result<Object, ApiError> {
-        for policy in self.policies.iter().take(first).filter(|policy| policy.reinvoke) {
+        let again = |policy: &&Arc<Policy>| policy.spec.reinvocation_policy == ReinvocationPolicy::IfNeeded;
+        for policy in self.policies.iter().take(first).filter(again) {
             if let Some(changed) = request.mutated_by_policy(policy, &self.bindings, &object).await? {
                 object = changed;
             }
@@ -95,7 +105,7 @@ impl Policies {
 
 /// The inputs of one evaluation of a policy.
 struct PolicyInputs<'a> {
-    policy: &'a MutatingPolicy,
+    policy: &'a Policy,
     binding: &'a Binding,
     version: &'a GroupVersion,
     old: Option<&'a Object>,
@@ -107,29 +117,30 @@ impl Request<'_> {
     /// The object after the mutations of the policy; `None` if it is unchanged.
     async fn mutated_by_policy(
         &self,
-        policy: &MutatingPolicy,
+        policy: &Policy,
         bindings: &[Arc<Binding>],
         object: &Object,
     ) -> Result<Option<Object>, ApiError> {
-        let constraints = &policy.policy.constraints;
+        let constraints = &policy.spec.match_constraints;
         let subject = self.subject(Some(object));
         let Some(version) = constraints.matching_version(&subject) else { return Ok(None) };
-        if !self.is_selected(&constraints.namespaces, &constraints.objects, Some(object)).await? {
+        if !self.is_selected(&constraints.namespace_selector, &constraints.object_selector, Some(object)).await? {
             return Ok(None);
         }
         let mut shown = self.converted(Some(object), version).await?.unwrap_or_default();
         let old = self.converted(self.old, version).await?;
         let namespace = self.namespace().await?.map(|namespace| namespace.clone().into_value());
         let before = shown.clone();
-        for binding in bindings.iter().filter(|binding| binding.policy == policy.policy.name) {
-            let constraints = &binding.constraints;
-            let selected = self.is_selected(&constraints.namespaces, &constraints.objects, Some(object)).await?;
-            if !selected || !constraints.allows(&subject) {
+        for binding in bindings.iter().filter(|binding| binding.spec.policy_name == policy.metadata.name) {
+            let resources = &binding.spec.match_resources;
+            let selected =
+                self.is_selected(&resources.namespace_selector, &resources.object_selector, Some(object)).await?;
+            if !selected || !resources.allows(&subject) {
                 continue;
             }
-            let params = match self.params_of(&policy.policy, binding).await {
+            let params = match self.params_of(policy, binding).await {
                 Ok(params) => params,
-                Err(_) if policy.policy.failure_policy == FailurePolicy::Ignore => continue,
+                Err(_) if policy.spec.failure_policy == FailurePolicy::Ignore => continue,
                 Err(reason) => {
                     return Err(self.refusal(
                         (policy, binding),
@@ -152,16 +163,16 @@ impl Request<'_> {
 
     /// The object after all changes of a policy, with one of its parameters.
     fn mutated(&self, inputs: &PolicyInputs<'_>, mut object: Object) -> Result<Object, ApiError> {
-        let policy = &inputs.policy.policy;
-        let lenient = policy.failure_policy == FailurePolicy::Ignore;
-        match self.with_values(inputs, &object, |values| policy.conditions.hold(values)) {
+        let policy = inputs.policy;
+        let lenient = policy.spec.failure_policy == FailurePolicy::Ignore;
+        match self.with_values(inputs, &object, |values| policy.spec.match_conditions.hold(values)) {
             Ok(true) => {}
             Ok(false) => return Ok(object),
             Err(_) if lenient => return Ok(object),
-            Err(reason) => return Err(self.refusal((inputs.policy, inputs.binding), &object, &[reason])),
+            Err(reason) => return Err(self.refusal((policy, inputs.binding), &object, &[reason])),
         }
         let mut failures = Vec::new();
-        for mutation in &inputs.policy.mutations {
+        for mutation in &policy.spec.mutations {
             let (Mutation::Configuration(expression) | Mutation::Patch(expression)) = mutation;
             let yielded = self.with_values(inputs, &object, |values| {
                 let variables = policy.variables(values);
@@ -179,7 +190,7 @@ impl Request<'_> {
         }
         match failures.is_empty() || lenient {
             true => Ok(object),
-            false => Err(self.refusal((inputs.policy, inputs.binding), &object, &failures)),
+            false => Err(self.refusal((policy, inputs.binding), &object, &failures)),
         }
     }
 
@@ -226,10 +237,11 @@ impl Request<'_> {
         Object::from_value(Value::Object(merged)).map_err(|_| "the object became something else".into())
     }
 
-    fn refusal(&self, (policy, binding): (&MutatingPolicy, &Binding), object: &Object, reasons: &[String]) -> ApiError {
+    fn refusal(&self, (policy, binding): (&Policy, &Binding), object: &Object, reasons: &[String]) -> ApiError {
         let resource = &self.call.resource.group_resource;
         let message = |reason: &String| {
-            format!("policy '{}' with binding '{}' denied request: {reason}", policy.policy.name, binding.name)
+            let (policy, binding) = (&policy.metadata.name, &binding.metadata.name);
+            format!("policy '{policy}' with binding '{binding}' denied request: {reason}")
         };
         let messages: Vec<String> = reasons.iter().map(message).collect();
         let causes: Vec<Value> = messages.iter().map(|message| json!({"message": message})).collect();

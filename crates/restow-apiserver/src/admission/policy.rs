@@ -1,36 +1,56 @@
-//! The objects ValidatingAdmissionPolicy and ValidatingAdmissionPolicyBinding, and the evaluation of a policy.
+//! Policies (ValidatingAdmissionPolicy, MutatingAdmissionPolicy) and their bindings, and the evaluation of validations.
 
 use crate::admission::expression::{Conditions, Expression, Values};
+use crate::admission::mutating_policy::Mutation;
 use crate::admission::rule::{AdmissionSubject, MatchPolicy, Rule, matching_version};
-use crate::admission::webhook::FailurePolicy;
+use crate::admission::webhook::{FailurePolicy, Metadata, ReinvocationPolicy};
 use restow_api::GroupVersion;
-use restow_auth::json::{WrongType, text};
-use restow_auth::rbac::LabelSelector;
+use restow_apimachinery::meta_v1::LabelSelector;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// A policy.
+/// A policy. Its expressions are compiled when it is read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Policy {
-    pub(super) name: String,
+    pub(super) metadata: Metadata,
+    pub(super) spec: PolicySpec,
+}
+
+/// The spec of a policy. `validations` and `auditAnnotations` are for validating ones, `mutations` and `reinvocationPolicy` for
+/// mutating ones.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PolicySpec {
     pub(super) failure_policy: FailurePolicy,
-    pub(super) constraints: Constraints,
-    pub(super) conditions: Conditions,
+    pub(super) match_constraints: MatchResources,
+    pub(super) match_conditions: Conditions,
     /// The version and kind of its parameters, if it has any.
-    pub(super) param_kind: Option<(String, String)>,
-    variables: Vec<(String, Expression)>,
+    pub(super) param_kind: Option<ParamKind>,
+    variables: Vec<Variable>,
     validations: Vec<Validation>,
-    annotations: Vec<(String, Expression)>,
+    audit_annotations: Vec<AuditAnnotation>,
+    pub(super) mutations: Vec<Mutation>,
+    pub(super) reinvocation_policy: ReinvocationPolicy,
 }
 
-/// Which requests a policy or a binding matches.
-pub(super) struct Constraints {
-    rules: Vec<Rule>,
-    excluded: Vec<Rule>,
-    match_policy: MatchPolicy,
-    pub(super) namespaces: LabelSelector,
-    pub(super) objects: LabelSelector,
+/// The kind of a policy's parameters.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ParamKind {
+    pub(super) api_version: String,
+    pub(super) kind: String,
 }
 
-/// One validation.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Variable {
+    name: String,
+    expression: Expression,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct Validation {
     expression: Expression,
     message: String,
@@ -38,14 +58,59 @@ struct Validation {
     reason: String,
 }
 
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AuditAnnotation {
+    key: String,
+    value_expression: Expression,
+}
+
+/// Which requests a policy or a binding matches.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct MatchResources {
+    resource_rules: Vec<Rule>,
+    exclude_resource_rules: Vec<Rule>,
+    match_policy: MatchPolicy,
+    pub(super) namespace_selector: LabelSelector,
+    pub(super) object_selector: LabelSelector,
+}
+
 /// A binding of a policy.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Binding {
-    pub(super) name: String,
-    pub(super) policy: String,
-    /// `paramRef`; null if there is none.
-    pub(super) param_ref: Value,
-    pub(super) constraints: Constraints,
-    pub(super) actions: Vec<String>,
+    pub(super) metadata: Metadata,
+    pub(super) spec: BindingSpec,
+}
+
+/// The spec of a binding.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct BindingSpec {
+    pub(super) policy_name: String,
+    pub(super) param_ref: Option<ParamRef>,
+    pub(super) match_resources: MatchResources,
+    pub(super) validation_actions: Vec<String>,
+}
+
+/// The parameters that a binding refers to: one by its name, or all that are selected.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ParamRef {
+    pub(super) name: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) selector: LabelSelector,
+    pub(super) parameter_not_found_action: ParameterNotFoundAction,
+}
+
+/// What happens if there are no parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(super) enum ParameterNotFoundAction {
+    Allow,
+    #[default]
+    #[serde(other)]
+    Deny,
 }
 
 /// A failed validation.
@@ -56,40 +121,10 @@ pub(super) struct Violation {
 }
 
 impl Policy {
-    pub(super) fn read(policy: &Value) -> Result<Self, WrongType> {
-        let spec = &policy["spec"];
-        let list = |field: &str| spec[field].as_array().into_iter().flatten();
-        let string = |value: &Value| value.as_str().unwrap_or_default().to_string();
-        let expression = |value: &Value| Expression::compile(value.as_str().unwrap_or_default());
-        let kind = &spec["paramKind"];
-        Ok(Policy {
-            name: string(&policy["metadata"]["name"]),
-            failure_policy: match text(spec, "failurePolicy")? {
-                "Ignore" => FailurePolicy::Ignore,
-                _ => FailurePolicy::Fail,
-            },
-            constraints: Constraints::read(&spec["matchConstraints"])?,
-            conditions: Conditions::read(&spec["matchConditions"]),
-            param_kind: kind.is_object().then(|| (string(&kind["apiVersion"]), string(&kind["kind"]))),
-            variables: list("variables").map(|it| (string(&it["name"]), expression(&it["expression"]))).collect(),
-            validations: list("validations")
-                .map(|it| Validation {
-                    expression: expression(&it["expression"]),
-                    message: string(&it["message"]),
-                    message_expression: it["messageExpression"].as_str().map(Expression::compile),
-                    reason: string(&it["reason"]),
-                })
-                .collect(),
-            annotations: list("auditAnnotations")
-                .map(|it| (string(&it["key"]), expression(&it["valueExpression"])))
-                .collect(),
-        })
-    }
-
     /// The variables of the policy. One that cannot be evaluated is omitted, and expressions that use it fail.
     pub(super) fn variables(&self, values: &Values<'_>) -> Value {
         let mut found = Map::new();
-        for (name, expression) in &self.variables {
+        for Variable { name, expression } in &self.spec.variables {
             let so_far = Value::Object(std::mem::take(&mut found));
             let value = expression.evaluate(&Values { variables: Some(&so_far), ..*values });
             if let Value::Object(fields) = so_far {
@@ -106,19 +141,22 @@ impl Policy {
     pub(super) fn evaluate(&self, values: &Values<'_>) -> (Vec<Violation>, Vec<(String, String)>) {
         let variables = self.variables(values);
         let values = Values { variables: Some(&variables), ..*values };
-        let violations = self.validations.iter().filter_map(|validation| self.violation(validation, &values)).collect();
-        let annotation = |(key, expression): &(String, Expression)| match expression.evaluate(&values) {
-            Ok(Value::String(value)) if !value.is_empty() => Some((format!("{}/{key}", self.name), value)),
+        let violations =
+            self.spec.validations.iter().filter_map(|validation| self.violation(validation, &values)).collect();
+        let annotation = |it: &AuditAnnotation| match it.value_expression.evaluate(&values) {
+            Ok(Value::String(value)) if !value.is_empty() => {
+                Some((format!("{}/{}", self.metadata.name, it.key), value))
+            }
             _ => None,
         };
-        (violations, self.annotations.iter().filter_map(annotation).collect())
+        (violations, self.spec.audit_annotations.iter().filter_map(annotation).collect())
     }
 
     fn violation(&self, validation: &Validation, values: &Values<'_>) -> Option<Violation> {
         let message = match validation.expression.holds(values) {
             Ok(true) => return None,
             Ok(false) => validation.failure_message(values),
-            Err(_) if self.failure_policy == FailurePolicy::Ignore => return None,
+            Err(_) if self.spec.failure_policy == FailurePolicy::Ignore => return None,
             Err(error) => format!("expression '{}' resulted in error: {error}", validation.expression.text),
         };
         let reason = if validation.reason.is_empty() { "Invalid" } else { &validation.reason };
@@ -141,53 +179,30 @@ impl Validation {
     }
 }
 
-impl Constraints {
-    fn read(value: &Value) -> Result<Self, WrongType> {
-        Ok(Constraints {
-            rules: Rule::read_all(value, "resourceRules")?,
-            excluded: Rule::read_all(value, "excludeResourceRules")?,
-            match_policy: if text(value, "matchPolicy")? == "Exact" {
-                MatchPolicy::Exact
-            } else {
-                MatchPolicy::Equivalent
-            },
-            namespaces: LabelSelector::read(&value["namespaceSelector"])?,
-            objects: LabelSelector::read(&value["objectSelector"])?,
-        })
-    }
-
+impl MatchResources {
     /// The version of the object for the policy; `None` if the request does not match.
     pub(super) fn matching_version<'a>(&self, subject: &AdmissionSubject<'a>) -> Option<&'a GroupVersion> {
-        if matching_version(&self.excluded, self.match_policy, subject).is_some() {
+        if matching_version(&self.exclude_resource_rules, self.match_policy, subject).is_some() {
             return None;
         }
-        matching_version(&self.rules, self.match_policy, subject)
+        matching_version(&self.resource_rules, self.match_policy, subject)
     }
 
     /// Whether a binding matches the request; one without rules matches every request of its policy.
     pub(super) fn allows(&self, subject: &AdmissionSubject<'_>) -> bool {
-        match self.rules.is_empty() && self.excluded.is_empty() {
+        match self.resource_rules.is_empty() && self.exclude_resource_rules.is_empty() {
             true => true,
-            false if self.rules.is_empty() => matching_version(&self.excluded, self.match_policy, subject).is_none(),
+            false if self.resource_rules.is_empty() => {
+                matching_version(&self.exclude_resource_rules, self.match_policy, subject).is_none()
+            }
             false => self.matching_version(subject).is_some(),
         }
     }
 }
 
 impl Binding {
-    pub(super) fn read(binding: &Value) -> Result<Self, WrongType> {
-        let spec = &binding["spec"];
-        Ok(Binding {
-            name: binding["metadata"]["name"].as_str().unwrap_or_default().to_string(),
-            policy: text(spec, "policyName")?.to_string(),
-            param_ref: spec["paramRef"].clone(),
-            constraints: Constraints::read(&spec["matchResources"])?,
-            actions: restow_auth::json::texts(spec, "validationActions")?,
-        })
-    }
-
     pub(super) fn has_action(&self, action: &str) -> bool {
-        self.actions.iter().any(|known| known == action)
+        self.spec.validation_actions.iter().any(|known| known == action)
     }
 }
 
@@ -204,12 +219,35 @@ pub(super) fn code_of(reason: &str) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use restow_apimachinery::typed;
     use serde_json::json;
 
     fn violations(spec: Value, object: &Value) -> Vec<(String, String)> {
-        let policy = Policy::read(&json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+        let policy = json!({"metadata": {"name": "p"}, "spec": spec});
+        let policy: Policy = typed::read(&policy).unwrap();
         let (violations, _) = policy.evaluate(&Values { object: Some(object), ..Values::default() });
         violations.into_iter().map(|violation| (violation.reason, violation.message)).collect()
+    }
+
+    #[test]
+    fn mutations_are_apply_configurations_unless_they_are_json_patches() {
+        let expressions = json!({"applyConfiguration": {"expression": "Object{}"}, "jsonPatch": {"expression": "[]"}});
+        for (patch_type, is_patch) in [("JSONPatch", true), ("ApplyConfiguration", false), ("Other", false)] {
+            let mut mutation = expressions.clone();
+            mutation["patchType"] = patch_type.into();
+            let policy = json!({"spec": {"mutations": [mutation, null], "reinvocationPolicy": "IfNeeded"}});
+            let PolicySpec { mutations, reinvocation_policy, .. } = typed::read::<Policy>(&policy).unwrap().spec;
+            assert_eq!(reinvocation_policy, ReinvocationPolicy::IfNeeded);
+            match &mutations[..] {
+                [Mutation::Patch(expression), Mutation::Configuration(_)] if is_patch => {
+                    assert_eq!(expression.text, "[]")
+                }
+                [Mutation::Configuration(expression), Mutation::Configuration(_)] if !is_patch => {
+                    assert_eq!(expression.text, "Object{}");
+                }
+                _ => panic!("{patch_type}"),
+            }
+        }
     }
 
     #[test]

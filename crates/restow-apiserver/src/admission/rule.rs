@@ -2,8 +2,7 @@
 
 use crate::resource::{Resource, Scope};
 use restow_api::GroupVersion;
-use restow_auth::json::{WrongType, items, text, texts};
-use serde_json::Value;
+use serde::Deserialize;
 
 /// What a request does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,50 +53,49 @@ impl<'a> AdmissionSubject<'a> {
 }
 
 /// Whether a rule matches equivalent versions of a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum MatchPolicy {
     /// Only the named versions.
     Exact,
     /// All versions; the object is converted.
+    #[default]
+    #[serde(other)]
     Equivalent,
 }
 
+/// Which resources a rule matches, by their scope.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+enum ScopeType {
+    Cluster,
+    Namespaced,
+    /// `*`.
+    #[default]
+    #[serde(other)]
+    All,
+}
+
 /// A rule: operations on resources.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct Rule {
     operations: Vec<String>,
-    groups: Vec<String>,
-    versions: Vec<String>,
+    api_groups: Vec<String>,
+    api_versions: Vec<String>,
     resources: Vec<String>,
-    scope: String,
-    /// `resourceNames`; empty for all. Policies have them, webhooks do not.
-    names: Vec<String>,
+    scope: ScopeType,
+    /// Empty for all. Policies have them, webhooks do not.
+    resource_names: Vec<String>,
 }
 
 impl Rule {
-    pub(crate) fn read_all(value: &Value, field: &str) -> Result<Vec<Rule>, WrongType> {
-        items(value, field)?.iter().map(Rule::read).collect()
-    }
-
-    fn read(value: &Value) -> Result<Rule, WrongType> {
-        Ok(Rule {
-            operations: texts(value, "operations")?,
-            groups: texts(value, "apiGroups")?,
-            versions: texts(value, "apiVersions")?,
-            resources: texts(value, "resources")?,
-            scope: text(value, "scope")?.to_string(),
-            names: texts(value, "resourceNames")?,
-        })
-    }
-
     /// Whether the rule matches this request in this version.
     fn matches(&self, subject: &AdmissionSubject<'_>, version: &GroupVersion) -> bool {
         one_of(&self.operations, subject.operation.as_str())
-            && one_of(&self.groups, version.group())
-            && one_of(&self.versions, version.version())
+            && one_of(&self.api_groups, version.group())
+            && one_of(&self.api_versions, version.version())
             && self.matches_resource(subject)
             && self.matches_scope(subject)
-            && (self.names.is_empty() || self.names.iter().any(|name| name == subject.name))
+            && (self.resource_names.is_empty() || self.resource_names.iter().any(|name| name == subject.name))
     }
 
     fn matches_resource(&self, subject: &AdmissionSubject<'_>) -> bool {
@@ -109,10 +107,10 @@ impl Rule {
     }
 
     fn matches_scope(&self, subject: &AdmissionSubject<'_>) -> bool {
-        match self.scope.as_str() {
-            "Namespaced" => subject.resource.scope == Scope::Namespaced,
-            "Cluster" => subject.resource.scope == Scope::Cluster,
-            _ => true,
+        match self.scope {
+            ScopeType::Namespaced => subject.resource.scope == Scope::Namespaced,
+            ScopeType::Cluster => subject.resource.scope == Scope::Cluster,
+            ScopeType::All => true,
         }
     }
 }
@@ -143,13 +141,14 @@ mod tests {
     use super::*;
     use crate::builtin::{self, RuntimeConfig};
     use crate::release::Release;
-    use serde_json::json;
+    use restow_apimachinery::typed;
+    use serde_json::{Value, json};
 
     fn check(rule: Value, policy: MatchPolicy, plural: &str, version: &str, subresource: &str, expected: Option<&str>) {
         let resources = builtin::resources(Release::NEWEST, &RuntimeConfig::default());
         let resource = resources.iter().find(|resource| resource.group_resource.resource() == plural).unwrap();
         let version = resource.served.iter().find(|served| served.version() == version).unwrap();
-        let rules = [Rule::read(&rule).unwrap()];
+        let rules = [typed::read(&rule).unwrap()];
         let subject = AdmissionSubject { operation: Operation::Create, resource, version, subresource, name: "a" };
         let found = matching_version(&rules, policy, &subject).map(GroupVersion::version);
         assert_eq!(found, expected, "{rule} {plural} {subresource}");

@@ -1,5 +1,6 @@
 //! Real webhooks over HTTPS, asked by a server in this process.
 
+use crate::admission::webhook::SideEffects;
 use crate::flow_control::limits::LoadLimits;
 use crate::http::dispatch::tests::{admin, ask, bytes_of, server};
 use crate::server::ApiServer;
@@ -190,7 +191,8 @@ async fn have_side_effects(server: &ApiServer, name: &str) {
     let text = String::from_utf8(store.get(&key).await.unwrap().unwrap().value.to_vec()).unwrap();
     let changed = text.replace("\"sideEffects\":\"None\"", "\"sideEffects\":\"Some\"");
     store.txn(restow_store::Txn::new().put(&key, changed)).await.unwrap();
-    while !server.handlers.admission.validating.all.load().iter().any(|webhook| !webhook.dry_run) {
+    let validating = &server.handlers.admission.validating.all;
+    while !validating.load().iter().any(|webhook| webhook.spec.side_effects == SideEffects::Unknown) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }

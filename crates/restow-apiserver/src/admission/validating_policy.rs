@@ -1,7 +1,7 @@
 //! ValidatingAdmissionPolicy: evaluates the policies whose bindings match a request.
 
 use crate::admission::expression::Values;
-use crate::admission::policy::{Binding, Policy, Violation, code_of};
+use crate::admission::policy::{Binding, ParamKind, ParamRef, ParameterNotFoundAction, Policy, Violation, code_of};
 use crate::admission::request::{Request, labels};
 use crate::admission::review::Review;
 use crate::admission::webhook::FailurePolicy;
@@ -10,7 +10,6 @@ use crate::request::options::DryRun;
 use crate::resource::Scope;
 use restow_api::GroupVersion;
 use restow_apimachinery::object::Object;
-use restow_auth::rbac::LabelSelector;
 use restow_store::RangeRequest;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -27,7 +26,8 @@ impl Request<'_> {
         object: Option<&Object>,
     ) -> Result<(), ApiError> {
         for policy in policies {
-            let bindings: Vec<Arc<Binding>> = bindings.iter().filter(|it| it.policy == policy.name).cloned().collect();
+            let bindings: Vec<Arc<Binding>> =
+                bindings.iter().filter(|it| it.spec.policy_name == policy.metadata.name).cloned().collect();
             if !bindings.is_empty() {
                 self.validate_by_policy(policy, &bindings, object).await?;
             }
@@ -42,9 +42,9 @@ impl Request<'_> {
         object: Option<&Object>,
     ) -> Result<(), ApiError> {
         let subject = self.subject(object);
-        let Some(version) = policy.constraints.matching_version(&subject) else { return Ok(()) };
-        let constraints = &policy.constraints;
-        if !self.is_selected(&constraints.namespaces, &constraints.objects, object).await? {
+        let constraints = &policy.spec.match_constraints;
+        let Some(version) = constraints.matching_version(&subject) else { return Ok(()) };
+        if !self.is_selected(&constraints.namespace_selector, &constraints.object_selector, object).await? {
             return Ok(());
         }
         let shown = self.converted(object, version).await?;
@@ -70,9 +70,9 @@ impl Request<'_> {
             ..Values::default()
         };
         for binding in bindings {
-            let constraints = &binding.constraints;
-            if constraints.allows(&subject)
-                && self.is_selected(&constraints.namespaces, &constraints.objects, object).await?
+            let resources = &binding.spec.match_resources;
+            if resources.allows(&subject)
+                && self.is_selected(&resources.namespace_selector, &resources.object_selector, object).await?
             {
                 self.validate_by_binding(policy, binding, values).await?;
             }
@@ -89,15 +89,15 @@ impl Request<'_> {
     ) -> Result<(), ApiError> {
         let params = match self.params_of(policy, binding).await {
             Ok(params) => params,
-            Err(_) if policy.failure_policy == FailurePolicy::Ignore => return Ok(()),
+            Err(_) if policy.spec.failure_policy == FailurePolicy::Ignore => return Ok(()),
             Err(reason) => return self.enforce(policy, binding, &values, vec![failure(reason)]),
         };
         for params in &params {
             let values = Values { params: Some(params), ..values };
-            match policy.conditions.hold(&values) {
+            match policy.spec.match_conditions.hold(&values) {
                 Ok(true) => {}
                 Ok(false) => continue,
-                Err(_) if policy.failure_policy == FailurePolicy::Ignore => continue,
+                Err(_) if policy.spec.failure_policy == FailurePolicy::Ignore => continue,
                 Err(reason) => return self.enforce(policy, binding, &values, vec![failure(reason)]),
             }
             let (violations, annotations) = policy.evaluate(&values);
@@ -115,11 +115,12 @@ impl Request<'_> {
         values: &Values<'_>,
         violations: Vec<Violation>,
     ) -> Result<(), ApiError> {
-        let by = format!("ValidatingAdmissionPolicy '{}' with binding '{}'", policy.name, binding.name);
+        let by =
+            format!("ValidatingAdmissionPolicy '{}' with binding '{}'", policy.metadata.name, binding.metadata.name);
         if binding.has_action("Audit") && !violations.is_empty() {
             let message: Vec<Value> = violations
                 .iter()
-                .map(|it| json!({"message": it.message, "policy": policy.name, "binding": binding.name, "validationActions": binding.actions}))
+                .map(|it| json!({"message": it.message, "policy": policy.metadata.name, "binding": binding.metadata.name, "validationActions": binding.spec.validation_actions}))
                 .collect();
             self.call.annotate(FAILURES.into(), Value::from(message).to_string());
         }
@@ -155,25 +156,26 @@ impl Request<'_> {
 
     /// The parameters of a policy; null if it has none.
     pub(super) async fn params_of(&self, policy: &Policy, binding: &Binding) -> Result<Vec<Value>, String> {
-        let Some(kind) = policy.param_kind.as_ref().filter(|_| !binding.param_ref.is_null()) else {
+        let (Some(kind), Some(reference)) = (&policy.spec.param_kind, &binding.spec.param_ref) else {
             return Ok(vec![Value::Null]);
         };
-        let params = self.params(kind, &binding.param_ref).await?;
-        match params.is_empty() && binding.param_ref["parameterNotFoundAction"] != "Allow" {
+        let params = self.params(kind, reference).await?;
+        match params.is_empty() && reference.parameter_not_found_action == ParameterNotFoundAction::Deny {
             true => Err("no params found for policy binding with `Deny` parameterNotFoundAction".into()),
             false => Ok(params),
         }
     }
 
     /// The parameters that a binding refers to.
-    async fn params(&self, (version, kind): &(String, String), reference: &Value) -> Result<Vec<Value>, String> {
+    async fn params(&self, kind: &ParamKind, reference: &ParamRef) -> Result<Vec<Value>, String> {
+        let ParamKind { api_version: version, kind } = kind;
         let unknown = || format!("failed to find resource referenced by paramKind: '{version}, Kind={kind}'");
         let version: GroupVersion = version.parse().map_err(|_| unknown())?;
         let registry = self.call.admission.core.registry();
         let resources = registry.in_version(&version).ok_or_else(unknown)?;
         let resource = resources.values().find(|it| it.names.kind == *kind).ok_or_else(unknown)?;
         let storage = resource.storage.as_ref().ok_or_else(unknown)?;
-        let namespace = match (resource.scope, reference["namespace"].as_str()) {
+        let namespace = match (resource.scope, &reference.namespace) {
             (Scope::Cluster, _) => "",
             (Scope::Namespaced, Some(namespace)) => namespace,
             (Scope::Namespaced, None) => &self.call.target.namespace,
@@ -182,13 +184,11 @@ impl Request<'_> {
             self.call.admission.core.objects().store().range(RangeRequest::new(storage.range(namespace))).await;
         let entries = entries.map_err(|error| error.to_string())?.entries;
         let objects = resource.decode_all(&entries, &version).await.map_err(|error| error.to_string())?;
-        let selector =
-            LabelSelector::read(&reference["selector"]).map_err(|_| "the selector is malformed".to_string())?;
         let mut found = Vec::new();
         for object in objects {
-            let meant = match reference["name"].as_str() {
+            let meant = match &reference.name {
                 Some(name) => object.name() == name,
-                None => selector.matches(&labels(&object))?,
+                None => reference.selector.matches(&labels(&object))?,
             };
             if meant {
                 found.push(object.into_value());

@@ -4,7 +4,7 @@ use crate::admission::expression::Values;
 use crate::admission::request::Request;
 use crate::admission::review::{self, Review, WebhookResponse};
 use crate::admission::rule::matching_version;
-use crate::admission::webhook::{FailurePolicy, Webhook};
+use crate::admission::webhook::{FailurePolicy, ReinvocationPolicy, SideEffects, Webhook};
 use crate::error::ApiError;
 use crate::request::options::DryRun;
 use futures::future::join_all;
@@ -35,7 +35,7 @@ pub(super) async fn reinvoke(
     webhooks: &[Arc<Webhook>],
     mut object: Object,
 ) -> Result<Object, ApiError> {
-    for webhook in webhooks.iter().filter(|webhook| webhook.reinvoke) {
+    for webhook in webhooks.iter().filter(|webhook| webhook.spec.reinvocation_policy == ReinvocationPolicy::IfNeeded) {
         if let Some(changed) = request.mutated_by_webhook(webhook, &object).await? {
             object = changed;
         }
@@ -67,10 +67,10 @@ impl Request<'_> {
         let shown = self.converted(Some(object), &version).await?.unwrap_or_default();
         let mut value = shown.into_value();
         bounded_patch::apply(&mut value, &patch).map_err(|error| {
-            ApiError::Internal(format!("webhook {:?} returned a patch that does not apply: {error}", webhook.name))
+            ApiError::Internal(format!("webhook {:?} returned a patch that does not apply: {error}", webhook.spec.name))
         })?;
         let changed = Object::from_value(value).map_err(|_| {
-            ApiError::Internal(format!("the patch of webhook {:?} does not leave an object", webhook.name))
+            ApiError::Internal(format!("the patch of webhook {:?} does not leave an object", webhook.spec.name))
         })?;
         let changed = self.restored(changed).await?;
         Ok((changed != *object).then_some(changed))
@@ -84,13 +84,14 @@ impl Request<'_> {
         object: Option<&Object>,
     ) -> Result<Option<(WebhookResponse, GroupVersion)>, ApiError> {
         let subject = self.subject(object);
-        let Some(version) = matching_version(&webhook.rules, webhook.match_policy, &subject) else { return Ok(None) };
-        if !self.is_selected(&webhook.namespaces, &webhook.objects, object).await? {
+        let spec = &webhook.spec;
+        let Some(version) = matching_version(&spec.rules, spec.match_policy, &subject) else { return Ok(None) };
+        if !self.is_selected(&spec.namespace_selector, &spec.object_selector, object).await? {
             return Ok(None);
         }
         let dry_run = self.dry_run == DryRun::Yes;
-        if dry_run && !webhook.dry_run {
-            return Err(ApiError::BadRequest(format!("admission webhook {:?} does not support dry run", webhook.name)));
+        if dry_run && spec.side_effects == SideEffects::Unknown {
+            return Err(ApiError::BadRequest(format!("admission webhook {:?} does not support dry run", spec.name)));
         }
         let object = self.converted(object, version).await?;
         let old = self.converted(self.old, version).await?;
@@ -109,8 +110,9 @@ impl Request<'_> {
             Ok(false) => return Ok(None),
             Err(reason) => return self.failed(webhook, &reason).map(|()| None),
         }
-        let answer = webhook.call(&review.body(&uid, &webhook.review_version)).await.map_err(|error| error.to_string());
-        let response = answer.and_then(|answer| review::parse_response(&answer, &uid, &webhook.review_version));
+        let answer =
+            webhook.call(&review.body(&uid, webhook.review_version())).await.map_err(|error| error.to_string());
+        let response = answer.and_then(|answer| review::parse_response(&answer, &uid, webhook.review_version()));
         match response {
             Ok(response) => self.handle_response(webhook, response).map(|response| Some((response, version.clone()))),
             Err(reason) => self.failed(webhook, &reason).map(|()| None),
@@ -119,7 +121,7 @@ impl Request<'_> {
 
     /// Whether the webhook's matchConditions hold.
     fn meets_conditions(&self, webhook: &Webhook, review: &Review<'_>, uid: &str) -> Result<bool, String> {
-        if webhook.conditions.is_empty() {
+        if webhook.spec.match_conditions.is_empty() {
             return Ok(true);
         }
         let request = review.request(uid);
@@ -131,24 +133,24 @@ impl Request<'_> {
             request: Some(&request),
             ..Values::default()
         };
-        webhook.conditions.hold(&values)
+        webhook.spec.match_conditions.hold(&values)
     }
 
     /// Passes on warnings and annotations, and denies the request if the webhook does.
     fn handle_response(&self, webhook: &Webhook, response: WebhookResponse) -> Result<WebhookResponse, ApiError> {
         response.warnings.iter().for_each(|warning| self.call.warn(warning.clone()));
         for (key, value) in &response.annotations {
-            self.call.annotate(format!("{}/{key}", webhook.name), value.clone());
+            self.call.annotate(format!("{}/{key}", webhook.spec.name), value.clone());
         }
         match &response.denial {
-            Some(status) => Err(review::denial(&webhook.name, status)),
+            Some(status) => Err(review::denial(&webhook.spec.name, status)),
             None => Ok(response),
         }
     }
 
     fn failed(&self, webhook: &Webhook, reason: &str) -> Result<(), ApiError> {
-        let message = format!("failed calling webhook {:?}: failed to call webhook: {reason}", webhook.name);
-        match webhook.failure_policy {
+        let message = format!("failed calling webhook {:?}: failed to call webhook: {reason}", webhook.spec.name);
+        match webhook.spec.failure_policy {
             FailurePolicy::Fail => Err(ApiError::Internal(message)),
             FailurePolicy::Ignore => {
                 tracing::warn!(configuration = webhook.configuration, "{message}; ignoring the webhook");

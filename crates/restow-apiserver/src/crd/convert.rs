@@ -1,6 +1,6 @@
 //! Conversion webhooks: sends a ConversionReview, and validates the converted objects in the response.
 
-use crate::apiextensions::custom_resource_definition::{ClientConfig, CustomResourceDefinition};
+use crate::apiextensions::custom_resource_definition::CustomResourceDefinition;
 use crate::apiextensions::numbers;
 use crate::resource::conversion::{ConversionError, Converter};
 use crate::webhook::{Endpoint, ServiceResolver, WebhookClient, WebhookError};
@@ -41,7 +41,7 @@ impl ConvertByWebhook {
         let review =
             known.ok_or_else(|| WebhookError::Configuration("no supported conversion review versions".into()))?;
         let config = webhook.client_config.as_ref().ok_or_else(missing)?;
-        let client = WebhookClient::new(endpoint(config)?, config.ca_bundle.as_deref(), resolver)?;
+        let client = WebhookClient::new(Endpoint::of(config)?, config.ca_bundle.as_deref(), resolver)?;
         Ok(ConvertByWebhook { client, review })
     }
 
@@ -160,19 +160,6 @@ impl Converter for ConvertByWebhook {
 
     fn calls_webhook(&self) -> bool {
         true
-    }
-}
-
-fn endpoint(config: &ClientConfig) -> Result<Endpoint, WebhookError> {
-    match (&config.url, &config.service) {
-        (Some(url), _) => Ok(Endpoint::Url(url.clone())),
-        (None, Some(service)) => Ok(Endpoint::Service {
-            namespace: service.namespace.clone(),
-            name: service.name.clone(),
-            port: service.port.and_then(|port| u16::try_from(port).ok()).unwrap_or(443),
-            path: format!("/{}", service.path.as_deref().unwrap_or_default().trim_start_matches('/')),
-        }),
-        (None, None) => Err(WebhookError::Configuration("no webhook is configured".into())),
     }
 }
 

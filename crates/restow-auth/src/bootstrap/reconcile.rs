@@ -3,6 +3,7 @@
 
 use crate::bootstrap::AUTOUPDATE_ANNOTATION;
 use crate::rbac::{PolicyRule, uncovered};
+use restow_apimachinery::typed;
 use serde_json::{Map, Value, json};
 
 /// What to write.
@@ -67,7 +68,7 @@ fn add_entries(object: &mut Value, wanted: &Value, map: &str) {
 
 fn add_rules(object: &mut Value, wanted: &Value) -> Option<()> {
     let missing = uncovered(&rules(object)?, &rules(wanted)?);
-    append(object, "rules", missing.iter().map(PolicyRule::to_value).collect());
+    append(object, "rules", missing.iter().map(|rule| json!(rule)).collect());
     Some(())
 }
 
@@ -106,7 +107,7 @@ fn settle_aggregation(object: &mut Value, wanted: &Value) {
 }
 
 fn rules(role: &Value) -> Option<Vec<PolicyRule>> {
-    list(role, "rules").iter().map(|rule| PolicyRule::read(rule).ok()).collect()
+    list(role, "rules").iter().map(|rule| typed::read(rule).ok()).collect()
 }
 
 fn append(object: &mut Value, field: &str, items: Vec<Value>) {

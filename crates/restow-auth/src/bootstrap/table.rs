@@ -52,7 +52,7 @@ fn cluster_role(name: &str, part_of: &[&str], gathers: &[&str], rules: Vec<Rule<
 
 fn role(kind: RbacKind, namespace: &str, name: &str, rules: Vec<Rule<'_>>) -> Value {
     let mut role = object(kind, namespace, name);
-    role["rules"] = rules.into_iter().map(|rule| policy_rule(rule).to_value()).collect();
+    role["rules"] = rules.into_iter().map(|rule| json!(policy_rule(rule))).collect();
     role
 }
 

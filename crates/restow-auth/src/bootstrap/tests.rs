@@ -1,7 +1,7 @@
 //! The default policy is whole, and completing it takes nothing away.
 
 use super::*;
-use crate::rbac::{PolicyRule, RbacKind, Rules};
+use crate::rbac::{RbacKind, Rules};
 use crate::{Attributes, Authorizer, ResourceAttributes, User};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ fn objects_look_as_in_kubernetes() {
 fn the_default_policy_allows_what_it_should() {
     let mut rules = Rules::from_objects(&bootstrap_objects()).0;
     for (name, wanted) in rules.stale_aggregates() {
-        let role = json!({"rules": wanted.iter().map(PolicyRule::to_value).collect::<Vec<_>>()});
+        let role = json!({"rules": wanted});
         rules.set(RbacKind::ClusterRole, "", &name, Some(&role)).unwrap();
     }
     let grant = |role: &str| json!({"roleRef": {"kind": "ClusterRole", "name": role}, "subjects": [{"kind": "User", "name": role}]});

@@ -2,7 +2,6 @@
 //! into the aggregate, where everyone can see them; until then they allow nothing. This module computes what to write.
 
 use crate::rbac::objects::RoleObject;
-use crate::rbac::role_rules::RoleRules;
 use crate::rbac::{PolicyRule, Rules};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +10,13 @@ impl Rules {
     /// The rules that the ClusterRole should have, given the labels of the others: none when it does not exist or is
     /// no aggregate, an error when one of its selectors is invalid.
     pub fn aggregated_rules(&self, name: &str) -> Option<Result<Vec<PolicyRule>, String>> {
-        let selectors = self.cluster_roles.get(name)?.aggregation.as_ref()?;
+        let aggregate = self.cluster_roles.get(name)?.aggregation_rule.as_ref()?;
         let others: BTreeMap<&String, &Arc<RoleObject>> =
             self.cluster_roles.iter().filter(|(other, _)| *other != name).collect();
         let mut gathered: Vec<PolicyRule> = Vec::new();
-        for selector in selectors {
+        for selector in &aggregate.cluster_role_selectors {
             for role in others.values() {
-                match selector.matches(&role.labels) {
+                match selector.matches(&role.metadata.labels) {
                     Ok(true) => add_missing(&mut gathered, role.rules.as_slice()),
                     Ok(false) => {}
                     Err(problem) => return Some(Err(problem)),
@@ -34,7 +33,7 @@ impl Rules {
         let mut stale = BTreeMap::new();
         let mut names: Vec<&String> = self.cluster_roles.keys().collect();
         names.sort();
-        names.retain(|name| self.cluster_roles[*name].aggregation.is_some());
+        names.retain(|name| self.cluster_roles[*name].aggregation_rule.is_some());
         // Each round settles at least one aggregate; those that gather each other in a circle need an end.
         for _ in 0..=names.len() {
             let mut changed = false;
@@ -60,7 +59,7 @@ impl Rules {
         if role.rules.as_slice() == rules {
             return false;
         }
-        let changed = RoleObject { rules: RoleRules::new(rules.to_vec()), ..role.as_ref().clone() };
+        let changed = RoleObject { rules: rules.to_vec().into(), ..role.as_ref().clone() };
         *role = Arc::new(changed);
         true
     }

@@ -225,7 +225,7 @@ mod tests {
     fn the_default_roles_are_compared_to_the_end() {
         let read = |role: &serde_json::Value| -> Vec<PolicyRule> {
             let rules = role["rules"].as_array().into_iter().flatten();
-            rules.map(|rule| PolicyRule::read(rule).unwrap()).collect()
+            rules.map(|rule| restow_apimachinery::typed::read(rule).unwrap()).collect()
         };
         let roles: Vec<Vec<PolicyRule>> = crate::bootstrap::bootstrap_objects().iter().map(read).collect();
         // Whoever holds them holds them verb by verb, behind all others.

@@ -2,7 +2,7 @@
 //! who writes a binding must hold what the role allows, or have the verb `bind` on the role.
 
 use crate::rbac::cover::{join_verbs, missing};
-use crate::rbac::objects::{RbacKind, RoleKind, RoleRef, read_rules};
+use crate::rbac::objects::{RbacKind, RoleKind, RoleObject, RoleRef};
 use crate::rbac::rules::role_not_found;
 use crate::rbac::{GROUP, PolicyRule, Rules};
 use crate::user::MASTERS;
@@ -65,20 +65,19 @@ impl Rules {
         match kind {
             Some(RbacKind::Role | RbacKind::ClusterRole) => {
                 let cluster_wide = kind == Some(RbacKind::ClusterRole);
-                let rules = read_rules(object).map_err(Escalation::Malformed)?;
+                let role = RoleObject::read(object).map_err(Escalation::Malformed)?;
                 let grant = RoleGrant {
                     kind: if cluster_wide { RoleKind::ClusterRole } else { RoleKind::Role },
                     namespace: if cluster_wide { "" } else { namespace },
                     request_name,
-                    rules: &rules,
+                    rules: role.rules.as_slice(),
                     aggregates: cluster_wide && (aggregates(object) || old.is_some_and(aggregates)),
                 };
                 self.may_grant(user, &grant)
             }
             Some(RbacKind::RoleBinding | RbacKind::ClusterRoleBinding) => {
                 let namespace = if kind == Some(RbacKind::RoleBinding) { namespace } else { "" };
-                let role =
-                    RoleRef::read(object.get("roleRef").unwrap_or(&Value::Null)).map_err(Escalation::Malformed)?;
+                let role = RoleRef::read(object).map_err(Escalation::Malformed)?;
                 self.may_bind(user, namespace, &role)
             }
             None => Ok(()),

@@ -1,12 +1,12 @@
 //! The four kinds as the index needs them, read from API objects. What is malformed is refused here, with a reason, so
 //! that it can never allow anything.
 
-use crate::json::{WrongType, items, object, text, text_map};
-use crate::rbac::label_selector::LabelSelector;
-use crate::rbac::policy_rule::PolicyRule;
 use crate::rbac::role_rules::RoleRules;
 use crate::user::service_account_username;
 use restow_apimachinery::go_syntax::quote;
+use restow_apimachinery::meta_v1::LabelSelector;
+use restow_apimachinery::typed;
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -74,12 +74,27 @@ pub struct Malformed {
 }
 
 /// A Role or ClusterRole.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct RoleObject {
+    pub metadata: Metadata,
     pub rules: RoleRules,
+    /// None when it is not an aggregate.
+    pub aggregation_rule: Option<AggregationRule>,
+}
+
+/// The metadata that counts.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
     pub labels: BTreeMap<String, String>,
-    /// The selectors of the roles that this one gathers; none when it is not an aggregate.
-    pub aggregation: Option<Vec<LabelSelector>>,
+}
+
+/// Which roles an aggregate gathers.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AggregationRule {
+    pub cluster_role_selectors: Vec<LabelSelector>,
 }
 
 /// A RoleBinding or ClusterRoleBinding.
@@ -90,6 +105,23 @@ pub(super) struct Binding {
     pub name: String,
     pub role: RoleRef,
     pub subjects: Vec<Subject>,
+}
+
+/// What a RoleBinding or ClusterRoleBinding says.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct BindingFields {
+    role_ref: Reference,
+    subjects: Vec<Reference>,
+}
+
+/// A role or a subject. Roles are named without a namespace.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Reference {
+    kind: String,
+    name: String,
+    namespace: String,
 }
 
 impl RbacKind {
@@ -138,14 +170,23 @@ impl RoleKind {
 }
 
 impl RoleRef {
-    /// Reads the `roleRef` of a binding.
-    pub fn read(role_ref: &Value) -> Result<Self, String> {
-        let kind = match text(role_ref, "kind").map_err(describe)? {
+    /// The role that a binding refers to.
+    pub(super) fn read(binding: &Value) -> Result<Self, String> {
+        let binding: BindingFields = typed::read(binding).map_err(|error| error.to_string())?;
+        RoleRef::try_from(binding.role_ref)
+    }
+}
+
+impl TryFrom<Reference> for RoleRef {
+    type Error = String;
+
+    fn try_from(reference: Reference) -> Result<Self, String> {
+        let kind = match reference.kind.as_str() {
             "Role" => RoleKind::Role,
             "ClusterRole" => RoleKind::ClusterRole,
             other => return Err(format!("unsupported role reference kind: {}", quote(other))),
         };
-        Ok(RoleRef { kind, name: text(role_ref, "name").map_err(describe)?.into() })
+        Ok(RoleRef { kind, name: reference.name })
     }
 }
 
@@ -159,21 +200,19 @@ impl Subject {
         }
     }
 
-    /// Reads a subject. One of an unknown kind, or a service account without a namespace, applies to nobody.
-    fn read(subject: &Value, binding_namespace: &str) -> Result<Option<Self>, WrongType> {
-        let name = text(subject, "name")?.to_string();
-        let namespace = match text(subject, "namespace")? {
-            "" => binding_namespace,
-            namespace => namespace,
-        };
-        Ok(match text(subject, "kind")? {
+    /// The subject of a binding in the namespace. One of an unknown kind, or a service account without a namespace,
+    /// applies to nobody.
+    fn of(reference: Reference, binding_namespace: &str) -> Option<Self> {
+        let Reference { kind, name, mut namespace } = reference;
+        if namespace.is_empty() {
+            namespace = binding_namespace.into();
+        }
+        match kind.as_str() {
             "User" => Some(Subject::User(name)),
             "Group" => Some(Subject::Group(name)),
-            "ServiceAccount" if !namespace.is_empty() => {
-                Some(Subject::ServiceAccount { namespace: namespace.into(), name })
-            }
+            "ServiceAccount" if !namespace.is_empty() => Some(Subject::ServiceAccount { namespace, name }),
             _ => None,
-        })
+        }
     }
 }
 
@@ -192,49 +231,20 @@ impl fmt::Display for Subject {
 
 impl RoleObject {
     pub fn read(role: &Value) -> Result<Self, String> {
-        let rules: Result<Vec<PolicyRule>, WrongType> = read_each(role, "rules", PolicyRule::read);
-        let metadata = role.get("metadata").unwrap_or(&Value::Null);
-        let aggregation = match object(role, "aggregationRule").map_err(describe)? {
-            None => None,
-            Some(rule) => Some(read_each(rule, "clusterRoleSelectors", LabelSelector::read).map_err(describe)?),
-        };
-        Ok(RoleObject {
-            rules: RoleRules::new(rules.map_err(describe)?),
-            labels: text_map(metadata, "labels").map_err(describe)?,
-            aggregation,
-        })
+        typed::read(role).map_err(|error| error.to_string())
     }
 }
 
 impl Binding {
     pub(super) fn read(namespace: &str, name: &str, binding: &Value) -> Result<Self, String> {
-        let role_ref = object(binding, "roleRef").map_err(describe)?.unwrap_or(&Value::Null);
-        let role = RoleRef::read(role_ref)?;
+        let binding: BindingFields = typed::read(binding).map_err(|error| error.to_string())?;
+        let role = RoleRef::try_from(binding.role_ref)?;
         if namespace.is_empty() && role.kind == RoleKind::Role {
             return Err("a ClusterRoleBinding cannot refer to a Role".into());
         }
-        let subjects = read_each(binding, "subjects", |subject| Subject::read(subject, namespace));
-        let subjects = subjects.map_err(describe)?.into_iter().flatten().collect();
+        let subjects = binding.subjects.into_iter().filter_map(|subject| Subject::of(subject, namespace)).collect();
         Ok(Binding { namespace: namespace.into(), name: name.into(), role, subjects })
     }
-}
-
-/// Reads all rules of a role, for checks of a role that is about to be written.
-pub(super) fn read_rules(role: &Value) -> Result<Vec<PolicyRule>, String> {
-    read_each(role, "rules", PolicyRule::read).map_err(describe)
-}
-
-fn read_each<T>(
-    object: &Value,
-    field: &str,
-    read: impl Fn(&Value) -> Result<T, WrongType>,
-) -> Result<Vec<T>, WrongType> {
-    let numbered = items(object, field)?.iter().enumerate();
-    numbered.map(|(index, item)| read(item).map_err(|error| error.within(&format!("{field}[{index}]")))).collect()
-}
-
-fn describe(error: WrongType) -> String {
-    error.to_string()
 }
 
 fn full_name(namespace: &str, name: &str) -> String {

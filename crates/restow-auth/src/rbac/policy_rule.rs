@@ -1,54 +1,29 @@
 //! One rule of a role: verbs, and the resources or paths that they are allowed on.
 
-use crate::json::{WrongType, texts};
 use restow_apimachinery::go_syntax::quote_all;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
 
 /// What one rule allows. `*` in a list stands for everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PolicyRule {
     /// The verbs.
     pub verbs: Vec<String>,
     /// The API groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub api_groups: Vec<String>,
     /// The resources: `pods`, `pods/log`, `*/scale`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
     /// The objects' names; all when empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_names: Vec<String>,
     /// Paths that are not resources; a trailing `*` stands for any ending.
+    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     pub non_resource_urls: Vec<String>,
 }
 
 impl PolicyRule {
-    /// Reads a rule from an object.
-    pub fn read(value: &Value) -> Result<Self, WrongType> {
-        Ok(PolicyRule {
-            verbs: texts(value, "verbs")?,
-            api_groups: texts(value, "apiGroups")?,
-            resources: texts(value, "resources")?,
-            resource_names: texts(value, "resourceNames")?,
-            non_resource_urls: texts(value, "nonResourceURLs")?,
-        })
-    }
-
-    /// The rule as the API writes it.
-    pub fn to_value(&self) -> Value {
-        let mut object = Map::new();
-        object.insert("verbs".into(), json!(self.verbs));
-        let optional = [
-            ("apiGroups", &self.api_groups),
-            ("resources", &self.resources),
-            ("resourceNames", &self.resource_names),
-            ("nonResourceURLs", &self.non_resource_urls),
-        ];
-        for (field, list) in optional {
-            if !list.is_empty() {
-                object.insert(field.into(), json!(list));
-            }
-        }
-        Value::Object(object)
-    }
-
     /// Whether the rule allows the verb on something.
     pub fn has_verb(&self, verb: &str) -> bool {
         has(&self.verbs, "*") || has(&self.verbs, verb)

@@ -2,10 +2,12 @@
 
 use crate::rbac::policy_rule::PolicyRule;
 use crate::{Attributes, ResourceAttributes};
+use serde::Deserialize;
 use std::collections::HashMap;
 
 /// The rules of one role.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "Vec<PolicyRule>")]
 pub struct RoleRules {
     rules: Vec<PolicyRule>,
     /// For each text in a rule's resources, the rules that hold it.
@@ -43,8 +45,8 @@ impl<'a> Question<'a> {
     }
 }
 
-impl RoleRules {
-    pub fn new(rules: Vec<PolicyRule>) -> Self {
+impl From<Vec<PolicyRule>> for RoleRules {
+    fn from(rules: Vec<PolicyRule>) -> Self {
         let mut by_resource: HashMap<String, Vec<usize>> = HashMap::new();
         let mut with_paths = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
@@ -57,7 +59,9 @@ impl RoleRules {
         }
         RoleRules { rules, by_resource, with_paths }
     }
+}
 
+impl RoleRules {
     pub fn as_slice(&self) -> &[PolicyRule] {
         &self.rules
     }

@@ -204,16 +204,26 @@ fn malformed_objects_are_reported_and_allow_nothing() {
         let (_, malformed) = Rules::from_objects([&object]);
         assert_eq!(malformed.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     };
-    check(cluster_role("a", json!([{"verbs": "get"}])), r#"ClusterRole "a" is ignored: rules[0].verbs is not a list"#);
-    check(role("n", "a", json!([{"verbs": [1]}])), r#"Role "n/a" is ignored: rules[0].verbs is not a list of strings"#);
-    check(cluster_role("a", json!({})), r#"ClusterRole "a" is ignored: rules is not a list"#);
+    check(
+        cluster_role("a", json!([{"verbs": "get"}])),
+        r#"ClusterRole "a" is ignored: rules[0].verbs: invalid type: string "get", expected a sequence"#,
+    );
+    check(
+        role("n", "a", json!([{"verbs": [1]}])),
+        r#"Role "n/a" is ignored: rules[0].verbs[0]: invalid type: integer `1`, expected a string"#,
+    );
+    check(cluster_role("a", json!({})), r#"ClusterRole "a" is ignored: rules: invalid type: map, expected a sequence"#);
+    check(
+        cluster_role("a", json!([["get"]])),
+        r#"ClusterRole "a" is ignored: rules[0]: invalid type: sequence, expected struct PolicyRule"#,
+    );
     check(
         binding("n", "a", ("User", "b"), json!([])),
         r#"RoleBinding "n/a" is ignored: unsupported role reference kind: "User""#,
     );
     check(
         cluster_binding("a", "b", json!([{"kind": 1}])),
-        r#"ClusterRoleBinding "a" is ignored: subjects[0].kind is not a string"#,
+        r#"ClusterRoleBinding "a" is ignored: subjects[0].kind: invalid type: integer `1`, expected a string"#,
     );
     check(
         json!({"kind": "Pod", "metadata": {"name": "a"}}),
@@ -381,7 +391,7 @@ fn aggregates_are_followed_through() {
     assert_eq!(resources(&stale["a-top"]), ["pods", "nodes", "secrets"]);
     assert_eq!(resources(&stale["b-middle"]), ["pods", "nodes"]);
     for (mut object, name) in objects.into_iter().zip(["a-top", "b-middle"]) {
-        object["rules"] = stale[name].iter().map(PolicyRule::to_value).collect();
+        object["rules"] = json!(stale[name]);
         rules.set(RbacKind::ClusterRole, "", name, Some(&object)).unwrap();
     }
     assert!(rules.stale_aggregates().is_empty());

@@ -1,21 +1,72 @@
 //! May someone do something: `SubjectAccessReview`, and its forms for oneself and for one namespace.
 
-use crate::json::{WrongType, items, object, text, texts, texts_map};
-use crate::review::{ReviewError, with_status};
+use crate::review::{Posted, ReviewError, with_status};
 use crate::{Attributes, Authorizer, Decision, ResourceAttributes, User};
 use restow_api::validation::is_label_key;
 use restow_apimachinery::field::FieldError;
+use restow_apimachinery::meta_v1::LabelSelectorRequirement;
+use restow_apimachinery::typed;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 const ONE_OF_TWO: &str = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
 const RESOURCE: &str = "spec.resourceAttributes";
 
+/// What all three reviews ask. That for oneself names no subject.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    resource_attributes: Option<ResourceFields>,
+    non_resource_attributes: Option<PathFields>,
+    user: String,
+    groups: Vec<String>,
+    uid: String,
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ResourceFields {
+    verb: String,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+    field_selector: Option<Selector>,
+    label_selector: Option<Selector>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PathFields {
+    verb: String,
+    path: String,
+}
+
+/// A selector. Roles know no selectors, so it plays no part beyond being checked.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Selector {
+    raw_selector: String,
+    requirements: Vec<LabelSelectorRequirement>,
+}
+
+/// The three reviews.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Subject,
+    SelfSubject,
+    LocalSubject,
+}
+
 /// Answers a `SubjectAccessReview`: may the user in it do what is in it?
 pub fn subject_access_review(authorizer: &dyn Authorizer, request: &Value) -> Result<Value, ReviewError> {
-    let spec = spec(request)?;
-    let problems = [spec_problems(&spec, true)?, metadata_problems(request, &["managedFields"], "must be empty")];
-    refuse(problems.concat())?;
-    Ok(with_status(request, status(authorizer, &subject(&spec)?, &spec)?))
+    let Posted { spec, .. } = typed::read(request)?;
+    refuse(problems(request, &spec, Kind::Subject))?;
+    Ok(with_status(request, status(authorizer, &subject(&spec), spec)))
 }
 
 /// Answers a `SelfSubjectAccessReview`: may I do what is in it?
@@ -24,10 +75,9 @@ pub fn self_subject_access_review(
     user: &User,
     request: &Value,
 ) -> Result<Value, ReviewError> {
-    let spec = spec(request)?;
-    let problems = [spec_problems(&spec, false)?, metadata_problems(request, &["managedFields"], "must be empty")];
-    refuse(problems.concat())?;
-    Ok(with_status(request, status(authorizer, user, &spec)?))
+    let Posted { spec, .. } = typed::read(request)?;
+    refuse(problems(request, &spec, Kind::SelfSubject))?;
+    Ok(with_status(request, status(authorizer, user, spec)))
 }
 
 /// Answers a `LocalSubjectAccessReview`, posted in the namespace: may the user in it do what is in it there?
@@ -36,94 +86,85 @@ pub fn local_subject_access_review(
     namespace: &str,
     request: &Value,
 ) -> Result<Value, ReviewError> {
-    let spec = spec(request)?;
-    let metadata = object(request, "metadata")?.unwrap_or(&Value::Null);
-    let own_namespace = match text(metadata, "namespace")? {
-        "" => namespace,
-        own => own,
-    };
-    let mut problems = spec_problems(&spec, true)?;
-    let allowed = ["namespace", "managedFields"];
-    problems.extend(metadata_problems(request, &allowed, "must be empty except for namespace"));
-    if let Some(resource) = object(&spec, "resourceAttributes")? {
-        let asked = text(resource, "namespace")?;
-        if asked != own_namespace {
-            let field = format!("{RESOURCE}.namespace");
-            problems.push(FieldError::invalid(field, &asked.into(), "must match metadata.namespace"));
-        }
+    let Posted { spec, metadata } = typed::read::<Posted<Spec>>(request)?;
+    let own_namespace = if metadata.namespace.is_empty() { namespace } else { &metadata.namespace };
+    let mut problems = problems(request, &spec, Kind::LocalSubject);
+    if let Some(asked) = spec.resource_attributes.as_ref().filter(|asked| asked.namespace != own_namespace) {
+        let field = format!("{RESOURCE}.namespace");
+        problems.push(FieldError::invalid(field, &json!(asked.namespace), "must match metadata.namespace"));
     }
-    if let Some(path) = object(&spec, "nonResourceAttributes")? {
+    if spec.non_resource_attributes.is_some() {
         let detail = "disallowed on this kind of request";
-        problems.push(FieldError::invalid("spec.nonResourceAttributes", path, detail));
+        problems.push(FieldError::invalid("spec.nonResourceAttributes", path_value(request), detail));
     }
     refuse(problems)?;
     if own_namespace != namespace {
         let message = format!("spec.resourceAttributes.namespace must match namespace: {namespace}");
         return Err(ReviewError::BadRequest(message));
     }
-    Ok(with_status(request, status(authorizer, &subject(&spec)?, &spec)?))
-}
-
-fn spec(request: &Value) -> Result<Value, WrongType> {
-    Ok(object(request, "spec")?.cloned().unwrap_or_else(|| json!({})))
+    Ok(with_status(request, status(authorizer, &subject(&spec), spec)))
 }
 
 fn refuse(problems: Vec<FieldError>) -> Result<(), ReviewError> {
     if problems.is_empty() { Ok(()) } else { Err(ReviewError::Invalid(problems)) }
 }
 
-fn spec_problems(spec: &Value, names_subject: bool) -> Result<Vec<FieldError>, ReviewError> {
-    let within = |error: WrongType| error.within("spec");
-    let resource = object(spec, "resourceAttributes").map_err(within)?;
-    let path = object(spec, "nonResourceAttributes").map_err(within)?;
-    let mut problems = Vec::new();
-    if resource.is_some() == path.is_some() {
-        problems.push(FieldError::invalid("spec", path.unwrap_or(&Value::Null), ONE_OF_TWO));
-    }
-    if names_subject
-        && text(spec, "user").map_err(within)?.is_empty()
-        && texts(spec, "groups").map_err(within)?.is_empty()
-    {
-        problems.push(FieldError::invalid("spec.user", &"".into(), "at least one of user or group must be specified"));
-    }
-    if let Some(resource) = resource {
-        for selector in ["fieldSelector", "labelSelector"] {
-            problems.extend(selector_problems(resource, selector)?);
-        }
-    }
-    Ok(problems)
+/// `spec.nonResourceAttributes` as it was posted, for messages.
+fn path_value(request: &Value) -> &Value {
+    request.pointer("/spec/nonResourceAttributes").unwrap_or(&Value::Null)
 }
 
-/// What is wrong with a selector. Roles know no selectors, so beyond this it plays no part.
-fn selector_problems(resource: &Value, name: &str) -> Result<Vec<FieldError>, WrongType> {
-    let Some(selector) = object(resource, name)? else { return Ok(Vec::new()) };
-    let path = format!("{RESOURCE}.{name}");
-    let (raw, requirements) = (text(selector, "rawSelector")?, items(selector, "requirements")?);
+fn problems(request: &Value, spec: &Spec, kind: Kind) -> Vec<FieldError> {
     let mut problems = Vec::new();
-    if !raw.is_empty() && !requirements.is_empty() {
-        let detail = "may not specified at the same time as requirements";
-        problems.push(FieldError::invalid(format!("{path}.rawSelector"), &raw.into(), detail));
+    if spec.resource_attributes.is_some() == spec.non_resource_attributes.is_some() {
+        problems.push(FieldError::invalid("spec", path_value(request), ONE_OF_TWO));
     }
-    if raw.is_empty() && requirements.is_empty() {
+    if kind != Kind::SelfSubject && spec.user.is_empty() && spec.groups.is_empty() {
+        problems.push(FieldError::invalid("spec.user", &"".into(), "at least one of user or group must be specified"));
+    }
+    if let Some(resource) = &spec.resource_attributes {
+        for (name, selector) in
+            [("fieldSelector", &resource.field_selector), ("labelSelector", &resource.label_selector)]
+        {
+            problems.extend(selector.iter().flat_map(|selector| selector_problems(selector, name)));
+        }
+    }
+    problems.extend(match kind {
+        Kind::LocalSubject => {
+            metadata_problems(request, &["namespace", "managedFields"], "must be empty except for namespace")
+        }
+        Kind::Subject | Kind::SelfSubject => metadata_problems(request, &["managedFields"], "must be empty"),
+    });
+    problems
+}
+
+fn selector_problems(selector: &Selector, name: &str) -> Vec<FieldError> {
+    let path = format!("{RESOURCE}.{name}");
+    let Selector { raw_selector, requirements } = selector;
+    let mut problems = Vec::new();
+    if !raw_selector.is_empty() && !requirements.is_empty() {
+        let detail = "may not specified at the same time as requirements";
+        problems.push(FieldError::invalid(format!("{path}.rawSelector"), &json!(raw_selector), detail));
+    }
+    if raw_selector.is_empty() && requirements.is_empty() {
         let detail = format!("when {path} is specified, requirements or rawSelector is required");
         problems.push(FieldError::required(format!("{path}.requirements"), detail));
     }
     for (index, requirement) in requirements.iter().enumerate() {
-        problems.extend(requirement_problems(requirement, name, &format!("{path}.requirements[{index}]"))?);
+        problems.extend(requirement_problems(requirement, name, &format!("{path}.requirements[{index}]")));
     }
-    Ok(problems)
+    problems
 }
 
 /// An operator that this server does not know is no mistake: a newer client may know it.
-fn requirement_problems(requirement: &Value, selector: &str, path: &str) -> Result<Vec<FieldError>, WrongType> {
-    let (key, operator, values) =
-        (text(requirement, "key")?, text(requirement, "operator")?, items(requirement, "values")?);
+fn requirement_problems(requirement: &LabelSelectorRequirement, selector: &str, path: &str) -> Vec<FieldError> {
+    let LabelSelectorRequirement { key, operator, values } = requirement;
     let mut problems = Vec::new();
     if selector == "fieldSelector" && key.is_empty() {
         problems.push(FieldError::required(format!("{path}.key"), "must be specified"));
     }
     let field = format!("{path}.values");
-    match operator {
+    match operator.as_str() {
         "In" | "NotIn" if values.is_empty() => {
             problems.push(FieldError::required(field, "must be specified when `operator` is 'In' or 'NotIn'"));
         }
@@ -135,9 +176,9 @@ fn requirement_problems(requirement: &Value, selector: &str, path: &str) -> Resu
     }
     if selector == "labelSelector" {
         let invalid = is_label_key(key).into_iter();
-        problems.extend(invalid.map(|detail| FieldError::invalid(format!("{path}.key"), &key.into(), detail)));
+        problems.extend(invalid.map(|detail| FieldError::invalid(format!("{path}.key"), &json!(key), detail)));
     }
-    Ok(problems)
+    problems
 }
 
 fn metadata_problems(request: &Value, allowed: &[&str], detail: &str) -> Vec<FieldError> {
@@ -158,43 +199,27 @@ fn metadata_problems(request: &Value, allowed: &[&str], detail: &str) -> Vec<Fie
     }
 }
 
-fn subject(spec: &Value) -> Result<User, WrongType> {
-    Ok(User {
-        name: text(spec, "user")?.into(),
-        uid: text(spec, "uid")?.into(),
-        groups: texts(spec, "groups")?,
-        extra: texts_map(spec, "extra")?,
-    })
+fn subject(spec: &Spec) -> User {
+    let Spec { user, groups, uid, extra, .. } = spec;
+    User { name: user.clone(), uid: uid.clone(), groups: groups.clone(), extra: extra.clone() }
 }
 
-fn attributes(spec: &Value) -> Result<Attributes, WrongType> {
-    let Some(resource) = object(spec, "resourceAttributes")? else {
-        let path = object(spec, "nonResourceAttributes")?.unwrap_or(&Value::Null);
-        return Ok(Attributes::path(text(path, "verb")?, text(path, "path")?));
+fn attributes(spec: Spec) -> Attributes {
+    let Some(asked) = spec.resource_attributes else {
+        let PathFields { verb, path } = spec.non_resource_attributes.unwrap_or_default();
+        return Attributes::Path { verb, path };
     };
-    let field = |name: &str| text(resource, name).map(String::from);
-    let version = match field("version")? {
-        version if version.is_empty() => "*".into(),
-        version => version,
-    };
-    let asked = ResourceAttributes {
-        verb: field("verb")?,
-        group: field("group")?,
-        version,
-        resource: field("resource")?,
-        subresource: field("subresource")?,
-        namespace: field("namespace")?,
-        name: field("name")?,
-    };
-    Ok(asked.into())
+    let ResourceFields { verb, group, version, resource, subresource, namespace, name, .. } = asked;
+    let version = if version.is_empty() { "*".into() } else { version };
+    ResourceAttributes { verb, group, version, resource, subresource, namespace, name }.into()
 }
 
-fn status(authorizer: &dyn Authorizer, user: &User, spec: &Value) -> Result<Value, WrongType> {
-    let decision: Decision = authorizer.authorize(user, &attributes(spec)?);
+fn status(authorizer: &dyn Authorizer, user: &User, spec: Spec) -> Value {
+    let decision: Decision = authorizer.authorize(user, &attributes(spec));
     let mut status = Map::new();
     status.insert("allowed".into(), json!(decision.is_allowed()));
     if !decision.reason().is_empty() {
         status.insert("reason".into(), json!(decision.reason()));
     }
-    Ok(Value::Object(status))
+    Value::Object(status)
 }

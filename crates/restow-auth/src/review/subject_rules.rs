@@ -1,11 +1,18 @@
 //! What may I do: `SelfSubjectRulesReview`.
 
-use crate::json::{object, text};
 use crate::rbac::PolicyRule;
-use crate::review::ReviewError;
+use crate::review::{Posted, ReviewError};
 use crate::{Authorizer, User};
 use restow_apimachinery::go_syntax::aggregate;
+use restow_apimachinery::typed;
+use serde::Deserialize;
 use serde_json::{Value, json};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SelfSubjectRulesReviewSpec {
+    namespace: String,
+}
 
 /// Answers a `SelfSubjectRulesReview`: all that I may do in the namespace.
 pub fn self_subject_rules_review(
@@ -13,12 +20,11 @@ pub fn self_subject_rules_review(
     user: &User,
     request: &Value,
 ) -> Result<Value, ReviewError> {
-    let spec = object(request, "spec")?.unwrap_or(&Value::Null);
-    let namespace = text(spec, "namespace")?;
+    let Posted { spec: SelfSubjectRulesReviewSpec { namespace }, .. } = typed::read(request)?;
     if namespace.is_empty() {
         return Err(ReviewError::BadRequest("no namespace on request".into()));
     }
-    let found = authorizer.rules_for(user, namespace);
+    let found = authorizer.rules_for(user, &namespace);
     let with_resources = found.rules.iter().filter(|rule| !rule.resources.is_empty());
     let with_paths = found.rules.iter().filter(|rule| !rule.non_resource_urls.is_empty());
     let mut status = json!({
@@ -36,11 +42,11 @@ pub fn self_subject_rules_review(
 }
 
 /// The part of a rule about resources, even if it is about paths too.
-fn resource_rule(rule: &PolicyRule) -> Value {
-    PolicyRule { non_resource_urls: Vec::new(), ..rule.clone() }.to_value()
+fn resource_rule(rule: &PolicyRule) -> PolicyRule {
+    PolicyRule { non_resource_urls: Vec::new(), ..rule.clone() }
 }
 
-fn path_rule(rule: &PolicyRule) -> Value {
+fn path_rule(rule: &PolicyRule) -> PolicyRule {
     let (verbs, non_resource_urls) = (rule.verbs.clone(), rule.non_resource_urls.clone());
-    PolicyRule { verbs, non_resource_urls, ..PolicyRule::default() }.to_value()
+    PolicyRule { verbs, non_resource_urls, ..PolicyRule::default() }
 }

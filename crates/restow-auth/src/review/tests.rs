@@ -77,7 +77,10 @@ fn reviews_that_break_rules_are_refused() {
         json!({"metadata": {"name": "x", "labels": {}}, "spec": {"user": "a", "resourceAttributes": {}}}),
         &[r#"metadata: Invalid value: {"labels":{},"name":"x"}: must be empty"#],
     );
-    check(json!({"spec": {"user": 1, "resourceAttributes": {}}}), &["spec.user is not a string"]);
+    check(
+        json!({"spec": {"user": 1, "resourceAttributes": {}}}),
+        &["spec.user: invalid type: integer `1`, expected a string"],
+    );
     let selectors = json!({
         "fieldSelector": {"rawSelector": "a=b", "requirements": [{"key": "", "operator": "In"}]},
         "labelSelector": {"requirements": []},

@@ -1,11 +1,19 @@
 //! Whose token is it: `TokenReview`.
 
 use crate::authenticate::{Authenticated, AuthenticationError, Authenticators, Secret};
-use crate::json::{object, text, texts};
-use crate::review::{ReviewError, with_status};
+use crate::review::{Posted, ReviewError, with_status};
 use crate::service_account::ServiceAccounts;
 use jiff::Timestamp;
+use restow_apimachinery::typed;
+use serde::Deserialize;
 use serde_json::{Value, json};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TokenReviewSpec {
+    token: String,
+    audiences: Vec<String>,
+}
 
 /// Answers a `TokenReview`. Without audiences in it, the token must be for this API server.
 pub fn token_review(
@@ -14,16 +22,14 @@ pub fn token_review(
     request: &Value,
     now: Timestamp,
 ) -> Result<Value, ReviewError> {
-    let spec = object(request, "spec")?.unwrap_or(&Value::Null);
-    let token = text(spec, "token")?;
+    let Posted { spec: TokenReviewSpec { token, mut audiences }, .. } = typed::read(request)?;
     if token.is_empty() {
         return Err(ReviewError::BadRequest("token is required for TokenReview in authentication".into()));
     }
-    let mut audiences = texts(spec, "audiences")?;
     if audiences.is_empty() {
         audiences.clone_from(&authenticators.api_audiences);
     }
-    let outcome = authenticators.authenticate_token(Secret(token), Some(&audiences), accounts, now);
+    let outcome = authenticators.authenticate_token(Secret(&token), Some(&audiences), accounts, now);
     Ok(with_status(request, status(outcome)))
 }
 

@@ -1,7 +1,7 @@
 //! Answering a `TokenRequest`: a new token for a service account.
 
-use crate::json::{WrongType, integer, object, text, texts};
-use crate::service_account::claims::{Claims, Reference};
+use crate::review::{Metadata, Posted};
+use crate::service_account::claims::{Claims, PrivateClaims, Reference};
 use crate::service_account::tokens::Tokens;
 use crate::service_account::verify::credential_id;
 use crate::service_account::{Account, BoundKind, KeyError, ServiceAccounts, jwt};
@@ -10,7 +10,9 @@ use jiff::Timestamp;
 use restow_api::Time;
 use restow_apimachinery::field::FieldError;
 use restow_apimachinery::go_syntax::quote;
+use restow_apimachinery::typed;
 use ring::rand::{SecureRandom, SystemRandom};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::fmt;
 use thiserror::Error;
@@ -65,6 +67,24 @@ pub enum IssueError {
     Internal(String),
 }
 
+/// What is asked for.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct TokenRequestSpec {
+    audiences: Vec<String>,
+    expiration_seconds: Option<i64>,
+    bound_object_ref: Option<BoundObjectReference>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct BoundObjectReference {
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
+}
+
 /// What is asked for, with defaults filled in.
 struct Wanted {
     audiences: Vec<String>,
@@ -89,8 +109,10 @@ impl Tokens {
         accounts: &dyn ServiceAccounts,
         now: Timestamp,
     ) -> Result<Issued, IssueError> {
-        check_metadata(request, account)?;
-        let mut wanted = self.read_spec(request, account, accounts)?;
+        let posted = typed::read(request).map_err(|error| IssueError::BadRequest(error.to_string()));
+        let Posted { metadata, spec } = posted?;
+        check_metadata(&metadata, account)?;
+        let mut wanted = self.wanted(spec, account, accounts)?;
         let mut warning = None;
         if let Some(max) = self.options.max_expiration_seconds.filter(|max| wanted.seconds > *max) {
             let asked = wanted.seconds;
@@ -99,26 +121,24 @@ impl Tokens {
         }
         let claims = self.claims(&wanted, account, now)?;
         let internal = |error: KeyError| IssueError::Internal(error.to_string());
-        let token = jwt::sign(&claims.to_value(), &self.signing_key).map_err(internal)?;
+        let token = jwt::sign(&json!(claims), &self.signing_key).map_err(internal)?;
         let answer = answer(request, account, &wanted, &token, now);
         Ok(Issued { answer, credential_id: credential_id(&claims.id), warning })
     }
 
-    fn read_spec(
+    fn wanted(
         &self,
-        request: &Value,
+        spec: TokenRequestSpec,
         account: &Account<'_>,
         accounts: &dyn ServiceAccounts,
     ) -> Result<Wanted, IssueError> {
-        let spec = object(request, "spec").map_err(bad_request)?.unwrap_or(&Value::Null);
-        let mut audiences = texts(spec, "audiences").map_err(bad_request)?;
+        let mut audiences = spec.audiences;
         if audiences.is_empty() {
             audiences.clone_from(&self.options.api_audiences);
         }
-        let seconds = integer(spec, "expirationSeconds").map_err(bad_request)?.unwrap_or(DEFAULT_EXPIRATION_SECONDS);
+        let seconds = spec.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION_SECONDS);
         check_seconds(seconds)?;
-        let reference = object(spec, "boundObjectRef").map_err(bad_request)?;
-        let bound = reference.map(|reference| resolve(reference, account, accounts)).transpose()?;
+        let bound = spec.bound_object_ref.map(|reference| resolve(reference, account, accounts)).transpose()?;
         Ok(Wanted { audiences, seconds, bound })
     }
 
@@ -139,12 +159,14 @@ impl Tokens {
             not_before: Some(now),
             issued_at: Some(now),
             id: random_uuid()?,
-            namespace: account.namespace.into(),
-            account: Reference { name: account.name.into(), uid: account.uid.into() },
-            pod,
-            secret: bound_to(BoundKind::Secret),
-            node: bound_to(BoundKind::Node).or_else(|| bound.and_then(|bound| bound.node.clone())),
-            warn_after,
+            private: PrivateClaims {
+                namespace: account.namespace.into(),
+                account: Reference { name: account.name.into(), uid: account.uid.into() },
+                pod,
+                secret: bound_to(BoundKind::Secret),
+                node: bound_to(BoundKind::Node).or_else(|| bound.and_then(|bound| bound.node.clone())),
+                warn_after,
+            },
         })
     }
 }
@@ -156,20 +178,18 @@ impl fmt::Debug for Issued {
     }
 }
 
-fn check_metadata(request: &Value, account: &Account<'_>) -> Result<(), IssueError> {
-    let metadata = object(request, "metadata").map_err(bad_request)?.unwrap_or(&Value::Null);
-    for (field, own) in [("name", account.name), ("namespace", account.namespace)] {
-        let given = text(metadata, field).map_err(bad_request)?;
+fn check_metadata(metadata: &Metadata, account: &Account<'_>) -> Result<(), IssueError> {
+    let Metadata { name, namespace, uid } = metadata;
+    for (field, given, own) in [("name", name, account.name), ("namespace", namespace, account.namespace)] {
         if !given.is_empty() && given != own {
             let detail = format!("must match the service account {field} if specified");
             return Err(IssueError::Invalid(vec![FieldError::invalid(
                 format!("metadata.{field}"),
-                &given.into(),
+                &json!(given),
                 detail,
             )]));
         }
     }
-    let uid = text(metadata, "uid").map_err(bad_request)?;
     if uid.is_empty() || uid == account.uid {
         return Ok(());
     }
@@ -188,11 +208,14 @@ fn check_seconds(seconds: i64) -> Result<(), IssueError> {
 }
 
 /// Finds the object that a request refers to.
-fn resolve(reference: &Value, account: &Account<'_>, accounts: &dyn ServiceAccounts) -> Result<Bound, IssueError> {
-    let field = |name| text(reference, name).map_err(bad_request);
-    let (api_version, kind_name, name, uid) = (field("apiVersion")?, field("kind")?, field("name")?, field("uid")?);
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let kind = match (group, kind_name) {
+fn resolve(
+    reference: BoundObjectReference,
+    account: &Account<'_>,
+    accounts: &dyn ServiceAccounts,
+) -> Result<Bound, IssueError> {
+    let BoundObjectReference { api_version, kind: kind_name, name, uid } = reference;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let kind = match (group, kind_name.as_str()) {
         ("", "Pod") => BoundKind::Pod,
         ("", "Secret") => BoundKind::Secret,
         ("", "Node") => BoundKind::Node,
@@ -202,8 +225,8 @@ fn resolve(reference: &Value, account: &Account<'_>, accounts: &dyn ServiceAccou
         }
     };
     let namespace = if kind == BoundKind::Node { "" } else { account.namespace };
-    let object = accounts.bound_object(kind, namespace, name);
-    let object = object.ok_or_else(|| IssueError::NotFound { resource: kind.resource(), name: name.into() })?;
+    let object = accounts.bound_object(kind, namespace, &name);
+    let object = object.ok_or_else(|| IssueError::NotFound { resource: kind.resource(), name: name.clone() })?;
     if kind == BoundKind::Pod && object.service_account_name != account.name {
         let account = quote(account.name);
         let message = format!(
@@ -216,13 +239,13 @@ fn resolve(reference: &Value, account: &Account<'_>, accounts: &dyn ServiceAccou
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
              deleted and then recreated"
         );
-        return Err(IssueError::Conflict { kind: kind.as_str(), name: name.into(), message });
+        return Err(IssueError::Conflict { kind: kind.as_str(), name, message });
     }
     let node = (!object.node_name.is_empty()).then(|| {
         let node = accounts.bound_object(BoundKind::Node, "", &object.node_name).unwrap_or_default();
         Reference { name: object.node_name.clone(), uid: node.uid }
     });
-    Ok(Bound { kind, object: Reference { name: name.into(), uid: object.uid }, node })
+    Ok(Bound { kind, object: Reference { name, uid: object.uid }, node })
 }
 
 fn answer(request: &Value, account: &Account<'_>, wanted: &Wanted, token: &str, now: Timestamp) -> Value {
@@ -255,8 +278,4 @@ fn random_uuid() -> Result<String, IssueError> {
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
-}
-
-fn bad_request(error: WrongType) -> IssueError {
-    IssueError::BadRequest(error.to_string())
 }

@@ -165,8 +165,11 @@ fn requests_that_break_rules_are_refused() {
         seconds((1 << 32) + 1),
         &format!("{prefix}: 4294967297: may not specify a duration larger than 2^32 seconds"),
     );
-    check(request(json!({"expirationSeconds": "1h"})), "expirationSeconds is not an integer");
-    check(request(json!({"audiences": "api"})), "audiences is not a list");
+    check(
+        request(json!({"expirationSeconds": "1h"})),
+        "spec.expirationSeconds: invalid type: string \"1h\", expected i64",
+    );
+    check(request(json!({"audiences": "api"})), "spec.audiences: invalid type: string \"api\", expected a sequence");
     let bound = |kind: &str, version: &str, name: &str, uid: &str| {
         request(json!({"boundObjectRef": {"kind": kind, "apiVersion": version, "name": name, "uid": uid}}))
     };

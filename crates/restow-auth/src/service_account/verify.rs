@@ -9,6 +9,7 @@ use crate::service_account::{BoundKind, ServiceAccounts};
 use crate::user::CREDENTIAL_ID;
 use jiff::Timestamp;
 use restow_apimachinery::go_syntax::{quote, quote_all};
+use restow_apimachinery::typed;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use thiserror::Error;
@@ -99,7 +100,7 @@ impl Tokens {
             return Ok(None);
         }
         self.check_signature(&parsed)?;
-        let claims = Arc::new(Claims::read(&parsed.claims).ok_or(VerifyError::Claims)?);
+        let claims = Arc::new(typed::read(&parsed.claims).map_err(|_| VerifyError::Claims)?);
         self.remember(hash, &claims);
         Ok(Some(claims))
     }
@@ -142,12 +143,12 @@ fn check_times(claims: &Claims, now: i64) -> Result<(), VerifyError> {
 }
 
 fn check_account(claims: &Claims, accounts: &dyn ServiceAccounts) -> Result<(), VerifyError> {
-    let found = accounts.uid_of(&claims.namespace, &claims.account.name);
-    let found = found.ok_or_else(|| VerifyError::NoAccount(claims.account.name.clone()))?;
-    if found == claims.account.uid {
+    let found = accounts.uid_of(&claims.private.namespace, &claims.private.account.name);
+    let found = found.ok_or_else(|| VerifyError::NoAccount(claims.private.account.name.clone()))?;
+    if found == claims.private.account.uid {
         return Ok(());
     }
-    Err(VerifyError::OtherAccount { found, claimed: claims.account.uid.clone() })
+    Err(VerifyError::OtherAccount { found, claimed: claims.private.account.uid.clone() })
 }
 
 fn check_bound_objects(claims: &Claims, accounts: &dyn ServiceAccounts) -> Result<(), VerifyError> {
@@ -160,24 +161,25 @@ fn check_bound_objects(claims: &Claims, accounts: &dyn ServiceAccounts) -> Resul
         let kind = kind.as_str().to_lowercase();
         Err(VerifyError::OtherObject { kind, found: object.uid, claimed: reference.uid.clone() })
     };
-    check(BoundKind::Secret, &claims.namespace, claims.secret.as_ref())?;
-    check(BoundKind::Pod, &claims.namespace, claims.pod.as_ref())?;
+    check(BoundKind::Secret, &claims.private.namespace, claims.private.secret.as_ref())?;
+    check(BoundKind::Pod, &claims.private.namespace, claims.private.pod.as_ref())?;
     // In a pod's token the node is only information.
-    check(BoundKind::Node, "", claims.node.as_ref().filter(|_| claims.pod.is_none()))
+    check(BoundKind::Node, "", claims.private.node.as_ref().filter(|_| claims.private.pod.is_none()))
 }
 
 fn user_of(claims: &Claims) -> User {
-    let mut user = User::service_account(&claims.namespace, &claims.account.name, &claims.account.uid);
+    let mut user =
+        User::service_account(&claims.private.namespace, &claims.private.account.name, &claims.private.account.uid);
     let mut extra = |key: &str, value: &str| {
         if !value.is_empty() {
             user.extra.insert(key.into(), vec![value.into()]);
         }
     };
-    if let Some(pod) = &claims.pod {
+    if let Some(pod) = &claims.private.pod {
         extra("authentication.kubernetes.io/pod-name", &pod.name);
         extra("authentication.kubernetes.io/pod-uid", &pod.uid);
     }
-    if let Some(node) = &claims.node {
+    if let Some(node) = &claims.private.node {
         extra("authentication.kubernetes.io/node-name", &node.name);
         extra("authentication.kubernetes.io/node-uid", &node.uid);
     }

@@ -212,7 +212,7 @@ proptest! {
         wanted in single_rule(),
         asked in prop::collection::vec(attributes(), 32),
     ) {
-        let read = |rule: &Value| super::PolicyRule::read(rule).unwrap();
+        let read = |rule: &Value| restow_apimachinery::typed::read(rule).unwrap();
         let owned: Vec<_> = held.iter().map(read).collect();
         if uncovered(&owned, &[read(&wanted)]).is_empty() {
             for asked in asked.iter().filter(|asked| rule_allows(&wanted, asked)) {

@@ -1,51 +1,47 @@
-//! Label selectors as objects hold them: aggregation rules, webhooks and policies.
+//! Types of `meta/v1` that objects of many kinds hold.
 
-use crate::json::{WrongType, items, text, text_map, texts};
-use restow_apimachinery::go_syntax::quote;
-use serde_json::Value;
+use crate::go_syntax::quote;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Which objects are meant, by their labels. Without conditions: all.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Which objects are meant, by their labels. Without conditions: all. The form that queries have is
+/// [`crate::selector::LabelSelector`].
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    labels: BTreeMap<String, String>,
-    expressions: Vec<Expression>,
+    match_labels: BTreeMap<String, String>,
+    match_expressions: Vec<LabelSelectorRequirement>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-struct Expression {
-    key: String,
-    operator: String,
-    values: Vec<String>,
+/// One condition of a selector.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct LabelSelectorRequirement {
+    /// The key of the label.
+    pub key: String,
+    /// How the label relates to the values: `In`, `NotIn`, `Exists`, `DoesNotExist`.
+    pub operator: String,
+    /// The values.
+    pub values: Vec<String>,
 }
 
 impl LabelSelector {
-    /// Reads a label selector.
-    pub fn read(selector: &Value) -> Result<Self, WrongType> {
-        let expression = |value: &Value| -> Result<Expression, WrongType> {
-            let (key, operator) = (text(value, "key")?.into(), text(value, "operator")?.into());
-            Ok(Expression { key, operator, values: texts(value, "values")? })
-        };
-        let expressions = items(selector, "matchExpressions")?.iter().map(expression).collect::<Result<_, _>>()?;
-        Ok(LabelSelector { labels: text_map(selector, "matchLabels")?, expressions })
-    }
-
     /// Whether every object is meant.
     pub fn is_everything(&self) -> bool {
-        self.labels.is_empty() && self.expressions.is_empty()
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
     /// Whether an object with these labels is meant, or why nobody can tell.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> Result<bool, String> {
-        let mut all = self.labels.iter().all(|(key, value)| labels.get(key) == Some(value));
-        for expression in &self.expressions {
+        let mut all = self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value));
+        for expression in &self.match_expressions {
             all &= expression.matches(labels.get(&expression.key))?;
         }
         Ok(all)
     }
 }
 
-impl Expression {
+impl LabelSelectorRequirement {
     fn matches(&self, value: Option<&String>) -> Result<bool, String> {
         let listed = value.is_some_and(|value| self.values.contains(value));
         match (self.operator.as_str(), self.values.is_empty()) {
@@ -63,13 +59,14 @@ impl Expression {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::typed;
+    use serde_json::{Value, json};
 
     #[test]
     fn selectors_match_as_in_kubernetes() {
         let labels = BTreeMap::from([("a".to_string(), "1".to_string())]);
         let check = |selector: Value, expected: Option<bool>| {
-            let outcome = LabelSelector::read(&selector).unwrap().matches(&labels);
+            let outcome = typed::read::<LabelSelector>(&selector).unwrap().matches(&labels);
             assert_eq!(outcome.ok(), expected, "{selector}");
         };
         let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
