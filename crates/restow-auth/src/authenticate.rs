@@ -10,25 +10,16 @@ mod token_file;
 
 pub use client_certificate::{CertificateError, ClientCertificate, user_of_certificate};
 pub use impersonation::{Impersonation, ImpersonationError};
-pub use token_file::{TokenFile, TokenFileError};
+pub use token_file::TokenFile;
 
-use crate::User;
 use crate::service_account::{ServiceAccounts, Tokens};
+use crate::user::{Authenticated, User};
 use jiff::Timestamp;
 use restow_apimachinery::go_syntax::aggregate;
 use thiserror::Error;
 
 /// The paths that Kubernetes' default policy shows to everyone.
 const PUBLIC_PATHS: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
-
-/// A token that was accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authenticated {
-    /// Whose it is; not yet in the group of the authenticated.
-    pub user: User,
-    /// Those of the wanted audiences that it is for.
-    pub audiences: Vec<String>,
-}
 
 /// Where requests without credentials are let through, to be judged by the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]

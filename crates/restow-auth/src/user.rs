@@ -38,6 +38,15 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// A token that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authenticated {
+    /// Whose it is; not yet in the group of the authenticated.
+    pub user: User,
+    /// Those of the wanted audiences that it is for.
+    pub audiences: Vec<String>,
+}
+
 impl User {
     /// A user of this name with no groups yet.
     pub fn named(name: impl Into<String>) -> Self {

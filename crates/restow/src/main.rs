@@ -1,6 +1,7 @@
 //! The `restow` command: parses arguments, sets up logging, and runs a command. Each command has its own module.
 
 mod agreement_args;
+mod auth_files;
 mod bench;
 mod cluster_args;
 mod completion;

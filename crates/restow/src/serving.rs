@@ -1,6 +1,7 @@
 //! What `up` and `serve` share: the flags of a server, starting it on a store with TLS, and stopping it.
 
 use crate::agreement_args;
+use crate::auth_files::{load_or_create_signing_key, load_token_file};
 use anyhow::Context;
 use clap::Args;
 use restow_apiserver::audit::{AuditConfig, AuditLog};
@@ -8,8 +9,8 @@ use restow_apiserver::builtin::{self, RuntimeConfig};
 use restow_apiserver::release::Release;
 use restow_apiserver::resource::registry::Registry;
 use restow_apiserver::{AccessConfig, AgreementConfig, ApiServer, AuthorizationMode, Gates, LoadLimits, ServerConfig};
-use restow_auth::authenticate::{AnonymousAccess, Authenticators, TokenFile};
-use restow_auth::service_account::{SigningKey, TokenOptions, Tokens};
+use restow_auth::authenticate::{AnonymousAccess, Authenticators};
+use restow_auth::service_account::{TokenOptions, Tokens};
 use restow_store::Store;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -193,10 +194,10 @@ pub(crate) fn authenticators(signing_key: Option<&Path>, token_file: Option<&Pat
     let options = TokenOptions::new("https://kubernetes.default.svc.cluster.local");
     let api_audiences = options.api_audiences.clone();
     let tokens = match signing_key {
-        Some(path) => Some(Tokens::new(options, SigningKey::load_or_create(path)?, Vec::new())),
+        Some(path) => Some(Tokens::new(options, load_or_create_signing_key(path)?, Vec::new())),
         None => None,
     };
-    let token_file = token_file.map(TokenFile::load).transpose()?;
+    let token_file = token_file.map(load_token_file).transpose()?;
     Ok(Authenticators { token_file, tokens, api_audiences, anonymous: AnonymousAccess::health_and_version() })
 }
 

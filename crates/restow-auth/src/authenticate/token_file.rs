@@ -5,35 +5,7 @@ use crate::User;
 use crate::authenticate::Secret;
 use sha2::{Digest, Sha256};
 use std::fmt;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq;
-use thiserror::Error;
-
-/// A file of tokens that cannot be used. No message holds a token.
-#[derive(Debug, Error)]
-pub enum TokenFileError {
-    /// The file cannot be read.
-    #[error("cannot read the token file {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// A line is not understood.
-    #[error("token file {} line {line}: {problem}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// What is wrong with it.
-        problem: String,
-    },
-}
 
 /// Static tokens and their users.
 #[derive(Clone, Default)]
@@ -48,12 +20,6 @@ struct Entry {
 }
 
 impl TokenFile {
-    /// Reads the file.
-    pub fn load(path: &Path) -> Result<Self, TokenFileError> {
-        let text = fs::read_to_string(path).map_err(|source| TokenFileError::Read { path: path.into(), source })?;
-        Self::parse(&text).map_err(|(line, problem)| TokenFileError::Line { path: path.into(), line, problem })
-    }
-
     /// Reads a file's text; an error comes with its line, counted from 1.
     pub fn parse(text: &str) -> Result<Self, (usize, String)> {
         let mut entries: Vec<Entry> = Vec::new();

@@ -1,8 +1,9 @@
 //! Whose token is it: `TokenReview`.
 
-use crate::authenticate::{Authenticated, AuthenticationError, Authenticators, Secret};
+use crate::authenticate::{AuthenticationError, Authenticators, Secret};
 use crate::review::{Posted, ReviewError, with_status};
 use crate::service_account::ServiceAccounts;
+use crate::user::Authenticated;
 use jiff::Timestamp;
 use restow_apimachinery::typed;
 use serde::Deserialize;

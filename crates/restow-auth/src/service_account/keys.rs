@@ -1,17 +1,13 @@
-//! The keys that sign and verify tokens: ECDSA on P-256, kept as PEM files.
+//! The keys that sign and verify tokens: ECDSA on P-256, in PEM.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::rand::{SecureRandom, SystemRandom};
+use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
 };
 use sha2::{Digest, Sha256};
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 const PRIVATE_KEY: &str = "PRIVATE KEY";
@@ -27,24 +23,6 @@ const UNCOMPRESSED_POINT: u8 = 4;
 /// A key that cannot be used.
 #[derive(Debug, Error)]
 pub enum KeyError {
-    /// The file cannot be read.
-    #[error("cannot read the key {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The file cannot be written.
-    #[error("cannot write the key {}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
     /// The text is not a key of the right kind.
     #[error("not a usable key: {0}")]
     Form(&'static str),
@@ -87,20 +65,6 @@ impl SigningKey {
         let pair = pair.map_err(|_| KeyError::Form("it must be an ECDSA key on the curve P-256"))?;
         let public = VerifyingKey::from_point(pair.public_key().as_ref())?;
         Ok(SigningKey { pair, public })
-    }
-
-    /// Reads the key in the file; when there is none, makes one that only its owner can read. Of several processes
-    /// that do this at once, all get the same key.
-    pub fn load_or_create(path: &Path) -> Result<Self, KeyError> {
-        match fs::read_to_string(path) {
-            Ok(text) => Self::from_pem(&text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let (key, text) = Self::generate()?;
-                let write = |source| KeyError::Write { path: path.into(), source };
-                if write_unless_present(path, &text).map_err(write)? { Ok(key) } else { Self::load_or_create(path) }
-            }
-            Err(source) => Err(KeyError::Read { path: path.into(), source }),
-        }
     }
 
     /// The key that verifies what this one signs.
@@ -168,32 +132,4 @@ impl fmt::Debug for VerifyingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VerifyingKey").field("id", &self.id).finish_non_exhaustive()
     }
-}
-
-/// Writes the file whole or not at all; false when there is one already.
-fn write_unless_present(path: &Path, text: &str) -> io::Result<bool> {
-    let draft = draft_path(path)?;
-    let outcome = write_private(&draft, text).and_then(|()| match fs::hard_link(&draft, path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(error),
-    });
-    // The draft may not exist, and if it stays behind it is no more than a file that only its owner can read.
-    _ = fs::remove_file(&draft);
-    outcome
-}
-
-/// A path next to the file that nobody else writes: two writers of one draft would give two keys to one file.
-fn draft_path(path: &Path) -> io::Result<PathBuf> {
-    let mut random = [0; 8];
-    SystemRandom::new().fill(&mut random).map_err(|_| io::Error::other("the system gives no randomness"))?;
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(format!(".{:016x}.draft", u64::from_be_bytes(random)));
-    Ok(draft.into())
-}
-
-fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
 }

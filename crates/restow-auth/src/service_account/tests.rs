@@ -9,7 +9,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
 
 const ISSUER: &str = "https://kubernetes.default.svc";
 const ACCOUNT: Account<'_> = Account { namespace: "web", name: "ci", uid: "account-uid" };
@@ -294,28 +293,16 @@ fn forged_and_foreign_tokens_are_refused() {
 }
 
 #[test]
-fn keys_are_made_once_and_kept_private() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("sa.key");
-    let keys: Vec<String> = std::thread::scope(|scope| {
-        let make = || SigningKey::load_or_create(&path).unwrap().verifying_key().id().to_string();
-        let makers: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
-        makers.into_iter().map(|maker| maker.join().unwrap()).collect()
-    });
-    assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
-    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "drafts are left behind");
-    let key = SigningKey::load_or_create(&path).unwrap();
-    assert_eq!(format!("{key:?}"), format!("SigningKey {{ id: {:?}, .. }}", keys[0]));
+fn keys_are_read_from_pem_and_never_shown() {
+    let (key, text) = SigningKey::generate().unwrap();
     let public = key.verifying_key();
+    assert_eq!(SigningKey::from_pem(&text).unwrap().verifying_key(), public);
+    assert_eq!(format!("{key:?}"), format!("SigningKey {{ id: {:?}, .. }}", public.id()));
     assert_eq!(&VerifyingKey::from_pem(&public.to_pem()).unwrap(), public);
-    assert!(VerifyingKey::from_pem(&std::fs::read_to_string(&path).unwrap()).is_err());
+    assert!(VerifyingKey::from_pem(&text).is_err());
     for text in ["", "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", &public.to_pem()] {
-        std::fs::write(&path, text).unwrap();
-        assert!(matches!(SigningKey::load_or_create(&path), Err(KeyError::Form(_))), "{text}");
+        assert!(matches!(SigningKey::from_pem(text), Err(KeyError::Form(_))), "{text}");
     }
-    let missing = folder.path().join("no/such/folder");
-    assert!(matches!(SigningKey::load_or_create(&missing), Err(KeyError::Write { .. })));
 }
 
 #[test]

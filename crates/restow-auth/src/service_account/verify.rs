@@ -1,12 +1,11 @@
 //! Whether a token is one of ours, still valid, and whose it is.
 
 use crate::User;
-use crate::authenticate::Authenticated;
 use crate::service_account::claims::{Claims, Reference};
 use crate::service_account::jwt::{self, Parsed};
 use crate::service_account::tokens::Tokens;
 use crate::service_account::{BoundKind, ServiceAccounts};
-use crate::user::CREDENTIAL_ID;
+use crate::user::{Authenticated, CREDENTIAL_ID};
 use jiff::Timestamp;
 use restow_apimachinery::go_syntax::{quote, quote_all};
 use restow_apimachinery::typed;
