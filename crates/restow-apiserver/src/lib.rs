@@ -9,7 +9,7 @@
 //! # What is served
 //!
 //! A [`Registry`](resource::registry::Registry) of [`Resource`](resource::Resource)s. The built-in ones are rows of a table
-//! ([`builtin`]); others are made by whoever builds a server with this library.
+//! ([`builtin`]); a program that uses this library defines others.
 
 mod admission;
 mod apiextensions;

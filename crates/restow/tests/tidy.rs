@@ -57,7 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Past this many lines a file hides what is in it.
+/// A longer file is hard to read.
 const LONGEST_FILE: usize = 800;
 
 fn root() -> PathBuf {
@@ -198,8 +198,8 @@ fn every_source_file_has_a_header_and_a_bounded_length() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// A header that cannot be read is somebody's wish all the same. To leave it out was once to serve whoever wanted to act as
-/// another as themselves; `http/headers.rs` and `access.rs` say how headers are read.
+/// A header with invalid bytes must not be ignored: a request with an invalid impersonation header was once served as
+/// the user itself. `request/headers.rs` and `authorization.rs` describe how headers are read.
 #[test]
 fn http_headers_with_invalid_bytes_are_not_ignored() {
     let mut files = Vec::new();
@@ -210,7 +210,7 @@ fn http_headers_with_invalid_bytes_are_not_ignored() {
     assert!(broken.is_empty(), "these files leave headers out: {broken:?}");
 }
 
-/// What these pages promise is only as good as the tests that they name.
+/// The claims of these pages rely on the tests that they name.
 #[test]
 fn every_test_that_the_records_of_reliability_and_security_name_exists() {
     let mut files = Vec::new();
