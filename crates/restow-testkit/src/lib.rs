@@ -1,4 +1,4 @@
-//! What the tests of several crates need, once: processes (also such that abort at a log event) and waiting with a bound, and, with the feature `server`,
+//! Shared helpers of tests: processes (also ones that abort at a log event), waiting with a time limit, and, with the feature `server`,
 //! Restow API servers on port 0, an etcd, HTTP clients, and builders of objects.
 //!
 //! For tests only. Without the feature `server` it depends on no other crate of the workspace, so that every crate can use it
